@@ -1,0 +1,60 @@
+# The two functions every module and test is declared with, and the options that all targets share.
+include(GoogleTest)
+
+# Compile and link options of every target in the project. Warnings are errors here and nowhere else, so that
+# system headers stay out of it.
+add_library(redline_options INTERFACE)
+target_compile_features(redline_options INTERFACE cxx_std_20)
+target_compile_options(redline_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow>
+  $<$<AND:$<BOOL:${REDLINE_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>)
+
+if(REDLINE_SANITIZE)
+  set(_sanitize -fsanitize=${REDLINE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
+  # GCC's flow warnings misfire on instrumented code, so they stay warnings in sanitizer builds.
+  target_compile_options(redline_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:${_sanitize} -Wno-error=maybe-uninitialized -Wno-error=stringop-overflow
+      -Wno-error=array-bounds -Wno-tsan>)
+  target_link_options(redline_options INTERFACE -fsanitize=${REDLINE_SANITIZE})
+endif()
+
+# redline_library(<module> SOURCES a.cpp ... [PUBLIC_LIBS ...] [PRIVATE_LIBS ...])
+# The static library redline_<module>, also known as redline::<module>. Headers are included as
+# "<module>/file.h".
+function(redline_library module)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;PUBLIC_LIBS;PRIVATE_LIBS")
+  if(ARG_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "redline_library(${module}): unknown arguments: ${ARG_UNPARSED_ARGUMENTS}")
+  endif()
+  add_library(redline_${module} STATIC ${ARG_SOURCES})
+  add_library(redline::${module} ALIAS redline_${module})
+  set_target_properties(redline_${module} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(redline_${module} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(redline_${module} PUBLIC ${ARG_PUBLIC_LIBS} PRIVATE redline_options ${ARG_PRIVATE_LIBS})
+endfunction()
+
+# redline_test(<name> SOURCES ... LIBS ... [LABELS ...] [TIMEOUT seconds])
+# A GoogleTest binary whose cases are ctest tests named <name>.<Suite>.<Case>. Label "fast" unless told otherwise;
+# "no-sanitizer" keeps a test out of the sanitizer runs, "slow" out of the default run, "gpu" needs a GPU.
+function(redline_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "TIMEOUT" "SOURCES;LIBS;LABELS")
+  if(ARG_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "redline_test(${name}): unknown arguments: ${ARG_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS fast)
+  elseif(NOT "slow" IN_LIST ARG_LABELS AND NOT "gpu" IN_LIST ARG_LABELS AND NOT "fast" IN_LIST ARG_LABELS)
+    list(APPEND ARG_LABELS fast)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE redline_options ${ARG_LIBS} GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  # gtest_discover_tests takes a list only with its separators escaped.
+  string(REPLACE ";" "\\;" _labels "${ARG_LABELS}")
+  gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${_labels}")
+endfunction()

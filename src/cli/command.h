@@ -1,0 +1,37 @@
+// What a subcommand is. Each lives in one file, cli/<name>.cpp, as one function
+//     void add_<name>(CLI::App& app, Context& context);
+// that adds the subcommand to app with its options, help and an example, and names what to do when it is chosen.
+// It is declared here and listed in main.cpp; nothing else knows it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace redline::cli {
+
+// What a command does once the command line is understood; gives the exit code. Failures are thrown
+// (base/error.h). Options it needs are captured by shared_ptr, since the function that declared them is gone.
+using Action = std::function<int()>;
+
+struct Context {
+  std::vector<std::string> arguments;  // as typed, program name first
+  Action action;                       // of the chosen command; set while parsing
+};
+
+using AddCommand = void (*)(CLI::App& app, Context& context);
+
+// Adds a subcommand with its one-line summary and examples (the lines under "Examples:" in its help).
+CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& summary,
+                      const std::vector<std::string>& examples);
+
+// Runs action when command is the one chosen. For a command with subcommands, call it for each of those.
+void on_run(CLI::App& command, Context& context, Action action);
+
+// Parses the command line against the listed commands, runs the chosen one, and turns every failure into a
+// message on stderr and its documented exit code. Never throws.
+int run(int argc, char** argv, const std::vector<AddCommand>& commands);
+
+}  // namespace redline::cli

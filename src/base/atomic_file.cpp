@@ -1,0 +1,176 @@
+#include "base/atomic_file.h"
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace redline {
+namespace {
+
+constexpr std::size_t kBufferBytes = 256 * 1024;
+constexpr std::string_view kSuffix = ".partial";
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+// ".<name>.<pid>-<n>.partial": hidden, unique among live processes, and tells whose it is.
+std::filesystem::path partial_path(const std::filesystem::path& path) {
+  static std::atomic<unsigned> serial{0};
+  const std::string name =
+      fmt::format(".{}.{}-{}{}", path.filename().string(), ::getpid(), serial++, kSuffix);
+  return path.parent_path() / name;
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// Makes the rename itself durable. File systems that cannot sync a folder say EINVAL; there is no more to do.
+void sync_folder_of(const std::filesystem::path& path) {
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  const Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() < 0 || (::fsync(fd.get()) != 0 && errno != EINVAL)) {
+    throw IoError("cannot sync the folder {}: {}", folder.string(), reason(errno));
+  }
+}
+
+// The process id in a partial file's name; 0 when the name is not one of ours.
+pid_t owner_of(const std::string& name) {
+  if (name.size() < 2 || name[0] != '.' || !name.ends_with(kSuffix)) return 0;
+  const std::size_t end = name.size() - kSuffix.size();
+  const std::size_t dot = name.rfind('.', end - 1);
+  if (dot == std::string::npos || dot == 0) return 0;
+  const std::string middle = name.substr(dot + 1, end - dot - 1);
+  const std::size_t dash = middle.find('-');
+  if (dash == 0 || dash == std::string::npos || dash > 9 || dash + 1 == middle.size()) return 0;
+  if (middle.find_first_not_of("0123456789-") != std::string::npos) return 0;
+  return static_cast<pid_t>(std::stol(middle.substr(0, dash)));
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::filesystem::path path, Sync sync) : path_(std::move(path)), sync_(sync) {
+  if (!path_.has_filename()) throw IoError("cannot write {}: not a file name", path_.string());
+  partial_ = partial_path(path_);
+  buffer_.reserve(kBufferBytes);
+  fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd_ < 0) throw IoError("cannot write {}: {}", path_.string(), reason(errno));
+}
+
+AtomicFile::~AtomicFile() { discard(); }
+
+void AtomicFile::discard() noexcept {
+  if (fd_ < 0) return;
+  ::close(std::exchange(fd_, -1));
+  ::unlink(partial_.c_str());
+}
+
+void AtomicFile::write_through(const std::byte* data, std::size_t count) {
+  while (count > 0) {
+    const ssize_t written = ::write(fd_, data, count);
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      throw IoError("cannot write {}: {}", path_.string(), reason(errno));
+    }
+    data += written;
+    count -= static_cast<std::size_t>(written);
+  }
+}
+
+void AtomicFile::flush() {
+  write_through(buffer_.data(), buffer_.size());
+  buffer_.clear();
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  check(fd_ >= 0, "{} is written after commit", path_.string());
+  if (buffer_.size() + bytes.size() > kBufferBytes) flush();
+  if (bytes.size() >= kBufferBytes) {
+    write_through(bytes.data(), bytes.size());
+  } else {
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  }
+  size_ += bytes.size();
+}
+
+void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+void AtomicFile::commit() {
+  check(fd_ >= 0, "{} is committed twice", path_.string());
+  flush();
+  if (sync_ == Sync::yes && ::fsync(fd_) != 0) {
+    throw IoError("cannot sync {}: {}", path_.string(), reason(errno));
+  }
+  // Some file systems report a full disk only now, so closing comes before the rename.
+  if (::close(std::exchange(fd_, -1)) != 0) {
+    const int error = errno;
+    ::unlink(partial_.c_str());
+    throw IoError("cannot write {}: {}", path_.string(), reason(error));
+  }
+  if (::rename(partial_.c_str(), path_.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(partial_.c_str());
+    throw IoError("cannot write {}: {}", path_.string(), reason(error));
+  }
+  if (sync_ == Sync::yes) sync_folder_of(path_);
+}
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view content, Sync sync) {
+  AtomicFile file(path, sync);
+  file.write(content);
+  file.commit();
+}
+
+std::size_t remove_partial_files(const std::filesystem::path& folder) {
+  std::size_t removed = 0;
+  std::error_code error;
+  std::filesystem::directory_iterator entries(folder, error);
+  if (error) throw IoError("cannot read the folder {}: {}", folder.string(), error.message());
+  for (const auto& entry : entries) {
+    const pid_t owner = owner_of(entry.path().filename().string());
+    if (owner <= 0) continue;
+    const bool dead = ::kill(owner, 0) != 0 && errno == ESRCH;
+    if (dead && ::unlink(entry.path().c_str()) == 0) ++removed;
+  }
+  return removed;
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd.get() < 0) throw IoError("cannot read {}: {}", path.string(), reason(errno));
+  struct stat info {};
+  std::string content;
+  if (::fstat(fd.get(), &info) == 0 && info.st_size > 0)
+    content.reserve(static_cast<std::size_t>(info.st_size));
+  // Files of /proc say size 0, so the end is where read says it is.
+  char chunk[64 * 1024];
+  for (;;) {
+    const ssize_t count = ::read(fd.get(), chunk, sizeof chunk);
+    if (count == 0) return content;
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      throw IoError("cannot read {}: {}", path.string(), reason(errno));
+    }
+    content.append(chunk, static_cast<std::size_t>(count));
+  }
+}
+
+}  // namespace redline

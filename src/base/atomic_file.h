@@ -1,0 +1,60 @@
+// Files that are whole or not there: written beside their final name, synced, then renamed over it. A reader
+// never sees half a file, and a failure leaves the old content untouched and nothing new behind. Only a
+// process killed outright leaves its partial file; remove_partial_files takes those away.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace redline {
+
+// Syncing survives a power cut, and costs milliseconds a file: right for checkpoints, wrong for a million
+// prepared images, which can be made again.
+enum class Sync { yes, no };
+
+// A file being written. One thread at a time. All failures are IoError naming the final path and the reason.
+class AtomicFile {
+ public:
+  // Creates the partial file in the folder of path, which must exist.
+  explicit AtomicFile(std::filesystem::path path, Sync sync = Sync::yes);
+  // Without commit(), removes the partial file.
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  std::uint64_t size() const { return size_; }  // bytes written so far
+
+  // Gives the file its name. Nothing may be written after.
+  void commit();
+
+ private:
+  void flush();
+  void write_through(const std::byte* data, std::size_t count);
+  void discard() noexcept;
+
+  std::filesystem::path path_;
+  std::filesystem::path partial_;
+  Sync sync_;
+  int fd_ = -1;
+  std::uint64_t size_ = 0;
+  std::vector<std::byte> buffer_;
+};
+
+// The whole content at once.
+void write_file_atomically(const std::filesystem::path& path, std::string_view content,
+                           Sync sync = Sync::yes);
+
+// Removes the partial files of processes of this machine that no longer run from one folder; gives how many.
+std::size_t remove_partial_files(const std::filesystem::path& folder);
+
+// The whole of a file. IoError when it cannot be read.
+std::string read_file(const std::filesystem::path& path);
+
+}  // namespace redline

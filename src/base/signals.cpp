@@ -1,0 +1,49 @@
+#include "base/signals.h"
+
+#include <cerrno>
+
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace redline {
+namespace {
+
+// A signal handler can reach nothing but globals; these are written only by it and by StopSignals.
+std::atomic<bool> alive{false};
+std::atomic<bool> stop{false};
+std::atomic<int> received{0};
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
+              "only lock-free atomics are safe in a signal handler");
+
+void handle(int signal) {
+  int none = 0;
+  if (!received.compare_exchange_strong(none, signal)) ::_exit(128 + signal);
+  stop.store(true);
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  check(!alive.exchange(true), "two StopSignals at a time");
+  received = 0;
+  stop = false;
+  struct sigaction action {};
+  action.sa_handler = handle;
+  ::sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGINT, &action, &old_interrupt_);
+  ::sigaction(SIGTERM, &action, &old_terminate_);
+}
+
+StopSignals::~StopSignals() {
+  ::sigaction(SIGINT, &old_interrupt_, nullptr);
+  ::sigaction(SIGTERM, &old_terminate_, nullptr);
+  alive = false;
+}
+
+const std::atomic<bool>& StopSignals::flag() const { return stop; }
+
+int StopSignals::signal() const { return received; }
+
+}  // namespace redline

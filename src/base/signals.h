@@ -1,0 +1,30 @@
+// Stopping politely. While a StopSignals lives, the first SIGINT or SIGTERM only raises a flag that long work
+// polls (finish the step, write a checkpoint, leave); a second one ends the process at once with 128+signal.
+// Commands that hold no StopSignals keep the system's behaviour: they die at the first.
+#pragma once
+
+#include <atomic>
+#include <csignal>
+
+namespace redline {
+
+class StopSignals {
+ public:
+  // Installs the handlers. Only one may live at a time (InternalError otherwise).
+  StopSignals();
+  // Puts back the handlers that were there.
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  // Any thread. The reference is valid for the whole program.
+  const std::atomic<bool>& flag() const;
+  bool requested() const { return flag().load(std::memory_order_relaxed); }
+  int signal() const;  // SIGINT or SIGTERM; 0 while none came
+
+ private:
+  struct sigaction old_interrupt_ {};
+  struct sigaction old_terminate_ {};
+};
+
+}  // namespace redline

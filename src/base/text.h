@@ -1,0 +1,21 @@
+// Numbers and names as people read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace redline {
+
+// "0 B", "512 B", "1.5 KiB", "24 GiB": three significant digits, powers of 1024.
+std::string format_bytes(std::uint64_t bytes);
+
+// "950", "25.6K", "1.28M", "4.09G": three significant digits, powers of 1000.
+std::string format_count(double count);
+
+// The candidate that word most likely meant: within one edit in three letters, counting a swap of neighbours
+// as one edit, or the only candidate that begins with word. Empty when none is near.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace redline

@@ -1,0 +1,31 @@
+#include "base/log.h"
+
+#include <string>
+
+#include <spdlog/spdlog.h>
+
+#include <gtest/gtest.h>
+
+namespace redline {
+namespace {
+
+std::string logged_at(LogLevel level) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  set_up_logging(level);
+  spdlog::debug("detail");
+  spdlog::info("happens");
+  spdlog::warn("odd {}", 3);
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "") << "logs must leave stdout alone";
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(Log, WritesLinesOfItsLevelToStderr) {
+  EXPECT_EQ(logged_at(LogLevel::quiet), "redline: warning: odd 3\n");
+  EXPECT_EQ(logged_at(LogLevel::normal), "redline: info: happens\nredline: warning: odd 3\n");
+  EXPECT_EQ(logged_at(LogLevel::verbose),
+            "redline: debug: detail\nredline: info: happens\nredline: warning: odd 3\n");
+}
+
+}  // namespace
+}  // namespace redline

@@ -1,0 +1,67 @@
+#include "base/signals.h"
+
+#include <csignal>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace redline {
+namespace {
+
+TEST(StopSignals, TheFirstRaisesTheFlag) {
+  StopSignals signals;
+  EXPECT_FALSE(signals.requested());
+  EXPECT_EQ(signals.signal(), 0);
+  ::raise(SIGTERM);
+  EXPECT_TRUE(signals.requested());
+  EXPECT_EQ(signals.signal(), SIGTERM);
+}
+
+TEST(StopSignals, StartsOverWithEachOne) {
+  {
+    StopSignals signals;
+    ::raise(SIGINT);
+    EXPECT_THROW(StopSignals(), InternalError);
+  }
+  StopSignals signals;
+  EXPECT_FALSE(signals.requested());
+}
+
+// Ends of child processes: status as waitpid gives it.
+template <typename Body>
+int status_of_child(Body body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    body();
+    ::_exit(0);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return status;
+}
+
+TEST(StopSignals, TheSecondEndsTheProcessWithItsCode) {
+  const int status = status_of_child([] {
+    StopSignals signals;
+    ::raise(SIGTERM);
+    ::raise(SIGINT);
+  });
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGINT);
+}
+
+TEST(StopSignals, GivesBackTheOldBehaviour) {
+  const int status = status_of_child([] {
+    { StopSignals signals; }
+    ::raise(SIGTERM);
+  });
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGTERM);
+}
+
+}  // namespace
+}  // namespace redline

@@ -1,0 +1,82 @@
+// The seam between what a step is and what runs it. A backend answers the planner's questions, holds a run's
+// persistent tensors (State), and compiles Plans into Executables.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "graph/tensor.h"
+#include "plan/plan.h"
+
+namespace redline::backend {
+
+// The persistent tensors of one run (parameters, statistics, momentum, averages), by name, in the backend's
+// memory and layout. Executables compiled with the same State share them: a training and an evaluation plan see
+// the same weights. Not thread-safe; reads and writes wait for running steps.
+class State {
+ public:
+  virtual ~State() = default;
+  virtual std::vector<std::string> names() const = 0;       // in order of creation
+  virtual const graph::Tensor& tensor(const std::string& name) const = 0;
+  virtual void read(const std::string& name, std::span<float> values) const = 0;        // plain order
+  virtual void write(const std::string& name, std::span<const float> values) = 0;
+};
+
+// How long one op of the plan took in a timed run.
+struct OpTime {
+  int op = 0;  // position in plan.graph().ops()
+  std::chrono::nanoseconds start{}, duration{};
+};
+
+// Which part of a plan to run.
+enum class Section { compute /* forward and backward */, update };
+
+struct ExecutableMemory {
+  std::size_t arena = 0, gradients = 0, state = 0, inputs = 0;
+  std::size_t packed_weights = 0;  // copies of weights in the forms that kernels read
+  std::size_t scratch = 0;
+  std::size_t total() const { return arena + gradients + state + inputs + packed_weights + scratch; }
+};
+
+// A plan bound to memory. One thread drives it; run() may return before a device is done, reads wait.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  virtual const plan::Plan& plan() const = 0;
+  // Copies an input in: u8 images NHWC, i32 labels, f32 scalars or images in plain order. `bytes` must be the
+  // tensor's plain size.
+  virtual void write_input(graph::TensorId id, const void* data, std::size_t bytes) = 0;
+  // `times`, when given, is filled with one entry per op run (and slows a device down).
+  virtual void run(Section section, std::vector<OpTime>* times = nullptr) = 0;
+  // Any tensor that is still alive when a section ends: metrics, logits, gradients, state. Plain fp32.
+  virtual void read(graph::TensorId id, std::span<float> values) const = 0;
+  virtual void write(graph::TensorId id, std::span<const float> values) = 0;
+  virtual ExecutableMemory memory() const = 0;
+};
+
+class Backend : public plan::Capabilities {
+ public:
+  virtual std::string name() const = 0;         // "cpu"
+  virtual std::string description() const = 0;  // "cpu: oneDNN 2.6.3, AVX-512 BF16, 2 threads"
+  virtual std::shared_ptr<State> make_state() = 0;
+  // Allocates and prepares everything that running will need. Missing persistent tensors are added to `state`,
+  // zero-filled; one that is there with another shape is an InternalError.
+  virtual std::unique_ptr<Executable> compile(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<State> state) = 0;
+};
+
+struct DeviceOptions {
+  std::string device = "cpu";  // cpu, reference
+  int threads = 0;             // 0: all cores this process may use
+  bool pin_threads = true;
+};
+
+// Throws UnavailableError, with why and what to do, when the device is not there.
+std::unique_ptr<Backend> make_backend(const DeviceOptions& options);
+// Devices this build knows: "cpu", "reference".
+std::vector<std::string> device_names();
+
+}  // namespace redline::backend

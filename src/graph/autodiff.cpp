@@ -1,0 +1,236 @@
+#include "graph/autodiff.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace redline::graph {
+namespace {
+
+// Walks the forward ops backwards, keeping for every tensor the gradients that reached it and are not yet
+// summed.
+class Differentiator {
+ public:
+  explicit Differentiator(Graph& graph) : graph_(graph), addends_(graph.tensors().size()) {}
+
+  Gradients run() {
+    const std::vector<Op> forward = graph_.ops();
+    for (auto op = forward.rbegin(); op != forward.rend(); ++op) visit(*op);
+    return std::move(gradients_);
+  }
+
+ private:
+  void visit(const Op& op) {
+    switch (op.kind) {
+      case OpKind::softmax_cross_entropy:
+        return loss(op);
+      case OpKind::linear:
+        return linear(op);
+      case OpKind::avg_pool:
+        return avg_pool(op);
+      case OpKind::max_pool:
+        return max_pool(op);
+      case OpKind::affine_pool:
+        return affine_pool(op);
+      case OpKind::affine_act:
+        return affine_act(op);
+      case OpKind::norm_stats:
+        return;  // its consumers differentiate it
+      case OpKind::add:
+        return add(op);
+      case OpKind::relu:
+        return relu(op);
+      case OpKind::batch_norm:
+        return batch_norm(op);
+      case OpKind::conv:
+        return conv(op);
+      case OpKind::normalize_image:
+        return;
+      default:
+        throw InternalError("{} '{}' has no gradient", name_of(op.kind), op.name);
+    }
+  }
+
+  void loss(const Op& op) {
+    check(op.outputs[1] != kNone, "the loss has no gradient output: the model was not built for training");
+    give(op.inputs[0], op.outputs[1]);
+  }
+
+  void linear(const Op& op) {
+    const auto dy = take(op.outputs[0]);
+    if (!dy) return;
+    emit(OpKind::linear_grad_weight, op, {op.inputs[0], *dy},
+         {parameter_gradient(op.inputs[1]), parameter_gradient(op.inputs[2])});
+    const TensorId dx = gradient_like(op.inputs[0]);
+    emit(OpKind::linear_grad_input, op, {*dy, op.inputs[1]}, {dx});
+    give(op.inputs[0], dx);
+  }
+
+  void avg_pool(const Op& op) {
+    if (const auto dy = take(op.outputs[0])) pass(OpKind::avg_pool_grad, op, {*dy}, op.inputs[0]);
+  }
+
+  void max_pool(const Op& op) {
+    if (const auto dy = take(op.outputs[0]))
+      pass(OpKind::max_pool_grad, op, {*dy, op.outputs[1]}, op.inputs[0]);
+  }
+
+  void add(const Op& op) {
+    const auto dy = take(op.outputs[0]);
+    if (!dy) return;
+    give(op.inputs[0], *dy);
+    give(op.inputs[1], *dy);
+  }
+
+  void relu(const Op& op) {
+    if (const auto dy = take(op.outputs[0])) pass(OpKind::relu_grad, op, {*dy, op.outputs[0]}, op.inputs[0]);
+  }
+
+  void batch_norm(const Op& op) {
+    const auto dy = take(op.outputs[0]);
+    if (!dy) return;
+    const TensorId x = op.inputs[0], gamma = op.inputs[1], beta = op.inputs[2];
+    const TensorId dx = gradient_like(x);
+    emit(OpKind::batch_norm_grad, op, {*dy, x, gamma, op.outputs[1]},
+         {dx, parameter_gradient(gamma), parameter_gradient(beta)});
+    give(x, dx);
+  }
+
+  void conv(const Op& op) {
+    const auto dy = take(op.outputs[0]);
+    if (!dy) return;
+    const TensorId x = op.inputs[0], w = op.inputs[1];
+    if (needs_gradient(x)) pass(OpKind::conv_grad_input, op, {*dy, w}, x);
+    emit(OpKind::conv_grad_weight, op, {x, *dy}, {parameter_gradient(w)});
+  }
+
+  // max_pool(relu(affine(y))): the pool's gradient, then the norm's with the gate recomputed from y.
+  void affine_pool(const Op& op) {
+    const auto dz = take(op.outputs[0]);
+    if (!dz) return;
+    const TensorId y = op.inputs[0];
+    const TensorId g = gradient_like(y);
+    emit(OpKind::max_pool_grad, op, {*dz, op.outputs[1]}, {g});
+    norm(producer_of_affine(op.inputs[1]), {g, kNone, op.inputs[1], kNone});
+  }
+
+  // The gradient that reaches a norm: g (+ g2), gated by a mask, or by affine(y) > 0 when `affine` is given.
+  struct Incoming {
+    TensorId g = kNone, g2 = kNone, affine = kNone, mask = kNone;
+  };
+
+  // z = act(affine(y) + affine(shortcut)).
+  void affine_act(const Op& op) {
+    std::vector<TensorId> incoming = std::move(addends_[index(op.outputs[0])]);
+    if (incoming.empty()) return;
+    while (incoming.size() > 2) {
+      const TensorId sum = sum_of(incoming[0], incoming[1], op);
+      incoming.erase(incoming.begin(), incoming.begin() + 2);
+      incoming.push_back(sum);
+    }
+    const TensorId shortcut = op.inputs[2], shortcut_affine = op.inputs[3], mask = op.outputs[1];
+    const bool relu = op.attr<ActAttr>().relu;
+    Incoming in{incoming[0], incoming.size() > 1 ? incoming[1] : kNone, kNone, mask};
+    // Without a shortcut the gate is a function of y alone, and y is read anyway.
+    if (relu && mask == kNone) in.affine = op.inputs[1];
+
+    const bool identity_shortcut = shortcut != kNone && shortcut_affine == kNone;
+    const TensorId masked =
+        in.g2 != kNone || (identity_shortcut && relu) ? gradient_like(op.outputs[0]) : kNone;
+    norm(producer_of_affine(op.inputs[1]), in, masked);
+    if (shortcut == kNone) return;
+    const Incoming rest = masked != kNone ? Incoming{masked, kNone, kNone, kNone} : in;
+    if (identity_shortcut) {
+      give(shortcut, rest.g);
+    } else {
+      norm(producer_of_affine(shortcut_affine), rest);
+    }
+  }
+
+  // Differentiates one norm_stats whose affine was applied somewhere, and gives the gradient of its y.
+  void norm(const Op& stats, Incoming in, TensorId masked = kNone) {
+    const TensorId y = stats.inputs[0], gamma = stats.inputs[1], saved = stats.outputs[1];
+    const TensorId dgamma = parameter_gradient(gamma), dbeta = parameter_gradient(stats.inputs[2]);
+    emit(OpKind::norm_grad_stats, stats, {in.g, in.g2, y, in.affine, in.mask, saved},
+         {dgamma, dbeta, masked});
+    if (masked != kNone) in = {masked, kNone, kNone, kNone};
+    const TensorId dy = gradient_like(y);
+    emit(OpKind::norm_grad_apply, stats, {in.g, y, in.affine, in.mask, saved, gamma, dgamma, dbeta}, {dy});
+    give(y, dy);
+  }
+
+  // By value: emitting ops moves the graph's own.
+  Op producer_of_affine(TensorId affine) const {
+    for (const Op& op : graph_.ops()) {
+      if (op.kind == OpKind::norm_stats && op.outputs[0] == affine) return op;
+    }
+    throw InternalError("tensor '{}' has no norm_stats", graph_.tensor(affine).name);
+  }
+
+  static std::size_t index(TensorId id) { return static_cast<std::size_t>(id); }
+
+  bool needs_gradient(TensorId id) const {
+    if (graph_.tensor(id).kind == TensorKind::input) return false;
+    for (const Op& op : graph_.ops()) {
+      if (!op.outputs.empty() && op.outputs[0] == id) return op.kind != OpKind::normalize_image;
+    }
+    return false;
+  }
+
+  void give(TensorId id, TensorId gradient) { addends_.at(index(id)).push_back(gradient); }
+
+  // The whole gradient of a tensor, summed where several consumers gave one.
+  std::optional<TensorId> take(TensorId id) {
+    std::vector<TensorId> parts = std::move(addends_[index(id)]);
+    if (parts.empty()) return std::nullopt;
+    TensorId total = parts[0];
+    for (std::size_t i = 1; i < parts.size(); ++i) total = sum_of(total, parts[i], id);
+    return total;
+  }
+
+  TensorId sum_of(TensorId a, TensorId b, TensorId of) {
+    const TensorId sum = gradient_like(of);
+    graph_.add_op({OpKind::add, graph_.tensor(of).name, Phase::backward, {a, b}, {sum}, {}});
+    return sum;
+  }
+  TensorId sum_of(TensorId a, TensorId b, const Op& op) { return sum_of(a, b, op.outputs[0]); }
+
+  TensorId gradient_like(TensorId id) {
+    Tensor tensor = graph_.tensor(id);
+    tensor.name += ".grad";
+    tensor.kind = TensorKind::activation;
+    return graph_.add_tensor(std::move(tensor));
+  }
+
+  TensorId parameter_gradient(TensorId parameter) {
+    const auto known = gradients_.find(parameter);
+    if (known != gradients_.end()) throw InternalError("'{}' is used twice", graph_.tensor(parameter).name);
+    Tensor tensor = graph_.tensor(parameter);
+    tensor.name += ".grad";
+    tensor.kind = TensorKind::gradient;
+    return gradients_[parameter] = graph_.add_tensor(std::move(tensor));
+  }
+
+  void emit(OpKind kind, const Op& of, std::vector<TensorId> inputs, std::vector<TensorId> outputs) {
+    graph_.add_op({kind, of.name, Phase::backward, std::move(inputs), std::move(outputs), of.attributes});
+  }
+
+  void pass(OpKind kind, const Op& of, std::vector<TensorId> inputs, TensorId to) {
+    const TensorId dx = gradient_like(to);
+    emit(kind, of, std::move(inputs), {dx});
+    give(to, dx);
+  }
+
+  Graph& graph_;
+  std::vector<std::vector<TensorId>> addends_;  // by forward TensorId
+  Gradients gradients_;
+};
+
+}  // namespace
+
+Gradients differentiate(Graph& graph) { return Differentiator(graph).run(); }
+
+}  // namespace redline::graph

@@ -1,0 +1,19 @@
+// Automatic differentiation as a graph rewrite: appends the backward ops of every op between the loss and the
+// parameters, and names the gradient of each parameter.
+#pragma once
+
+#include <unordered_map>
+
+#include "graph/graph.h"
+
+namespace redline::graph {
+
+// parameter -> its gradient, a tensor of kind `gradient` named "<parameter>.grad".
+using Gradients = std::unordered_map<TensorId, TensorId>;
+
+// The graph must hold one softmax_cross_entropy with a gradient output. Knows every forward op, fused or not:
+// where a tensor with two consumers was made by affine_act, the sum of its two gradients is left to
+// norm_grad_stats, which reads both.
+Gradients differentiate(Graph& graph);
+
+}  // namespace redline::graph

@@ -1,0 +1,168 @@
+#include "graph/graph.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace redline::graph {
+
+TensorId Graph::add_tensor(Tensor tensor) {
+  tensors_.push_back(std::move(tensor));
+  return static_cast<TensorId>(tensors_.size() - 1);
+}
+
+void Graph::add_op(Op op) {
+  for (const auto* list : {&op.inputs, &op.outputs}) {
+    for (TensorId id : *list) {
+      check(id == kNone || (id >= 0 && id < static_cast<TensorId>(tensors_.size())),
+            "op {} '{}' refers to tensor {}, which does not exist", name_of(op.kind), op.name, id);
+    }
+  }
+  ops_.push_back(std::move(op));
+}
+
+TensorId Graph::find(const std::string& name) const {
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    if (tensors_[i].name == name) return static_cast<TensorId>(i);
+  }
+  return kNone;
+}
+
+std::vector<TensorId> Graph::of_kind(TensorKind kind) const {
+  std::vector<TensorId> ids;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    if (tensors_[i].kind == kind) ids.push_back(static_cast<TensorId>(i));
+  }
+  return ids;
+}
+
+std::int64_t window_output(std::int64_t input, int kernel, int stride, int pad, const std::string& where) {
+  const std::int64_t room = input + 2 * pad - kernel;
+  if (room < 0) {
+    throw UsageError("{}: a window of {} does not fit an input of {} with padding {}; use larger images",
+                     where, kernel, input, pad);
+  }
+  return room / stride + 1;
+}
+
+TensorId Builder::input(const std::string& name, Shape shape, DType dtype) {
+  return graph_.add_tensor({name, shape, dtype, TensorKind::input});
+}
+
+TensorId Builder::parameter(const std::string& name, Shape shape, TensorKind kind) {
+  return graph_.add_tensor({name, shape, DType::f32, kind});
+}
+
+TensorId Builder::activation(const std::string& name, Shape shape, DType dtype) {
+  return graph_.add_tensor({name, shape, dtype, TensorKind::activation});
+}
+
+TensorId Builder::normalize_image(TensorId images, const NormalizeAttr& attr) {
+  const TensorId x = activation("normalized", graph_.tensor(images).shape);
+  graph_.add_op({OpKind::normalize_image, "input", Phase::forward, {images}, {x}, attr});
+  return x;
+}
+
+TensorId Builder::conv(const std::string& name, TensorId x, std::int64_t channels, int kernel, int stride,
+                       int pad) {
+  const Shape in = graph_.tensor(x).shape;
+  const TensorId w = parameter(name + ".weight", {channels, in.c(), kernel, kernel});
+  const TensorId y = activation(name, {in.n(), channels, window_output(in.h(), kernel, stride, pad, name),
+                                       window_output(in.w(), kernel, stride, pad, name)});
+  graph_.add_op({OpKind::conv, name, Phase::forward, {x, w}, {y}, ConvAttr{stride, pad}});
+  return y;
+}
+
+TensorId Builder::batch_norm(const std::string& name, TensorId x) {
+  const Shape in = graph_.tensor(x).shape;
+  const Shape channels{in.c()};
+  const TensorId gamma = parameter(name + ".weight", channels);
+  const TensorId beta = parameter(name + ".bias", channels);
+  const TensorId mean = parameter(name + ".running_mean", channels, TensorKind::statistic);
+  const TensorId var = parameter(name + ".running_var", channels, TensorKind::statistic);
+  const TensorId y = activation(name, in);
+  NormAttr attr;
+  attr.training = training_;
+  const TensorId saved = training_ ? activation(name + ".saved", {2, in.c()}, DType::f32) : kNone;
+  graph_.add_op({OpKind::batch_norm, name, Phase::forward, {x, gamma, beta, mean, var}, {y, saved}, attr});
+  return y;
+}
+
+TensorId Builder::relu(const std::string& name, TensorId x) {
+  const TensorId y = activation(name, graph_.tensor(x).shape);
+  graph_.add_op({OpKind::relu, name, Phase::forward, {x}, {y}, {}});
+  return y;
+}
+
+TensorId Builder::add(const std::string& name, TensorId a, TensorId b) {
+  check(graph_.tensor(a).shape == graph_.tensor(b).shape, "{}: cannot add {} and {}", name,
+        graph_.tensor(a).shape.text(), graph_.tensor(b).shape.text());
+  const TensorId y = activation(name, graph_.tensor(a).shape);
+  graph_.add_op({OpKind::add, name, Phase::forward, {a, b}, {y}, {}});
+  return y;
+}
+
+TensorId Builder::max_pool(const std::string& name, TensorId x, const PoolAttr& attr) {
+  const Shape in = graph_.tensor(x).shape;
+  const Shape out{in.n(), in.c(), window_output(in.h(), attr.kernel, attr.stride, attr.pad, name),
+                  window_output(in.w(), attr.kernel, attr.stride, attr.pad, name)};
+  const TensorId y = activation(name, out);
+  const TensorId index = training_ ? activation(name + ".index", out, DType::u8) : kNone;
+  graph_.add_op({OpKind::max_pool, name, Phase::forward, {x}, {y, index}, attr});
+  return y;
+}
+
+TensorId Builder::avg_pool(const std::string& name, TensorId x) {
+  const Shape in = graph_.tensor(x).shape;
+  const TensorId y = activation(name, {in.n(), in.c()});
+  graph_.add_op({OpKind::avg_pool, name, Phase::forward, {x}, {y}, {}});
+  return y;
+}
+
+TensorId Builder::linear(const std::string& name, TensorId x, std::int64_t features) {
+  const Shape in = graph_.tensor(x).shape;
+  const TensorId w = parameter(name + ".weight", {features, in[1]});
+  const TensorId b = parameter(name + ".bias", {features});
+  const TensorId y = activation(name, {in[0], features}, DType::f32);
+  graph_.add_op({OpKind::linear, name, Phase::forward, {x, w, b}, {y}, {}});
+  return y;
+}
+
+TensorId Builder::softmax_cross_entropy(const std::string& name, TensorId logits, TensorId labels,
+                                        TensorId scalars, float smoothing) {
+  const TensorId metrics = graph_.add_tensor({"metrics", {kLossMetrics}, DType::f32, TensorKind::metric});
+  const TensorId grad = training_ ? activation(name + ".grad", graph_.tensor(logits).shape) : kNone;
+  graph_.add_op({OpKind::softmax_cross_entropy,
+                 name,
+                 Phase::forward,
+                 {logits, labels, scalars},
+                 {metrics, grad},
+                 LossAttr{smoothing}});
+  return metrics;
+}
+
+double flops(const Graph& graph, const Op& op) {
+  const auto elements = [&](TensorId id) { return static_cast<double>(graph.tensor(id).shape.elements()); };
+  // A convolution's three passes do the same multiply-adds: one per output element and weight of a filter.
+  const auto conv_flops = [&](TensorId y, TensorId w) {
+    const Shape& filter = graph.tensor(w).shape;
+    return 2.0 * elements(y) * static_cast<double>(filter[1] * filter[2] * filter[3]);
+  };
+  switch (op.kind) {
+    case OpKind::conv:
+      return conv_flops(op.outputs[0], op.inputs[1]);
+    case OpKind::conv_grad_input:
+      return conv_flops(op.inputs[0], op.inputs[1]);
+    case OpKind::conv_grad_weight:
+      return conv_flops(op.inputs[1], op.outputs[0]);
+    case OpKind::linear:
+    case OpKind::linear_grad_input:
+      return 2.0 * static_cast<double>(graph.tensor(op.inputs[0]).shape[0]) * elements(op.inputs[1]);
+    case OpKind::linear_grad_weight:
+      return 2.0 * static_cast<double>(graph.tensor(op.inputs[0]).shape[0]) * elements(op.outputs[0]);
+    default:
+      return 0.0;
+  }
+}
+
+}  // namespace redline::graph

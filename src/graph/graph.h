@@ -1,0 +1,67 @@
+// The graph: tensors and ops in execution order, and the builder that checks shapes as ops are added.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "graph/op.h"
+#include "graph/tensor.h"
+
+namespace redline::graph {
+
+// A value type: passes take a graph and give a new one. Ops are kept in a valid execution order.
+class Graph {
+ public:
+  const std::vector<Op>& ops() const { return ops_; }
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+  const Tensor& tensor(TensorId id) const { return tensors_.at(static_cast<std::size_t>(id)); }
+
+  TensorId add_tensor(Tensor tensor);
+  // Adds an op whose outputs exist already. Throws InternalError when an id is unknown.
+  void add_op(Op op);
+
+  TensorId find(const std::string& name) const;  // kNone when there is none
+  std::vector<TensorId> of_kind(TensorKind kind) const;
+
+ private:
+  std::vector<Tensor> tensors_;
+  std::vector<Op> ops_;
+};
+
+// Output size of a convolution or pooling window; throws UsageError when the window does not fit.
+std::int64_t window_output(std::int64_t input, int kernel, int stride, int pad, const std::string& where);
+
+// Adds forward ops to a graph, inferring output shapes. `dtype` is that of activations; parameters,
+// statistics and everything per channel are fp32.
+class Builder {
+ public:
+  Builder(Graph& graph, DType dtype, bool training) : graph_(graph), dtype_(dtype), training_(training) {}
+
+  TensorId input(const std::string& name, Shape shape, DType dtype);
+  TensorId normalize_image(TensorId images, const NormalizeAttr& attr);
+  TensorId conv(const std::string& name, TensorId x, std::int64_t channels, int kernel, int stride, int pad);
+  TensorId batch_norm(const std::string& name, TensorId x);
+  TensorId relu(const std::string& name, TensorId x);
+  TensorId add(const std::string& name, TensorId a, TensorId b);
+  TensorId max_pool(const std::string& name, TensorId x, const PoolAttr& attr);
+  TensorId avg_pool(const std::string& name, TensorId x);
+  TensorId linear(const std::string& name, TensorId x, std::int64_t features);
+  // Gives the metrics tensor. In training the gradient of the logits is a second output.
+  TensorId softmax_cross_entropy(const std::string& name, TensorId logits, TensorId labels, TensorId scalars,
+                                 float smoothing);
+
+ private:
+  TensorId parameter(const std::string& name, Shape shape, TensorKind kind = TensorKind::parameter);
+  TensorId activation(const std::string& name, Shape shape, DType dtype);
+  TensorId activation(const std::string& name, Shape shape) { return activation(name, shape, dtype_); }
+
+  Graph& graph_;
+  DType dtype_;
+  bool training_;
+};
+
+// Multiply-adds counted as two, as everybody counts them; zero for ops that only move memory.
+double flops(const Graph& graph, const Op& op);
+
+}  // namespace redline::graph

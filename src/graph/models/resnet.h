@@ -1,0 +1,46 @@
+// ResNet-18, 34, 50, 101 and 152 (v1.5: the stride sits on the 3x3 convolution of a bottleneck), with
+// torchvision's parameter names.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace redline::graph {
+
+struct ModelOptions {
+  std::string model = "resnet50";
+  std::int64_t classes = 1000;
+  std::int64_t image_size = 224;
+  std::int64_t batch = 32;
+  DType dtype = DType::f32;  // of activations
+  bool training = true;      // false: running statistics, no gradient outputs
+  bool image_bytes = true;   // input is u8 images, normalised in the graph; false: f32 [N,3,H,W]
+  float label_smoothing = 0.0F;
+  NormalizeAttr normalize;
+};
+
+// A model's graph and the tensors a trainer talks to.
+struct Model {
+  Graph graph;
+  TensorId images = kNone;   // u8 or f32 [N,3,H,W]
+  TensorId labels = kNone;   // i32 [N]; -1 marks a row that does not count
+  TensorId scalars = kNone;  // f32 [kStepScalars]
+  TensorId logits = kNone;   // f32 [N,classes]
+  TensorId metrics = kNone;  // f32 [kLossMetrics]
+};
+
+std::vector<std::string> model_names();
+// Throws UsageError for an unknown model or an image too small for it.
+Model build_resnet(const ModelOptions& options);
+
+// Fills one parameter or statistic of a model with its initial value, a function of (seed, name) alone:
+// Kaiming-normal (fan out) convolutions, ones and zeros for norms, uniform 1/sqrt(fan in) for the linear
+// layer. zero_init_last makes the last norm of every residual branch start at zero.
+void initial_value(const Tensor& tensor, std::uint64_t seed, bool zero_init_last, const std::string& model,
+                   std::span<float> values);
+
+}  // namespace redline::graph

@@ -1,0 +1,178 @@
+#include "plan/fuse.h"
+
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace redline::plan {
+namespace {
+
+using graph::DType;
+using graph::Graph;
+using graph::kNone;
+using graph::Op;
+using graph::OpKind;
+using graph::Phase;
+using graph::Tensor;
+using graph::TensorId;
+using graph::TensorKind;
+
+// A value that has not been written: act(affine(y) + affine(shortcut)).
+struct Pending {
+  TensorId y = kNone, affine = kNone, shortcut = kNone, shortcut_affine = kNone;
+  bool relu = false;
+  std::string name;
+};
+
+class Fuser {
+ public:
+  Fuser(const Graph& graph, const Capabilities& backend, DType dtype)
+      : in_(graph),
+        fuse_pool_(backend.supports(OpKind::affine_pool, dtype)),
+        consumers_(graph.tensors().size()) {
+    for (const Tensor& tensor : graph.tensors()) out_.graph.add_tensor(tensor);
+    for (std::size_t i = 0; i < graph.ops().size(); ++i) {
+      for (TensorId id : graph.ops()[i].inputs) {
+        if (id != kNone) consumers_[static_cast<std::size_t>(id)].push_back(i);
+      }
+    }
+  }
+
+  Fused run() {
+    for (const Op& op : in_.ops()) {
+      if (op.kind == OpKind::batch_norm) {
+        norm(op);
+      } else if (!(op.kind == OpKind::add && defer_add(op)) && !(op.kind == OpKind::relu && fuse_relu(op)) &&
+                 !(op.kind == OpKind::max_pool && fuse_pool(op))) {
+        for (TensorId id : op.inputs) materialise(id);
+        out_.graph.add_op(op);
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void norm(const Op& op) {
+    materialise(op.inputs[0]);
+    const graph::Shape per_channel{2, in_.tensor(op.inputs[0]).shape.c()};
+    const TensorId affine =
+        out_.graph.add_tensor({op.name + ".affine", per_channel, DType::f32, TensorKind::activation});
+    out_.graph.add_op(
+        {OpKind::norm_stats, op.name, Phase::forward, op.inputs, {affine, op.outputs[1]}, op.attributes});
+    pending_[op.outputs[0]] = {op.inputs[0], affine, kNone, kNone, false, op.name};
+    ++out_.model_ops;
+  }
+
+  // A join whose only reader is a ReLU waits for it.
+  bool defer_add(const Op& op) {
+    TensorId main = op.inputs[0], other = op.inputs[1];
+    if (!is_plain_norm(main)) std::swap(main, other);
+    if (!is_plain_norm(main) || !only_reader(op.outputs[0], OpKind::relu)) return false;
+    Pending join = pending_.at(main);
+    if (is_plain_norm(other)) {
+      join.shortcut = pending_.at(other).y;
+      join.shortcut_affine = pending_.at(other).affine;
+    } else {
+      materialise(other);
+      join.shortcut = other;
+    }
+    join.name = op.name;
+    pending_[op.outputs[0]] = join;
+    ++out_.model_ops;
+    return true;
+  }
+
+  bool fuse_relu(const Op& op) {
+    const auto found = pending_.find(op.inputs[0]);
+    if (found == pending_.end() || readers(op.inputs[0]).size() != 1) return false;
+    Pending value = found->second;
+    value.relu = true;
+    value.name = op.name;
+    pending_[op.outputs[0]] = value;
+    ++out_.model_ops;
+    const bool pool_next =
+        fuse_pool_ && value.shortcut == kNone && only_reader(op.outputs[0], OpKind::max_pool);
+    if (!pool_next) materialise(op.outputs[0]);
+    return true;
+  }
+
+  bool fuse_pool(const Op& op) {
+    const auto found = pending_.find(op.inputs[0]);
+    if (found == pending_.end() || !found->second.relu) return false;
+    out_.graph.add_op({OpKind::affine_pool,
+                       op.name,
+                       Phase::forward,
+                       {found->second.y, found->second.affine},
+                       op.outputs,
+                       op.attributes});
+    ++out_.model_ops;
+    return true;
+  }
+
+  // Writes a pending value to its tensor, once.
+  void materialise(TensorId id) {
+    const auto found = pending_.find(id);
+    if (found == pending_.end()) return;
+    const Pending value = found->second;
+    pending_.erase(found);
+    const bool training = stats_of(value.affine).attr<graph::NormAttr>().training;
+    TensorId mask = kNone;
+    if (training && value.relu && value.shortcut != kNone) mask = add_mask(id);
+    out_.graph.add_op({OpKind::affine_act,
+                       value.name,
+                       Phase::forward,
+                       {value.y, value.affine, value.shortcut, value.shortcut_affine},
+                       {id, mask},
+                       graph::ActAttr{value.relu}});
+  }
+
+  // One bit per stored element; sized for whole blocks of channels, the widest layout there is.
+  TensorId add_mask(TensorId z) {
+    const Tensor& tensor = in_.tensor(z);
+    const std::int64_t bits = stored_elements(tensor.shape, Layout::blocked16);
+    return out_.graph.add_tensor(
+        {tensor.name + ".mask", {(bits + 7) / 8}, DType::u8, TensorKind::activation});
+  }
+
+  const Op& stats_of(TensorId affine) const {
+    for (const Op& op : out_.graph.ops()) {
+      if (op.kind == OpKind::norm_stats && op.outputs[0] == affine) return op;
+    }
+    throw InternalError("no norm_stats gives tensor {}", affine);
+  }
+
+  // A norm's output that nobody has written yet and one op reads.
+  bool is_plain_norm(TensorId id) const {
+    const auto found = pending_.find(id);
+    return found != pending_.end() && found->second.shortcut == kNone && !found->second.relu &&
+           readers(id).size() == 1;
+  }
+
+  const std::vector<std::size_t>& readers(TensorId id) const {
+    return consumers_[static_cast<std::size_t>(id)];
+  }
+  bool only_reader(TensorId id, OpKind kind) const {
+    return readers(id).size() == 1 && in_.ops()[readers(id)[0]].kind == kind;
+  }
+
+  const Graph& in_;
+  const bool fuse_pool_;
+  std::vector<std::vector<std::size_t>> consumers_;  // by TensorId, positions in in_.ops()
+  std::unordered_map<TensorId, Pending> pending_;
+  Fused out_;
+};
+
+}  // namespace
+
+Fused fuse(const Graph& graph, const Capabilities& backend, DType dtype) {
+  for (OpKind needed :
+       {OpKind::norm_stats, OpKind::affine_act, OpKind::norm_grad_stats, OpKind::norm_grad_apply}) {
+    if (!backend.supports(needed, dtype)) return {graph, 0};
+  }
+  return Fuser(graph, backend, dtype).run();
+}
+
+}  // namespace redline::plan

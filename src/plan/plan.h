@@ -1,0 +1,97 @@
+// A Plan is a graph made ready for a backend: fused, every tensor placed, gradients in buckets. It is made
+// once and holds all that is decided about a step; compiling and running it takes no further choice of shape
+// or place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "graph/models/resnet.h"
+#include "plan/layout.h"
+
+namespace redline::plan {
+
+enum class OptimizerKind : std::uint8_t { none, sgd, lars };
+
+struct Options {
+  graph::ModelOptions model;
+  OptimizerKind optimizer = OptimizerKind::sgd;  // none: gradients only (or inference when !model.training)
+  float momentum = 0.9F;
+  bool nesterov = false;
+  float weight_decay = 0.0F;
+  bool decay_norm_and_bias = false;  // by default norms and biases are spared
+  float lars_trust = 0.001F;
+  int accumulate = 1;  // batches whose gradients are summed before an update
+  bool ema = false;    // keep a moving average of parameters and statistics
+  bool fuse = true;    // rewrite around the pending affine where the backend can
+  std::size_t bucket_bytes = std::size_t{25} << 20;  // gradient bucket size for all-reduce
+  bool all_reduce = false;                           // put all-reduce ops between backward and update
+};
+
+// What a planner asks of a backend; never asked while running.
+class Capabilities {
+ public:
+  virtual ~Capabilities() = default;
+  virtual bool supports(graph::OpKind kind, graph::DType dtype) const = 0;
+  // The layout in which this backend wants a tensor to lie.
+  virtual Layout layout(const graph::Tensor& tensor) const = 0;
+};
+
+enum class Region : std::uint8_t {
+  none,     // not used by any op (its producer may skip it)
+  arena,    // shares the step's arena with others, by lifetime
+  bucket,   // a slice of a gradient bucket
+  state,    // persistent, shared between executables by name
+  host_io,  // inputs and metrics
+};
+
+struct Placement {
+  Region region = Region::none;
+  std::size_t offset = 0;  // in the arena, or in the gradient memory
+  std::size_t bytes = 0;   // as stored: padded by the layout
+  Layout layout = Layout::plain;
+  int first_op = -1, last_op = -1;  // lifetime, as positions in graph.ops()
+};
+
+// Gradients that are reduced together, in the order in which backward gives them; contiguous in memory.
+struct Bucket {
+  std::vector<graph::TensorId> gradients;
+  std::size_t offset = 0, bytes = 0;
+  int ready_after_op = -1;  // position of the op that completes it
+};
+
+struct Plan {
+  graph::Model model;                 // graph after fusion, autodiff and update ops
+  std::vector<Placement> placements;  // by TensorId
+  std::vector<Bucket> buckets;
+  std::size_t arena_bytes = 0;
+  std::size_t gradient_bytes = 0;
+  int update_begin = 0;              // ops from here on are the update
+  int fused_ops = 0;                 // model ops that went into fused ones
+  std::vector<std::string> fusions;  // what was fused, one line per form: "affine_act: 49"
+
+  const graph::Graph& graph() const { return model.graph; }
+  const Placement& placement(graph::TensorId id) const { return placements.at(static_cast<std::size_t>(id)); }
+};
+
+// Builds the model, fuses, differentiates, adds the update, and places every tensor.
+// Throws UsageError for options that contradict each other.
+Plan make_plan(const Options& options, const Capabilities& backend);
+// The same for a graph of the caller's own (op cases): no autodiff, no update. Tensors named in `keep` stay
+// readable after the run.
+Plan make_plan(graph::Graph graph, const Capabilities& backend);
+
+// Bytes by kind, as --dry-run shows them.
+struct MemoryUse {
+  std::size_t parameters = 0, statistics = 0, optimizer = 0, average = 0, gradients = 0, activations = 0,
+              inputs = 0;
+  std::size_t total() const {
+    return parameters + statistics + optimizer + average + gradients + activations + inputs;
+  }
+};
+MemoryUse memory_use(const Plan& plan);
+
+}  // namespace redline::plan

@@ -1,0 +1,111 @@
+#include "data/augment.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace redline::data {
+namespace {
+
+constexpr std::uint64_t kAugmentStream =
+    0x61756d65;  // keeps these draws apart from those of the sample order
+
+// The whole pixels that a box touches, within the image.
+Rect pixels_of(const Box& box, int width, int height) {
+  const int x0 = std::clamp(static_cast<int>(std::floor(box.x)), 0, width - 1);
+  const int y0 = std::clamp(static_cast<int>(std::floor(box.y)), 0, height - 1);
+  const int x1 = std::clamp(static_cast<int>(std::ceil(box.x + box.width)), x0 + 1, width);
+  const int y1 = std::clamp(static_cast<int>(std::ceil(box.y + box.height)), y0 + 1, height);
+  return {x0, y0, x1 - x0, y1 - y0};
+}
+
+}  // namespace
+
+void validate(const TransformOptions& o) {
+  if (o.size < 1 || o.size > 8192) throw UsageError("--image-size {} is not between 1 and 8192", o.size);
+  if (!(o.scale_min > 0) || !(o.scale_max <= 1) || !(o.scale_min <= o.scale_max))
+    throw UsageError("a random crop's area from {} to {} of the image; it needs 0 < low <= high <= 1",
+                     o.scale_min, o.scale_max);
+  if (!(o.ratio_min > 0) || !(o.ratio_min <= o.ratio_max) || !std::isfinite(o.ratio_max))
+    throw UsageError("a random crop's width/height ratio from {} to {}; it needs 0 < low <= high",
+                     o.ratio_min, o.ratio_max);
+  if (!(o.flip >= 0 && o.flip <= 1)) throw UsageError("a flip probability of {}; it needs 0 to 1", o.flip);
+  if (!(o.centre > 0 && o.centre <= 1))
+    throw UsageError("a centre crop of {}; it needs 0 < share <= 1", o.centre);
+}
+
+Random sample_random(std::uint64_t seed, std::int64_t epoch, std::int64_t sample) {
+  return Random(
+      seed, mix(mix(kAugmentStream, static_cast<std::uint64_t>(epoch)), static_cast<std::uint64_t>(sample)));
+}
+
+Crop random_crop(const TransformOptions& o, int width, int height, Random& random) {
+  Crop crop;
+  crop.flip = random.uniform() < o.flip;
+  const double area = static_cast<double>(width) * height;
+  const double log_low = std::log(o.ratio_min), log_high = std::log(o.ratio_max);
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const double target = area * random.uniform(o.scale_min, o.scale_max);
+    const double ratio = std::exp(random.uniform(log_low, log_high));
+    const int w = static_cast<int>(std::nearbyint(std::sqrt(target * ratio)));
+    const int h = static_cast<int>(std::nearbyint(std::sqrt(target / ratio)));
+    if (w <= 0 || h <= 0 || w > width || h > height) continue;
+    crop.region = {static_cast<int>(random.below(static_cast<std::uint64_t>(width - w) + 1)),
+                   static_cast<int>(random.below(static_cast<std::uint64_t>(height - h) + 1)), w, h};
+    return crop;
+  }
+  int w = width, h = height;
+  const double ratio = static_cast<double>(width) / height;
+  if (ratio < o.ratio_min)
+    h = static_cast<int>(std::nearbyint(w / o.ratio_min));
+  else if (ratio > o.ratio_max)
+    w = static_cast<int>(std::nearbyint(h * o.ratio_max));
+  w = std::clamp(w, 1, width);
+  h = std::clamp(h, 1, height);
+  crop.region = {(width - w) / 2, (height - h) / 2, w, h};
+  return crop;
+}
+
+Box centre_box(const TransformOptions& o, int width, int height) {
+  const int shorter = std::max(o.size, static_cast<int>(std::nearbyint(o.size / o.centre)));
+  const auto longer = [&](int this_side, int other) {
+    return static_cast<int>(std::int64_t{shorter} * this_side / other);
+  };
+  const int w = width <= height ? shorter : longer(width, height);
+  const int h = width <= height ? longer(height, width) : shorter;
+  // Half-way cases go to the even pixel, as Python's round does.
+  const double left = std::nearbyint((w - o.size) / 2.0), top = std::nearbyint((h - o.size) / 2.0);
+  const double step_x = static_cast<double>(width) / w, step_y = static_cast<double>(height) / h;
+  return {left * step_x, top * step_y, o.size * step_x, o.size * step_y};
+}
+
+Transform::Transform(const TransformOptions& options, const DecodeLimits& limits)
+    : options_(options), decoder_(limits) {
+  validate(options);
+}
+
+void Transform::run(std::span<const std::uint8_t> bytes, Random random, std::uint8_t* out) {
+  const ImageInfo info = decoder_.open(bytes);
+  if (options_.train) {
+    const Crop crop = random_crop(options_, info.width, info.height, random);
+    const Rect& r = crop.region;
+    const int shrink = options_.shrink_on_decode ? choose_shrink(r, options_.size, options_.size) : 1;
+    const Pixels pixels = decoder_.decode(r, shrink);
+    const Box box = pixels.map({double(r.x), double(r.y), double(r.width), double(r.height)});
+    resizer_.resize(pixels, box, pixels_of(box, pixels.width, pixels.height), options_.size, options_.size,
+                    options_.filter, crop.flip, out);
+    return;
+  }
+  const Box box = centre_box(options_, info.width, info.height);
+  // The filter reaches past the box by its support: two of the pixels that become one, and one more for
+  // rounding.
+  const double reach_x = 2 * std::max(1.0, box.width / options_.size) + 1;
+  const double reach_y = 2 * std::max(1.0, box.height / options_.size) + 1;
+  const Box seen{box.x - reach_x, box.y - reach_y, box.width + 2 * reach_x, box.height + 2 * reach_y};
+  const Pixels pixels = decoder_.decode(pixels_of(seen, info.width, info.height));
+  resizer_.resize(pixels, pixels.map(box), {0, 0, pixels.width, pixels.height}, options_.size, options_.size,
+                  options_.filter, false, out);
+}
+
+}  // namespace redline::data

@@ -1,0 +1,67 @@
+// From an encoded image to one row of a batch: crop, resize and flip for training, resize and centre crop for
+// evaluation. What is drawn at random is a function of (seed, epoch, sample) alone, so a run can be repeated
+// with any number of threads or ranks.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/random.h"
+#include "data/decode.h"
+#include "data/image.h"
+#include "data/resize.h"
+
+namespace redline::data {
+
+struct TransformOptions {
+  bool train = true;
+  int size = 224;  // height and width of the result
+  Filter filter = Filter::bilinear;
+
+  // Training: a random part of the image of this share of its area and this width/height ratio.
+  double scale_min = 0.08;
+  double scale_max = 1.0;
+  double ratio_min = 3.0 / 4.0;
+  double ratio_max = 4.0 / 3.0;
+  double flip = 0.5;             // probability of a left-right mirror image
+  bool shrink_on_decode = true;  // let JPEG shrink by 2, 4 or 8 while it decodes, where the crop allows it
+
+  // Evaluation: the shorter side becomes size / centre, then the middle is cut out. Decoded at full size, so
+  // that accuracy compares with other programs'.
+  double centre = 0.875;
+};
+
+// Throws UsageError naming the option that makes no sense.
+void validate(const TransformOptions& options);
+
+// The random generator of one sample in one epoch.
+Random sample_random(std::uint64_t seed, std::int64_t epoch, std::int64_t sample);
+
+struct Crop {
+  Rect region;
+  bool flip = false;
+};
+
+// torchvision's RandomResizedCrop: ten tries at a random area and ratio, then the largest centre crop whose
+// ratio is allowed.
+Crop random_crop(const TransformOptions& options, int width, int height, Random& random);
+
+// The part of an image that evaluation shows, in pixels of the stored image: torchvision's Resize, then
+// CenterCrop.
+Box centre_box(const TransformOptions& options, int width, int height);
+
+// One a thread.
+class Transform {
+ public:
+  Transform(const TransformOptions& options, const DecodeLimits& limits);
+
+  // Writes [size, size, 3] to out. Throws DataError when the image cannot be decoded; out is then undefined.
+  void run(std::span<const std::uint8_t> bytes, Random random, std::uint8_t* out);
+
+ private:
+  TransformOptions options_;
+  Decoder decoder_;
+  Resizer resizer_;
+};
+
+}  // namespace redline::data

@@ -1,0 +1,79 @@
+// Where a trainer's batches come from: the seam between the data pipeline and the training loop. The loader
+// (loader.h) decodes images behind it; SyntheticBatches (below) hands out random tensors for measuring.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "data/host_memory.h"
+
+namespace redline::data {
+
+// A view of one batch. The memory belongs to the source and is valid until the next call of next(),
+// start_epoch() or the destructor.
+struct Batch {
+  const std::uint8_t* images = nullptr;  // [N, H, W, 3] RGB, 0..255
+  const std::int32_t* labels = nullptr;  // [N]; -1 marks a row that counts for nothing (padding)
+  int count = 0;                         // rows whose label is not -1
+  std::int64_t epoch = 0;
+  std::int64_t step_in_epoch = 0;
+};
+
+// Used by one thread, the trainer's. Failures are thrown from the calls below, never from another thread.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+
+  virtual int batch_size() const = 0;                  // N: rows in every batch
+  virtual int image_size() const = 0;                  // H = W
+  virtual std::int64_t batches_per_epoch() const = 0;  // on this rank; the same on every rank
+  virtual std::int64_t samples() const = 0;            // in the whole data set, over all ranks
+  virtual int classes() const = 0;
+
+  // Begins an epoch at a batch of it (to resume in the middle). What was in flight is dropped.
+  virtual void start_epoch(std::int64_t epoch, std::int64_t first_batch = 0) = 0;
+
+  // The next batch of the epoch, or false at its end. Gives back the memory of the batch before.
+  // Throws DataError when more samples are bad than allowed.
+  virtual bool next(Batch& batch) = 0;
+
+  // Seconds that next() has spent waiting for data since construction.
+  virtual double waited_seconds() const = 0;
+};
+
+struct SyntheticOptions {
+  int batch_size = 64;
+  int image_size = 224;
+  int classes = 1000;
+  std::int64_t batches_per_epoch = 100;
+  int ranks = 1;
+  std::uint64_t seed = 0;
+  HostAllocator allocator;  // empty: ordinary memory
+};
+
+// Random images and labels, made once and handed out in turn: a source that costs nothing a step, for
+// measuring everything else.
+class SyntheticBatches final : public BatchSource {
+ public:
+  explicit SyntheticBatches(const SyntheticOptions& options);
+
+  int batch_size() const override { return options_.batch_size; }
+  int image_size() const override { return options_.image_size; }
+  std::int64_t batches_per_epoch() const override { return options_.batches_per_epoch; }
+  std::int64_t samples() const override;
+  int classes() const override { return options_.classes; }
+  void start_epoch(std::int64_t epoch, std::int64_t first_batch = 0) override;
+  bool next(Batch& batch) override;
+  double waited_seconds() const override { return 0; }
+
+ private:
+  static constexpr int kDistinct = 4;  // enough to keep one batch from staying in cache
+
+  SyntheticOptions options_;
+  std::vector<BatchMemory> batches_;  // kDistinct
+  std::int64_t epoch_ = 0;
+  std::int64_t step_ = 0;
+};
+
+}  // namespace redline::data

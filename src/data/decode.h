@@ -1,0 +1,62 @@
+// From the bytes of a JPEG or PNG file to RGB pixels, decoding no more of a JPEG than a crop needs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/image.h"
+
+namespace redline::data {
+
+struct DecodeLimits {
+  std::int64_t max_pixels = 100'000'000;  // a larger image is refused before it is decoded
+};
+
+// The largest shrink (1, 2, 4 or 8) at which a region of the stored image still has at least the target's
+// pixels in both directions.
+int choose_shrink(const Rect& region, int target_width, int target_height);
+
+class JpegReader;  // wraps libjpeg
+
+// One a thread; keeps its buffers from image to image. After a failure it is ready for the next image.
+//
+// Greyscale and palette images become RGB; CMYK is converted by Adobe's convention (inverted, as every camera
+// and editor writes it); alpha is dropped; orientation tags are not applied, as is usual in training.
+class Decoder {
+ public:
+  explicit Decoder(const DecodeLimits& limits = {});
+  ~Decoder();
+  Decoder(Decoder&&) noexcept;
+  Decoder& operator=(Decoder&&) noexcept;
+
+  // Reads the header. The bytes must stay until decode() is done. Throws DataError: not an image, damaged
+  // header, an unsupported kind of JPEG, or too many pixels.
+  ImageInfo open(std::span<const std::uint8_t> bytes);
+
+  // Decodes at least `region` of the opened image, shrunk by 1, 2, 4 or 8 (PNG is decoded whole at full
+  // size). The pixels live here until the next open(). Throws DataError when the part that it reads is
+  // damaged or cut off; a JPEG's damage below the region is not seen.
+  Pixels decode(const Rect& region, int shrink = 1);
+
+  // The whole image, at full size.
+  Pixels decode();
+
+  // What a JPEG's decoder complained about without giving up ("extraneous bytes before marker"); empty if
+  // nothing.
+  const std::string& warning() const { return warning_; }
+
+ private:
+  Pixels decode_png();
+
+  DecodeLimits limits_;
+  ImageInfo info_;
+  std::span<const std::uint8_t> bytes_;
+  std::unique_ptr<JpegReader> jpeg_;
+  std::vector<std::uint8_t> pixels_;
+  std::string warning_;
+};
+
+}  // namespace redline::data

@@ -1,0 +1,16 @@
+// From RGB pixels to the bytes of a JPEG or PNG file.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace redline::data {
+
+// quality: 1..100 by libjpeg's scale; chroma at half resolution, as cameras write it. The same pixels give
+// the same bytes. Throws InternalError when libjpeg refuses.
+std::vector<std::uint8_t> encode_jpeg(const std::uint8_t* rgb, int width, int height, int quality);
+
+// Lossless.
+std::vector<std::uint8_t> encode_png(const std::uint8_t* rgb, int width, int height);
+
+}  // namespace redline::data

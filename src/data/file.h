@@ -1,0 +1,16 @@
+// Reading whole files into memory that is used again.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+namespace redline::data {
+
+// The content of a file; it lives in scratch. Any thread. Throws IoError with the reason, DataError when the
+// file is larger than max_bytes; neither names the file, since callers know it.
+std::span<const std::uint8_t> read_whole(const std::filesystem::path& path, std::int64_t max_bytes,
+                                         std::vector<std::uint8_t>& scratch);
+
+}  // namespace redline::data

@@ -1,0 +1,56 @@
+// Memory that batches are assembled in: allocated once, aligned, and from an allocator that a GPU build can
+// replace by one that pins pages.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace redline::data {
+
+// Both functions empty means ordinary memory. allocate returns memory aligned to 64 bytes or throws; release
+// must not throw.
+struct HostAllocator {
+  std::function<void*(std::size_t bytes)> allocate;
+  std::function<void(void* memory, std::size_t bytes)> release;
+};
+
+// Owns one allocation; movable. The memory starts as zeros.
+class HostBuffer {
+ public:
+  HostBuffer() = default;
+  // Throws UnavailableError when there is no memory, naming the size.
+  HostBuffer(std::size_t bytes, const HostAllocator& allocator);
+  HostBuffer(HostBuffer&& other) noexcept;
+  HostBuffer& operator=(HostBuffer&& other) noexcept;
+  HostBuffer(const HostBuffer&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
+  ~HostBuffer();
+
+  std::uint8_t* data() const { return data_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  std::uint8_t* data_ = nullptr;
+  std::size_t size_ = 0;
+  std::function<void(void*, std::size_t)> release_;
+};
+
+// The memory of one batch: images [N, H, W, 3] and labels [N] in one allocation, so that both are pinned
+// where one is.
+class BatchMemory {
+ public:
+  BatchMemory() = default;
+  BatchMemory(int rows, int image_size, const HostAllocator& allocator);
+
+  std::uint8_t* images() const { return buffer_.data(); }
+  std::uint8_t* image(int row) const { return buffer_.data() + image_bytes_ * static_cast<std::size_t>(row); }
+  std::int32_t* labels() const { return reinterpret_cast<std::int32_t*>(buffer_.data() + labels_at_); }
+
+ private:
+  std::size_t image_bytes_ = 0;
+  std::size_t labels_at_ = 0;
+  HostBuffer buffer_;
+};
+
+}  // namespace redline::data

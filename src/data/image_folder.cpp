@@ -1,0 +1,156 @@
+#include "data/image_folder.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "data/file.h"
+
+namespace redline::data {
+namespace fs = std::filesystem;
+namespace {
+
+bool is_image_name(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos || name.front() == '.') return false;
+  std::string extension(name.substr(dot + 1));
+  for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return extension == "jpg" || extension == "jpeg" || extension == "png";
+}
+
+struct Entry {
+  std::string name;
+  bool folder = false;
+};
+
+// Sorted by name, so that samples are numbered the same on every file system. Hidden entries are left out.
+std::vector<Entry> list_folder(const fs::path& folder) {
+  std::error_code error;
+  std::vector<Entry> entries;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::string name = it->path().filename().string();
+    if (name.front() == '.') continue;
+    std::error_code ignored;  // a dangling link is neither a folder nor an image
+    const bool is_folder = it->is_directory(ignored);
+    entries.push_back({std::move(name), is_folder});
+  }
+  if (error) throw IoError("cannot list {}: {}", folder.string(), error.message());
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.name < b.name; });
+  return entries;
+}
+
+std::vector<std::string> class_names(const fs::path& split) {
+  std::vector<std::string> names;
+  for (Entry& entry : list_folder(split))
+    if (entry.folder) names.push_back(std::move(entry.name));
+  if (names.empty())
+    throw DataError("{} has no class folders; put each class's images into a folder of its own there",
+                    split.string());
+  return names;
+}
+
+class ImageFolder final : public RecordSource {
+ public:
+  ImageFolder(const fs::path& path, Split split, const SourceOptions& options)
+      : root_(split_folder(path, split)), options_(options) {
+    if (root_.empty())
+      throw UsageError("{} has no {} folder; it needs {}/<class>/<image>.jpg", path.string(),
+                       split_name(split), split_name(split));
+    const fs::path train = split_folder(path, Split::train);
+    classes_ = class_names(train.empty() ? root_ : train);
+    for (const std::string& name : class_names(root_)) {
+      const auto found = std::lower_bound(classes_.begin(), classes_.end(), name);
+      if (found == classes_.end() || *found != name)
+        throw DataError("class {} is in {} but not in {}; remove it from the one or add it to the other",
+                        name, root_.string(), train.string());
+      const std::size_t before = labels_.size();
+      std::vector<FileId> parents;
+      add_images(name, static_cast<std::int32_t>(found - classes_.begin()), parents);
+      if (labels_.size() == before)
+        throw DataError("{} has no .jpg, .jpeg or .png files; add images or remove the folder",
+                        (root_ / name).string());
+    }
+    names_.shrink_to_fit();
+  }
+
+  std::int64_t count() const override { return static_cast<std::int64_t>(labels_.size()); }
+  std::int32_t label(std::int64_t index) const override {
+    return labels_.at(static_cast<std::size_t>(index));
+  }
+  std::string name(std::int64_t index) const override { return (root_ / relative(index)).string(); }
+  const std::vector<std::string>& classes() const override { return classes_; }
+  const char* kind() const override { return "image folder"; }
+
+  std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
+    return read_whole(root_ / relative(index), options_.max_bytes, scratch);
+  }
+
+ private:
+  using FileId = std::pair<dev_t, ino_t>;
+
+  std::string_view relative(std::int64_t index) const {
+    return names_.data() + offsets_.at(static_cast<std::size_t>(index));
+  }
+
+  // parents: the folders on the way here; meeting one of them again means that a link leads back up.
+  void add_images(const std::string& folder, std::int32_t label, std::vector<FileId>& parents) {
+    const fs::path path = root_ / folder;
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0)
+      throw IoError("cannot look at {}: {}", path.string(), std::strerror(errno));
+    const FileId id{status.st_dev, status.st_ino};
+    if (std::find(parents.begin(), parents.end(), id) != parents.end())
+      throw DataError("{} is a link back to a folder that holds it; remove the link", path.string());
+    parents.push_back(id);
+    for (const Entry& entry : list_folder(path)) {
+      if (entry.folder) {
+        add_images(folder + "/" + entry.name, label, parents);
+      } else if (is_image_name(entry.name)) {
+        offsets_.push_back(names_.size());
+        labels_.push_back(label);
+        names_.append(folder).append("/").append(entry.name).push_back('\0');
+      }
+    }
+    parents.pop_back();
+  }
+
+  fs::path root_;  // of the split
+  SourceOptions options_;
+  std::vector<std::string> classes_;
+  std::vector<std::int32_t> labels_;
+  // Paths under root_, each ended by a zero: a million strings of their own would cost four times the memory.
+  std::string names_;
+  std::vector<std::size_t> offsets_;
+};
+
+}  // namespace
+
+bool is_image_folder(const fs::path& path) {
+  return !split_folder(path, Split::train).empty() || !split_folder(path, Split::val).empty();
+}
+
+fs::path split_folder(const fs::path& path, Split split) {
+  const std::vector<const char*> names = split == Split::train
+                                             ? std::vector<const char*>{"train"}
+                                             : std::vector<const char*>{"val", "validation"};
+  for (const char* name : names) {
+    std::error_code ignored;
+    if (fs::is_directory(path / name, ignored)) return path / name;
+  }
+  return {};
+}
+
+std::unique_ptr<RecordSource> open_image_folder(const fs::path& path, Split split,
+                                                const SourceOptions& options) {
+  return std::make_unique<ImageFolder>(path, split, options);
+}
+
+}  // namespace redline::data

@@ -1,0 +1,270 @@
+#include "data/loader.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/random.h"
+#include "data/sampler.h"
+
+namespace redline::data {
+namespace {
+
+constexpr std::uint64_t kReplaceStream = 0x7265706c;
+constexpr int kReplaceAttempts = 16;  // with the default limit, this many bad samples in a row do not happen
+constexpr int kLoggedBad = 20;        // named in the log; bad_samples() has them all
+
+void validate_loader(const LoaderOptions& o) {
+  if (o.batch_size < 1) throw UsageError("--batch-size {} is less than 1", o.batch_size);
+  if (o.threads < 1 || o.threads > 4096)
+    throw UsageError("--workers {} is not between 1 and 4096", o.threads);
+  if (!(o.max_bad >= 0 && o.max_bad <= 1))
+    throw UsageError("--max-bad {} is not a share from 0 to 1", o.max_bad);
+  check(o.slots >= 2, "a loader needs two slots, one to fill while the other is used");
+  validate(o.transform);
+}
+
+SamplerOptions sampler_options(const LoaderOptions& o, std::int64_t samples) {
+  SamplerOptions s;
+  s.samples = samples;
+  s.batch_size = o.batch_size;
+  s.rank = o.rank;
+  s.ranks = o.ranks;
+  s.seed = o.seed;
+  s.train = o.transform.train;
+  return s;
+}
+
+}  // namespace
+
+// Batches of an epoch are numbered; batch b lives in slot b % slots. Rows are handed to workers in order, one
+// at a time, as long as their batch is less than `slots` ahead of the one the trainer holds. One mutex guards
+// all of the state below it; decoding happens outside it.
+class Loader::Pool {
+ public:
+  Pool(std::shared_ptr<const RecordSource> source, const LoaderOptions& options);
+  ~Pool();
+
+  void start_epoch(std::int64_t epoch, std::int64_t first_batch);
+  bool next(Batch& batch);
+  std::vector<BadSample> bad_samples() const;
+
+  const std::shared_ptr<const RecordSource> source_;
+  const LoaderOptions options_;
+  Sampler sampler_;  // changed only while no worker is busy
+  double waited_ = 0;
+
+ private:
+  struct Slot {
+    BatchMemory memory;
+    int pending = 0;  // rows not written yet
+  };
+
+  void work();
+  void load_row(Transform& transform, std::vector<std::uint8_t>& scratch, std::int64_t epoch,
+                std::int64_t sample, std::uint8_t* image, std::int32_t& label);
+  void note_bad(std::int64_t sample, const std::string& reason);
+  std::size_t slot_of(std::int64_t batch) const {
+    return static_cast<std::size_t>(batch % static_cast<std::int64_t>(slots_.size()));
+  }
+  bool row_available() const {
+    return !failure_ && next_batch_ < end_batch_ &&
+           next_batch_ < consumed_ + static_cast<std::int64_t>(slots_.size());
+  }
+
+  std::vector<Slot> slots_;
+  std::int64_t max_bad_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_ready_;
+  std::condition_variable batch_ready_;  // also: a worker went idle
+  bool stop_ = false;
+  std::int64_t epoch_ = 0;
+  std::int64_t next_batch_ = 0;  // and next_row_: the row to hand out next
+  int next_row_ = 0;
+  std::int64_t end_batch_ = 0;               // of the epoch; 0 before the first
+  std::int64_t consumed_ = 0;                // batches before this one have been given back
+  std::int64_t held_ = -1;                   // the batch that the trainer has
+  int busy_ = 0;                             // workers with a row in hand
+  std::map<std::int64_t, std::string> bad_;  // sample -> reason
+  std::exception_ptr failure_;
+
+  std::vector<std::thread> threads_;
+};
+
+Loader::Pool::Pool(std::shared_ptr<const RecordSource> source, const LoaderOptions& options)
+    : source_(std::move(source)), options_(options), sampler_(sampler_options(options, source_->count())) {
+  max_bad_ = static_cast<std::int64_t>(options.max_bad * static_cast<double>(source_->count()));
+  slots_.resize(static_cast<std::size_t>(options.slots));
+  for (Slot& slot : slots_)
+    slot.memory = BatchMemory(options.batch_size, options.transform.size, options.allocator);
+  try {
+    for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { work(); });
+  } catch (const std::system_error& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    work_ready_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+    throw UnavailableError("cannot start {} loader threads ({}); use fewer --workers", options.threads,
+                           error.what());
+  }
+}
+
+Loader::Pool::~Pool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  work_ready_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Loader::Pool::start_epoch(std::int64_t epoch, std::int64_t first_batch) {
+  check(first_batch >= 0 && first_batch <= sampler_.batches_per_epoch(), "batch {} of {}", first_batch,
+        sampler_.batches_per_epoch());
+  std::unique_lock lock(mutex_);
+  next_batch_ = end_batch_;  // hands out no more rows
+  batch_ready_.wait(lock, [this] { return busy_ == 0; });
+  sampler_.start_epoch(epoch);
+  epoch_ = epoch;
+  next_batch_ = consumed_ = first_batch;
+  next_row_ = 0;
+  end_batch_ = sampler_.batches_per_epoch();
+  held_ = -1;
+  for (Slot& slot : slots_) slot.pending = options_.batch_size;
+  lock.unlock();
+  work_ready_.notify_all();
+}
+
+bool Loader::Pool::next(Batch& batch) {
+  std::unique_lock lock(mutex_);
+  if (held_ >= 0) {
+    slots_[slot_of(held_)].pending = options_.batch_size;
+    consumed_ = held_ + 1;
+    held_ = -1;
+    work_ready_.notify_all();
+  }
+  if (consumed_ >= end_batch_) return false;
+  Slot& slot = slots_[slot_of(consumed_)];
+  const Stopwatch watch;
+  batch_ready_.wait(lock, [&] { return failure_ || slot.pending == 0; });
+  waited_ += watch.seconds();
+  if (failure_) std::rethrow_exception(failure_);
+  held_ = consumed_;
+  batch.images = slot.memory.images();
+  batch.labels = slot.memory.labels();
+  batch.count = static_cast<int>(std::count_if(batch.labels, batch.labels + options_.batch_size,
+                                               [](std::int32_t label) { return label >= 0; }));
+  batch.epoch = epoch_;
+  batch.step_in_epoch = held_;
+  return true;
+}
+
+void Loader::Pool::work() {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  bool busy = false;
+  try {
+    Transform transform(options_.transform, options_.limits);
+    std::vector<std::uint8_t> scratch;
+    lock.lock();
+    for (;;) {
+      work_ready_.wait(lock, [this] { return stop_ || row_available(); });
+      if (stop_) return;
+      const std::int64_t batch = next_batch_, epoch = epoch_;
+      const int row = next_row_;
+      if (++next_row_ == options_.batch_size) {
+        next_row_ = 0;
+        ++next_batch_;
+      }
+      Slot& slot = slots_[slot_of(batch)];
+      busy = true;
+      ++busy_;
+      lock.unlock();
+      load_row(transform, scratch, epoch, sampler_.sample(batch, row), slot.memory.image(row),
+               slot.memory.labels()[row]);
+      lock.lock();
+      busy = false;
+      --busy_;
+      if (--slot.pending == 0 || busy_ == 0) batch_ready_.notify_all();
+    }
+  } catch (...) {
+    if (!lock.owns_lock()) lock.lock();
+    if (!failure_) failure_ = std::current_exception();
+    if (busy) --busy_;
+    batch_ready_.notify_all();
+  }
+}
+
+void Loader::Pool::load_row(Transform& transform, std::vector<std::uint8_t>& scratch, std::int64_t epoch,
+                            std::int64_t sample, std::uint8_t* image, std::int32_t& label) {
+  Random replacement(options_.seed, mix(mix(kReplaceStream, static_cast<std::uint64_t>(epoch)),
+                                        static_cast<std::uint64_t>(sample)));
+  for (int attempt = 0; sample >= 0 && attempt < kReplaceAttempts; ++attempt) {
+    try {
+      const std::span<const std::uint8_t> bytes = source_->read(sample, scratch);
+      transform.run(bytes, sample_random(options_.seed, epoch, sample), image);
+      label = source_->label(sample);
+      return;
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::bad_data && error.code() != ExitCode::io) throw;
+      note_bad(sample, error.what());
+    }
+    if (!options_.transform.train) break;
+    sample = static_cast<std::int64_t>(replacement.below(static_cast<std::uint64_t>(source_->count())));
+  }
+  const auto size = static_cast<std::size_t>(options_.transform.size);
+  std::memset(image, 0, size * size * 3);
+  label = -1;
+}
+
+void Loader::Pool::note_bad(std::int64_t sample, const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (!bad_.emplace(sample, reason).second) return;
+  const auto count = static_cast<std::int64_t>(bad_.size());
+  if (count <= kLoggedBad) spdlog::warn("skipped {}: {}", source_->name(sample), reason);
+  if (count == kLoggedBad) spdlog::warn("further bad samples are counted, not named");
+  if (count > max_bad_)
+    throw DataError(
+        "{} of {} samples are bad, more than --max-bad {} allows; the last was {}: {}. Remove the bad "
+        "files ('redline data verify' lists them) or raise --max-bad",
+        count, source_->count(), options_.max_bad, source_->name(sample), reason);
+}
+
+std::vector<BadSample> Loader::Pool::bad_samples() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<BadSample> list;
+  for (const auto& [sample, reason] : bad_) list.push_back({source_->name(sample), reason});
+  return list;
+}
+
+Loader::Loader(std::shared_ptr<const RecordSource> source, const LoaderOptions& options) {
+  validate_loader(options);
+  pool_ = std::make_unique<Pool>(std::move(source), options);
+}
+
+Loader::~Loader() = default;
+
+int Loader::batch_size() const { return pool_->options_.batch_size; }
+int Loader::image_size() const { return pool_->options_.transform.size; }
+std::int64_t Loader::batches_per_epoch() const { return pool_->sampler_.batches_per_epoch(); }
+std::int64_t Loader::samples() const { return pool_->source_->count(); }
+int Loader::classes() const { return static_cast<int>(pool_->source_->classes().size()); }
+void Loader::start_epoch(std::int64_t epoch, std::int64_t first_batch) {
+  pool_->start_epoch(epoch, first_batch);
+}
+bool Loader::next(Batch& batch) { return pool_->next(batch); }
+double Loader::waited_seconds() const { return pool_->waited_; }
+std::vector<BadSample> Loader::bad_samples() const { return pool_->bad_samples(); }
+
+}  // namespace redline::data

@@ -1,0 +1,168 @@
+#include "metrics/console.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+
+namespace redline::metrics {
+namespace {
+
+constexpr double kRedrawSeconds = 0.1;
+
+std::string percent(double fraction) { return fmt::format("{:.1f}%", 100 * fraction); }
+
+// 1281167 -> "1,281,167"
+std::string grouped(std::int64_t value) {
+  std::string digits = std::to_string(value);
+  for (std::ptrdiff_t at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
+    digits.insert(static_cast<std::size_t>(at), ",");
+  }
+  return digits;
+}
+
+std::string scores_text(const Evaluation& evaluation) {
+  return fmt::format("top-1 {:.2f}%  top-5 {:.2f}%  loss {:.4f}", 100 * evaluation.top1,
+                     100 * evaluation.top5, evaluation.loss);
+}
+
+}  // namespace
+
+bool is_terminal(std::FILE* stream) {
+  const char* term = std::getenv("TERM");
+  return ::isatty(::fileno(stream)) == 1 && term != nullptr && std::string_view(term) != "dumb";
+}
+
+void ConsoleSink::begin(const RunInfo& info) {
+  info_ = info;
+  if (options_.quiet) return;
+  line(fmt::format("{}: {} parameters, {} classes, {} px, {}", info.model,
+                   format_count(static_cast<double>(info.parameters)), info.classes, info.image_size,
+                   info.dtype));
+  line(fmt::format("data: {}: {} images to train on, {} held out", info.data, grouped(info.train_samples),
+                   grouped(info.val_samples)));
+  line(fmt::format("device: {}", info.device));
+  const std::string batch = info.accumulate > 1 ? fmt::format("{} x {}", info.accumulate, info.batch_size)
+                                                : std::to_string(info.batch_size);
+  line(fmt::format("{} steps of {} images, {} steps an epoch", grouped(info.total_steps), batch,
+                   grouped(info.steps_per_epoch)));
+}
+
+std::string ConsoleSink::progress_line() const {
+  const Step& last = window_.back();
+  double loss = 0, top1 = 0, seconds = 0, waited = 0, samples = 0;
+  int counted = 0;
+  for (const Step& step : window_) {
+    seconds += step.seconds;
+    waited += step.data_seconds;
+    samples += static_cast<double>(step.samples);
+    if (step.skipped) continue;
+    loss += step.loss;
+    top1 += step.top1;
+    ++counted;
+  }
+  const double per_step = seconds / static_cast<double>(window_.size());
+  const std::int64_t epochs =
+      info_.steps_per_epoch > 0 ? (info_.total_steps + info_.steps_per_epoch - 1) / info_.steps_per_epoch : 1;
+  std::string text =
+      fmt::format("epoch {}/{}  step {}/{}", last.epoch + 1, epochs, last.step, info_.total_steps);
+  if (counted > 0) {
+    text += fmt::format("  loss {:.4f}  top-1 {}", loss / counted, percent(top1 / counted));
+  } else {
+    text += fmt::format("  loss {}", last.loss);
+  }
+  text += fmt::format("  {:.1f} images/s  wait {}  left {}", seconds > 0 ? samples / seconds : 0.0,
+                      percent(seconds > 0 ? waited / seconds : 0.0),
+                      format_duration(per_step * static_cast<double>(info_.total_steps - last.step)));
+  if (skipped_ > 0) text += fmt::format("  skipped {}", skipped_);
+  return text;
+}
+
+void ConsoleSink::step(const Step& step) {
+  if (step.skipped) ++skipped_;
+  window_.push_back(step);
+  while (window_.size() > static_cast<std::size_t>(std::max(1, options_.log_every))) window_.pop_front();
+  if (options_.quiet) return;
+  if (options_.live) {
+    if (due() || step.step == info_.total_steps) live(progress_line());
+  } else if (step.step == 1 || step.step % options_.log_every == 0 || step.step == info_.total_steps) {
+    line(progress_line());
+  }
+}
+
+void ConsoleSink::evaluating(std::int64_t done, std::int64_t total) {
+  if (!options_.quiet && options_.live && due())
+    live(fmt::format("evaluating {}/{}", grouped(done), grouped(total)));
+}
+
+void ConsoleSink::keep(const Evaluation& evaluation) {
+  for (Score& score : scores_) {
+    if (score.weights != evaluation.weights) continue;
+    score.last = evaluation;
+    if (evaluation.top1 > score.best.top1) score.best = evaluation;
+    return;
+  }
+  scores_.push_back({evaluation.weights, evaluation, evaluation});
+}
+
+void ConsoleSink::evaluation(const Evaluation& evaluation) {
+  keep(evaluation);
+  if (options_.quiet) return;
+  line(fmt::format("{} after step {} (epoch {}): {}  {} images in {}",
+                   evaluation.weights == "ema" ? "evaluation of the averages" : "evaluation", evaluation.step,
+                   evaluation.epoch, scores_text(evaluation), grouped(evaluation.samples),
+                   format_duration(evaluation.seconds)));
+}
+
+void ConsoleSink::end(const End& end) {
+  line("");
+  std::string result = fmt::format("{}: {} steps, {} images in {}", end.reason, grouped(end.steps),
+                                   grouped(end.samples), format_duration(end.seconds));
+  if (!end.detail.empty()) result += fmt::format(" ({})", end.detail);
+  line("  result    " + result);
+  for (const Score& score : scores_) {
+    std::string text = scores_text(score.last);
+    if (score.best.top1 > score.last.top1) {
+      text += fmt::format("  (best top-1 {:.2f}% after epoch {})", 100 * score.best.top1, score.best.epoch);
+    }
+    line(fmt::format("  {:<9} {}", score.weights == "ema" ? "averages" : "accuracy", text));
+  }
+  if (end.train_seconds > 0) {
+    line(fmt::format("  speed     {:.1f} images/s in training, {} of it waiting for data",
+                     static_cast<double>(end.samples) / end.train_seconds,
+                     percent(end.data_seconds / end.train_seconds)));
+  }
+  if (end.skipped_steps > 0) {
+    line(fmt::format("  skipped   {} steps whose loss was not finite", grouped(end.skipped_steps)));
+  }
+  if (!info_.folder.empty()) line("  run       " + info_.folder);
+}
+
+bool ConsoleSink::due() {
+  if (since_drawn_ && since_drawn_->seconds() < kRedrawSeconds) return false;
+  since_drawn_.emplace();
+  return true;
+}
+
+void ConsoleSink::live(const std::string& text) {
+  // Wrapping is off while the line is drawn: a narrow terminal cuts it instead of scrolling.
+  write("\r\x1b[K\x1b[?7l" + text + "\x1b[?7h");
+  drawn_ = true;
+}
+
+void ConsoleSink::line(const std::string& text) {
+  write((drawn_ ? "\r\x1b[K" : "") + text + "\n");
+  drawn_ = false;
+}
+
+void ConsoleSink::write(const std::string& text) {
+  std::fputs(text.c_str(), options_.out);
+  std::fflush(options_.out);
+}
+
+}  // namespace redline::metrics

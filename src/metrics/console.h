@@ -1,0 +1,60 @@
+// What a person sees while a run goes on: one live line on a terminal, plain lines elsewhere, and a closing
+// summary.
+#pragma once
+
+#include <cstdio>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "metrics/recorder.h"
+
+namespace redline::metrics {
+
+struct ConsoleOptions {
+  std::FILE* out = stdout;  // borrowed
+  bool live = false;        // out is a terminal: redraw one line
+  bool quiet = false;       // only the closing summary
+  int log_every = 10;       // steps between plain lines; also the window that shown means are taken over
+};
+
+// True when stream is a terminal that understands the control codes of the live line.
+bool is_terminal(std::FILE* stream);
+
+// Never fails: a console that went away does not stop a run.
+class ConsoleSink final : public Sink {
+ public:
+  explicit ConsoleSink(const ConsoleOptions& options) : options_(options) {}
+
+  void begin(const RunInfo& info) override;
+  void step(const Step& step) override;
+  void evaluating(std::int64_t done, std::int64_t total) override;
+  void evaluation(const Evaluation& evaluation) override;
+  void end(const End& end) override;
+
+ private:
+  // The best and the last evaluation of one set of weights.
+  struct Score {
+    std::string weights;
+    Evaluation best, last;
+  };
+
+  std::string progress_line() const;
+  void keep(const Evaluation& evaluation);
+  void live(const std::string& text);
+  void line(const std::string& text);  // clears the live line first
+  void write(const std::string& text);
+  bool due();  // the live line is redrawn a few times a second, not more
+
+  ConsoleOptions options_;
+  RunInfo info_;
+  std::deque<Step> window_;  // the last log_every steps
+  std::vector<Score> scores_;
+  std::int64_t skipped_ = 0;
+  bool drawn_ = false;
+  std::optional<Stopwatch> since_drawn_;
+};
+
+}  // namespace redline::metrics

@@ -1,0 +1,35 @@
+#include "metrics/recorder.h"
+
+#include <exception>
+
+namespace redline::metrics {
+
+void Recorder::begin(const RunInfo& info) {
+  for (const auto& sink : sinks_) sink->begin(info);
+}
+
+void Recorder::step(const Step& step) {
+  for (const auto& sink : sinks_) sink->step(step);
+}
+
+void Recorder::evaluating(std::int64_t done, std::int64_t total) {
+  for (const auto& sink : sinks_) sink->evaluating(done, total);
+}
+
+void Recorder::evaluation(const Evaluation& evaluation) {
+  for (const auto& sink : sinks_) sink->evaluation(evaluation);
+}
+
+void Recorder::end(const End& end) {
+  std::exception_ptr failure;
+  for (const auto& sink : sinks_) {
+    try {
+      sink->end(end);
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace redline::metrics

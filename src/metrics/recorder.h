@@ -1,0 +1,39 @@
+// The recorder: the trainer reports each record once, and every sink writes it in its own format.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "metrics/records.h"
+
+namespace redline::metrics {
+
+// One way to write records. Called from the training thread, in the order begin, steps and evaluations, end.
+// A sink that cannot write throws IoError: a run whose numbers are lost is not worth its time.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  virtual void begin(const RunInfo&) {}
+  virtual void step(const Step&) {}
+  virtual void evaluating(std::int64_t /*done*/, std::int64_t /*total*/) {}  // samples; for progress only
+  virtual void evaluation(const Evaluation&) {}
+  virtual void end(const End&) {}
+};
+
+class Recorder {
+ public:
+  void add(std::unique_ptr<Sink> sink) { sinks_.push_back(std::move(sink)); }
+
+  void begin(const RunInfo& info);
+  void step(const Step& step);
+  void evaluating(std::int64_t done, std::int64_t total);
+  void evaluation(const Evaluation& evaluation);
+  // Every sink hears the end, even when one before it fails; the first failure is thrown after that.
+  void end(const End& end);
+
+ private:
+  std::vector<std::unique_ptr<Sink>> sinks_;
+};
+
+}  // namespace redline::metrics

@@ -1,0 +1,64 @@
+// What a run tells the world: the records that the trainer reports and every sink writes in its own form.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace redline::metrics {
+
+// Told once, before the first step.
+struct RunInfo {
+  std::string name;    // of the run folder
+  std::string folder;  // where it is; empty when nothing is written
+  std::string model, data, device, dtype, optimizer;
+  std::int64_t classes = 0, image_size = 0;
+  std::int64_t batch_size = 0;  // per forward pass
+  std::int64_t accumulate = 1;  // forward passes in a step
+  std::int64_t parameters = 0;
+  std::int64_t train_samples = 0, val_samples = 0;
+  std::int64_t steps_per_epoch = 0;
+  std::int64_t total_steps = 0;
+  std::uint64_t seed = 0;
+  std::string version, commit;  // of the program
+  std::string started;          // UTC, ISO 8601
+};
+
+// One step: an update of the weights, from all its accumulated batches. Losses and accuracies are means over
+// the step's samples, accuracies as fractions of one. `loss` may be NaN or infinite.
+struct Step {
+  std::int64_t step = 0;   // updates done, this one included: 1, 2, …
+  std::int64_t epoch = 0;  // from 0
+  std::int64_t step_in_epoch = 0;
+  double loss = 0, top1 = 0, top5 = 0;
+  double learning_rate = 0;
+  std::int64_t samples = 0;
+  double seconds = 0;       // this step took, data wait included
+  double data_seconds = 0;  // of these, spent waiting for data
+  double elapsed = 0;       // since training began, evaluations included
+  bool skipped = false;     // the loss was not finite, so the weights were left alone
+};
+
+// One pass over every held-out sample.
+struct Evaluation {
+  std::int64_t step = 0;   // updates done before it
+  std::int64_t epoch = 0;  // epochs done, the last one perhaps in part
+  std::string weights;     // "model", or "ema" for the moving averages
+  double loss = 0, top1 = 0, top5 = 0;
+  std::int64_t samples = 0;
+  double seconds = 0;
+  double elapsed = 0;
+};
+
+// Told once, after the last step, however the run ended.
+struct End {
+  std::string reason;  // "finished", "interrupted", "failed"
+  std::string detail;  // what failed or which signal; empty when finished
+  std::int64_t steps = 0;
+  std::int64_t samples = 0;
+  std::int64_t skipped_steps = 0;
+  double seconds = 0;        // from first step to last, evaluations included
+  double train_seconds = 0;  // of these, in training steps
+  double data_seconds = 0;   // of these, waiting for data
+};
+
+}  // namespace redline::metrics

@@ -1,0 +1,142 @@
+#include "metrics/console.h"
+
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace redline::metrics {
+namespace {
+
+// Collects what a sink prints.
+class Capture {
+ public:
+  Capture() : file_(std::tmpfile(), &std::fclose) {}
+  std::FILE* stream() const { return file_.get(); }
+  std::string text() const {
+    std::string all;
+    std::rewind(file_.get());
+    for (int c = std::fgetc(file_.get()); c != EOF; c = std::fgetc(file_.get())) all += static_cast<char>(c);
+    return all;
+  }
+  std::vector<std::string> lines() const {
+    std::vector<std::string> all;
+    const std::string whole = text();
+    for (std::size_t begin = 0; begin < whole.size();) {
+      const std::size_t end = whole.find('\n', begin);
+      all.push_back(whole.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    return all;
+  }
+
+ private:
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+};
+
+RunInfo info() {
+  RunInfo run;
+  run.model = "resnet18";
+  run.parameters = 11689512;
+  run.classes = 10;
+  run.image_size = 64;
+  run.dtype = "fp32";
+  run.data = "pictures";
+  run.train_samples = 12800;
+  run.val_samples = 1000;
+  run.device = "reference";
+  run.batch_size = 64;
+  run.steps_per_epoch = 10;
+  run.total_steps = 20;
+  run.folder = "runs/test";
+  return run;
+}
+
+Step step(std::int64_t number, double loss) {
+  Step record;
+  record.step = number;
+  record.epoch = (number - 1) / 10;
+  record.loss = loss;
+  record.top1 = 0.5;
+  record.samples = 64;
+  record.seconds = 0.5;
+  record.data_seconds = 0.05;
+  return record;
+}
+
+TEST(Console, PlainLinesGiveMeansOverTheWindow) {
+  Capture capture;
+  ConsoleSink sink({.out = capture.stream(), .live = false, .quiet = false, .log_every = 4});
+  sink.begin(info());
+  const std::size_t before = capture.lines().size();
+  for (int i = 1; i <= 6; ++i) sink.step(step(i, i));
+  const auto lines = capture.lines();
+  ASSERT_EQ(lines.size(), before + 2);  // steps 1 and 4
+  // Steps 1 to 4: mean loss 2.5; 64 images in 0.5 s; 10 % waiting; 16 steps of half a second left.
+  EXPECT_EQ(lines.back(),
+            "epoch 1/2  step 4/20  loss 2.5000  top-1 50.0%  128.0 images/s  wait 10.0%  left 0:08");
+}
+
+TEST(Console, SkippedStepsAreShownAndLeaveTheMeanAlone) {
+  Capture capture;
+  ConsoleSink sink({.out = capture.stream(), .live = false, .quiet = false, .log_every = 2});
+  sink.begin(info());
+  sink.step(step(1, 3));
+  Step bad = step(2, std::nan(""));
+  bad.skipped = true;
+  sink.step(bad);
+  EXPECT_NE(capture.lines().back().find("loss 3.0000"), std::string::npos) << capture.text();
+  EXPECT_NE(capture.lines().back().find("skipped 1"), std::string::npos) << capture.text();
+}
+
+TEST(Console, LiveLineIsRedrawnInPlace) {
+  Capture capture;
+  ConsoleSink sink({.out = capture.stream(), .live = true, .quiet = false, .log_every = 4});
+  sink.begin(info());
+  const std::size_t before = capture.lines().size();
+  sink.step(step(1, 1));
+  const std::string drawn = capture.text();
+  EXPECT_NE(drawn.find("\r\x1b[K"), std::string::npos);
+  EXPECT_NE(drawn.back(), '\n');
+  sink.evaluation({});
+  EXPECT_EQ(capture.lines().size(), before + 1);  // the evaluation took the live line's place
+}
+
+TEST(Console, QuietShowsOnlyTheSummary) {
+  Capture capture;
+  ConsoleSink sink({.out = capture.stream(), .live = false, .quiet = true, .log_every = 1});
+  sink.begin(info());
+  sink.step(step(1, 1));
+  Evaluation evaluation;
+  evaluation.weights = "model";
+  evaluation.top1 = 0.9125;
+  sink.evaluation(evaluation);
+  EXPECT_EQ(capture.text(), "");
+  End end;
+  end.reason = "finished";
+  sink.end(end);
+  EXPECT_NE(capture.text().find("top-1 91.25%"), std::string::npos) << capture.text();
+  EXPECT_NE(capture.text().find("runs/test"), std::string::npos);
+}
+
+TEST(Console, SummaryNamesTheBestEvaluationWhenItWasNotTheLast) {
+  Capture capture;
+  ConsoleSink sink({.out = capture.stream(), .live = false, .quiet = false, .log_every = 1});
+  sink.begin(info());
+  for (const double top1 : {0.5, 0.8, 0.7}) {
+    Evaluation evaluation;
+    evaluation.weights = "model";
+    evaluation.top1 = top1;
+    evaluation.epoch = top1 == 0.8 ? 2 : 9;
+    sink.evaluation(evaluation);
+  }
+  sink.end({});
+  EXPECT_NE(capture.text().find("top-1 70.00%"), std::string::npos);
+  EXPECT_NE(capture.text().find("(best top-1 80.00% after epoch 2)"), std::string::npos) << capture.text();
+}
+
+}  // namespace
+}  // namespace redline::metrics

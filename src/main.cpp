@@ -1,7 +1,11 @@
-// The table of subcommands. A line here and a file in cli/ make a command.
+// The table of subcommands, in the order of the help page. A line here, a declaration in cli/command.h and a
+// file in cli/ make a command.
 #include "cli/command.h"
 
 int main(int argc, char** argv) {
-  return redline::cli::run(argc, argv, {
-                                       });
+  using namespace redline::cli;
+  return run(argc, argv,
+             {
+                 add_doctor,
+             });
 }

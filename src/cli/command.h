@@ -1,7 +1,12 @@
 // What a subcommand is. Each lives in one file, cli/<name>.cpp, as one function
 //     void add_<name>(CLI::App& app, Context& context);
-// that adds the subcommand to app with its options, help and an example, and names what to do when it is chosen.
-// It is declared here and listed in main.cpp; nothing else knows it.
+// that adds the subcommand to app with its options, help and an example, and says what to do when it is
+// chosen:
+//     auto options = std::make_shared<Options>();
+//     CLI::App& command = add_command(app, "eval", "Measure a checkpoint's accuracy", {"redline eval runs/a
+//     data"}); command.add_option("checkpoint", options->checkpoint, "...")->required(); on_run(command,
+//     context, [options] { return evaluate(*options); });
+// The function is declared at the end of this file and listed in main.cpp; nothing else knows it.
 #pragma once
 
 #include <functional>
@@ -13,7 +18,7 @@
 namespace redline::cli {
 
 // What a command does once the command line is understood; gives the exit code. Failures are thrown
-// (base/error.h). Options it needs are captured by shared_ptr, since the function that declared them is gone.
+// (base/error.h). What it captures must outlive the function that declared the options.
 using Action = std::function<int()>;
 
 struct Context {
@@ -23,15 +28,21 @@ struct Context {
 
 using AddCommand = void (*)(CLI::App& app, Context& context);
 
-// Adds a subcommand with its one-line summary and examples (the lines under "Examples:" in its help).
+// Adds a subcommand with its one-line summary and examples, command lines shown under its help.
 CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& summary,
                       const std::vector<std::string>& examples);
 
-// Runs action when command is the one chosen. For a command with subcommands, call it for each of those.
+// Adds a command that only groups others ("data" of "data synth"): add those to what this gives.
+CLI::App& add_group(CLI::App& app, const std::string& name, const std::string& summary,
+                    const std::vector<std::string>& examples);
+
+// Runs action when command is the one chosen.
 void on_run(CLI::App& command, Context& context, Action action);
 
 // Parses the command line against the listed commands, runs the chosen one, and turns every failure into a
 // message on stderr and its documented exit code. Never throws.
 int run(int argc, char** argv, const std::vector<AddCommand>& commands);
+
+void add_doctor(CLI::App& app, Context& context);
 
 }  // namespace redline::cli

@@ -1,12 +1,17 @@
+#include <cerrno>
+#include <cstdio>
 #include <exception>
-#include <memory>
 #include <new>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "backend/cpu/onednn_info.h"
 #include "base/build_info.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "cli/command.h"
 
 namespace redline::cli {
@@ -14,10 +19,19 @@ namespace redline::cli {
 CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& summary,
                       const std::vector<std::string>& examples) {
   CLI::App* command = app.add_subcommand(name, summary);
-  std::string footer = "\nExamples:";
+  std::string footer = examples.size() == 1 ? "\nExample:" : "\nExamples:";
   for (const std::string& example : examples) footer += "\n  " + example;
   command->footer(footer);
+  command->fallthrough();  // --verbose and --quiet may follow the command
   return *command;
+}
+
+CLI::App& add_group(CLI::App& app, const std::string& name, const std::string& summary,
+                    const std::vector<std::string>& examples) {
+  CLI::App& group = add_command(app, name, summary, examples);
+  // One and no more: without the limit, an argument that is also a command's name would be taken for it.
+  group.require_subcommand(1);
+  return group;
 }
 
 void on_run(CLI::App& command, Context& context, Action action) {
@@ -26,26 +40,111 @@ void on_run(CLI::App& command, Context& context, Action action) {
 
 namespace {
 
+constexpr const char* kFooter = R"(
+Exit codes:
+  0 success; 64 wrong usage; 65 bad data; 69 a needed device or library is not there; 70 a bug in redline;
+  74 input or output failed; 75 stopped early, a checkpoint was written; 128+N ended by signal N
+
+Example:
+  redline doctor
+Each command has its own help: redline <command> --help)";
+
 int fail(ExitCode code, const std::string& message) {
   fmt::print(stderr, "redline: error: {}\n", message);
   return static_cast<int>(code);
 }
 
+std::string version_text() {
+  const BuildInfo build = build_info();
+  return fmt::format("redline {}\ncommit    {}\nbuild     {}\ncompiler  {}\noneDNN    {}", build.version,
+                     build.commit, build.build_type, build.compiler, backend::onednn_info().version);
+}
+
+// The innermost command that was recognised on the command line.
+CLI::App* chosen_command(CLI::App& app) {
+  CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  return command;
+}
+
+// "redline data synth", for pointing at its help.
+std::string full_name(const CLI::App* command) {
+  std::string name = command->get_name();
+  for (command = command->get_parent(); command != nullptr; command = command->get_parent()) {
+    name = command->get_name() + " " + name;
+  }
+  return name;
+}
+
+std::vector<std::string> names_to_suggest(CLI::App* command, bool flags) {
+  std::vector<std::string> names;
+  if (!flags) {
+    for (const CLI::App* sub : command->get_subcommands([](CLI::App*) { return true; })) {
+      names.push_back(sub->get_name());
+    }
+    return names;
+  }
+  for (; command != nullptr; command = command->get_parent()) {
+    for (const CLI::Option* option : command->get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  }
+  return names;
+}
+
+// One or two sentences on what is wrong with the command line.
+std::string explain(CLI::App& app, const CLI::ParseError& error) {
+  CLI::App* command = chosen_command(app);
+  const std::vector<std::string> unknown = app.remaining(true);
+  if (unknown.empty()) {
+    if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr &&
+        !command->get_subcommands([](CLI::App*) { return true; }).empty()) {
+      return fmt::format("'{}' needs a command", full_name(command));
+    }
+    return error.what();
+  }
+  const std::string word = unknown.front().substr(0, unknown.front().find('='));
+  const bool is_flag = word.starts_with('-');
+  const std::vector<std::string> names = names_to_suggest(command, is_flag);
+  const char* kind = is_flag ? "flag" : names.empty() ? "argument" : "command";
+  std::string text = fmt::format("unknown {} '{}'", kind, word);
+  const std::string meant = nearest(word, names);
+  if (!meant.empty()) text += fmt::format("; did you mean {}?", meant);
+  return text;
+}
+
+// Results go to stdout, so a full disk or a closed pipe there is a failure of the command.
+void finish_stdout() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw IoError("cannot write to standard output: {}", std::generic_category().message(errno));
+  }
+}
+
 int parse_and_run(int argc, char** argv, const std::vector<AddCommand>& commands) {
   Context context;
   context.arguments.assign(argv, argv + argc);
+  bool verbose = false, quiet = false;
   CLI::App app("Redline trains ResNet image classifiers as fast as the hardware allows.", "redline");
-  app.set_version_flag("--version", build_info().version);
+  app.footer(kFooter);
+  app.set_version_flag("--version", version_text, "Print the version and what it was built with");
+  app.add_flag("-v,--verbose", verbose, "Log details to stderr");
+  app.add_flag("-q,--quiet", quiet, "Log only warnings and errors")->excludes("--verbose");
   app.require_subcommand(1);
   for (AddCommand add : commands) add(app, context);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {
-    return app.exit(e);
+    const int code = app.exit(e);
+    finish_stdout();
+    return code;
   } catch (const CLI::ParseError& e) {
-    return fail(ExitCode::usage, e.what());
+    return fail(ExitCode::usage,
+                fmt::format("{}\nSee '{} --help'.", explain(app, e), full_name(chosen_command(app))));
   }
-  return context.action();
+  set_up_logging(quiet ? LogLevel::quiet : verbose ? LogLevel::verbose : LogLevel::normal);
+  const int code = context.action();
+  finish_stdout();
+  return code;
 }
 
 }  // namespace
@@ -56,7 +155,7 @@ int run(int argc, char** argv, const std::vector<AddCommand>& commands) {
   } catch (const Error& e) {
     return fail(e.code(), e.what());
   } catch (const std::bad_alloc&) {
-    return fail(ExitCode::unavailable, "out of memory: try a smaller --batch-size or fewer --workers");
+    return fail(ExitCode::unavailable, "out of memory; try a smaller --batch-size or --image-size");
   } catch (const std::exception& e) {
     return fail(ExitCode::internal, fmt::format("internal error: {}", e.what()));
   } catch (...) {

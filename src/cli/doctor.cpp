@@ -1,0 +1,181 @@
+// redline doctor: what this machine has, what is missing, and what to do about it.
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "backend/cpu/onednn_info.h"
+#include "base/build_info.h"
+#include "base/machine.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/gpu_probe.h"
+
+namespace redline::cli {
+namespace {
+
+constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+
+enum class Status { ok, note, missing };
+
+struct Finding {
+  std::string name;
+  Status status = Status::ok;
+  std::string value;
+  std::string advice;  // what to do; empty when all is well
+};
+
+const char* name_of(Status status) {
+  switch (status) {
+    case Status::ok:
+      return "ok";
+    case Status::note:
+      return "note";
+    case Status::missing:
+      return "missing";
+  }
+  return "";
+}
+
+Finding check_cpu(const Machine& machine) {
+  Finding finding{"CPU", Status::ok, machine.cpu.empty() ? "unknown model" : machine.cpu, ""};
+  if (!machine.features.avx2) {
+    finding.status = Status::note;
+    finding.advice = "no AVX2: training works, many times slower than on a CPU of the last ten years";
+  }
+  return finding;
+}
+
+Finding check_cores(const Machine& machine) {
+  Finding finding{"cores", Status::ok, fmt::format("{}", machine.cores_total), ""};
+  if (machine.cores_allowed < machine.cores_total) {
+    finding.status = Status::note;
+    finding.value = fmt::format("{} of {} allowed", machine.cores_allowed, machine.cores_total);
+    finding.advice =
+        "the affinity or cgroup of this process leaves some out; ask for more if that is a mistake";
+  }
+  return finding;
+}
+
+Finding check_memory(const Machine& machine) {
+  Finding finding{
+      "memory", Status::ok,
+      fmt::format("{} available of {}{}", format_bytes(machine.memory_available),
+                  format_bytes(machine.memory_total), machine.memory_limited ? " (cgroup limit)" : ""),
+      ""};
+  if (machine.memory_available < 4 * kGiB) {
+    finding.status = Status::note;
+    finding.advice = "little for training: keep --batch-size and --image-size small";
+  }
+  return finding;
+}
+
+Finding check_disk() {
+  std::error_code error;
+  const auto space = std::filesystem::space(".", error);
+  if (error) return {"disk", Status::note, "unknown: " + error.message(), "run from a folder that exists"};
+  Finding finding{"disk", Status::ok, fmt::format("{} free here", format_bytes(space.available)), ""};
+  if (space.available < 5 * kGiB) {
+    finding.status = Status::note;
+    finding.advice = "checkpoints of ResNet-50 take about 200 MB each; free some space or set --output-dir";
+  }
+  return finding;
+}
+
+Finding check_bf16(const backend::OneDnnInfo& onednn) {
+  if (onednn.native_bf16) return {"bf16", Status::ok, "native on this CPU", ""};
+  return {"bf16", Status::note, "not native on this CPU",
+          "on the CPU, stay with fp32: bf16 would be emulated"};
+}
+
+std::vector<Finding> check_gpus(const GpuProbe& probe) {
+  if (probe.devices.empty()) {
+    return {{"GPU", Status::missing, probe.problem,
+             probe.has_driver ? "training uses the CPU; run nvidia-smi to see what the driver says"
+                              : "training uses the CPU; to use an NVIDIA GPU, install its driver"}};
+  }
+  std::vector<Finding> findings;
+  findings.push_back({"driver", Status::ok,
+                      fmt::format("{}, CUDA up to {}",
+                                  probe.driver_version.empty() ? "unknown version" : probe.driver_version,
+                                  probe.cuda_version),
+                      ""});
+  for (std::size_t i = 0; i < probe.devices.size(); ++i) {
+    const GpuDevice& device = probe.devices[i];
+    findings.push_back({fmt::format("GPU {}", i), Status::ok,
+                        fmt::format("{}, {}, compute {}.{}", device.name, format_bytes(device.memory_total),
+                                    device.compute_major, device.compute_minor),
+                        ""});
+  }
+  return findings;
+}
+
+std::vector<Finding> examine(const Machine& machine) {
+  const backend::OneDnnInfo onednn = backend::onednn_info();
+  std::vector<Finding> findings{
+      check_cpu(machine),
+      {"instructions", Status::ok, describe(machine.features), ""},
+      check_cores(machine),
+      check_memory(machine),
+      check_disk(),
+      {"oneDNN", Status::ok, fmt::format("{}, kernels for {}", onednn.version, onednn.isa), ""},
+      check_bf16(onednn),
+  };
+  for (Finding& finding : check_gpus(probe_gpus())) findings.push_back(std::move(finding));
+  return findings;
+}
+
+void print_text(const Machine& machine, const std::vector<Finding>& findings) {
+  fmt::print("redline {} on {}: {}, {}\n\n", build_info().version, machine.hostname,
+             machine.os.empty() ? "unknown system" : machine.os, machine.kernel);
+  for (const Finding& finding : findings) {
+    fmt::print("  {:<8} {:<13} {}\n", name_of(finding.status), finding.name, finding.value);
+    if (!finding.advice.empty()) fmt::print("  {:<8} {:<13} -> {}\n", "", "", finding.advice);
+  }
+}
+
+void print_json(const Machine& machine, const std::vector<Finding>& findings) {
+  nlohmann::ordered_json page;
+  page["schema"] = 1;
+  page["version"] = build_info().version;
+  page["commit"] = build_info().commit;
+  page["machine"] = {{"hostname", machine.hostname},
+                     {"os", machine.os},
+                     {"kernel", machine.kernel},
+                     {"cpu", machine.cpu},
+                     {"cores_total", machine.cores_total},
+                     {"cores_allowed", machine.cores_allowed},
+                     {"memory_total_bytes", machine.memory_total},
+                     {"memory_available_bytes", machine.memory_available}};
+  page["findings"] = nlohmann::ordered_json::array();
+  for (const Finding& finding : findings) {
+    page["findings"].push_back({{"name", finding.name},
+                                {"status", name_of(finding.status)},
+                                {"value", finding.value},
+                                {"advice", finding.advice}});
+  }
+  // Host and device names are bytes from elsewhere; what is not UTF-8 is replaced, not thrown at.
+  fmt::print("{}\n", page.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Context& context) {
+  CLI::App& command = add_command(app, "doctor", "Tell what this machine has, what is missing and what to do",
+                                  {"redline doctor", "redline doctor --json"});
+  const auto json = std::make_shared<bool>(false);
+  command.add_flag("--json", *json, "Print JSON for programs to read");
+  on_run(command, context, [json] {
+    const Machine machine = inspect_machine();
+    const std::vector<Finding> findings = examine(machine);
+    *json ? print_json(machine, findings) : print_text(machine, findings);
+    return 0;
+  });
+}
+
+}  // namespace redline::cli

@@ -39,8 +39,8 @@ function(redline_library module)
 endfunction()
 
 # redline_test(<name> SOURCES ... LIBS ... [LABELS ...] [TIMEOUT seconds])
-# A GoogleTest binary whose cases are ctest tests named <name>.<Suite>.<Case>. Label "fast" unless told otherwise;
-# "no-sanitizer" keeps a test out of the sanitizer runs, "slow" out of the default run, "gpu" needs a GPU.
+# A GoogleTest binary whose cases are ctest tests named <name>.<Suite>.<Case>. Labelled "fast" unless
+# "slow", which keeps it out of the default run; "no-sanitizer" keeps it out of the sanitizer runs; "gpu" needs one.
 function(redline_test name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "TIMEOUT" "SOURCES;LIBS;LABELS")
   if(ARG_UNPARSED_ARGUMENTS)
@@ -51,7 +51,7 @@ function(redline_test name)
   endif()
   if(NOT ARG_LABELS)
     set(ARG_LABELS fast)
-  elseif(NOT "slow" IN_LIST ARG_LABELS AND NOT "gpu" IN_LIST ARG_LABELS AND NOT "fast" IN_LIST ARG_LABELS)
+  elseif(NOT "slow" IN_LIST ARG_LABELS AND NOT "fast" IN_LIST ARG_LABELS)
     list(APPEND ARG_LABELS fast)
   endif()
   add_executable(${name} ${ARG_SOURCES})

@@ -1,0 +1,186 @@
+// A convolution and its two gradients as one matrix product each. The input's windows are written out as a
+// matrix (im2col) for a group of images at a time, so that the innermost loop runs over many contiguous
+// elements even where images are small.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "backend/reference/kernels.h"
+
+namespace redline::backend::reference {
+namespace {
+
+struct Geometry {
+  std::int64_t batch, in_channels, in_h, in_w;
+  std::int64_t out_channels, out_h, out_w;
+  std::int64_t kernel_h, kernel_w, stride, pad;
+
+  Geometry(const graph::Shape& x, const graph::Shape& w, const graph::Shape& y, const graph::ConvAttr& attr)
+      : batch(x.n()),
+        in_channels(x.c()),
+        in_h(x.h()),
+        in_w(x.w()),
+        out_channels(y.c()),
+        out_h(y.h()),
+        out_w(y.w()),
+        kernel_h(w.h()),
+        kernel_w(w.w()),
+        stride(attr.stride),
+        pad(attr.pad) {}
+
+  std::int64_t out_plane() const { return out_h * out_w; }
+  std::int64_t taps() const { return in_channels * kernel_h * kernel_w; }  // elements of one window
+  // Images per group: enough for rows of about a thousand elements.
+  std::int64_t group() const { return std::clamp<std::int64_t>(1024 / out_plane(), 1, batch); }
+};
+
+// Calls visit(tap, position, offset) for every element of every window in `images` images: its place in the
+// window, the window's place in the group, and where it lies in the images; offset -1 is padding.
+template <typename Visit>
+void for_each_tap(const Geometry& g, std::int64_t images, Visit&& visit) {
+  std::int64_t tap = 0;
+  for (std::int64_t c = 0; c < g.in_channels; ++c) {
+    for (std::int64_t ky = 0; ky < g.kernel_h; ++ky) {
+      for (std::int64_t kx = 0; kx < g.kernel_w; ++kx, ++tap) {
+        std::int64_t position = 0;
+        for (std::int64_t n = 0; n < images; ++n) {
+          const std::int64_t plane = (n * g.in_channels + c) * g.in_h * g.in_w;
+          for (std::int64_t oy = 0; oy < g.out_h; ++oy) {
+            const std::int64_t iy = oy * g.stride - g.pad + ky;
+            const bool row_inside = iy >= 0 && iy < g.in_h;
+            for (std::int64_t ox = 0; ox < g.out_w; ++ox, ++position) {
+              const std::int64_t ix = ox * g.stride - g.pad + kx;
+              const bool inside = row_inside && ix >= 0 && ix < g.in_w;
+              visit(tap, position, inside ? plane + iy * g.in_w + ix : -1);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// c[m][p] = sum over k of a[m * row_stride + k * depth_stride] * b[k * columns + p], summed in double. Rows
+// come in pieces: sink(m, p0, values, count).
+template <typename Sink>
+void multiply(std::int64_t rows, std::int64_t depth, std::int64_t columns, const float* a,
+              std::int64_t row_stride, std::int64_t depth_stride, const float* b, Sink&& sink) {
+  constexpr std::int64_t kRows = 4, kColumns = 256;
+  double sums[kRows][kColumns];
+  for (std::int64_t p0 = 0; p0 < columns; p0 += kColumns) {
+    const std::int64_t width = std::min(kColumns, columns - p0);
+    for (std::int64_t m0 = 0; m0 < rows; m0 += kRows) {
+      const std::int64_t height = std::min(kRows, rows - m0);
+      std::fill(&sums[0][0], &sums[0][0] + kRows * kColumns, 0.0);
+      for (std::int64_t k = 0; k < depth; ++k) {
+        // Rows past the end repeat the last one, and are dropped below.
+        double factor[kRows];
+        for (std::int64_t m = 0; m < kRows; ++m) {
+          factor[m] = a[(m0 + std::min(m, height - 1)) * row_stride + k * depth_stride];
+        }
+        const float* row = b + k * columns + p0;
+        for (std::int64_t p = 0; p < width; ++p) {
+          const double value = row[p];
+          sums[0][p] += factor[0] * value;
+          sums[1][p] += factor[1] * value;
+          sums[2][p] += factor[2] * value;
+          sums[3][p] += factor[3] * value;
+        }
+      }
+      for (std::int64_t m = 0; m < height; ++m) sink(m0 + m, p0, sums[m], width);
+    }
+  }
+}
+
+// dy of a group of images as rows of channels: [O][images * out_plane].
+std::vector<float> channel_rows(const Geometry& g, const float* dy, std::int64_t images) {
+  const std::int64_t plane = g.out_plane(), columns = images * plane;
+  std::vector<float> rows(static_cast<std::size_t>(g.out_channels * columns));
+  for (std::int64_t n = 0; n < images; ++n) {
+    for (std::int64_t o = 0; o < g.out_channels; ++o) {
+      std::copy_n(dy + (n * g.out_channels + o) * plane, plane, rows.data() + o * columns + n * plane);
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+void conv(Arguments& args) {
+  const Geometry g(args.input_shape(0), args.input_shape(1), args.output_shape(0),
+                   args.attr<graph::ConvAttr>());
+  const auto x = args.in(0), w = args.in(1);
+  const auto y = args.out(0);
+  const std::int64_t plane = g.out_plane(), taps = g.taps();
+  std::vector<float> windows;  // [taps][columns]
+  for (std::int64_t first = 0; first < g.batch; first += g.group()) {
+    const std::int64_t images = std::min(g.group(), g.batch - first), columns = images * plane;
+    const float* source = x.data() + first * g.in_channels * g.in_h * g.in_w;
+    float* target = y.data() + first * g.out_channels * plane;
+    windows.resize(static_cast<std::size_t>(taps * columns));
+    for_each_tap(g, images, [&](std::int64_t tap, std::int64_t position, std::int64_t offset) {
+      windows[static_cast<std::size_t>(tap * columns + position)] = offset < 0 ? 0.0F : source[offset];
+    });
+    multiply(g.out_channels, taps, columns, w.data(), taps, 1, windows.data(),
+             [&](std::int64_t o, std::int64_t p0, const double* values, std::int64_t count) {
+               for (std::int64_t i = 0; i < count; ++i) {
+                 const std::int64_t n = (p0 + i) / plane, p = (p0 + i) % plane;
+                 target[(n * g.out_channels + o) * plane + p] = static_cast<float>(values[i]);
+               }
+             });
+  }
+}
+
+void conv_grad_input(Arguments& args) {
+  const Geometry g(args.output_shape(0), args.input_shape(1), args.input_shape(0),
+                   args.attr<graph::ConvAttr>());
+  const auto dy = args.in(0), w = args.in(1);
+  const auto dx = args.out(0);
+  const std::int64_t plane = g.out_plane(), taps = g.taps(), image = g.in_channels * g.in_h * g.in_w;
+  std::vector<double> windows, sums;  // [taps][columns]; [images][C][H][W]
+  for (std::int64_t first = 0; first < g.batch; first += g.group()) {
+    const std::int64_t images = std::min(g.group(), g.batch - first), columns = images * plane;
+    const auto rows = channel_rows(g, dy.data() + first * g.out_channels * plane, images);
+    windows.resize(static_cast<std::size_t>(taps * columns));
+    multiply(taps, g.out_channels, columns, w.data(), 1, taps, rows.data(),
+             [&](std::int64_t tap, std::int64_t p0, const double* values, std::int64_t count) {
+               std::copy_n(values, count, windows.data() + tap * columns + p0);
+             });
+    sums.assign(static_cast<std::size_t>(images * image), 0.0);
+    for_each_tap(g, images, [&](std::int64_t tap, std::int64_t position, std::int64_t offset) {
+      if (offset >= 0) {
+        sums[static_cast<std::size_t>(offset)] += windows[static_cast<std::size_t>(tap * columns + position)];
+      }
+    });
+    std::transform(sums.begin(), sums.end(), dx.data() + first * image,
+                   [](double sum) { return static_cast<float>(sum); });
+  }
+}
+
+void conv_grad_weight(Arguments& args) {
+  const Geometry g(args.input_shape(0), args.output_shape(0), args.input_shape(1),
+                   args.attr<graph::ConvAttr>());
+  const auto x = args.in(0), dy = args.in(1);
+  const auto dw = args.out(0);
+  const std::int64_t plane = g.out_plane(), taps = g.taps();
+  std::vector<float> windows;  // [columns][taps]
+  std::vector<double> sums(dw.size(), 0.0);
+  for (std::int64_t first = 0; first < g.batch; first += g.group()) {
+    const std::int64_t images = std::min(g.group(), g.batch - first), columns = images * plane;
+    const float* source = x.data() + first * g.in_channels * g.in_h * g.in_w;
+    const auto rows = channel_rows(g, dy.data() + first * g.out_channels * plane, images);
+    windows.resize(static_cast<std::size_t>(taps * columns));
+    for_each_tap(g, images, [&](std::int64_t tap, std::int64_t position, std::int64_t offset) {
+      windows[static_cast<std::size_t>(position * taps + tap)] = offset < 0 ? 0.0F : source[offset];
+    });
+    multiply(g.out_channels, columns, taps, rows.data(), columns, 1, windows.data(),
+             [&](std::int64_t o, std::int64_t p0, const double* values, std::int64_t count) {
+               double* sum = sums.data() + o * taps + p0;
+               for (std::int64_t i = 0; i < count; ++i) sum[i] += values[i];
+             });
+  }
+  std::transform(sums.begin(), sums.end(), dw.begin(), [](double sum) { return static_cast<float>(sum); });
+}
+
+}  // namespace redline::backend::reference

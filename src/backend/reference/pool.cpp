@@ -1,0 +1,118 @@
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "backend/reference/kernels.h"
+
+namespace redline::backend::reference {
+namespace {
+
+struct Planes {
+  std::int64_t count, in_h, in_w, out_h, out_w;  // count: N x C
+
+  Planes(const graph::Shape& in, const graph::Shape& out)
+      : count(in.n() * in.c()), in_h(in.h()), in_w(in.w()), out_h(out.h()), out_w(out.w()) {}
+};
+
+struct Maximum {
+  float value;
+  std::uint8_t index;  // ky * kernel + kx
+};
+
+// The first maximum of a window in scan order; padding never wins, NaN always does.
+Maximum window_maximum(const float* plane, const Planes& p, const graph::PoolAttr& attr, std::int64_t oy,
+                       std::int64_t ox) {
+  Maximum best{-std::numeric_limits<float>::infinity(), 0};
+  bool found = false;
+  for (int ky = 0; ky < attr.kernel; ++ky) {
+    const std::int64_t iy = oy * attr.stride - attr.pad + ky;
+    if (iy < 0 || iy >= p.in_h) continue;
+    for (int kx = 0; kx < attr.kernel; ++kx) {
+      const std::int64_t ix = ox * attr.stride - attr.pad + kx;
+      if (ix < 0 || ix >= p.in_w) continue;
+      const float value = plane[iy * p.in_w + ix];
+      if (!found || value > best.value || (std::isnan(value) && !std::isnan(best.value))) {
+        best = {value, static_cast<std::uint8_t>(ky * attr.kernel + kx)};
+        found = true;
+      }
+    }
+  }
+  return best;
+}
+
+void pool_into(Arguments& args, const float* x) {
+  const Planes p(args.input_shape(0), args.output_shape(0));
+  const auto& attr = args.attr<graph::PoolAttr>();
+  const auto y = args.out(0);
+  const auto index = args.out_bytes(1);
+  std::size_t out = 0;
+  for (std::int64_t plane = 0; plane < p.count; ++plane) {
+    for (std::int64_t oy = 0; oy < p.out_h; ++oy) {
+      for (std::int64_t ox = 0; ox < p.out_w; ++ox, ++out) {
+        const Maximum best = window_maximum(x + plane * p.in_h * p.in_w, p, attr, oy, ox);
+        y[out] = best.value;
+        if (!index.empty()) index[out] = best.index;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void max_pool(Arguments& args) { pool_into(args, args.in(0).data()); }
+
+void affine_pool(Arguments& args) {
+  const auto y = args.in(0), affine = args.in(1);
+  const graph::Shape& shape = args.input_shape(0);
+  const auto channels = static_cast<std::size_t>(shape.c()),
+             plane = static_cast<std::size_t>(shape.h() * shape.w());
+  std::vector<float> activated(y.size());
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const std::size_t c = i / plane % channels;
+    const float value = affine[c] * y[i] + affine[channels + c];
+    activated[i] = value < 0.0F ? 0.0F : value;
+  }
+  pool_into(args, activated.data());
+}
+
+void max_pool_grad(Arguments& args) {
+  const Planes p(args.output_shape(0), args.input_shape(0));
+  const auto& attr = args.attr<graph::PoolAttr>();
+  const auto dy = args.in(0);
+  const auto index = args.in_bytes(1);
+  const auto dx = args.out(0);
+  std::vector<double> sums(dx.size(), 0.0);
+  std::size_t out = 0;
+  for (std::int64_t plane = 0; plane < p.count; ++plane) {
+    for (std::int64_t oy = 0; oy < p.out_h; ++oy) {
+      for (std::int64_t ox = 0; ox < p.out_w; ++ox, ++out) {
+        const std::int64_t iy = oy * attr.stride - attr.pad + index[out] / attr.kernel;
+        const std::int64_t ix = ox * attr.stride - attr.pad + index[out] % attr.kernel;
+        sums[static_cast<std::size_t>((plane * p.in_h + iy) * p.in_w + ix)] += static_cast<double>(dy[out]);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = static_cast<float>(sums[i]);
+}
+
+void avg_pool(Arguments& args) {
+  const auto x = args.in(0);
+  const auto y = args.out(0);
+  const std::size_t plane = x.size() / y.size();
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    double sum = 0.0;
+    for (std::size_t p = 0; p < plane; ++p) sum += static_cast<double>(x[i * plane + p]);
+    y[i] = static_cast<float>(sum / static_cast<double>(plane));
+  }
+}
+
+void avg_pool_grad(Arguments& args) {
+  const auto dy = args.in(0);
+  const auto dx = args.out(0);
+  const std::size_t plane = dx.size() / dy.size();
+  for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = dy[i / plane] / static_cast<float>(plane);
+}
+
+}  // namespace redline::backend::reference

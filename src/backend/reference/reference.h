@@ -1,0 +1,17 @@
+// The reference backend: every op as plain loops on one thread, every tensor in plain order. It is the oracle
+// that other backends are tested against, so it is written to be right and read, and only then to be quick.
+//
+// Tensors are stored in their dtype; values are converted to fp32 on load, sums are kept in double, and
+// stores round to nearest even. Arena memory is filled with NaN before its tensor is first written and again
+// after its last use, so a plan whose lifetimes are wrong gives NaN instead of a plausible number.
+#pragma once
+
+#include <memory>
+
+#include "backend/backend.h"
+
+namespace redline::backend {
+
+std::unique_ptr<Backend> make_reference_backend();
+
+}  // namespace redline::backend

@@ -59,7 +59,7 @@ class Placer {
     plan.placements.assign(tensors.size(), {});
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       Placement& placement = plan.placements[i];
-      placement.layout = backend.layout(tensors[i]);
+      placement.layout = backend.layout(plan.graph(), static_cast<TensorId>(i));
       placement.bytes = stored_bytes(tensors[i], placement.layout);
     }
   }

@@ -37,7 +37,7 @@ class Capabilities {
   virtual ~Capabilities() = default;
   virtual bool supports(graph::OpKind kind, graph::DType dtype) const = 0;
   // The layout in which this backend wants a tensor to lie.
-  virtual Layout layout(const graph::Tensor& tensor) const = 0;
+  virtual Layout layout(const graph::Graph& graph, graph::TensorId id) const = 0;
 };
 
 enum class Region : std::uint8_t {

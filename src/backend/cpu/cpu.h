@@ -1,0 +1,14 @@
+// The CPU backend: oneDNN's convolutions and matrix products, and own kernels for everything between them.
+// Activations stay in blocks of 16 channels from the stem to the pool.
+#pragma once
+
+#include <memory>
+
+#include "backend/backend.h"
+
+namespace redline::backend {
+
+// Throws UsageError for an impossible thread count.
+std::unique_ptr<Backend> make_cpu_backend(const DeviceOptions& options);
+
+}  // namespace redline::backend

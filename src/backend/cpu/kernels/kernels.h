@@ -1,0 +1,121 @@
+// The CPU backend's own inner loops, as a table of functions: one table per instruction set and storage type,
+// chosen once (dispatch.h). They run on the caller's thread; splitting the work is up to the op (norm.cpp,
+// pool.cpp, …).
+//
+// Activations lie in blocks of 16 channels, so a kernel works on one channel block: 16 lanes, one per
+// channel. Per-channel arrays hold 16 values. A pointer called `…?` may be null.
+//
+// Included by files that are compiled for one CPU only, so nothing here may emit code that others could link
+// to.
+#pragma once
+
+#include <cstdint>
+
+namespace redline::backend::cpu {
+
+// One channel block of several images: `images` runs of `pixels` x 16 elements, starts `stride` elements
+// apart.
+struct Run {
+  std::int64_t images, pixels, stride;
+};
+
+// How a gradient is gated by the ReLU above: by bits (16 a pixel, same run), by scale * y + bias > 0, or not.
+struct Gate {
+  const float* scale = nullptr;  // with bias
+  const float* bias = nullptr;
+  const std::uint16_t* mask = nullptr;
+  std::int64_t mask_stride = 0;  // between images, in pixels
+};
+
+// z = act(scale * y + bias + shortcut?), where the shortcut may have an affine of its own.
+struct AffineAct {
+  const void* y;
+  const float *scale, *bias;
+  const void* shortcut;                         // ?
+  const float *shortcut_scale, *shortcut_bias;  // ?
+  bool relu;
+  void* z;
+  std::uint16_t* mask;  // ?
+  std::int64_t mask_stride;
+};
+
+struct GradStats {
+  const void* g;
+  const void* g2;  // ?
+  const void* y;
+  Gate gate;
+  const float* mean;
+  void* masked;      // ?
+  double* sum_g;     // += sum of the gated gradient
+  double* sum_g_dy;  // += sum of gated gradient x (y - mean)
+};
+
+// dy = a * gated g + b * (y - mean) + c
+struct GradApply {
+  const void* g;
+  const void* y;
+  Gate gate;
+  const float *a, *b, *c, *mean;
+  void* dy;
+};
+
+struct Window {
+  std::int64_t h, w, out_h, out_w;
+  int kernel, stride, pad;
+};
+
+struct ActivationKernels {
+  // Adds the sums of (y - shift) and (y - shift)^2.
+  void (*stats)(const Run& run, const void* y, const float* shift, double* sum, double* sum2);
+  void (*affine_act)(const Run& run, const AffineAct& args);
+  void (*grad_stats)(const Run& run, const GradStats& args);
+  void (*grad_apply)(const Run& run, const GradApply& args);
+  // One image, one channel block. With scale and bias (?) the pool sees relu(scale * x + bias). index? is u8.
+  void (*max_pool)(const Window& window, const void* x, const float* scale, const float* bias, void* y,
+                   std::uint8_t* index);
+  void (*max_pool_grad)(const Window& window, const void* dy, const std::uint8_t* index, void* dx);
+  void (*avg_pool)(std::int64_t pixels, const void* x, void* y);
+  void (*avg_pool_grad)(std::int64_t pixels, const void* dy, void* dx);
+  // Flat, over `count` elements, a multiple of 16.
+  void (*relu)(std::int64_t count, const void* x, void* y);
+  void (*add)(std::int64_t count, const void* a, const void* b, void* y);
+  void (*relu_grad)(std::int64_t count, const void* dy, const void* y, void* dx);
+  // Any count.
+  void (*from_float)(std::int64_t count, const float* x, void* y);
+  // Interleaved u8 pixels to planes: y[c][i] = x[i][c] * scale[c] + bias[c]; `plane` elements apart.
+  void (*normalize)(std::int64_t pixels, std::int64_t plane, const std::uint8_t* x, const float* scale,
+                    const float* bias, void* y);
+};
+
+struct SgdStep {
+  float learning_rate, gradient_scale, momentum, weight_decay;
+  bool nesterov;
+};
+
+// Flat fp32 loops over parameters; any count.
+struct UpdateKernels {
+  void (*sgd)(std::int64_t count, const SgdStep& step, float* w, const float* g, float* v);
+  // v = momentum * v + rate * (gradient_scale * g + weight_decay * w); w -= v
+  void (*lars)(std::int64_t count, float rate, const SgdStep& step, float* w, const float* g, float* v);
+  void (*ema)(std::int64_t count, float decay, float* average, const float* value);
+  void (*accumulate)(std::int64_t count, float keep, float* total, const float* g);
+  double (*sum_of_squares)(std::int64_t count, const float* x);
+};
+
+// What each build of the kernels offers (dispatch.cpp chooses).
+struct KernelTables {
+  const char* isa;
+  ActivationKernels f32, bf16;
+  UpdateKernels update;
+};
+namespace v2 {
+extern const KernelTables kTables;
+}
+namespace v3 {
+extern const KernelTables kTables;
+}
+namespace v4 {
+extern const KernelTables kTables;
+}
+
+}  // namespace redline::backend::cpu

@@ -1,0 +1,43 @@
+// oneDNN behind the few things that Redline asks of it. Its headers stay in this folder; both its second and
+// third major versions are spoken.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <dnnl.hpp>
+
+#include "backend/cpu/step.h"
+#include "graph/tensor.h"
+#include "plan/layout.h"
+
+namespace redline::backend::cpu {
+
+const dnnl::engine& dnnl_engine();
+dnnl::stream& dnnl_stream();
+
+dnnl::memory::data_type dnnl_type(graph::DType dtype);
+dnnl::memory::desc dnnl_desc(const graph::Shape& shape, graph::DType dtype, plan::Layout layout);
+dnnl::memory::desc dnnl_any(const graph::Shape& shape, graph::DType dtype);
+
+// "2.6.3"
+std::string dnnl_version_text();
+
+// One tensor of a primitive: what it is called there, where and how it lies in our memory, and how the
+// primitive wants it.
+struct Operand {
+  int argument;  // DNNL_ARG_…
+  std::byte* memory;
+  dnnl::memory::desc ours, wanted;
+  bool output = false;
+};
+
+// Runs a primitive over operands, reordering through scratch those that it wants otherwise.
+Step make_primitive_step(dnnl::primitive primitive, std::vector<Operand> operands, Scratch& scratch);
+
+// True when a primitive falls back to oneDNN's slow reference loops.
+bool is_slow(const dnnl::primitive_desc_base& desc);
+
+}  // namespace redline::backend::cpu

@@ -1,0 +1,121 @@
+// Pooling on blocked activations; index bytes lie like the pooled tensor.
+#include "backend/cpu/blocks.h"
+#include "backend/cpu/kernels/dispatch.h"
+#include "backend/cpu/step.h"
+#include "backend/cpu/threads.h"
+
+namespace redline::backend::cpu {
+namespace {
+
+// One task per image and channel block.
+struct Planes {
+  std::int64_t channels, blocks, count;
+  std::size_t in_bytes, out_bytes;  // of one plane
+  std::int64_t out_elements;
+
+  Planes(const graph::Shape& in, const graph::Shape& out, graph::DType dtype)
+      : channels(in.c()),
+        blocks((in.c() + kBlock - 1) / kBlock),
+        count(in.n() * blocks),
+        in_bytes(static_cast<std::size_t>(in.h() * in.w() * kBlock) * graph::size_of(dtype)),
+        out_bytes(static_cast<std::size_t>(out.h() * out.w() * kBlock) * graph::size_of(dtype)),
+        out_elements(out.h() * out.w() * kBlock) {}
+};
+
+Window window_of(const graph::Shape& in, const graph::Shape& out, const graph::PoolAttr& attr) {
+  return {in.h(), in.w(), out.h(), out.w(), attr.kernel, attr.stride, attr.pad};
+}
+
+}  // namespace
+
+Step make_max_pool(const OpView& op) {
+  const graph::Tensor &x = op.in_tensor(0), &y = op.out_tensor(0);
+  const Planes planes(x.shape, y.shape, x.dtype);
+  const Window window = window_of(x.shape, y.shape, op.attr<graph::PoolAttr>());
+  const std::byte* from = op.in(0);
+  std::byte* to = op.out(0);
+  auto* index = op.out<std::uint8_t>(1);
+  const float* affine = op.kind() == graph::OpKind::affine_pool ? op.in<float>(1) : nullptr;
+  return [=, kernels = &activation_kernels(x.dtype)] {
+    parallel_for(planes.count, [&](std::int64_t i) {
+      Lanes scale, bias;
+      if (affine != nullptr) {
+        scale = Lanes(affine, i % planes.blocks, planes.channels);
+        bias = Lanes(affine + planes.channels, i % planes.blocks, planes.channels);
+      }
+      const auto plane = static_cast<std::size_t>(i);
+      kernels->max_pool(window, from + plane * planes.in_bytes, affine == nullptr ? nullptr : scale.values,
+                        bias.values, to + plane * planes.out_bytes,
+                        index == nullptr ? nullptr : index + i * planes.out_elements);
+    });
+  };
+}
+
+Step make_max_pool_grad(const OpView& op) {
+  const graph::Tensor &dy = op.in_tensor(0), &dx = op.out_tensor(0);
+  const Planes planes(dx.shape, dy.shape, dx.dtype);
+  const Window window = window_of(dx.shape, dy.shape, op.attr<graph::PoolAttr>());
+  const std::byte* from = op.in(0);
+  const auto* index = op.in<std::uint8_t>(1);
+  std::byte* to = op.out(0);
+  return [=, kernels = &activation_kernels(dx.dtype)] {
+    parallel_for(planes.count, [&](std::int64_t i) {
+      const auto plane = static_cast<std::size_t>(i);
+      kernels->max_pool_grad(window, from + plane * planes.out_bytes, index + i * planes.out_elements,
+                             to + plane * planes.in_bytes);
+    });
+  };
+}
+
+namespace {
+
+// A global pool's plain side [N,C] has no padding: blocks go through sixteen lanes when C is not a multiple.
+struct Global {
+  std::int64_t channels, blocks, count, pixels;
+  std::size_t element, plane_bytes;
+
+  Global(const graph::Shape& shape, graph::DType dtype)
+      : channels(shape.c()),
+        blocks((shape.c() + kBlock - 1) / kBlock),
+        count(shape.n() * blocks),
+        pixels(shape.h() * shape.w()),
+        element(graph::size_of(dtype)),
+        plane_bytes(static_cast<std::size_t>(pixels * kBlock) * element) {}
+
+  std::size_t flat_offset(std::int64_t i) const {
+    return static_cast<std::size_t>(i / blocks * channels + i % blocks * kBlock) * element;
+  }
+  std::size_t flat_bytes(std::int64_t i) const {
+    return static_cast<std::size_t>(std::min(kBlock, channels - i % blocks * kBlock)) * element;
+  }
+};
+
+}  // namespace
+
+Step make_avg_pool(const OpView& op) {
+  const Global global(op.in_tensor(0).shape, op.in_tensor(0).dtype);
+  const std::byte* from = op.in(0);
+  std::byte* to = op.out(0);
+  return [=, kernels = &activation_kernels(op.in_tensor(0).dtype)] {
+    parallel_for(global.count, [&](std::int64_t i) {
+      alignas(64) std::byte lanes[kBlock * sizeof(float)];
+      kernels->avg_pool(global.pixels, from + static_cast<std::size_t>(i) * global.plane_bytes, lanes);
+      std::copy_n(lanes, global.flat_bytes(i), to + global.flat_offset(i));
+    });
+  };
+}
+
+Step make_avg_pool_grad(const OpView& op) {
+  const Global global(op.out_tensor(0).shape, op.out_tensor(0).dtype);
+  const std::byte* from = op.in(0);
+  std::byte* to = op.out(0);
+  return [=, kernels = &activation_kernels(op.out_tensor(0).dtype)] {
+    parallel_for(global.count, [&](std::int64_t i) {
+      alignas(64) std::byte lanes[kBlock * sizeof(float)] = {};
+      std::copy_n(from + global.flat_offset(i), global.flat_bytes(i), lanes);
+      kernels->avg_pool_grad(global.pixels, lanes, to + static_cast<std::size_t>(i) * global.plane_bytes);
+    });
+  };
+}
+
+}  // namespace redline::backend::cpu

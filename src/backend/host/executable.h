@@ -1,0 +1,69 @@
+// What every backend on the host shares: the State, the placing of a plan's tensors in memory, and the loop
+// over its ops. A backend adds how one op is executed.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/host/memory.h"
+
+namespace redline::backend {
+
+class HostState final : public State {
+ public:
+  std::vector<std::string> names() const override { return order_; }
+  const graph::Tensor& tensor(const std::string& name) const override { return entry(name).tensor; }
+  void read(const std::string& name, std::span<float> values) const override;
+  void write(const std::string& name, std::span<const float> values) override;
+
+  // The tensor's memory, zero-filled when it is new. It stays where it is for the life of the state.
+  std::byte* memory(const graph::Tensor& tensor, plan::Layout layout);
+  std::size_t bytes() const;
+
+ private:
+  struct Entry {
+    graph::Tensor tensor;
+    plan::Layout layout = plan::Layout::plain;
+    HostMemory memory;
+  };
+  const Entry& entry(const std::string& name) const;
+
+  std::map<std::string, Entry> entries_;
+  std::vector<std::string> order_;
+};
+
+class HostExecutable : public Executable {
+ public:
+  // Throws InternalError when the state was made by another backend.
+  HostExecutable(std::shared_ptr<const plan::Plan> plan, const std::shared_ptr<State>& state);
+
+  const plan::Plan& plan() const final { return *plan_; }
+  void write_input(graph::TensorId id, const void* data, std::size_t bytes) final;
+  void run(Section section, std::vector<OpTime>* times) override;
+  void read(graph::TensorId id, std::span<float> values) const final;
+  void write(graph::TensorId id, std::span<const float> values) final;
+  ExecutableMemory memory() const override;
+
+ protected:
+  virtual void execute(std::size_t op) = 0;  // a position in plan().graph().ops()
+  // Where a tensor lies; null for kNone and for tensors that the plan does not keep.
+  std::byte* address(graph::TensorId id) const {
+    return id == graph::kNone ? nullptr : addresses_[static_cast<std::size_t>(id)];
+  }
+
+ private:
+  std::byte* place(const graph::Tensor& tensor, const plan::Placement& placement);
+  std::byte* placed(graph::TensorId id) const;  // throws InternalError instead of giving null
+
+  std::shared_ptr<const plan::Plan> plan_;
+  std::shared_ptr<HostState> state_;
+  HostMemory arena_, gradients_;
+  std::vector<HostMemory> io_;
+  std::vector<std::byte*> addresses_;  // by TensorId
+};
+
+}  // namespace redline::backend

@@ -1,4 +1,4 @@
-// Reading whole files into memory that is used again.
+// Whole files: read into memory that is used again, and written where no one looks yet.
 #pragma once
 
 #include <cstdint>
@@ -12,5 +12,9 @@ namespace redline::data {
 // file is larger than max_bytes; neither names the file, since callers know it.
 std::span<const std::uint8_t> read_whole(const std::filesystem::path& path, std::int64_t max_bytes,
                                          std::vector<std::uint8_t>& scratch);
+
+// Makes a new file with this content. Throws IoError naming the path; part of the file may then be there, so
+// write into a folder that is renamed or removed as a whole.
+void write_whole(const std::filesystem::path& path, std::span<const std::uint8_t> bytes);
 
 }  // namespace redline::data

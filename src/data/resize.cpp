@@ -16,7 +16,8 @@ namespace {
 constexpr int kFractionBits =
     6;  // of a pixel value between the passes: 255 · 64 and bicubic's overshoot fit 16 bits
 constexpr int kRowPadding = 16;  // elements a vector load may read past the end of a row
-constexpr double kOne = 32768.0;
+// Of a weight. At an edge bicubic weights exceed one, so a bit is left above it.
+constexpr int kWeightBits = 14;
 
 double support_of(Filter filter) { return filter == Filter::bilinear ? 1.0 : 2.0; }
 
@@ -29,29 +30,29 @@ double weight_at(Filter filter, double x) {
   return 0.0;
 }
 
-// The product of two numbers in units of 1/32768 and 1/64, rounded: the shape that compilers turn into
-// pmulhrsw.
-inline std::int16_t weighted(std::int16_t value, std::int16_t weight) {
-  return static_cast<std::int16_t>((((std::int32_t{value} * weight) >> 14) + 1) >> 1);
+// From a sum of weight times byte to a row's units.
+inline std::int16_t to_row(std::int32_t sum) {
+  constexpr int shift = kWeightBits - kFractionBits;
+  return static_cast<std::int16_t>((sum + (1 << (shift - 1))) >> shift);
 }
 
 // out[i] = sum over k of weights[k] * source[k * stride + i], i < count.
-inline __attribute__((always_inline)) void blend_rows_generic(const std::uint8_t* source,
-                                                              std::ptrdiff_t stride,
-                                                              const std::int16_t* weights, int taps,
-                                                              int count, std::int16_t* out) {
-  for (int i = 0; i < count; ++i) out[i] = 0;
-  for (int k = 0; k < taps; ++k) {
-    const std::uint8_t* row = source + k * stride;
-    const std::int16_t weight = weights[k];
-    for (int i = 0; i < count; ++i)
-      out[i] = static_cast<std::int16_t>(
-          out[i] + weighted(static_cast<std::int16_t>(row[i] << kFractionBits), weight));
+void blend_rows_portable(const std::uint8_t* source, std::ptrdiff_t stride, const std::int16_t* weights,
+                         int taps, int count, std::int16_t* out) {
+  constexpr int kBlock = 64;
+  for (int begin = 0; begin < count; begin += kBlock) {
+    const int size = std::min(kBlock, count - begin);
+    std::int32_t sums[kBlock] = {};
+    for (int k = 0; k < taps; ++k) {
+      const std::uint8_t* row = source + k * stride + begin;
+      for (int i = 0; i < size; ++i) sums[i] += row[i] * weights[k];
+    }
+    for (int i = 0; i < size; ++i) out[begin + i] = to_row(sums[i]);
   }
 }
 
 std::uint8_t to_byte(std::int32_t sum) {
-  constexpr int shift = 15 + kFractionBits;
+  constexpr int shift = kWeightBits + kFractionBits;
   return static_cast<std::uint8_t>(std::clamp((sum + (1 << (shift - 1))) >> shift, 0, 255));
 }
 
@@ -66,31 +67,33 @@ void blend_columns_portable(const std::int16_t* row, const int* first, const std
   }
 }
 
-void blend_rows_portable(const std::uint8_t* source, std::ptrdiff_t stride, const std::int16_t* weights,
-                         int taps, int count, std::int16_t* out) {
-  blend_rows_generic(source, stride, weights, taps, count, out);
-}
-
 #if defined(__x86_64__)
 
+// Two rows at a time: the bytes of both side by side against their two weights.
 __attribute__((target("avx2"))) void blend_rows_avx2(const std::uint8_t* source, std::ptrdiff_t stride,
                                                      const std::int16_t* weights, int taps, int count,
                                                      std::int16_t* out) {
+  constexpr int shift = kWeightBits - kFractionBits;
+  const __m256i half = _mm256_set1_epi32(1 << (shift - 1));
   int i = 0;
-  for (; i + 32 <= count; i += 32) {
-    __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
+  for (; i + 16 <= count; i += 16) {
+    __m256i low = half, high = half;
     const std::uint8_t* in = source + i;
-    for (int k = 0; k < taps; ++k, in += stride) {
-      const __m256i weight = _mm256_set1_epi16(weights[k]);
+    for (int k = 0; k < taps; k += 2, in += 2 * stride) {
+      const bool pair = k + 1 < taps;
+      const auto first = static_cast<std::uint16_t>(weights[k]);
+      const auto second = static_cast<std::uint16_t>(pair ? weights[k + 1] : 0);
+      const __m256i weight = _mm256_set1_epi32(static_cast<int>(first | (std::uint32_t{second} << 16)));
+      const std::uint8_t* next = pair ? in + stride : in;
       const __m256i a = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in)));
-      const __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 16)));
-      low = _mm256_add_epi16(low, _mm256_mulhrs_epi16(_mm256_slli_epi16(a, kFractionBits), weight));
-      high = _mm256_add_epi16(high, _mm256_mulhrs_epi16(_mm256_slli_epi16(b, kFractionBits), weight));
+      const __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(next)));
+      low = _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), weight));
+      high = _mm256_add_epi32(high, _mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), weight));
     }
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), low);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i + 16), high);
+    const __m256i row = _mm256_packs_epi32(_mm256_srai_epi32(low, shift), _mm256_srai_epi32(high, shift));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), row);
   }
-  blend_rows_generic(source + i, stride, weights, taps, count - i, out + i);
+  if (i < count) blend_rows_portable(source + i, stride, weights, taps, count - i, out + i);
 }
 
 // Two taps of one pixel at a time: r0 r1 g0 g1 b0 b1 against w0 w1 w0 w1 w0 w1.
@@ -98,7 +101,7 @@ __attribute__((target("avx2"))) void blend_columns_avx2(const std::int16_t* row,
                                                         const std::int16_t* weights, int taps, int outputs,
                                                         std::ptrdiff_t step, std::uint8_t* out) {
   const __m128i pair = _mm_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1);
-  const __m128i half = _mm_set1_epi32(1 << (15 + kFractionBits - 1));
+  const __m128i half = _mm_set1_epi32(1 << (kWeightBits + kFractionBits - 1));
   for (int i = 0; i < outputs; ++i, out += step) {
     const std::int16_t* in = row + first[i] * 3;
     __m128i sum = half;
@@ -108,7 +111,7 @@ __attribute__((target("avx2"))) void blend_columns_avx2(const std::int16_t* row,
       const __m128i values = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in)), pair);
       sum = _mm_add_epi32(sum, _mm_madd_epi16(values, _mm_set1_epi32(both)));
     }
-    sum = _mm_srai_epi32(sum, 15 + kFractionBits);
+    sum = _mm_srai_epi32(sum, kWeightBits + kFractionBits);
     const __m128i bytes = _mm_packus_epi16(_mm_packs_epi32(sum, sum), sum);
     const std::uint32_t rgb = static_cast<std::uint32_t>(_mm_cvtsi128_si32(bytes));
     out[0] = static_cast<std::uint8_t>(rgb);
@@ -158,13 +161,13 @@ void Resizer::Axis::plan(double start, double length, int clip_begin, int clip_e
     first[static_cast<std::size_t>(i)] = from;
     std::int16_t* to = weights.data() + static_cast<std::ptrdiff_t>(i) * taps;
     if (sum <= 0) {
-      to[0] = 32767;
+      to[0] = 1 << kWeightBits;
       continue;
     }
     // Rounded so that they still add up to one: the error of each goes to the next.
     double carry = 0;
     for (int k = 0; k < count; ++k) {
-      const double exact = real[static_cast<std::size_t>(k)] / sum * kOne + carry;
+      const double exact = real[static_cast<std::size_t>(k)] / sum * (1 << kWeightBits) + carry;
       const double rounded = std::clamp(std::nearbyint(exact), -32768.0, 32767.0);
       carry = std::clamp(exact - rounded, -1.0, 1.0);
       to[k] = static_cast<std::int16_t>(rounded);

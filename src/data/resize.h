@@ -23,7 +23,7 @@ class Resizer {
 
  private:
   // Weights of one direction: output i is the sum of weights[i * taps + k] * input[first[i] + k], in units of
-  // 1 / 32768. Padded with zeros to an even number of taps.
+  // 1 / 16384. Padded with zeros to an even number of taps.
   struct Axis {
     int taps = 0;
     std::vector<int> first;

@@ -1,0 +1,36 @@
+#include "data/staging.h"
+
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace redline::data {
+namespace fs = std::filesystem;
+
+StagingFolder::StagingFolder(const fs::path& target) {
+  if (target.empty()) throw UsageError("the folder to write to has no name");
+  std::error_code error;
+  target_ = fs::absolute(target, error).lexically_normal();
+  if (!target_.has_filename()) target_ = target_.parent_path();  // "dir/" means dir
+  const fs::file_status status = fs::status(target_, error);
+  if (fs::exists(status) && !(fs::is_directory(status) && fs::is_empty(target_, error)))
+    throw UsageError("{} is there already and not an empty folder; give another name or remove it",
+                     target.string());
+  path_ = target_.parent_path() / fmt::format(".{}.partial-{}", target_.filename().string(), ::getpid());
+  fs::create_directories(path_, error);
+  if (error) throw IoError("cannot make the folder {}: {}", path_.string(), error.message());
+}
+
+StagingFolder::~StagingFolder() {
+  std::error_code ignored;
+  if (!committed_) fs::remove_all(path_, ignored);
+}
+
+void StagingFolder::commit() {
+  std::error_code error;
+  fs::rename(path_, target_, error);
+  if (error) throw IoError("cannot rename {} to {}: {}", path_.string(), target_.string(), error.message());
+  committed_ = true;
+}
+
+}  // namespace redline::data

@@ -1,0 +1,259 @@
+#include "data/loader.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <set>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "data/pictures.h"
+
+namespace redline::data {
+namespace {
+
+// Samples in memory; the label of sample i is i, so that a batch tells which samples it holds.
+class MemorySource final : public RecordSource {
+ public:
+  explicit MemorySource(int count) {
+    for (int i = 0; i < count; ++i) {
+      classes_.push_back(std::to_string(i));
+      images_.push_back(gradient_jpeg(20 + i % 7, 20 + i % 5));
+    }
+  }
+  void damage(int index) { images_[static_cast<std::size_t>(index)].resize(100); }
+
+  std::int64_t count() const override { return static_cast<std::int64_t>(images_.size()); }
+  std::int32_t label(std::int64_t index) const override { return static_cast<std::int32_t>(index); }
+  std::string name(std::int64_t index) const override { return "sample " + std::to_string(index); }
+  const std::vector<std::string>& classes() const override { return classes_; }
+  const char* kind() const override { return "memory"; }
+  std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>&) const override {
+    ++reads;
+    return images_[static_cast<std::size_t>(index)];
+  }
+
+  mutable std::atomic<int> reads{0};
+
+ private:
+  std::vector<std::string> classes_;
+  std::vector<std::vector<std::uint8_t>> images_;
+};
+
+LoaderOptions options(bool train, int threads = 2) {
+  LoaderOptions o;
+  o.batch_size = 8;
+  o.threads = threads;
+  o.slots = 3;
+  o.seed = 4;
+  o.transform.train = train;
+  o.transform.size = 16;
+  return o;
+}
+
+struct Row {
+  std::int32_t label;
+  std::vector<std::uint8_t> image;
+  bool operator==(const Row&) const = default;
+};
+
+std::vector<Row> rest_of_epoch(Loader& loader) {
+  std::vector<Row> rows;
+  Batch batch;
+  while (loader.next(batch)) {
+    const std::size_t bytes = 16 * 16 * 3;
+    int valid = 0;
+    for (std::size_t i = 0; i < 8; ++i) {
+      const std::uint8_t* image = batch.images + i * bytes;
+      rows.push_back({batch.labels[i], {image, image + bytes}});
+      valid += batch.labels[i] >= 0;
+    }
+    EXPECT_EQ(batch.count, valid);
+  }
+  return rows;
+}
+
+std::vector<Row> epoch(Loader& loader, std::int64_t number, std::int64_t first = 0) {
+  loader.start_epoch(number, first);
+  return rest_of_epoch(loader);
+}
+
+TEST(Loader, ContentIsTheSameForAnyNumberOfThreads) {
+  const auto source = std::make_shared<MemorySource>(50);
+  Loader one(source, options(true, 1)), many(source, options(true, 7));
+  EXPECT_EQ(one.batches_per_epoch(), 6);
+  EXPECT_EQ(one.samples(), 50);
+  EXPECT_EQ(one.classes(), 50);
+  for (const int number : {0, 1, 5}) {
+    const std::vector<Row> rows = epoch(one, number);
+    ASSERT_EQ(rows.size(), 48u);
+    EXPECT_EQ(epoch(many, number), rows);
+  }
+}
+
+TEST(Loader, ARowIsItsSampleTransformed) {
+  const auto source = std::make_shared<MemorySource>(20);
+  Loader loader(source, options(true));
+  Transform transform(options(true).transform, {});
+  for (const Row& row : epoch(loader, 3)) {
+    std::vector<std::uint8_t> scratch, image(16 * 16 * 3);
+    transform.run(source->read(row.label, scratch), sample_random(4, 3, row.label), image.data());
+    EXPECT_EQ(row.image, image);
+  }
+}
+
+TEST(Loader, GoesOnInTheMiddleOfAnEpoch) {
+  const auto source = std::make_shared<MemorySource>(50);
+  Loader loader(source, options(true));
+  std::vector<Row> rows = epoch(loader, 2);
+  const std::vector<Row> tail = epoch(loader, 2, 4);
+  rows.erase(rows.begin(), rows.begin() + 4 * 8);
+  EXPECT_EQ(tail, rows);
+  EXPECT_TRUE(epoch(loader, 2, 6).empty());
+}
+
+TEST(Loader, RanksShareTheGlobalBatch) {
+  const auto source = std::make_shared<MemorySource>(50);
+  LoaderOptions global = options(true);
+  global.batch_size = 16;
+  Loader whole(source, global);
+  whole.start_epoch(1);
+  std::vector<std::unique_ptr<Loader>> parts;
+  for (int rank = 0; rank < 2; ++rank) {
+    LoaderOptions o = options(true);
+    o.rank = rank;
+    o.ranks = 2;
+    parts.push_back(std::make_unique<Loader>(source, o));
+    parts.back()->start_epoch(1);
+  }
+  Batch all, part;
+  while (whole.next(all))
+    for (int rank = 0; rank < 2; ++rank) {
+      ASSERT_TRUE(parts[static_cast<std::size_t>(rank)]->next(part));
+      EXPECT_TRUE(std::equal(part.labels, part.labels + 8, all.labels + 8 * rank));
+      EXPECT_TRUE(std::equal(part.images, part.images + 8 * 768, all.images + 8 * 768 * rank));
+    }
+  EXPECT_FALSE(parts[1]->next(part));
+}
+
+TEST(Loader, EvaluationPadsTheLastBatch) {
+  const auto source = std::make_shared<MemorySource>(19);
+  Loader loader(source, options(false));
+  const std::vector<Row> rows = epoch(loader, 0);
+  ASSERT_EQ(rows.size(), 24u);
+  for (int i = 0; i < 24; ++i) EXPECT_EQ(rows[static_cast<std::size_t>(i)].label, i < 19 ? i : -1);
+  EXPECT_EQ(rows[23].image, std::vector<std::uint8_t>(768, 0));
+  EXPECT_EQ(epoch(loader, 1), rows);  // an epoch changes nothing
+}
+
+TEST(Loader, SlotsAreUsedAgainAndMemoryIsAligned) {
+  const auto source = std::make_shared<MemorySource>(80);
+  Loader loader(source, options(true));
+  std::set<const std::uint8_t*> memory;
+  Batch batch;
+  for (int number = 0; number < 3; ++number) {
+    loader.start_epoch(number);
+    while (loader.next(batch)) {
+      memory.insert(batch.images);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(batch.images) % 64, 0u);
+    }
+  }
+  EXPECT_EQ(memory.size(), 3u);
+}
+
+TEST(Loader, ReadsNoFurtherAheadThanItsSlots) {
+  const auto source = std::make_shared<MemorySource>(800);
+  Loader loader(source, options(true, 4));
+  Batch batch;
+  loader.start_epoch(0);
+  ASSERT_TRUE(loader.next(batch));
+  for (int i = 0; i < 200 && source->reads < 3 * 8; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(source->reads, 3 * 8);
+}
+
+TEST(Loader, EndsPromptlyInTheMiddleOfAnEpoch) {
+  const auto source = std::make_shared<MemorySource>(800);
+  for (int taken = 0; taken < 5; ++taken) {
+    Loader loader(source, options(true, 4));
+    loader.start_epoch(0);
+    Batch batch;
+    for (int i = 0; i < taken; ++i) ASSERT_TRUE(loader.next(batch));
+    const Stopwatch watch;
+    if (taken % 2) loader.start_epoch(1);
+    EXPECT_LT(watch.seconds(), 1.0);
+  }
+}
+
+TEST(Loader, ABadSampleIsReplacedTheSameWayEachTime) {
+  const auto source = std::make_shared<MemorySource>(50);
+  source->damage(7);
+  LoaderOptions o = options(true, 1);
+  o.max_bad = 0.02;
+  Loader one(source, o);
+  o.threads = 5;
+  Loader many(source, o);
+  for (int number = 0; number < 4; ++number) {
+    const std::vector<Row> rows = epoch(one, number);
+    EXPECT_EQ(epoch(many, number), rows);
+    for (const Row& row : rows) {
+      EXPECT_NE(row.label, 7);
+      EXPECT_NE(row.label, -1);
+    }
+  }
+  const std::vector<BadSample> bad = one.bad_samples();
+  ASSERT_EQ(bad.size(), 1u);
+  EXPECT_EQ(bad[0].name, "sample 7");
+  EXPECT_FALSE(bad[0].reason.empty());
+}
+
+TEST(Loader, ABadSampleIsLeftOutOfEvaluation) {
+  const auto source = std::make_shared<MemorySource>(50);
+  source->damage(7);
+  LoaderOptions o = options(false);
+  o.max_bad = 0.02;
+  Loader loader(source, o);
+  const std::vector<Row> rows = epoch(loader, 0);
+  EXPECT_EQ(rows[7].label, -1);
+  EXPECT_EQ(rows[8].label, 8);
+}
+
+TEST(Loader, MoreBadSamplesThanAllowedStopTheRun) {
+  const auto source = std::make_shared<MemorySource>(50);
+  source->damage(7);
+  source->damage(9);
+  LoaderOptions o = options(false);
+  o.max_bad = 0.02;
+  Loader loader(source, o);
+  const std::string message = message_of<DataError>([&] { epoch(loader, 0); });
+  EXPECT_NE(message.find("2 of 50 samples are bad"), std::string::npos) << message;
+  EXPECT_THROW(epoch(loader, 1), DataError);  // and stays that way, without hanging
+}
+
+TEST(Loader, TheWaitForDataIsMeasured) {
+  const auto source = std::make_shared<MemorySource>(50);
+  Loader loader(source, options(true, 1));
+  EXPECT_EQ(loader.waited_seconds(), 0);
+  epoch(loader, 0);
+  EXPECT_GT(loader.waited_seconds(), 0);
+}
+
+TEST(Loader, ImpossibleOptionsAreUsageErrors) {
+  const auto source = std::make_shared<MemorySource>(10);
+  const auto with = [&](auto change) {
+    LoaderOptions o = options(true);
+    change(o);
+    Loader loader(source, o);
+  };
+  EXPECT_THROW(with([](auto& o) { o.batch_size = 0; }), UsageError);
+  EXPECT_THROW(with([](auto& o) { o.batch_size = 11; }), UsageError);
+  EXPECT_THROW(with([](auto& o) { o.threads = 0; }), UsageError);
+  EXPECT_THROW(with([](auto& o) { o.max_bad = -1; }), UsageError);
+  EXPECT_THROW(with([](auto& o) { o.transform.size = -3; }), UsageError);
+}
+
+}  // namespace
+}  // namespace redline::data

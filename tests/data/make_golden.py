@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Writes tests/data/golden/: what Pillow and torchvision make of a few small images.
+
+    pip install pillow torch torchvision
+    python tests/data/make_golden.py
+
+The tests compare Redline's decoder, resizer and transforms with these files and need no Python.
+"""
+import math
+import pathlib
+import random
+
+import torch
+from PIL import Image, ImageDraw
+from torchvision import transforms
+from torchvision.transforms import InterpolationMode
+
+OUT = pathlib.Path(__file__).parent / "golden"
+
+
+def picture(width, height, seed, mode="RGB"):
+    """Gradients, sharp shapes and noise: what decoders and filters get wrong shows up in one of them."""
+    rng = random.Random(seed)
+    image = Image.new("RGB", (width, height))
+    pixels = image.load()
+    for y in range(height):
+        for x in range(width):
+            pixels[x, y] = (255 * x // width, 255 * y // height, 128 + int(100 * math.sin(x * y / 200)))
+    draw = ImageDraw.Draw(image)
+    for _ in range(8):
+        x, y = rng.randrange(width), rng.randrange(height)
+        box = (x, y, x + rng.randrange(4, width // 2), y + rng.randrange(4, height // 2))
+        draw.ellipse(box, fill=tuple(rng.randrange(256) for _ in range(3)))
+    for y in range(height):
+        for x in range(width):
+            pixels[x, y] = tuple(max(0, min(255, v + rng.randrange(-12, 13))) for v in pixels[x, y])
+    return image.convert(mode)
+
+
+def resize_cases(source):
+    lines = []
+    cases = [
+        ("bilinear", (0, 0, 67, 53), (32, 32)),
+        ("bilinear", (0, 0, 67, 53), (129, 101)),
+        ("bilinear", (10, 5, 50, 30), (24, 24)),
+        ("bilinear", (10, 5, 50, 30), (7, 5)),
+        ("bilinear", (3, 40, 13, 45), (31, 17)),
+        ("bilinear", (0, 0, 67, 53), (1, 1)),
+        ("bicubic", (0, 0, 67, 53), (32, 32)),
+        ("bicubic", (10, 5, 50, 30), (48, 48)),
+        ("bicubic", (0, 0, 67, 53), (9, 11)),
+    ]
+    for index, (name, box, size) in enumerate(cases):
+        kind = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}[name]
+        source.crop(box).resize(size, kind).save(OUT / f"resize_{index}.png")
+        left, top, right, bottom = box
+        lines.append(f"{name} {left} {top} {right - left} {bottom - top} {size[0]} {size[1]} resize_{index}.png")
+    (OUT / "resize.txt").write_text("\n".join(lines) + "\n")
+
+
+def jpeg_cases():
+    image = picture(150, 109, 2)
+    image.save(OUT / "420.jpg", quality=85, subsampling=2)
+    image.save(OUT / "422.jpg", quality=85, subsampling=1)
+    image.save(OUT / "444.jpg", quality=85, subsampling=0)
+    image.save(OUT / "progressive.jpg", quality=85, progressive=True)
+    image.convert("L").save(OUT / "grey.jpg", quality=85)
+    image.convert("CMYK").save(OUT / "cmyk.jpg", quality=85)
+    for name in ("420", "422", "444", "progressive", "grey", "cmyk"):
+        Image.open(OUT / f"{name}.jpg").convert("RGB").save(OUT / f"{name}.png")
+    palette = picture(40, 30, 3).quantize(16)
+    palette.save(OUT / "palette.png")
+    palette.convert("RGB").save(OUT / "palette_rgb.png")
+    alpha = picture(40, 30, 4)
+    alpha.putalpha(alpha.convert("L"))
+    alpha.save(OUT / "alpha.png")
+    alpha.convert("RGB").save(OUT / "alpha_rgb.png")
+
+
+def evaluation_cases():
+    lines = []
+    for index, (name, size, filter_name) in enumerate(
+            [("420", 64, "bilinear"), ("444", 32, "bilinear"), ("420", 112, "bicubic"), ("grey", 57, "bilinear")]):
+        mode = InterpolationMode(filter_name)
+        transform = transforms.Compose([transforms.Resize(round(size / 0.875), mode), transforms.CenterCrop(size)])
+        transform(Image.open(OUT / f"{name}.jpg").convert("RGB")).save(OUT / f"eval_{index}.png")
+        lines.append(f"{name}.jpg {size} {filter_name} eval_{index}.png")
+    (OUT / "eval.txt").write_text("\n".join(lines) + "\n")
+
+
+def crop_statistics():
+    """Means and standard deviations of what RandomResizedCrop draws, over many draws."""
+    torch.manual_seed(0)
+    lines = ["# width height scale_min scale_max  then mean and deviation of: area share, log ratio, centre x, centre y"]
+    for width, height, low, high in [(500, 375, 0.08, 1.0), (100, 400, 0.08, 1.0), (64, 64, 0.35, 1.0)]:
+        image = Image.new("RGB", (width, height))
+        values = []
+        for _ in range(50000):
+            top, left, h, w = transforms.RandomResizedCrop.get_params(image, (low, high), (3 / 4, 4 / 3))
+            values.append((w * h / (width * height), math.log(w / h), (left + w / 2) / width, (top + h / 2) / height))
+        table = torch.tensor(values, dtype=torch.float64)
+        numbers = torch.stack([table.mean(0), table.std(0)], 1).flatten().tolist()
+        lines.append(f"{width} {height} {low} {high} " + " ".join(f"{n:.6f}" for n in numbers))
+    (OUT / "crops.txt").write_text("\n".join(lines) + "\n")
+
+
+def main():
+    OUT.mkdir(exist_ok=True)
+    source = picture(67, 53, 1)
+    source.save(OUT / "source.png")
+    resize_cases(source)
+    jpeg_cases()
+    evaluation_cases()
+    crop_statistics()
+
+
+if __name__ == "__main__":
+    main()

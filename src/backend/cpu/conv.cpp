@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "backend/cpu/onednn.h"
+#include "backend/cpu/unfold.h"
 #include "base/error.h"
 
 namespace redline::backend::cpu {
@@ -59,6 +60,11 @@ auto choose(Descs ours, Descs any, const Make& make) {
   return is_slow(desc) ? make(any) : desc;
 }
 
+Operand weights_operand(const OpView& op, const memory::desc& ours, const memory::desc& wanted) {
+  return {DNNL_ARG_WEIGHTS, op.in(1), ours,
+          wanted,           false,    find_pack(op.in_tensor(1).shape, wanted).value_or(Pack())};
+}
+
 struct ConvTensors {
   graph::Tensor x, w, y;
   plan::Layout x_layout, w_layout, y_layout;
@@ -75,6 +81,15 @@ struct ConvTensors {
 
 }  // namespace
 
+dnnl::primitive conv_grad_weight_primitive(const graph::Shape& x, const graph::Shape& dw,
+                                           const graph::Shape& dy, graph::DType dtype) {
+  const Descs descs{dnnl_desc(x, dtype, plan::Layout::blocked16), dnnl_any(dw, dtype),
+                    dnnl_desc(dy, dtype, plan::Layout::blocked16)};
+  const memory::desc dw_desc = dnnl_desc(dw, graph::DType::f32, plan::Layout::weights16);
+  return dnnl::convolution_backward_weights(
+      grad_weight_desc(descs, dw_desc, Geometry(graph::ConvAttr{1, 0})));
+}
+
 Step make_conv(const OpView& op) {
   const ConvTensors t{op.in_tensor(0), op.in_tensor(1), op.out_tensor(0),
                       op.in_layout(0), op.in_layout(1), op.out_layout(0)};
@@ -82,7 +97,7 @@ Step make_conv(const OpView& op) {
   const auto desc = choose(t.ours(), t.any(), [&](const Descs& d) { return forward_desc(d, geometry); });
   return make_primitive_step(dnnl::convolution_forward(desc),
                              {{DNNL_ARG_SRC, op.in(0), t.x_desc(), desc.src_desc()},
-                              {DNNL_ARG_WEIGHTS, op.in(1), t.w_desc(), desc.weights_desc()},
+                              weights_operand(op, t.w_desc(), desc.weights_desc()),
                               {DNNL_ARG_DST, op.out(0), t.y_desc(), desc.dst_desc(), true}},
                              op.scratch());
 }
@@ -94,12 +109,15 @@ Step make_conv_grad_input(const OpView& op) {
   const auto desc = choose(t.ours(), t.any(), [&](const Descs& d) { return grad_input_desc(d, geometry); });
   return make_primitive_step(dnnl::convolution_backward_data(desc),
                              {{DNNL_ARG_DIFF_DST, op.in(0), t.y_desc(), desc.diff_dst_desc()},
-                              {DNNL_ARG_WEIGHTS, op.in(1), t.w_desc(), desc.weights_desc()},
+                              weights_operand(op, t.w_desc(), desc.weights_desc()),
                               {DNNL_ARG_DIFF_SRC, op.out(0), t.x_desc(), desc.diff_src_desc(), true}},
                              op.scratch());
 }
 
 Step make_conv_grad_weight(const OpView& op) {
+  if (should_unfold(op.in_tensor(0).shape, op.out_tensor(0).shape, op.in_tensor(1).shape)) {
+    return make_unfolded_grad_weight(op);
+  }
   const ConvTensors t{op.in_tensor(0), op.out_tensor(0), op.in_tensor(1),
                       op.in_layout(0), op.out_layout(0), op.in_layout(1)};
   const Geometry geometry(op.attr<graph::ConvAttr>());

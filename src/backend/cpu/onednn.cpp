@@ -78,11 +78,12 @@ bool is_slow(const dnnl::primitive_desc_base& desc) {
 
 namespace {
 
-// A reorder between our memory and the place in scratch that the primitive uses.
+// A tensor on its way between our memory and the place in scratch that the primitive uses.
 struct Staged {
   dnnl::memory ours, wanted;
-  dnnl::reorder reorder;
-  std::size_t offset;  // in scratch
+  Pack pack;
+  dnnl::reorder reorder;  // when there is no pack
+  std::size_t offset;     // in scratch
 };
 
 struct PrimitiveStep {
@@ -95,7 +96,12 @@ struct PrimitiveStep {
     dnnl::stream& stream = dnnl_stream();
     for (Staged& staged : before) {
       staged.wanted.set_data_handle(scratch->data() + staged.offset);
-      staged.reorder.execute(stream, staged.ours, staged.wanted);
+      if (staged.pack) {
+        staged.pack(static_cast<const std::byte*>(staged.ours.get_data_handle()),
+                    scratch->data() + staged.offset);
+      } else {
+        staged.reorder.execute(stream, staged.ours, staged.wanted);
+      }
     }
     for (Staged& staged : after) staged.wanted.set_data_handle(scratch->data() + staged.offset);
     primitive.execute(stream, arguments);
@@ -122,9 +128,10 @@ Step make_primitive_step(dnnl::primitive primitive, std::vector<Operand> operand
     dnnl::memory wanted(operand.wanted, dnnl_engine(), nullptr);
     step->arguments.emplace(operand.argument, wanted);
     if (operand.output) {
-      step->after.push_back({ours, wanted, dnnl::reorder(wanted, ours), offset});
+      step->after.push_back({ours, wanted, {}, dnnl::reorder(wanted, ours), offset});
     } else {
-      step->before.push_back({ours, wanted, dnnl::reorder(ours, wanted), offset});
+      step->before.push_back(
+          {ours, wanted, operand.pack, operand.pack ? dnnl::reorder() : dnnl::reorder(ours, wanted), offset});
     }
     offset += (operand.wanted.get_size() + kPage - 1) / kPage * kPage;
   }

@@ -9,6 +9,7 @@
 
 #include <dnnl.hpp>
 
+#include "backend/cpu/pack.h"
 #include "backend/cpu/step.h"
 #include "graph/tensor.h"
 #include "plan/layout.h"
@@ -32,10 +33,15 @@ struct Operand {
   std::byte* memory;
   dnnl::memory::desc ours, wanted;
   bool output = false;
+  Pack pack = {};  // how to bring it into the wanted form; when empty, oneDNN does
 };
 
 // Runs a primitive over operands, reordering through scratch those that it wants otherwise.
 Step make_primitive_step(dnnl::primitive primitive, std::vector<Operand> operands, Scratch& scratch);
+
+// The fp32 weights' gradient of a 1x1 convolution with stride 1, all three tensors in our blocked layouts.
+dnnl::primitive conv_grad_weight_primitive(const graph::Shape& x, const graph::Shape& dw,
+                                           const graph::Shape& dy, graph::DType dtype);
 
 // True when a primitive falls back to oneDNN's slow reference loops.
 bool is_slow(const dnnl::primitive_desc_base& desc);

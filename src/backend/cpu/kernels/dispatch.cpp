@@ -34,6 +34,8 @@ const ActivationKernels& activation_kernels(graph::DType dtype) {
 
 const UpdateKernels& update_kernels() { return tables().update; }
 
+const PackKernels& pack_kernels() { return tables().pack; }
+
 const char* kernel_isa() { return tables().isa; }
 
 }  // namespace redline::backend::cpu

@@ -9,6 +9,7 @@ namespace redline::backend::cpu {
 // The best tables that this CPU can run. dtype is f32 or bf16.
 const ActivationKernels& activation_kernels(graph::DType dtype);
 const UpdateKernels& update_kernels();
+const PackKernels& pack_kernels();
 // "x86-64-v4" and so on: what was chosen.
 const char* kernel_isa();
 

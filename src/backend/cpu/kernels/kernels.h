@@ -102,11 +102,20 @@ struct UpdateKernels {
   double (*sum_of_squares)(std::int64_t count, const float* x);
 };
 
+// One tile of weights, 16 input channels by 16 output channels fp32 (`[i][o]`), into the forms that
+// convolutions read. bf16 forms hold pairs of rows: [row / 2][column][2].
+struct PackKernels {
+  void (*f32_transposed)(const float* tile, void* out);   // [o][i]
+  void (*bf16)(const float* tile, void* out);             // rows are inputs
+  void (*bf16_transposed)(const float* tile, void* out);  // rows are outputs
+};
+
 // What each build of the kernels offers (dispatch.cpp chooses).
 struct KernelTables {
   const char* isa;
   ActivationKernels f32, bf16;
   UpdateKernels update;
+  PackKernels pack;
 };
 namespace v2 {
 extern const KernelTables kTables;

@@ -1,0 +1,71 @@
+#include "cli/train_options.h"
+
+#include <cctype>
+#include <type_traits>
+
+#include <fmt/ranges.h>
+
+#include "train/config_file.h"
+
+namespace redline::cli {
+namespace {
+
+std::string sentence(std::string text) {
+  if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  return text;
+}
+
+template <typename T>
+CLI::Option* add_one(CLI::App& command, const train::Field& field, T& value) {
+  const std::string names = field.flags.empty() ? "data" : field.flags;
+  if constexpr (std::is_same_v<T, bool>) {
+    return command.add_flag(names, value, sentence(field.help));
+  } else {
+    CLI::Option* option = command.add_option(names, value, sentence(field.help));
+    if constexpr (std::is_same_v<T, std::vector<double>>) {
+      option->expected(2)->delimiter(',')->type_name("LEAST MOST");
+      option->default_str(fmt::format("{:.4g}", fmt::join(value, " ")));
+    } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
+      // One word, "30,60,80": a list of words would swallow the data that follows it.
+      option->expected(1)->delimiter(',')->type_name("N,N,…");
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      option->type_name(field.choices.empty() ? "TEXT" : fmt::format("{}", fmt::join(field.choices, "|")));
+      if (!value.empty()) option->capture_default_str();
+    } else if constexpr (std::is_same_v<T, double>) {
+      option->type_name("X")->default_str(fmt::format("{}", value));
+    } else {
+      option->type_name("N");
+      if constexpr (std::is_same_v<T, std::int64_t>) option->capture_default_str();
+    }
+    return option;
+  }
+}
+
+}  // namespace
+
+void TrainOptions::add(CLI::App& command) {
+  command.add_option("-c,--config", file_, "TOML file with defaults for all options below; flags win")
+      ->type_name("FILE");
+  for (const train::Field& field : train::fields()) {
+    CLI::Option* option =
+        std::visit([&](auto member) { return add_one(command, field, member(flags_)); }, field.member);
+    if (!field.flags.empty()) option->group(sentence(field.section));
+    options_.emplace_back(&field, option);
+  }
+}
+
+train::Config TrainOptions::config() const {
+  train::Config config = file_.empty() ? train::Config{} : train::read_config(file_);
+  for (const auto& [field, option] : options_) {
+    if (option->count() == 0 || field->group.empty()) continue;
+    for (const train::Field& other : train::fields()) {
+      if (other.group == field->group) train::reset(other, config);
+    }
+  }
+  for (const auto& [field, option] : options_) {
+    if (option->count() > 0) train::copy(*field, flags_, config);
+  }
+  return config;
+}
+
+}  // namespace redline::cli

@@ -1,0 +1,29 @@
+// The options of a training run on the command line, for every command that trains.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "train/config.h"
+
+namespace redline::cli {
+
+class TrainOptions {
+ public:
+  // Adds -c, all flags of the configuration and the positional data. Lives until parsing is over.
+  void add(CLI::App& command);
+
+  // The configuration file, if one was given, with the given flags over it. Throws UsageError or IoError for
+  // a bad file; the values are not validated.
+  train::Config config() const;
+
+ private:
+  std::string file_;
+  train::Config flags_;  // what the flags said; only the options that were given count
+  std::vector<std::pair<const train::Field*, CLI::Option*>> options_;
+};
+
+}  // namespace redline::cli

@@ -1,0 +1,160 @@
+#include "train/config.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace redline::train {
+namespace {
+
+void check_choices(const Config& config) {
+  Config copied = config;
+  for (const Field& field : fields()) {
+    if (field.choices.empty()) continue;
+    const std::string& value = std::get<Field::Member<std::string>>(field.member)(copied);
+    if (value.empty() || std::ranges::find(field.choices, value) != field.choices.end()) continue;
+    const std::string meant = nearest(value, field.choices);
+    throw UsageError("{} '{}' is not known{}; choose from {}", field.flag(), value,
+                     meant.empty() ? "" : fmt::format(", did you mean '{}'?", meant),
+                     fmt::join(field.choices, ", "));
+  }
+}
+
+void at_least(const char* flag, std::int64_t value, std::int64_t least) {
+  if (value < least) throw UsageError("{} {} must be at least {}", flag, value, least);
+}
+
+// Beyond these no shape is meant, and products of sizes stay far from overflow.
+constexpr std::int64_t kMostImages = 1 << 20, kMostPixels = 1 << 16, kMostClasses = 1 << 20;
+
+void at_most(const char* flag, std::int64_t value, std::int64_t most) {
+  if (value > most) throw UsageError("{} {} must be at most {}", flag, value, most);
+}
+
+void at_least(const char* flag, const std::optional<std::int64_t>& value, std::int64_t least) {
+  if (value) at_least(flag, *value, least);
+}
+
+void between(const char* flag, double value, double least, double most) {
+  if (!(value >= least && value <= most))
+    throw UsageError("{} {} must be from {} to {}", flag, value, least, most);
+}
+
+void finite_and_not_negative(const char* flag, double value) {
+  if (!std::isfinite(value) || value < 0)
+    throw UsageError("{} {} must be a number that is not negative", flag, value);
+}
+
+void exclusive(bool first, const char* first_flag, bool second, const char* second_flag) {
+  if (first && second)
+    throw UsageError("{} and {} contradict each other: give one of them", first_flag, second_flag);
+}
+
+void check_model_and_data(const Config& config) {
+  const ModelConfig& model = config.model;
+  const DataConfig& data = config.data;
+  at_least("--classes", model.classes, 2);
+  at_most("--classes", model.classes.value_or(2), kMostClasses);
+  at_least("--image-size", model.image_size, 1);
+  at_most("--image-size", model.image_size, kMostPixels);
+  between("--model-ema-decay", model.ema_decay, 0, 1);
+  at_least("--workers", data.workers, 0);
+  at_most("--workers", data.workers, 4096);
+  if (data.scale.size() != 2) throw UsageError("--scale takes two numbers, the least and the most");
+  if (data.ratio.size() != 2) throw UsageError("--ratio takes two numbers, the least and the most");
+  between("--scale", data.scale[0], 1e-6, 1);
+  between("--scale", data.scale[1], data.scale[0], 1);
+  between("--ratio", data.ratio[0], 1e-3, 1e3);
+  between("--ratio", data.ratio[1], data.ratio[0], 1e3);
+  between("--hflip", data.hflip, 0, 1);
+  between("--crop-pct", data.crop_pct, 0.01, 1);
+  between("--max-bad", data.max_bad, 0, 1);
+  at_least("--synthetic-batches", data.synthetic_batches, 1);
+  if (data.path.empty()) {
+    throw UsageError("no data: name an image folder, or 'synthetic' for random images made in memory");
+  }
+}
+
+void check_optimizer(const OptimizerConfig& optimizer) {
+  at_least("--batch-size", optimizer.batch_size, 1);
+  at_most("--batch-size", optimizer.batch_size, kMostImages);
+  at_least("--accumulate", optimizer.accumulate, 1);
+  at_most("--accumulate", optimizer.accumulate, kMostImages);
+  finite_and_not_negative("--lr", optimizer.lr);
+  if (!(optimizer.momentum >= 0 && optimizer.momentum < 1)) {
+    throw UsageError("--momentum {} must be at least 0 and less than 1", optimizer.momentum);
+  }
+  finite_and_not_negative("--weight-decay", optimizer.weight_decay);
+  finite_and_not_negative("--lars-trust", optimizer.lars_trust);
+  if (!(optimizer.label_smoothing >= 0 && optimizer.label_smoothing < 1)) {
+    throw UsageError("--label-smoothing {} must be at least 0 and less than 1", optimizer.label_smoothing);
+  }
+  exclusive(optimizer.nesterov, "--nesterov", optimizer.name == "lars", "--opt lars");
+  if (optimizer.nesterov && optimizer.momentum == 0) {
+    throw UsageError("--nesterov and --momentum 0 contradict each other: Nesterov's momentum needs some");
+  }
+}
+
+void check_schedule(const ScheduleConfig& schedule) {
+  at_least("--epochs", schedule.epochs, 1);
+  at_least("--steps", schedule.steps, 1);
+  at_least("--lr-step-size", schedule.step_size, 1);
+  at_least("--lr-warmup-epochs", schedule.warmup_epochs, 0);
+  at_least("--lr-warmup-steps", schedule.warmup_steps, 0);
+  exclusive(schedule.epochs.has_value(), "--epochs", schedule.steps.has_value(), "--steps");
+  exclusive(schedule.step_size.has_value(), "--lr-step-size", !schedule.milestones.empty(),
+            "--lr-milestones");
+  exclusive(schedule.warmup_epochs.has_value(), "--lr-warmup-epochs", schedule.warmup_steps.has_value(),
+            "--lr-warmup-steps");
+  if (schedule.name != "step") {
+    const std::string scheduler = "--lr-scheduler " + schedule.name;
+    exclusive(schedule.step_size.has_value(), "--lr-step-size", true, scheduler.c_str());
+    exclusive(!schedule.milestones.empty(), "--lr-milestones", true, scheduler.c_str());
+  }
+  for (std::size_t i = 0; i < schedule.milestones.size(); ++i) {
+    at_least("--lr-milestones", schedule.milestones[i], 1);
+    if (i > 0 && schedule.milestones[i] <= schedule.milestones[i - 1]) {
+      throw UsageError("--lr-milestones must rise: {} comes after {}", schedule.milestones[i],
+                       schedule.milestones[i - 1]);
+    }
+  }
+  finite_and_not_negative("--lr-gamma", schedule.gamma);
+  finite_and_not_negative("--lr-power", schedule.power);
+  finite_and_not_negative("--lr-min", schedule.min_lr);
+}
+
+void check_device_and_run(const Config& config) {
+  exclusive(config.device.amp, "--amp", config.device.dtype == "fp32" || config.device.dtype == "bf16",
+            "--dtype");
+  at_least("--threads", config.device.threads, 0);
+  at_most("--threads", config.device.threads, 4096);
+  at_least("--seed", config.run.seed, 0);
+  at_least("--eval-every", config.run.eval_every, 0);
+  at_least("--log-every", config.run.log_every, 1);
+  at_least("--max-bad-steps", config.run.max_bad_steps, 1);
+  if (config.run.output_dir.empty()) throw UsageError("--output-dir is empty");
+  const std::string& name = config.run.name;
+  if (name == "." || name == ".." || name.find('/') != std::string::npos) {
+    throw UsageError("--name '{}' must be the name of one folder; --output-dir says where it goes", name);
+  }
+}
+
+}  // namespace
+
+void validate(const Config& config) {
+  check_choices(config);
+  check_model_and_data(config);
+  check_optimizer(config.optimizer);
+  check_schedule(config.schedule);
+  check_device_and_run(config);
+}
+
+std::int64_t images_per_step(const Config& config) {
+  return config.optimizer.batch_size * config.optimizer.accumulate;
+}
+
+}  // namespace redline::train

@@ -1,0 +1,123 @@
+// The configuration of a training run: one struct is the truth, whatever part of it came from a TOML file and
+// what from flags. Nothing below src/cli reads flags or the environment.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace redline::train {
+
+struct ModelConfig {
+  std::string name = "resnet50";
+  std::optional<std::int64_t> classes;  // unset: as many as the data has
+  std::int64_t image_size = 224;
+  bool zero_init_last = false;
+  bool ema = false;
+  double ema_decay = 0.9999;
+};
+
+struct DataConfig {
+  std::string path;          // a folder, or "synthetic"
+  std::int64_t workers = 0;  // 0: chosen from the cores
+  std::vector<double> scale = {0.08, 1.0};
+  std::vector<double> ratio = {3.0 / 4.0, 4.0 / 3.0};
+  double hflip = 0.5;
+  double crop_pct = 0.875;
+  double max_bad = 0.001;
+  std::int64_t synthetic_batches = 100;
+};
+
+struct OptimizerConfig {
+  std::string name = "sgd";
+  std::int64_t batch_size = 32;
+  std::int64_t accumulate = 1;
+  double lr = 0.1;
+  bool lr_scale_batch = false;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double weight_decay = 1e-4;
+  double lars_trust = 0.001;
+  double label_smoothing = 0;
+};
+
+struct ScheduleConfig {
+  std::optional<std::int64_t> epochs, steps;  // neither: kDefaultEpochs
+  std::string name = "step";
+  std::optional<std::int64_t> step_size;  // epochs; neither this nor milestones: kDefaultStepSize
+  std::vector<std::int64_t> milestones;   // epochs
+  double gamma = 0.1;
+  double power = 2;  // of the polynomial
+  double min_lr = 0;
+  std::optional<std::int64_t> warmup_epochs, warmup_steps;
+};
+
+struct DeviceConfig {
+  std::string name = "cpu";
+  std::string dtype;  // "fp32", "bf16", "auto"; empty: fp32, or auto with amp
+  bool amp = false;
+  std::int64_t threads = 0;  // 0: all cores this process may use
+  bool deterministic = false;
+  bool no_fuse = false;
+};
+
+struct RunConfig {
+  std::string output_dir = "runs";
+  std::string name;  // empty: made from model, data and time
+  std::int64_t seed = 0;
+  std::int64_t eval_every = 1;  // epochs; 0: only at the end
+  std::int64_t log_every = 10;
+  std::int64_t max_bad_steps = 10;
+  bool quiet = false;
+};
+
+inline constexpr std::int64_t kDefaultEpochs = 90;
+inline constexpr std::int64_t kDefaultStepSize = 30;
+
+struct Config {
+  ModelConfig model;
+  DataConfig data;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  DeviceConfig device;
+  RunConfig run;
+};
+
+// Throws UsageError for a value out of range, naming its flag, and for two that contradict each other, naming
+// both.
+void validate(const Config& config);
+
+// Samples that one update sees.
+std::int64_t images_per_step(const Config& config);
+
+// One option: its place in the TOML file, its flags, and how to reach its value in a Config. The command
+// line, the file reader and the file writer all work from this one list.
+struct Field {
+  template <typename T>
+  using Member = T& (*)(Config&);
+
+  std::string section, key;  // [section] key = …
+  std::string flags;         // "--batch-size,-b", as CLI11 takes them; empty for the positional argument
+  std::string help;
+  std::variant<Member<bool>, Member<std::int64_t>, Member<double>, Member<std::string>,
+               Member<std::vector<std::int64_t>>, Member<std::vector<double>>,
+               Member<std::optional<std::int64_t>>>
+      member;
+  std::vector<std::string> choices = {};  // the only values of a string; empty: any
+  // Fields of one group exclude each other. A flag also unsets what a file gave for the others of its group.
+  std::string group = {};
+
+  std::string path() const { return section + "." + key; }
+  std::string flag() const;  // the long flag, as messages name it
+};
+
+const std::vector<Field>& fields();
+
+// Puts a field back to its default.
+void reset(const Field& field, Config& config);
+// Copies one field's value.
+void copy(const Field& field, const Config& from, Config& to);
+
+}  // namespace redline::train

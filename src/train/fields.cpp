@@ -1,0 +1,214 @@
+#include <algorithm>
+
+#include "graph/models/resnet.h"
+#include "train/config.h"
+
+namespace redline::train {
+namespace {
+
+using Int = std::int64_t;
+using Text = std::string;
+using Maybe = std::optional<std::int64_t>;
+using Ints = std::vector<std::int64_t>;
+using Numbers = std::vector<double>;
+
+std::vector<Field> model_fields() {
+  return {
+      {"model", "name", "--model", "network to train", [](Config& c) -> Text& { return c.model.name; },
+       graph::model_names()},
+      {"model", "classes", "--classes", "classes to tell apart (default: as many as the data has)",
+       [](Config& c) -> Maybe& { return c.model.classes; }},
+      {"model", "image_size", "--image-size", "height and width of the input in pixels",
+       [](Config& c) -> Int& { return c.model.image_size; }},
+      {"model", "zero_init_last", "--zero-init-last", "start the last norm of every residual branch at zero",
+       [](Config& c) -> bool& { return c.model.zero_init_last; }},
+      {"model", "ema", "--model-ema", "keep a moving average of the weights and evaluate it too",
+       [](Config& c) -> bool& { return c.model.ema; }},
+      {"model", "ema_decay", "--model-ema-decay", "decay of the moving average per step",
+       [](Config& c) -> double& { return c.model.ema_decay; }},
+  };
+}
+
+std::vector<Field> data_fields() {
+  return {
+      {"data", "path", "",
+       "image folder with train/ and val/, or 'synthetic' for random images made in memory",
+       [](Config& c) -> Text& { return c.data.path; }},
+      {"data", "workers", "--workers,-j", "threads that read and decode images (0: chosen from the cores)",
+       [](Config& c) -> Int& { return c.data.workers; }},
+      {"data", "scale", "--scale", "share of the image's area that a training crop takes: least and most",
+       [](Config& c) -> Numbers& { return c.data.scale; }},
+      {"data", "ratio", "--ratio", "width / height of a training crop: least and most",
+       [](Config& c) -> Numbers& { return c.data.ratio; }},
+      {"data", "hflip", "--hflip", "probability of mirroring a training image",
+       [](Config& c) -> double& { return c.data.hflip; }},
+      {"data", "crop_pct", "--crop-pct", "share of the shorter side that evaluation looks at",
+       [](Config& c) -> double& { return c.data.crop_pct; }},
+      {"data", "max_bad", "--max-bad", "share of damaged images that are skipped before training stops",
+       [](Config& c) -> double& { return c.data.max_bad; }},
+      {"data", "synthetic_batches", "--synthetic-batches", "batches in an epoch of synthetic data",
+       [](Config& c) -> Int& { return c.data.synthetic_batches; }},
+  };
+}
+
+std::vector<Field> optimizer_fields() {
+  return {
+      {"optimizer",
+       "name",
+       "--opt",
+       "optimizer",
+       [](Config& c) -> Text& { return c.optimizer.name; },
+       {"sgd", "lars"}},
+      {"optimizer", "batch_size", "--batch-size,-b", "images in a forward pass",
+       [](Config& c) -> Int& { return c.optimizer.batch_size; }},
+      {"optimizer", "accumulate", "--accumulate", "batches whose gradients are averaged before an update",
+       [](Config& c) -> Int& { return c.optimizer.accumulate; }},
+      {"optimizer", "lr", "--lr", "learning rate", [](Config& c) -> double& { return c.optimizer.lr; }},
+      {"optimizer", "lr_scale_batch", "--lr-scale-batch",
+       "multiply the learning rate by images per step / 256",
+       [](Config& c) -> bool& { return c.optimizer.lr_scale_batch; }},
+      {"optimizer", "momentum", "--momentum", "momentum",
+       [](Config& c) -> double& { return c.optimizer.momentum; }},
+      {"optimizer", "nesterov", "--nesterov", "Nesterov's momentum (sgd)",
+       [](Config& c) -> bool& { return c.optimizer.nesterov; }},
+      {"optimizer", "weight_decay", "--weight-decay,--wd", "weight decay; norms and biases are spared",
+       [](Config& c) -> double& { return c.optimizer.weight_decay; }},
+      {"optimizer", "lars_trust", "--lars-trust", "trust coefficient (lars)",
+       [](Config& c) -> double& { return c.optimizer.lars_trust; }},
+      {"optimizer", "label_smoothing", "--label-smoothing", "share of the target spread over all classes",
+       [](Config& c) -> double& { return c.optimizer.label_smoothing; }},
+  };
+}
+
+std::vector<Field> schedule_fields() {
+  return {
+      {"schedule",
+       "epochs",
+       "--epochs,-e",
+       "passes over the data (default: 90)",
+       [](Config& c) -> Maybe& { return c.schedule.epochs; },
+       {},
+       "length"},
+      {"schedule",
+       "steps",
+       "--steps",
+       "updates, instead of --epochs",
+       [](Config& c) -> Maybe& { return c.schedule.steps; },
+       {},
+       "length"},
+      {"schedule",
+       "name",
+       "--lr-scheduler",
+       "how the learning rate falls",
+       [](Config& c) -> Text& { return c.schedule.name; },
+       {"step", "cosine", "poly"}},
+      {"schedule",
+       "step_size",
+       "--lr-step-size",
+       "epochs between falls (step; default: 30)",
+       [](Config& c) -> Maybe& { return c.schedule.step_size; },
+       {},
+       "falls"},
+      {"schedule",
+       "milestones",
+       "--lr-milestones",
+       "epochs at which it falls (step), instead of --lr-step-size",
+       [](Config& c) -> Ints& { return c.schedule.milestones; },
+       {},
+       "falls"},
+      {"schedule", "gamma", "--lr-gamma", "factor of each fall (step)",
+       [](Config& c) -> double& { return c.schedule.gamma; }},
+      {"schedule", "power", "--lr-power", "power of the polynomial (poly)",
+       [](Config& c) -> double& { return c.schedule.power; }},
+      {"schedule", "min_lr", "--lr-min", "where cosine and poly end",
+       [](Config& c) -> double& { return c.schedule.min_lr; }},
+      {"schedule",
+       "warmup_epochs",
+       "--lr-warmup-epochs",
+       "epochs over which the learning rate rises linearly",
+       [](Config& c) -> Maybe& { return c.schedule.warmup_epochs; },
+       {},
+       "warm-up"},
+      {"schedule",
+       "warmup_steps",
+       "--lr-warmup-steps",
+       "the same in updates, instead of --lr-warmup-epochs",
+       [](Config& c) -> Maybe& { return c.schedule.warmup_steps; },
+       {},
+       "warm-up"},
+  };
+}
+
+std::vector<Field> device_fields() {
+  return {
+      {"device", "name", "--device", "what computes: cpu, or reference (plain loops, slow and exact)",
+       [](Config& c) -> Text& { return c.device.name; }},
+      {"device",
+       "dtype",
+       "--dtype",
+       "type of activations; auto: bf16 where the CPU has it, else fp32 (default: fp32)",
+       [](Config& c) -> Text& { return c.device.dtype; },
+       {"fp32", "bf16", "auto"},
+       "precision"},
+      {"device",
+       "amp",
+       "--amp",
+       "mixed precision where the device has it: short for --dtype auto",
+       [](Config& c) -> bool& { return c.device.amp; },
+       {},
+       "precision"},
+      {"device", "threads", "--threads", "threads that compute (0: all cores)",
+       [](Config& c) -> Int& { return c.device.threads; }},
+      {"device", "deterministic", "--deterministic", "the same bits for the same seed and thread count",
+       [](Config& c) -> bool& { return c.device.deterministic; }},
+      {"device", "no_fuse", "--no-fuse", "run every op of the model by itself",
+       [](Config& c) -> bool& { return c.device.no_fuse; }},
+  };
+}
+
+std::vector<Field> run_fields() {
+  return {
+      {"run", "output_dir", "--output-dir,-o", "folder that gets a folder for this run",
+       [](Config& c) -> Text& { return c.run.output_dir; }},
+      {"run", "name", "--name", "name of the run (default: model, data and time)",
+       [](Config& c) -> Text& { return c.run.name; }},
+      {"run", "seed", "--seed", "seed of weights, order and augmentation",
+       [](Config& c) -> Int& { return c.run.seed; }},
+      {"run", "eval_every", "--eval-every", "epochs between evaluations (0: only at the end)",
+       [](Config& c) -> Int& { return c.run.eval_every; }},
+      {"run", "log_every", "--log-every", "steps between lines of progress",
+       [](Config& c) -> Int& { return c.run.log_every; }},
+      {"run", "max_bad_steps", "--max-bad-steps",
+       "steps in a row with a loss that is not finite before training stops",
+       [](Config& c) -> Int& { return c.run.max_bad_steps; }},
+      {"run", "quiet", "--quiet,-q", "no progress, only the closing summary",
+       [](Config& c) -> bool& { return c.run.quiet; }},
+  };
+}
+
+std::vector<Field> make_fields() {
+  std::vector<Field> all;
+  for (auto part :
+       {model_fields, data_fields, optimizer_fields, schedule_fields, device_fields, run_fields}) {
+    std::ranges::move(part(), std::back_inserter(all));
+  }
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Field>& fields() {
+  static const std::vector<Field> all = make_fields();
+  return all;
+}
+
+std::string Field::flag() const { return flags.empty() ? key : flags.substr(0, flags.find(',')); }
+
+void copy(const Field& field, const Config& from, Config& to) {
+  Config source = from;
+  std::visit([&](auto member) { member(to) = member(source); }, field.member);
+}
+
+void reset(const Field& field, Config& config) { copy(field, Config{}, config); }
+
+}  // namespace redline::train

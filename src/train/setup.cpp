@@ -1,0 +1,195 @@
+#include "train/setup.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <spdlog/spdlog.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "data/loader.h"
+
+namespace redline::train {
+namespace {
+
+constexpr const char* kSynthetic = "synthetic";
+constexpr std::int64_t kSyntheticClasses = 1000;
+constexpr std::int64_t kMostWorkers = 8;  // by default: enough to feed a CPU's training step
+constexpr int kSlots = 4;
+
+// Largest batch below the configured one whose plans fit; 0 when not even one image does.
+std::int64_t largest_batch(const Config& config, const plan::Capabilities& backend, graph::DType dtype,
+                           std::int64_t classes, std::uint64_t available) {
+  std::int64_t fits = 0, too_large = config.optimizer.batch_size;
+  while (fits + 1 < too_large) {
+    const std::int64_t middle = fits + (too_large - fits) / 2;
+    const bool ok = memory_need(make_plans(config, backend, dtype, classes, middle)) <= available;
+    (ok ? fits : too_large) = middle;
+  }
+  return fits;
+}
+
+std::int64_t resolve_classes(const Config& config, const data::RecordSource* records) {
+  if (records == nullptr) return config.model.classes.value_or(kSyntheticClasses);
+  const auto present = static_cast<std::int64_t>(records->classes().size());
+  const std::int64_t classes = config.model.classes.value_or(present);
+  if (classes < present) {
+    throw UsageError("--classes {} is fewer than the {} classes of {}: leave it out to use them all", classes,
+                     present, config.data.path);
+  }
+  return classes;
+}
+
+Config resolve(const Setup& setup) {
+  Config config = setup.config;
+  config.model.classes = setup.classes;
+  config.device.dtype = graph::name_of(setup.dtype);
+  config.device.amp = false;
+  if (!config.schedule.epochs && !config.schedule.steps) config.schedule.epochs = kDefaultEpochs;
+  if (config.data.workers == 0)
+    config.data.workers = std::clamp<std::int64_t>(setup.machine.cores_allowed, 1, kMostWorkers);
+  if (!setup.synthetic())
+    config.data.path = std::filesystem::absolute(config.data.path).lexically_normal().string();
+  return config;
+}
+
+data::LoaderOptions loader_options(const Config& config, bool train) {
+  data::LoaderOptions options;
+  options.batch_size = static_cast<int>(config.optimizer.batch_size);
+  options.threads = static_cast<int>(config.data.workers);
+  options.slots = kSlots;
+  options.seed = static_cast<std::uint64_t>(config.run.seed);
+  options.max_bad = config.data.max_bad;
+  options.transform.train = train;
+  options.transform.size = static_cast<int>(config.model.image_size);
+  options.transform.scale_min = config.data.scale[0];
+  options.transform.scale_max = config.data.scale[1];
+  options.transform.ratio_min = config.data.ratio[0];
+  options.transform.ratio_max = config.data.ratio[1];
+  options.transform.flip = config.data.hflip;
+  options.transform.centre = config.data.crop_pct;
+  return options;
+}
+
+}  // namespace
+
+plan::Options train_plan_options(const Config& config, graph::DType dtype, std::int64_t classes,
+                                 std::int64_t batch) {
+  plan::Options options;
+  options.model.model = config.model.name;
+  options.model.classes = classes;
+  options.model.image_size = config.model.image_size;
+  options.model.batch = batch;
+  options.model.dtype = dtype;
+  options.model.label_smoothing = static_cast<float>(config.optimizer.label_smoothing);
+  options.optimizer = config.optimizer.name == "lars" ? plan::OptimizerKind::lars : plan::OptimizerKind::sgd;
+  options.momentum = static_cast<float>(config.optimizer.momentum);
+  options.nesterov = config.optimizer.nesterov;
+  options.weight_decay = static_cast<float>(config.optimizer.weight_decay);
+  options.lars_trust = static_cast<float>(config.optimizer.lars_trust);
+  options.accumulate = static_cast<int>(config.optimizer.accumulate);
+  options.ema = config.model.ema;
+  options.fuse = !config.device.no_fuse;
+  return options;
+}
+
+plan::Options eval_plan_options(const Config& config, graph::DType dtype, std::int64_t classes,
+                                std::int64_t batch) {
+  plan::Options options = train_plan_options(config, dtype, classes, batch);
+  options.model.training = false;
+  options.model.label_smoothing = 0;
+  options.optimizer = plan::OptimizerKind::none;
+  options.accumulate = 1;
+  options.ema = false;
+  return options;
+}
+
+Plans make_plans(const Config& config, const plan::Capabilities& backend, graph::DType dtype,
+                 std::int64_t classes, std::int64_t batch) {
+  return {std::make_shared<plan::Plan>(make_plan(train_plan_options(config, dtype, classes, batch), backend)),
+          std::make_shared<plan::Plan>(make_plan(eval_plan_options(config, dtype, classes, batch), backend))};
+}
+
+std::size_t memory_need(const Plans& plans) {
+  const plan::MemoryUse train = plan::memory_use(*plans.train), eval = plan::memory_use(*plans.eval);
+  const std::size_t slots = kSlots * (train.inputs + eval.inputs);
+  return train.total() + eval.activations + eval.inputs + train.parameters + slots;
+}
+
+void check_memory(const Config& config, const plan::Capabilities& backend, graph::DType dtype,
+                  std::int64_t classes, const Plans& plans, std::uint64_t available) {
+  const std::size_t need = memory_need(plans);
+  if (available == 0 || need <= available) return;  // 0: the machine does not tell
+  const std::string problem =
+      fmt::format("--batch-size {} needs {} of memory and {} are available", config.optimizer.batch_size,
+                  format_bytes(need), format_bytes(available));
+  const std::int64_t fits = largest_batch(config, backend, dtype, classes, available);
+  if (fits == 0)
+    throw UsageError("{}: not even one image fits; try a smaller --image-size or --model", problem);
+  throw UsageError("{}: the largest batch that fits is {} (--accumulate makes a step of several)", problem,
+                   fits);
+}
+
+graph::DType resolve_dtype(const Config& config, const backend::Backend& backend,
+                           const CpuFeatures& features) {
+  const std::string& wanted = config.device.dtype;
+  const bool automatic = config.device.amp || wanted == "auto";
+  const bool offers = backend.supports(graph::OpKind::conv, graph::DType::bf16);
+  if (automatic) {
+    // The reference backend has every type and is quicker in none.
+    const bool native = features.avx512_bf16 || features.amx_bf16;
+    return offers && native && backend.name() != "reference" ? graph::DType::bf16 : graph::DType::f32;
+  }
+  if (wanted != "bf16") return graph::DType::f32;
+  if (!offers)
+    throw UnavailableError("--dtype bf16: {} does not have it here; use --dtype fp32", backend.description());
+  return graph::DType::bf16;
+}
+
+std::string Setup::data_text() const {
+  if (synthetic()) return "synthetic";
+  return fmt::format("{} ({})", config.data.path, train_records->kind());
+}
+
+Setup prepare(const Config& config) {
+  validate(config);
+  Setup setup;
+  setup.config = config;
+  setup.machine = inspect_machine();
+  setup.backend = backend::make_backend({config.device.name, static_cast<int>(config.device.threads), true});
+  setup.dtype = resolve_dtype(config, *setup.backend, setup.machine.features);
+  if (config.data.path != kSynthetic) {
+    setup.train_records = data::open_source(config.data.path, data::Split::train);
+    if (data::has_split(config.data.path, data::Split::val)) {
+      setup.val_records = data::open_source(config.data.path, data::Split::val);
+    } else {
+      spdlog::warn("{} has no val split: nothing is evaluated", config.data.path);
+    }
+  }
+  setup.classes = resolve_classes(config, setup.train_records.get());
+  setup.config = resolve(setup);
+  setup.plans = make_plans(config, *setup.backend, setup.dtype, setup.classes, config.optimizer.batch_size);
+  check_memory(config, *setup.backend, setup.dtype, setup.classes, setup.plans,
+               setup.machine.memory_available);
+  return setup;
+}
+
+std::unique_ptr<data::BatchSource> train_batches(const Setup& setup) {
+  if (!setup.synthetic()) {
+    return std::make_unique<data::Loader>(setup.train_records, loader_options(setup.config, /*train=*/true));
+  }
+  data::SyntheticOptions options;
+  options.batch_size = static_cast<int>(setup.config.optimizer.batch_size);
+  options.image_size = static_cast<int>(setup.config.model.image_size);
+  options.classes = static_cast<int>(setup.classes);
+  options.batches_per_epoch = setup.config.data.synthetic_batches;
+  options.seed = static_cast<std::uint64_t>(setup.config.run.seed);
+  return std::make_unique<data::SyntheticBatches>(options);
+}
+
+std::unique_ptr<data::BatchSource> val_batches(const Setup& setup) {
+  if (setup.val_records == nullptr) return nullptr;
+  return std::make_unique<data::Loader>(setup.val_records, loader_options(setup.config, /*train=*/false));
+}
+
+}  // namespace redline::train

@@ -1,0 +1,248 @@
+#include "train/trainer.h"
+
+#include <array>
+#include <cmath>
+#include <span>
+#include <utility>
+
+#include "base/error.h"
+
+namespace redline::train {
+namespace {
+
+constexpr std::string_view kAverageSuffix = ".ema";
+
+// Sums over the samples of one or more batches.
+struct Totals {
+  double loss = 0, correct1 = 0, correct5 = 0, samples = 0;
+
+  void add(const backend::Executable& executable) {
+    std::array<float, graph::kLossMetrics> values{};
+    executable.read(executable.plan().model.metrics, values);
+    loss += values[graph::kLossSum];
+    correct1 += values[graph::kCorrect1];
+    correct5 += values[graph::kCorrect5];
+    samples += values[graph::kSamples];
+  }
+  double mean(double sum) const { return samples > 0 ? sum / samples : 0; }
+};
+
+void write_batch(backend::Executable& executable, const data::Batch& batch) {
+  const graph::Model& model = executable.plan().model;
+  const auto bytes = [&](graph::TensorId id) {
+    const graph::Tensor& tensor = model.graph.tensor(id);
+    return static_cast<std::size_t>(tensor.shape.elements()) * graph::size_of(tensor.dtype);
+  };
+  executable.write_input(model.images, batch.images, bytes(model.images));
+  executable.write_input(model.labels, batch.labels, bytes(model.labels));
+}
+
+// The tensor whose moving average `name` is; empty when it is none.
+std::string averaged(const backend::State& state, const std::string& name) {
+  if (state.tensor(name).kind != graph::TensorKind::average) return {};
+  check(name.ends_with(kAverageSuffix), "'{}' is an average without the suffix {}", name, kAverageSuffix);
+  return name.substr(0, name.size() - kAverageSuffix.size());
+}
+
+}  // namespace
+
+std::int64_t steps_per_epoch(const Config& config, const data::BatchSource& source) {
+  const std::int64_t batches = source.batches_per_epoch();
+  const std::int64_t steps = batches / config.optimizer.accumulate;
+  if (steps < 1) {
+    throw UsageError("an epoch has {} batches of {} images, fewer than --accumulate {}", batches,
+                     source.batch_size(), config.optimizer.accumulate);
+  }
+  return steps;
+}
+
+Trainer::Trainer(const Config& config, const Plans& plans, backend::Backend& backend,
+                 data::BatchSource& train, data::BatchSource* val, metrics::Recorder& recorder)
+    : config_(config),
+      recorder_(recorder),
+      train_source_(train),
+      val_source_(val),
+      steps_per_epoch_(train::steps_per_epoch(config, train)),
+      schedule_(make_schedule(config, steps_per_epoch_)),
+      state_(backend.make_state()),
+      train_(backend.compile(plans.train, state_)) {
+  if (val_source_ != nullptr) eval_ = backend.compile(plans.eval, state_);
+  initialise();
+}
+
+void Trainer::initialise() {
+  std::vector<float> values;
+  for (const std::string& name : state_->names()) {
+    graph::Tensor tensor = state_->tensor(name);
+    if (tensor.kind == graph::TensorKind::momentum) continue;  // zero as it is
+    if (tensor.kind == graph::TensorKind::average) {
+      tensor.name = averaged(*state_, name);  // begins as what it averages
+      tensor.kind = state_->tensor(tensor.name).kind;
+    }
+    values.resize(static_cast<std::size_t>(tensor.shape.elements()));
+    graph::initial_value(tensor, static_cast<std::uint64_t>(config_.run.seed), config_.model.zero_init_last,
+                         config_.model.name, values);
+    state_->write(name, values);
+  }
+}
+
+std::int64_t Trainer::parameters() const {
+  std::int64_t count = 0;
+  for (const std::string& name : state_->names()) {
+    const graph::Tensor& tensor = state_->tensor(name);
+    if (tensor.kind == graph::TensorKind::parameter) count += tensor.shape.elements();
+  }
+  return count;
+}
+
+bool Trainer::run(const std::atomic<bool>& stop) {
+  since_start_.restart();
+  for (std::int64_t epoch = 0; steps_ < schedule_.total_steps; ++epoch) {
+    train_source_.start_epoch(epoch);
+    epochs_begun_ = epoch + 1;
+    for (std::int64_t i = 0; i < steps_per_epoch_ && steps_ < schedule_.total_steps; ++i) {
+      if (stop.load(std::memory_order_relaxed)) return false;
+      step(epoch, i);
+    }
+    const bool due = config_.run.eval_every > 0 && (epoch + 1) % config_.run.eval_every == 0;
+    if (val_source_ != nullptr && (due || steps_ == schedule_.total_steps) && !evaluate_all(stop))
+      return false;
+  }
+  return true;
+}
+
+void Trainer::write_scalars(double rate, bool first_of_step) {
+  std::array<float, graph::kStepScalars> scalars{};
+  scalars[graph::kLearningRate] = static_cast<float>(rate);
+  scalars[graph::kLossScale] = 1;
+  scalars[graph::kGradientScale] = 1.0F / static_cast<float>(config_.optimizer.accumulate);
+  scalars[graph::kEmaDecay] = static_cast<float>(ema_decay(config_.model.ema_decay, steps_));
+  scalars[graph::kAccumulateKeep] = first_of_step ? 0.0F : 1.0F;
+  train_->write_input(train_->plan().model.scalars, scalars.data(), sizeof(scalars));
+}
+
+void Trainer::step(std::int64_t epoch, std::int64_t step_in_epoch) {
+  const Stopwatch watch;
+  const double waited_before = train_source_.waited_seconds();
+  const double rate = learning_rate(schedule_, steps_);
+  Totals totals;
+  for (std::int64_t i = 0; i < config_.optimizer.accumulate; ++i) {
+    data::Batch batch;
+    check(train_source_.next(batch), "epoch {} ended before its step {}", epoch, step_in_epoch);
+    write_batch(*train_, batch);
+    write_scalars(rate, i == 0);
+    train_->run(backend::Section::compute);
+    totals.add(*train_);
+  }
+  const bool finite = std::isfinite(totals.loss);
+  if (finite) train_->run(backend::Section::update);
+
+  metrics::Step record;
+  record.step = ++steps_;
+  record.epoch = epoch;
+  record.step_in_epoch = step_in_epoch;
+  record.loss = totals.mean(totals.loss);
+  record.top1 = totals.mean(totals.correct1);
+  record.top5 = totals.mean(totals.correct5);
+  record.learning_rate = rate;
+  record.samples = std::llround(totals.samples);
+  record.data_seconds = train_source_.waited_seconds() - waited_before;
+  record.seconds = watch.seconds();
+  record.elapsed = since_start_.seconds();
+  record.skipped = !finite;
+  samples_ += record.samples;
+  train_seconds_ += record.seconds;
+  data_seconds_ += record.data_seconds;
+  recorder_.step(record);
+  count_bad(!finite, record.loss);
+}
+
+void Trainer::count_bad(bool bad, double loss) {
+  bad_in_a_row_ = bad ? bad_in_a_row_ + 1 : 0;
+  if (!bad) return;
+  ++skipped_;
+  if (bad_in_a_row_ < config_.run.max_bad_steps) return;
+  throw UsageError(
+      "the loss was {} for {} steps in a row, up to step {}: lower --lr, give a longer --lr-warmup-epochs, "
+      "or look "
+      "at the data",
+      loss, bad_in_a_row_, steps_);
+}
+
+bool Trainer::evaluate_all(const std::atomic<bool>& stop) {
+  for (const bool averages : {false, true}) {
+    if (averages && !config_.model.ema) continue;
+    const auto evaluation = evaluate(averages, stop);
+    if (!evaluation) return false;
+    recorder_.evaluation(*evaluation);
+  }
+  return true;
+}
+
+std::optional<metrics::Evaluation> Trainer::evaluate(bool averages, const std::atomic<bool>& stop) {
+  check(eval_ != nullptr, "there is nothing to evaluate on");
+  // Puts the weights back however the evaluation ends.
+  struct Exchange {
+    Trainer* trainer;
+    explicit Exchange(Trainer* t) : trainer(t) {
+      if (trainer != nullptr) trainer->exchange_averages();
+    }
+    ~Exchange() {
+      if (trainer != nullptr) trainer->exchange_averages();
+    }
+  };
+  const Exchange exchange(averages ? this : nullptr);
+  const Stopwatch watch;
+  Totals totals;
+  std::int64_t done = 0;
+  val_source_->start_epoch(0);
+  for (data::Batch batch; val_source_->next(batch);) {
+    if (stop.load(std::memory_order_relaxed)) return {};
+    write_batch(*eval_, batch);
+    eval_->run(backend::Section::compute);
+    totals.add(*eval_);
+    done += batch.count;
+    recorder_.evaluating(done, val_source_->samples());
+  }
+  metrics::Evaluation record;
+  record.step = steps_;
+  record.epoch = epochs_begun_;
+  record.weights = averages ? "ema" : "model";
+  record.loss = totals.mean(totals.loss);
+  record.top1 = totals.mean(totals.correct1);
+  record.top5 = totals.mean(totals.correct5);
+  record.samples = std::llround(totals.samples);
+  record.seconds = watch.seconds();
+  record.elapsed = since_start_.seconds();
+  return record;
+}
+
+void Trainer::exchange_averages() {
+  std::vector<float> value, average;
+  for (const std::string& name : state_->names()) {
+    const std::string original = averaged(*state_, name);
+    if (original.empty()) continue;
+    const auto elements = static_cast<std::size_t>(state_->tensor(name).shape.elements());
+    value.resize(elements);
+    average.resize(elements);
+    state_->read(original, value);
+    state_->read(name, average);
+    state_->write(original, average);
+    state_->write(name, value);
+  }
+}
+
+metrics::End Trainer::summary(std::string reason, std::string detail) const {
+  metrics::End end;
+  end.reason = std::move(reason);
+  end.detail = std::move(detail);
+  end.steps = steps_;
+  end.samples = samples_;
+  end.skipped_steps = skipped_;
+  end.seconds = since_start_.seconds();
+  end.train_seconds = train_seconds_;
+  end.data_seconds = data_seconds_;
+  return end;
+}
+
+}  // namespace redline::train

@@ -1,0 +1,169 @@
+#include "train/config.h"
+
+#include <cmath>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "train/config_file.h"
+
+namespace redline::train {
+namespace {
+
+Config valid() {
+  Config config;
+  config.data.path = "synthetic";
+  return config;
+}
+
+// What the error says, or "" when there is none.
+std::string complaint(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(Config, DefaultsAreValid) { EXPECT_NO_THROW(validate(valid())); }
+
+TEST(Config, KeysAndFlagsAreUnique) {
+  std::set<std::string> paths, flags;
+  for (const Field& field : fields()) {
+    EXPECT_TRUE(paths.insert(field.path()).second) << field.path();
+    EXPECT_TRUE(field.flags.empty() || flags.insert(field.flag()).second) << field.flag();
+    EXPECT_FALSE(field.help.empty()) << field.path();
+  }
+}
+
+TEST(Config, RoundTripThroughToml) {
+  Config config;
+  config.model.name = "resnet18";
+  config.model.classes = 12;
+  config.model.ema = true;
+  config.data.path = "a \"quoted\" folder\\with backslash";
+  config.data.ratio = {1.0 / 3.0, 3.0};
+  config.optimizer.lr = 0.1;
+  config.optimizer.weight_decay = 5e-5;
+  config.optimizer.momentum = 0;  // a number without a fraction must stay a number
+  config.schedule.steps = 77;
+  config.schedule.milestones = {30, 60};
+  config.device.dtype = "bf16";
+  config.run.seed = 1234567890123;
+  const std::string text = to_toml(config, {{"version", "1.2.3"}, {"command", "redline \"train\""}});
+  const Config back = parse_config(text, "text");
+  EXPECT_EQ(to_toml(back), to_toml(config));
+  EXPECT_EQ(back.data.path, config.data.path);
+  EXPECT_EQ(back.data.ratio, config.data.ratio);
+  EXPECT_EQ(back.schedule.steps, 77);
+  EXPECT_FALSE(back.schedule.epochs.has_value());
+  EXPECT_EQ(back.schedule.milestones, config.schedule.milestones);
+  EXPECT_EQ(back.run.seed, config.run.seed);
+}
+
+TEST(Config, WholeNumbersServeAsNumbers) {
+  EXPECT_EQ(parse_config("[optimizer]\nlr = 1\n", "f").optimizer.lr, 1.0);
+}
+
+TEST(Config, UnknownKeyNamesLineAndNearestKey) {
+  const std::string text = "[optimizer]\nlr = 0.1\nmomentun = 0.9\n";
+  const std::string said = complaint([&] { parse_config(text, "my.toml"); });
+  EXPECT_TRUE(has(said, "my.toml:3")) << said;
+  EXPECT_TRUE(has(said, "did you mean 'momentum'")) << said;
+}
+
+TEST(Config, KeyInTheWrongSectionIsSentToItsOwn) {
+  const std::string said = complaint([] { parse_config("[model]\nlr = 0.1\n", "f"); });
+  EXPECT_TRUE(has(said, "belongs in [optimizer]")) << said;
+}
+
+TEST(Config, UnknownSectionAndWrongTypeAndSyntax) {
+  std::string said = complaint([] { parse_config("\n[optimiser]\nlr = 1\n", "f"); });
+  EXPECT_TRUE(has(said, "f:2") && has(said, "[optimizer]")) << said;
+  said = complaint([] { parse_config("[optimizer]\nlr = 'much'\n", "f"); });
+  EXPECT_TRUE(has(said, "f:2") && has(said, "optimizer.lr must be a number")) << said;
+  said = complaint([] { parse_config("[schedule]\nepochs = 1.5\n", "f"); });
+  EXPECT_TRUE(has(said, "schedule.epochs must be a whole number")) << said;
+  said = complaint([] { parse_config("[optimizer]\nlr = = 1\n", "f"); });
+  EXPECT_TRUE(has(said, "f:2")) << said;
+  said = complaint([] { parse_config("optimizer = 3\n", "f"); });
+  EXPECT_TRUE(has(said, "must be a section")) << said;
+}
+
+struct Contradiction {
+  const char* first;
+  const char* second;
+  std::function<void(Config&)> make;
+};
+
+TEST(Config, ContradictionsNameBothFlags) {
+  const std::vector<Contradiction> cases = {
+      {"--epochs", "--steps", [](Config& c) { c.schedule.epochs = 1, c.schedule.steps = 1; }},
+      {"--lr-step-size", "--lr-milestones",
+       [](Config& c) { c.schedule.step_size = 1, c.schedule.milestones = {2}; }},
+      {"--lr-warmup-epochs", "--lr-warmup-steps",
+       [](Config& c) { c.schedule.warmup_epochs = 1, c.schedule.warmup_steps = 1; }},
+      {"--lr-step-size", "--lr-scheduler cosine",
+       [](Config& c) { c.schedule.step_size = 1, c.schedule.name = "cosine"; }},
+      {"--nesterov", "--opt lars", [](Config& c) { c.optimizer.nesterov = true, c.optimizer.name = "lars"; }},
+      {"--nesterov", "--momentum", [](Config& c) { c.optimizer.nesterov = true, c.optimizer.momentum = 0; }},
+      {"--amp", "--dtype", [](Config& c) { c.device.amp = true, c.device.dtype = "fp32"; }},
+  };
+  for (const Contradiction& contradiction : cases) {
+    Config config = valid();
+    contradiction.make(config);
+    const std::string said = complaint([&] { validate(config); });
+    EXPECT_TRUE(has(said, contradiction.first) && has(said, contradiction.second))
+        << contradiction.first << " with " << contradiction.second << ": " << said;
+  }
+}
+
+TEST(Config, ValuesOutOfRangeNameTheFlag) {
+  const std::vector<std::pair<const char*, std::function<void(Config&)>>> cases = {
+      {"--batch-size", [](Config& c) { c.optimizer.batch_size = 0; }},
+      {"--batch-size", [](Config& c) { c.optimizer.batch_size = std::int64_t{1} << 40; }},
+      {"--accumulate", [](Config& c) { c.optimizer.accumulate = 0; }},
+      {"--lr", [](Config& c) { c.optimizer.lr = -1; }},
+      {"--lr", [](Config& c) { c.optimizer.lr = std::nan(""); }},
+      {"--momentum", [](Config& c) { c.optimizer.momentum = 1; }},
+      {"--label-smoothing", [](Config& c) { c.optimizer.label_smoothing = 1; }},
+      {"--classes", [](Config& c) { c.model.classes = 1; }},
+      {"--image-size", [](Config& c) { c.model.image_size = 0; }},
+      {"--scale",
+       [](Config& c) {
+         c.data.scale = {0.9, 0.1};
+       }},
+      {"--scale", [](Config& c) { c.data.scale = {0.5}; }},
+      {"--lr-milestones",
+       [](Config& c) {
+         c.schedule.milestones = {3, 3};
+       }},
+      {"--epochs", [](Config& c) { c.schedule.epochs = 0; }},
+      {"--seed", [](Config& c) { c.run.seed = -1; }},
+      {"--log-every", [](Config& c) { c.run.log_every = 0; }},
+      {"--name", [](Config& c) { c.run.name = "../elsewhere"; }},
+      {"no data", [](Config& c) { c.data.path.clear(); }},
+  };
+  for (const auto& [flag, spoil] : cases) {
+    Config config = valid();
+    spoil(config);
+    const std::string said = complaint([&] { validate(config); });
+    EXPECT_TRUE(has(said, flag)) << flag << ": " << said;
+  }
+}
+
+TEST(Config, UnknownChoiceSuggestsTheNearest) {
+  Config config = valid();
+  config.model.name = "resnet5O";
+  EXPECT_TRUE(has(complaint([&] { validate(config); }), "did you mean 'resnet50'"));
+}
+
+}  // namespace
+}  // namespace redline::train

@@ -1,0 +1,96 @@
+#include "train/setup.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace redline::train {
+namespace {
+
+Config small() {
+  Config config;
+  config.model.name = "resnet18";
+  config.model.image_size = 64;
+  config.model.classes = 10;
+  config.data.path = "synthetic";
+  config.device.name = "reference";
+  config.optimizer.batch_size = 16;
+  return config;
+}
+
+TEST(Memory, ARunThatFitsIsLeftAlone) {
+  const Config config = small();
+  const auto backend = backend::make_backend({"reference", 1, false});
+  const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16);
+  EXPECT_NO_THROW(check_memory(config, *backend, graph::DType::f32, 10, plans, memory_need(plans)));
+}
+
+TEST(Memory, TheLargestBatchThatFitsIsNamedAndFits) {
+  const Config config = small();
+  const auto backend = backend::make_backend({"reference", 1, false});
+  const Plans seven = make_plans(config, *backend, graph::DType::f32, 10, 7);
+  const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16);
+  try {
+    check_memory(config, *backend, graph::DType::f32, 10, plans, memory_need(seven));
+    FAIL() << "16 images fit where 7 should";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("largest batch that fits is 7 "), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Memory, NotEvenOneImage) {
+  const Config config = small();
+  const auto backend = backend::make_backend({"reference", 1, false});
+  const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16);
+  EXPECT_THROW(check_memory(config, *backend, graph::DType::f32, 10, plans, 1 << 20), UsageError);
+}
+
+TEST(Setup, ResolvesWhatTheUserLeftOpen) {
+  Config config = small();
+  config.model.classes.reset();
+  const auto setup = prepare(config);
+  EXPECT_EQ(setup.classes, 1000);
+  EXPECT_EQ(setup.config.model.classes, 1000);
+  EXPECT_EQ(setup.config.device.dtype, "fp32");
+  EXPECT_EQ(setup.config.schedule.epochs, kDefaultEpochs);
+  EXPECT_GE(setup.config.data.workers, 1);
+}
+
+TEST(Setup, ImpossibleShapesAndDevicesAreRefused) {
+  Config config = small();
+  config.device.name = "abacus";
+  EXPECT_THROW(prepare(config), UsageError);
+  config = small();
+  config.data.path = "/nonexistent/pictures";
+  EXPECT_THROW(prepare(config), Error);
+}
+
+TEST(Setup, AmpOnTheReferenceBackendIsPlain) {
+  Config config = small();
+  config.device.amp = true;
+  EXPECT_EQ(prepare(config).dtype, graph::DType::f32);
+  config.device.amp = false;
+  config.device.dtype = "bf16";
+  EXPECT_EQ(prepare(config).dtype, graph::DType::bf16);
+}
+
+TEST(Plans, EvaluationTakesThePlainLossAndSharesTheWeights) {
+  Config config = small();
+  config.model.ema = true;
+  config.optimizer.label_smoothing = 0.1;
+  config.optimizer.accumulate = 2;
+  const plan::Options eval = eval_plan_options(config, graph::DType::f32, 10, 16);
+  EXPECT_EQ(eval.model.label_smoothing, 0.0F);
+  EXPECT_FALSE(eval.model.training);
+  const auto backend = backend::make_backend({"reference", 1, false});
+  const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16);
+  for (graph::TensorId id : plans.eval->graph().of_kind(graph::TensorKind::parameter)) {
+    EXPECT_NE(plans.train->graph().find(plans.eval->graph().tensor(id).name), graph::kNone);
+  }
+}
+
+}  // namespace
+}  // namespace redline::train

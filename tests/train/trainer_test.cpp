@@ -1,0 +1,276 @@
+// The training loop on the reference backend with a small ResNet-18: the real numbers, not a stand-in's.
+#include "train/trainer.h"
+
+#include <atomic>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/train/fakes.h"
+
+namespace redline::train {
+namespace {
+
+constexpr int kSize = 32, kClasses = 6;
+
+Config small() {
+  Config config;
+  config.model.name = "resnet18";
+  config.model.image_size = kSize;
+  config.model.classes = kClasses;
+  config.data.path = "synthetic";
+  config.device.name = "reference";
+  config.optimizer.batch_size = 4;
+  config.optimizer.lr = 0.02;
+  config.schedule.name = "cosine";
+  config.schedule.steps = 3;
+  config.run.seed = 7;
+  return config;
+}
+
+using Weights = std::map<std::string, std::vector<float>>;
+
+// A trainer with all it stands on.
+struct Bench {
+  explicit Bench(const Config& config, int train_samples = 4, int val_samples = 0)
+      : backend(backend::make_backend({"reference", 1, false})),
+        train(train_samples, static_cast<int>(config.optimizer.batch_size), kSize, kClasses, 1),
+        val(std::max(1, val_samples), static_cast<int>(config.optimizer.batch_size), kSize, kClasses, 2),
+        plans(make_plans(config, *backend, graph::DType::f32, kClasses, config.optimizer.batch_size)) {
+    recorder.add(std::make_unique<KeepingSink>(records));
+    trainer =
+        std::make_unique<Trainer>(config, plans, *backend, train, val_samples > 0 ? &val : nullptr, recorder);
+  }
+
+  Weights weights() const {
+    Weights all;
+    for (const std::string& name : trainer->state().names()) {
+      auto& values = all[name];
+      values.resize(static_cast<std::size_t>(trainer->state().tensor(name).shape.elements()));
+      trainer->state().read(name, values);
+    }
+    return all;
+  }
+
+  std::unique_ptr<backend::Backend> backend;
+  FakeBatches train, val;
+  Plans plans;
+  Records records;
+  metrics::Recorder recorder;
+  std::unique_ptr<Trainer> trainer;
+  std::atomic<bool> stop{false};
+};
+
+TEST(Trainer, LossFallsOnAFixedBatch) {
+  Config config = small();
+  config.schedule.steps = 12;
+  Bench bench(config);
+  EXPECT_TRUE(bench.trainer->run(bench.stop));
+  ASSERT_EQ(bench.records.steps.size(), 12U);
+  // Six classes at random: ln 6 = 1.79 and more at the start. Four images are soon known by heart.
+  EXPECT_GT(bench.records.steps.front().loss, 1.0);
+  EXPECT_LT(bench.records.steps.back().loss, 0.5 * bench.records.steps.front().loss);
+  EXPECT_EQ(bench.records.steps.back().top1, 1.0);
+}
+
+TEST(Trainer, SameSeedSameBitsOtherSeedOtherBits) {
+  Config config = small();
+  Bench first(config), second(config);
+  first.trainer->run(first.stop);
+  second.trainer->run(second.stop);
+  EXPECT_EQ(first.weights(), second.weights());
+  config.run.seed = 8;
+  Bench other(config);
+  other.trainer->run(other.stop);
+  EXPECT_NE(first.weights(), other.weights());
+}
+
+// Two batches of the same four images accumulated are one batch of four: batch statistics agree, and so does
+// the mean gradient, up to the rounding of one addition per value.
+TEST(Trainer, AccumulatedBatchesAverageTheirGradients) {
+  Config config = small();
+  config.schedule.steps = 2;
+  Bench once(config);
+  once.trainer->run(once.stop);
+
+  config.optimizer.accumulate = 2;
+  Bench twice(config, 8);
+  // Eight samples in two batches, the second a repetition of the first.
+  FakeBatches& source = twice.train;
+  source.repeat_first_batch = true;
+  twice.trainer->run(twice.stop);
+
+  const Weights expected = once.weights(), found = twice.weights();
+  for (const auto& [name, values] : expected) {
+    if (name.find("running") != std::string::npos) continue;  // moved once per batch, so twice as often
+    const auto& others = found.at(name);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_NEAR(others[i], values[i], 1e-5F + 1e-5F * std::abs(values[i])) << name << "[" << i << "]";
+    }
+  }
+  ASSERT_EQ(twice.records.steps.size(), 2U);
+  EXPECT_EQ(twice.records.steps[0].samples, 8);
+  EXPECT_NEAR(twice.records.steps[0].loss, once.records.steps[0].loss, 1e-6);
+}
+
+TEST(Trainer, AveragesFollowTheFormula) {
+  Config config = small();
+  config.model.ema = true;
+  config.model.ema_decay = 0.15;  // below (1 + step) / (10 + step) from the second step on
+  config.schedule.steps = 2;
+  Bench bench(config, 8);
+  const std::vector<std::string> names = {"fc.weight", "bn1.running_mean", "layer4.1.bn2.weight"};
+  std::vector<Weights> seen = {bench.weights()};
+  bench.train.on_next = [&] { seen.push_back(bench.weights()); };  // before step 1, before step 2
+  bench.trainer->run(bench.stop);
+  seen.push_back(bench.weights());
+  seen.erase(seen.begin());  // twice the same
+  ASSERT_EQ(seen.size(), 3U);
+  for (const std::string& name : names) {
+    EXPECT_EQ(seen[0].at(name + ".ema"), seen[0].at(name))
+        << name << ": an average begins as what it averages";
+    for (std::size_t i = 0; i < seen[0].at(name).size(); ++i) {
+      const double first = 0.1 * seen[0].at(name)[i] + 0.9 * seen[1].at(name)[i];
+      ASSERT_NEAR(seen[1].at(name + ".ema")[i], first, 1e-6) << name;
+      ASSERT_NEAR(seen[2].at(name + ".ema")[i], 0.15 * first + 0.85 * seen[2].at(name)[i], 1e-6) << name;
+    }
+  }
+}
+
+TEST(Trainer, EvaluatingAveragesGivesTheWeightsBack) {
+  Config config = small();
+  config.model.ema = true;
+  config.schedule.steps = 1;
+  Bench bench(config, 4, 5);
+  bench.trainer->run(bench.stop);
+  ASSERT_EQ(bench.records.evaluations.size(), 2U);
+  EXPECT_EQ(bench.records.evaluations[0].weights, "model");
+  EXPECT_EQ(bench.records.evaluations[1].weights, "ema");
+  EXPECT_NE(bench.records.evaluations[0].loss, bench.records.evaluations[1].loss);
+  const Weights before = bench.weights();
+  EXPECT_NE(before.at("fc.weight"), before.at("fc.weight.ema"));
+  bench.trainer->evaluate(/*averages=*/true, bench.stop);
+  EXPECT_EQ(bench.weights(), before);
+  // Stopped half way, they come back too.
+  bench.val.on_next = [&] { bench.stop = true; };
+  EXPECT_FALSE(bench.trainer->evaluate(/*averages=*/true, bench.stop).has_value());
+  EXPECT_EQ(bench.weights(), before);
+}
+
+TEST(Trainer, EvaluationCountsEverySampleOnceWhateverTheBatch) {
+  std::vector<metrics::Evaluation> found;
+  for (const int batch : {1, 4, 5, 16}) {  // 11 samples: exact, odd, and padded last batches
+    Config config = small();
+    config.optimizer.batch_size = batch;
+    Bench bench(config, batch, 11);
+    const auto evaluation = bench.trainer->evaluate(/*averages=*/false, bench.stop);
+    ASSERT_TRUE(evaluation.has_value());
+    EXPECT_EQ(evaluation->samples, 11) << "batch " << batch;
+    found.push_back(*evaluation);
+  }
+  for (const auto& evaluation : found) {
+    EXPECT_EQ(evaluation.top1, found[0].top1);
+    EXPECT_EQ(evaluation.top5, found[0].top5);
+    EXPECT_NEAR(evaluation.loss, found[0].loss, 1e-6 * found[0].loss);  // fp32 sums in another order
+  }
+  EXPECT_EQ(found[0].top1 * 11, std::round(found[0].top1 * 11));
+}
+
+TEST(Trainer, EvaluatesAtTheAskedEpochsAndAtTheEnd) {
+  Config config = small();
+  config.schedule.steps.reset();
+  config.schedule.epochs = 5;
+  config.run.eval_every = 2;
+  Bench bench(config, 4, 1);
+  bench.trainer->run(bench.stop);
+  std::vector<std::int64_t> epochs;
+  for (const auto& evaluation : bench.records.evaluations) epochs.push_back(evaluation.epoch);
+  EXPECT_EQ(epochs, (std::vector<std::int64_t>{2, 4, 5}));
+}
+
+TEST(Trainer, RecordsTheScheduleAndWalksThroughEpochs) {
+  Config config = small();
+  config.schedule.steps = 5;
+  Bench bench(config, 8);  // two batches an epoch
+  bench.trainer->run(bench.stop);
+  ASSERT_EQ(bench.records.steps.size(), 5U);
+  const Schedule schedule = make_schedule(config, 2);
+  for (std::int64_t i = 0; i < 5; ++i) {
+    const metrics::Step& step = bench.records.steps[static_cast<std::size_t>(i)];
+    EXPECT_EQ(step.step, i + 1);
+    EXPECT_EQ(step.epoch, i / 2);
+    EXPECT_EQ(step.step_in_epoch, i % 2);
+    EXPECT_EQ(step.learning_rate, learning_rate(schedule, i));
+  }
+  EXPECT_EQ(bench.train.epochs_started, 3);
+}
+
+TEST(Trainer, StopsBetweenSteps) {
+  Config config = small();
+  config.schedule.steps = 100;
+  Bench bench(config, 8, 1);
+  int batches = 0;
+  bench.train.on_next = [&] { bench.stop = ++batches == 3; };
+  EXPECT_FALSE(bench.trainer->run(bench.stop));
+  EXPECT_EQ(bench.records.steps.size(), 3U);  // the step at hand is finished
+  EXPECT_EQ(bench.trainer->summary("interrupted", "").steps, 3);
+}
+
+TEST(Trainer, AStepWithoutAFiniteLossLeavesTheWeightsAlone) {
+  Config config = small();
+  config.run.max_bad_steps = 2;
+  config.schedule.steps = 5;
+  Bench bench(config);
+  // A broken weight makes every logit NaN.
+  std::vector<float> bias(kClasses, std::nanf(""));
+  bench.trainer->state().write("fc.bias", bias);
+  const Weights before = bench.weights();
+  EXPECT_THROW(bench.trainer->run(bench.stop), UsageError);
+  ASSERT_EQ(bench.records.steps.size(), 2U);
+  EXPECT_TRUE(bench.records.steps[0].skipped);
+  EXPECT_TRUE(std::isnan(bench.records.steps[0].loss));
+  EXPECT_EQ(bench.weights().at("conv1.weight"), before.at("conv1.weight"));
+  EXPECT_EQ(bench.trainer->summary("failed", "").skipped_steps, 2);
+}
+
+TEST(Trainer, ARepairedLossResetsTheCount) {
+  Config config = small();
+  config.run.max_bad_steps = 2;
+  config.schedule.steps = 4;
+  Bench bench(config);
+  int batch = 0;
+  bench.train.on_next = [&] {  // bad, good, bad, good
+    std::vector<float> bias(kClasses, batch++ % 2 == 0 ? std::nanf("") : 0.0F);
+    bench.trainer->state().write("fc.bias", bias);
+  };
+  EXPECT_TRUE(bench.trainer->run(bench.stop));
+  EXPECT_EQ(bench.trainer->summary("finished", "").skipped_steps, 2);
+}
+
+TEST(Trainer, AnEpochMustHoldAWholeStep) {
+  Config config = small();
+  config.optimizer.accumulate = 2;
+  EXPECT_THROW(Bench bench(config, 4), UsageError);
+}
+
+TEST(Trainer, LearnsWithLarsAndNesterov) {
+  for (const bool lars : {false, true}) {
+    Config config = small();
+    config.schedule.steps = 8;
+    config.optimizer.name = lars ? "lars" : "sgd";
+    config.optimizer.nesterov = !lars;
+    config.optimizer.lr = lars ? 2.0 : 0.02;  // LARS scales it by the trust coefficient
+    Bench bench(config);
+    bench.trainer->run(bench.stop);
+    EXPECT_LT(bench.records.steps.back().loss, bench.records.steps.front().loss) << config.optimizer.name;
+  }
+}
+
+}  // namespace
+}  // namespace redline::train

@@ -6,6 +6,7 @@ int main(int argc, char** argv) {
   using namespace redline::cli;
   return run(argc, argv,
              {
+                 add_data,
                  add_doctor,
              });
 }

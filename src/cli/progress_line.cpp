@@ -1,0 +1,41 @@
+#include "cli/progress_line.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "base/text.h"
+
+namespace redline::cli {
+
+ProgressLine::ProgressLine(std::string what, std::string unit)
+    : what_(std::move(what)), unit_(std::move(unit)), terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+void ProgressLine::update(std::int64_t done, std::int64_t total) {
+  const double now = watch_.seconds();
+  if (now - last_ < (terminal_ ? 0.1 : 10.0) || !spdlog::should_log(spdlog::level::info)) return;
+  last_ = now;
+  const double rate = static_cast<double>(done) / now;
+  const std::string text =
+      fmt::format("{} {} of {} {}, {}/s, {} left", what_, done, total, unit_, format_count(rate),
+                  format_duration(static_cast<double>(total - done) / rate));
+  if (terminal_)
+    fmt::print(stderr, "\r{}\x1b[K", text);
+  else
+    fmt::print(stderr, "{}\n", text);
+  std::fflush(stderr);
+  shown_ = terminal_;
+}
+
+void ProgressLine::clear() {
+  if (!shown_) return;
+  fmt::print(stderr, "\r\x1b[K");
+  std::fflush(stderr);
+  shown_ = false;
+}
+
+}  // namespace redline::cli

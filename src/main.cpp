@@ -6,6 +6,8 @@ int main(int argc, char** argv) {
   using namespace redline::cli;
   return run(argc, argv,
              {
+                 add_demo,
+                 add_train,
                  add_data,
                  add_doctor,
              });

@@ -43,6 +43,8 @@ void on_run(CLI::App& command, Context& context, Action action);
 // message on stderr and its documented exit code. Never throws.
 int run(int argc, char** argv, const std::vector<AddCommand>& commands);
 
+void add_demo(CLI::App& app, Context& context);
+void add_train(CLI::App& app, Context& context);
 void add_data(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 

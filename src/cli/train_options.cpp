@@ -15,27 +15,36 @@ std::string sentence(std::string text) {
   return text;
 }
 
+// "(default: 0.08 1)" where there is one; options without say so in their help.
+template <typename T>
+std::string default_text(const T& value) {
+  if constexpr (std::is_same_v<T, std::vector<double>>) {
+    return fmt::format(" (default: {:.4g})", fmt::join(value, " "));
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    return value.empty() ? "" : fmt::format(" (default: {})", value);
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    return fmt::format(" (default: {})", value);
+  } else {
+    return "";
+  }
+}
+
 template <typename T>
 CLI::Option* add_one(CLI::App& command, const train::Field& field, T& value) {
   const std::string names = field.flags.empty() ? "data" : field.flags;
   if constexpr (std::is_same_v<T, bool>) {
     return command.add_flag(names, value, sentence(field.help));
   } else {
-    CLI::Option* option = command.add_option(names, value, sentence(field.help));
+    CLI::Option* option = command.add_option(names, value, sentence(field.help) + default_text(value));
     if constexpr (std::is_same_v<T, std::vector<double>>) {
-      option->expected(2)->delimiter(',')->type_name("LEAST MOST");
-      option->default_str(fmt::format("{:.4g}", fmt::join(value, " ")));
+      option->expected(2)->delimiter(',')->type_name("X");
     } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
       // One word, "30,60,80": a list of words would swallow the data that follows it.
-      option->expected(1)->delimiter(',')->type_name("N,N,…");
+      option->expected(1)->delimiter(',')->type_name("N,N,N");
     } else if constexpr (std::is_same_v<T, std::string>) {
       option->type_name(field.choices.empty() ? "TEXT" : fmt::format("{}", fmt::join(field.choices, "|")));
-      if (!value.empty()) option->capture_default_str();
-    } else if constexpr (std::is_same_v<T, double>) {
-      option->type_name("X")->default_str(fmt::format("{}", value));
     } else {
-      option->type_name("N");
-      if constexpr (std::is_same_v<T, std::int64_t>) option->capture_default_str();
+      option->type_name(std::is_same_v<T, double> ? "X" : "N");
     }
     return option;
   }

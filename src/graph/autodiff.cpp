@@ -14,7 +14,8 @@ namespace {
 // summed.
 class Differentiator {
  public:
-  explicit Differentiator(Graph& graph) : graph_(graph), addends_(graph.tensors().size()) {}
+  Differentiator(Graph& graph, DType weights)
+      : graph_(graph), weights_(weights), addends_(graph.tensors().size()) {}
 
   Gradients run() {
     const std::vector<Op> forward = graph_.ops();
@@ -211,6 +212,7 @@ class Differentiator {
     Tensor tensor = graph_.tensor(parameter);
     tensor.name += ".grad";
     tensor.kind = TensorKind::gradient;
+    if (tensor.shape.rank() > 1) tensor.dtype = weights_;
     return gradients_[parameter] = graph_.add_tensor(std::move(tensor));
   }
 
@@ -225,12 +227,13 @@ class Differentiator {
   }
 
   Graph& graph_;
+  DType weights_;
   std::vector<std::vector<TensorId>> addends_;  // by forward TensorId
   Gradients gradients_;
 };
 
 }  // namespace
 
-Gradients differentiate(Graph& graph) { return Differentiator(graph).run(); }
+Gradients differentiate(Graph& graph, DType weights) { return Differentiator(graph, weights).run(); }
 
 }  // namespace redline::graph

@@ -14,6 +14,7 @@ using Gradients = std::unordered_map<TensorId, TensorId>;
 // The graph must hold one softmax_cross_entropy with a gradient output. Knows every forward op, fused or not:
 // where a tensor with two consumers was made by affine_act, the sum of its two gradients is left to
 // norm_grad_stats, which reads both.
-Gradients differentiate(Graph& graph);
+// Gradients of matrices and filters are of type `weights`, all other parameters' fp32.
+Gradients differentiate(Graph& graph, DType weights = DType::f32);
 
 }  // namespace redline::graph

@@ -21,7 +21,7 @@ enum class OpKind : std::uint8_t {
                     // cast
 
   // Forward, as a model is written.
-  conv,                   // x, w[O,I,kh,kw] -> y
+  conv,                   // x, w[O,I,kh,kw] -> y, sums[2,O]?  (sums of y and y^2 per channel)
   batch_norm,             // x, gamma, beta, mean, var -> y, saved[2,C]?  (updates mean and var in training)
   relu,                   // x -> y
   add,                    // a, b -> y
@@ -32,7 +32,8 @@ enum class OpKind : std::uint8_t {
 
   // Forward, as a planner may rewrite it around the pending affine: y stays raw, and (scale, bias) is kept
   // beside it until a consumer applies it.
-  norm_stats,   // y, gamma, beta, mean, var -> affine[2,C], saved[2,C]?  (updates mean and var in training)
+  norm_stats,   // y, gamma, beta, mean, var, sums? -> affine[2,C], saved[2,C]?  (updates mean and var in
+                // training)
   affine_act,   // y, affine, shortcut?, shortcut_affine? -> z, mask?  z = act(affine(y) + affine(shortcut))
   affine_pool,  // y, affine -> z, index u8?                           z = max_pool(relu(affine(y)))
 

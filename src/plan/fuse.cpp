@@ -48,20 +48,33 @@ class Fuser {
       } else if (!(op.kind == OpKind::add && defer_add(op)) && !(op.kind == OpKind::relu && fuse_relu(op)) &&
                  !(op.kind == OpKind::max_pool && fuse_pool(op))) {
         for (TensorId id : op.inputs) materialise(id);
-        out_.graph.add_op(op);
+        out_.graph.add_op(op.kind == OpKind::conv ? with_sums(op) : op);
       }
     }
     return std::move(out_);
   }
 
  private:
+  // A convolution that a training norm reads gathers that norm's sums as it goes.
+  Op with_sums(Op conv) {
+    const TensorId y = conv.outputs[0];
+    if (!fuse_sums_ || !only_reader(y, OpKind::batch_norm)) return conv;
+    if (!in_.ops()[readers(y)[0]].attr<graph::NormAttr>().training) return conv;
+    const graph::Shape per_channel{2, in_.tensor(y).shape.c()};
+    sums_[y] = out_.graph.add_tensor({conv.name + ".sums", per_channel, DType::f32, TensorKind::activation});
+    conv.outputs.push_back(sums_[y]);
+    return conv;
+  }
+
   void norm(const Op& op) {
     materialise(op.inputs[0]);
+    std::vector<TensorId> inputs = op.inputs;
+    if (const auto sums = sums_.find(op.inputs[0]); sums != sums_.end()) inputs.push_back(sums->second);
     const graph::Shape per_channel{2, in_.tensor(op.inputs[0]).shape.c()};
     const TensorId affine =
         out_.graph.add_tensor({op.name + ".affine", per_channel, DType::f32, TensorKind::activation});
     out_.graph.add_op(
-        {OpKind::norm_stats, op.name, Phase::forward, op.inputs, {affine, op.outputs[1]}, op.attributes});
+        {OpKind::norm_stats, op.name, Phase::forward, inputs, {affine, op.outputs[1]}, op.attributes});
     pending_[op.outputs[0]] = {op.inputs[0], affine, kNone, kNone, false, op.name};
     ++out_.model_ops;
   }
@@ -159,9 +172,10 @@ class Fuser {
   }
 
   const Graph& in_;
-  const bool fuse_pool_;
+  const bool fuse_pool_, fuse_sums_;
   std::vector<std::vector<std::size_t>> consumers_;  // by TensorId, positions in in_.ops()
   std::unordered_map<TensorId, Pending> pending_;
+  std::unordered_map<TensorId, TensorId> sums_;  // of a convolution's output
   Fused out_;
 };
 

@@ -30,6 +30,7 @@ Graph with_accumulation(const Graph& graph, TensorId scalars, graph::Gradients& 
   for (auto& [parameter, gradient] : gradients) {
     Tensor total = graph.tensor(gradient);
     total.name += ".total";
+    total.dtype = DType::f32;
     gradient = totals[gradient] = out.add_tensor(std::move(total));
   }
   for (const Op& op : graph.ops()) {
@@ -157,7 +158,8 @@ Plan make_plan(const Options& options, const Capabilities& backend) {
     plan.fused_ops = fused.model_ops;
   }
   if (options.model.training) {
-    graph::Gradients gradients = differentiate(plan.model.graph);
+    graph::Gradients gradients =
+        differentiate(plan.model.graph, backend.weight_gradient(options.model.dtype));
     if (options.accumulate > 1) {
       plan.model.graph = with_accumulation(plan.model.graph, plan.model.scalars, gradients);
     }

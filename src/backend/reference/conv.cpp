@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "backend/reference/channels.h"
 #include "backend/reference/kernels.h"
 
 namespace redline::backend::reference {
@@ -107,6 +109,24 @@ std::vector<float> channel_rows(const Geometry& g, const float* dy, std::int64_t
 
 }  // namespace
 
+namespace {
+
+// The sums of y and y^2 per channel, for the norm that follows.
+void write_sums(std::span<const float> y, const Channels& channels, std::span<float> sums) {
+  if (sums.empty()) return;
+  for (std::size_t c = 0; c < channels.channels; ++c) {
+    double sum = 0.0, squares = 0.0;
+    channels.for_each(c, [&](std::size_t i) {
+      sum += static_cast<double>(y[i]);
+      squares += static_cast<double>(y[i]) * static_cast<double>(y[i]);
+    });
+    sums[c] = static_cast<float>(sum);
+    sums[channels.channels + c] = static_cast<float>(squares);
+  }
+}
+
+}  // namespace
+
 void conv(Arguments& args) {
   const Geometry g(args.input_shape(0), args.input_shape(1), args.output_shape(0),
                    args.attr<graph::ConvAttr>());
@@ -130,6 +150,7 @@ void conv(Arguments& args) {
                }
              });
   }
+  write_sums(y, Channels(args.output_shape(0)), args.out(1));
 }
 
 void conv_grad_input(Arguments& args) {

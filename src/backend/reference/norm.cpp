@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <span>
@@ -25,14 +26,20 @@ Statistics measure(std::span<const float> x, const Channels& channels, std::size
   return {mean, squares / channels.count()};
 }
 
+Statistics from_sums(double sum, double squares, double count) {
+  const double mean = sum / count;
+  return {mean, std::max(0.0, squares / count - mean * mean)};
+}
+
 // What a norm of channel c uses: the batch's statistics in training (moving the running ones towards them),
 // else the running ones.
-Statistics statistics_for(Arguments& args, std::span<const float> x, const Channels& channels,
-                          std::size_t c) {
+Statistics statistics_for(Arguments& args, std::span<const float> x, std::span<const float> sums,
+                          const Channels& channels, std::size_t c) {
   const auto& attr = args.attr<graph::NormAttr>();
   if (!attr.training) return {args.in(3)[c], args.in(4)[c]};
   const auto running_mean = args.in_place(3), running_var = args.in_place(4);
-  const Statistics batch = measure(x, channels, c);
+  const Statistics batch = sums.empty() ? measure(x, channels, c)
+                                        : from_sums(sums[c], sums[channels.channels + c], channels.count());
   const double n = channels.count(), unbias = n > 1.0 ? n / (n - 1.0) : 1.0;
   const double momentum = static_cast<double>(attr.momentum);
   const auto move = [&](float& running, double value) {
@@ -60,7 +67,7 @@ void batch_norm(Arguments& args) {
   const auto y = args.out(0), saved = args.out(1);
   const Channels channels(args.input_shape(0));
   for (std::size_t c = 0; c < channels.channels; ++c) {
-    const Statistics s = statistics_for(args, x, channels, c);
+    const Statistics s = statistics_for(args, x, {}, channels, c);
     const double invstd = inverse_deviation(s, args.attr<graph::NormAttr>());
     save(saved, c, channels.channels, s.mean, invstd);
     const double scale = static_cast<double>(gamma[c]) * invstd;
@@ -72,10 +79,11 @@ void batch_norm(Arguments& args) {
 
 void norm_stats(Arguments& args) {
   const auto y = args.in(0), gamma = args.in(1), beta = args.in(2);
+  const auto sums = args.in(5);
   const auto affine = args.out(0), saved = args.out(1);
   const Channels channels(args.input_shape(0));
   for (std::size_t c = 0; c < channels.channels; ++c) {
-    const Statistics s = statistics_for(args, y, channels, c);
+    const Statistics s = statistics_for(args, y, sums, channels, c);
     const double invstd = inverse_deviation(s, args.attr<graph::NormAttr>());
     save(saved, c, channels.channels, s.mean, invstd);
     const double scale = static_cast<double>(gamma[c]) * invstd;

@@ -90,7 +90,7 @@ dnnl::primitive conv_grad_weight_primitive(const graph::Shape& x, const graph::S
       grad_weight_desc(descs, dw_desc, Geometry(graph::ConvAttr{1, 0})));
 }
 
-Step make_conv(const OpView& op) {
+Step make_conv(const OpView& op, Scratch& scratch) {
   const ConvTensors t{op.in_tensor(0), op.in_tensor(1), op.out_tensor(0),
                       op.in_layout(0), op.in_layout(1), op.out_layout(0)};
   const Geometry geometry(op.attr<graph::ConvAttr>());
@@ -99,10 +99,10 @@ Step make_conv(const OpView& op) {
                              {{DNNL_ARG_SRC, op.in(0), t.x_desc(), desc.src_desc()},
                               weights_operand(op, t.w_desc(), desc.weights_desc()),
                               {DNNL_ARG_DST, op.out(0), t.y_desc(), desc.dst_desc(), true}},
-                             op.scratch());
+                             scratch);
 }
 
-Step make_conv_grad_input(const OpView& op) {
+Step make_conv_grad_input(const OpView& op, Scratch& scratch) {
   const ConvTensors t{op.out_tensor(0), op.in_tensor(1), op.in_tensor(0),
                       op.out_layout(0), op.in_layout(1), op.in_layout(0)};
   const Geometry geometry(op.attr<graph::ConvAttr>());
@@ -111,12 +111,12 @@ Step make_conv_grad_input(const OpView& op) {
                              {{DNNL_ARG_DIFF_DST, op.in(0), t.y_desc(), desc.diff_dst_desc()},
                               weights_operand(op, t.w_desc(), desc.weights_desc()),
                               {DNNL_ARG_DIFF_SRC, op.out(0), t.x_desc(), desc.diff_src_desc(), true}},
-                             op.scratch());
+                             scratch);
 }
 
-Step make_conv_grad_weight(const OpView& op) {
+Step make_conv_grad_weight(const OpView& op, Scratch& scratch) {
   if (should_unfold(op.in_tensor(0).shape, op.out_tensor(0).shape, op.in_tensor(1).shape)) {
-    return make_unfolded_grad_weight(op);
+    return make_unfolded_grad_weight(op, scratch);
   }
   const ConvTensors t{op.in_tensor(0), op.out_tensor(0), op.in_tensor(1),
                       op.in_layout(0), op.out_layout(0), op.in_layout(1)};
@@ -128,7 +128,7 @@ Step make_conv_grad_weight(const OpView& op) {
                              {{DNNL_ARG_SRC, op.in(0), t.x_desc(), desc.src_desc()},
                               {DNNL_ARG_DIFF_DST, op.in(1), t.y_desc(), desc.diff_dst_desc()},
                               {DNNL_ARG_DIFF_WEIGHTS, op.out(0), t.w_desc(), desc.diff_weights_desc(), true}},
-                             op.scratch());
+                             scratch);
 }
 
 }  // namespace redline::backend::cpu

@@ -86,9 +86,8 @@ class CpuExecutable final : public HostExecutable {
     const cpu::Threads::Lead lead(threads_);  // oneDNN sizes its scratch by the team it sees
     const auto& ops = HostExecutable::plan().graph().ops();
     for (const graph::Op& op : ops) {
-      const cpu::OpView view(
-          HostExecutable::plan(), op, [this](graph::TensorId id) { return address(id); }, scratch_);
-      steps_.push_back(maker_of(op.kind)(view));
+      const OpView view(HostExecutable::plan(), op, [this](graph::TensorId id) { return address(id); });
+      steps_.push_back(maker_of(op.kind)(view, scratch_));
     }
     scratch_.allocate();
   }

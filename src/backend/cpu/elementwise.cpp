@@ -6,7 +6,7 @@
 namespace redline::backend::cpu {
 
 // Images (u8 NHWC, or fp32 NCHW) to the stem's planes.
-Step make_normalize_image(const OpView& op) {
+Step make_normalize_image(const OpView& op, Scratch&) {
   const graph::Tensor& images = op.in_tensor(0);
   const graph::Tensor& x = op.out_tensor(0);
   const ActivationKernels* kernels = &activation_kernels(x.dtype);
@@ -38,7 +38,7 @@ Step make_normalize_image(const OpView& op) {
   };
 }
 
-Step make_relu(const OpView& op) {
+Step make_relu(const OpView& op, Scratch&) {
   const std::size_t element = graph::size_of(op.in_tensor(0).dtype);
   return [=, kernels = &activation_kernels(op.in_tensor(0).dtype), x = op.in(0), y = op.out(0),
           count = op.out_stored(0)] {
@@ -49,7 +49,7 @@ Step make_relu(const OpView& op) {
   };
 }
 
-Step make_relu_grad(const OpView& op) {
+Step make_relu_grad(const OpView& op, Scratch&) {
   const std::size_t element = graph::size_of(op.in_tensor(0).dtype);
   return [=, kernels = &activation_kernels(op.in_tensor(0).dtype), dy = op.in(0), y = op.in(1),
           dx = op.out(0), count = op.out_stored(0)] {
@@ -60,7 +60,7 @@ Step make_relu_grad(const OpView& op) {
   };
 }
 
-Step make_add(const OpView& op) {
+Step make_add(const OpView& op, Scratch&) {
   const std::size_t element = graph::size_of(op.in_tensor(0).dtype);
   return [=, kernels = &activation_kernels(op.in_tensor(0).dtype), a = op.in(0), b = op.in(1), y = op.out(0),
           count = op.out_stored(0)] {

@@ -22,7 +22,7 @@ dnnl::inner_product_forward::primitive_desc forward_desc(const memory::desc& x, 
 }  // namespace
 
 // y is fp32 whatever x is: the loss is computed from it.
-Step make_linear(const OpView& op) {
+Step make_linear(const OpView& op, Scratch& scratch) {
   const graph::Tensor &x = op.in_tensor(0), &w = op.in_tensor(1), &b = op.in_tensor(2), &y = op.out_tensor(0);
   const memory::desc x_desc = dnnl_desc(x.shape, x.dtype, Layout::plain);
   const memory::desc b_desc = dnnl_desc(b.shape, DType::f32, Layout::plain);
@@ -34,10 +34,10 @@ Step make_linear(const OpView& op) {
        {DNNL_ARG_WEIGHTS, op.in(1), dnnl_desc(w.shape, DType::f32, Layout::plain), desc.weights_desc()},
        {DNNL_ARG_BIAS, op.in(2), b_desc, b_desc},
        {DNNL_ARG_DST, op.out(0), y_desc, desc.dst_desc(), true}},
-      op.scratch());
+      scratch);
 }
 
-Step make_linear_grad_input(const OpView& op) {
+Step make_linear_grad_input(const OpView& op, Scratch& scratch) {
   const graph::Tensor &dy = op.in_tensor(0), &w = op.in_tensor(1), &dx = op.out_tensor(0);
   const memory::desc dy_desc = dnnl_desc(dy.shape, dy.dtype, Layout::plain);
   const memory::desc dx_desc = dnnl_desc(dx.shape, dx.dtype, Layout::plain);
@@ -54,10 +54,10 @@ Step make_linear_grad_input(const OpView& op) {
       {{DNNL_ARG_DIFF_DST, op.in(0), dy_desc, desc.diff_dst_desc()},
        {DNNL_ARG_WEIGHTS, op.in(1), dnnl_desc(w.shape, DType::f32, Layout::plain), desc.weights_desc()},
        {DNNL_ARG_DIFF_SRC, op.out(0), dx_desc, desc.diff_src_desc(), true}},
-      op.scratch());
+      scratch);
 }
 
-Step make_linear_grad_weight(const OpView& op) {
+Step make_linear_grad_weight(const OpView& op, Scratch& scratch) {
   const graph::Tensor &x = op.in_tensor(0), &dy = op.in_tensor(1), &dw = op.out_tensor(0),
                       &db = op.out_tensor(1);
   const memory::desc x_desc = dnnl_desc(x.shape, x.dtype, Layout::plain);
@@ -79,7 +79,7 @@ Step make_linear_grad_weight(const OpView& op) {
        {DNNL_ARG_DIFF_WEIGHTS, op.out(0), dnnl_desc(dw.shape, DType::f32, Layout::plain),
         desc.diff_weights_desc(), true},
        {DNNL_ARG_DIFF_BIAS, op.out(1), db_desc, db_desc, true}},
-      op.scratch());
+      scratch);
 }
 
 }  // namespace redline::backend::cpu

@@ -94,7 +94,7 @@ struct Loss {
 
 }  // namespace
 
-Step make_softmax_cross_entropy(const OpView& op) {
+Step make_softmax_cross_entropy(const OpView& op, Scratch&) {
   const graph::Shape& shape = op.in_tensor(0).shape;
   const Loss loss{shape[0],
                   shape[1],

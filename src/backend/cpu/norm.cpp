@@ -232,14 +232,14 @@ struct NormGradient {
 
 }  // namespace
 
-Step make_norm_stats(const OpView& op) {
+Step make_norm_stats(const OpView& op, Scratch&) {
   const NormParameters parameters{op.in<float>(1), op.in<float>(2),  op.in<float>(3),
                                   op.in<float>(4), op.out<float>(0), op.out<float>(1)};
   auto stats = std::make_shared<NormStats>(op.in_tensor(0), op.attr<graph::NormAttr>(), parameters, op.in(0));
   return [stats] { stats->run(); };
 }
 
-Step make_affine_act(const OpView& op) {
+Step make_affine_act(const OpView& op, Scratch&) {
   const Apply apply{Blocks(op.in_tensor(0).shape),
                     op.in_tensor(0).dtype,
                     op.in(0),
@@ -252,7 +252,7 @@ Step make_affine_act(const OpView& op) {
   return [apply] { apply.run(); };
 }
 
-Step make_norm_grad_stats(const OpView& op) {
+Step make_norm_grad_stats(const OpView& op, Scratch&) {
   NormGradient gradient{Blocks(op.in_tensor(2).shape),
                         op.in_tensor(2).dtype,
                         op.in(0),
@@ -270,7 +270,7 @@ Step make_norm_grad_stats(const OpView& op) {
   return [gradient, sums] { gradient.find_sums(*sums); };
 }
 
-Step make_norm_grad_apply(const OpView& op) {
+Step make_norm_grad_apply(const OpView& op, Scratch&) {
   const NormGradient gradient{Blocks(op.in_tensor(1).shape),
                               op.in_tensor(1).dtype,
                               op.in(0),
@@ -287,7 +287,7 @@ Step make_norm_grad_apply(const OpView& op) {
   return [gradient] { gradient.apply(); };
 }
 
-Step make_batch_norm(const OpView& op) {
+Step make_batch_norm(const OpView& op, Scratch&) {
   const graph::Tensor& x = op.in_tensor(0);
   auto affine = std::make_shared<std::vector<float>>(static_cast<std::size_t>(2 * x.shape.c()));
   const NormParameters parameters{op.in<float>(1), op.in<float>(2), op.in<float>(3),
@@ -301,7 +301,7 @@ Step make_batch_norm(const OpView& op) {
   };
 }
 
-Step make_batch_norm_grad(const OpView& op) {
+Step make_batch_norm_grad(const OpView& op, Scratch&) {
   const graph::Tensor& x = op.in_tensor(1);
   const NormGradient gradient{Blocks(x.shape),  x.dtype, op.in(0),        nullptr,         op.in(1),
                               nullptr,          nullptr, op.in<float>(3), op.in<float>(2), op.out<float>(1),

@@ -28,7 +28,7 @@ Window window_of(const graph::Shape& in, const graph::Shape& out, const graph::P
 
 }  // namespace
 
-Step make_max_pool(const OpView& op) {
+Step make_max_pool(const OpView& op, Scratch&) {
   const graph::Tensor &x = op.in_tensor(0), &y = op.out_tensor(0);
   const Planes planes(x.shape, y.shape, x.dtype);
   const Window window = window_of(x.shape, y.shape, op.attr<graph::PoolAttr>());
@@ -51,7 +51,7 @@ Step make_max_pool(const OpView& op) {
   };
 }
 
-Step make_max_pool_grad(const OpView& op) {
+Step make_max_pool_grad(const OpView& op, Scratch&) {
   const graph::Tensor &dy = op.in_tensor(0), &dx = op.out_tensor(0);
   const Planes planes(dx.shape, dy.shape, dx.dtype);
   const Window window = window_of(dx.shape, dy.shape, op.attr<graph::PoolAttr>());
@@ -92,7 +92,7 @@ struct Global {
 
 }  // namespace
 
-Step make_avg_pool(const OpView& op) {
+Step make_avg_pool(const OpView& op, Scratch&) {
   const Global global(op.in_tensor(0).shape, op.in_tensor(0).dtype);
   const std::byte* from = op.in(0);
   std::byte* to = op.out(0);
@@ -105,7 +105,7 @@ Step make_avg_pool(const OpView& op) {
   };
 }
 
-Step make_avg_pool_grad(const OpView& op) {
+Step make_avg_pool_grad(const OpView& op, Scratch&) {
   const Global global(op.out_tensor(0).shape, op.out_tensor(0).dtype);
   const std::byte* from = op.in(0);
   std::byte* to = op.out(0);

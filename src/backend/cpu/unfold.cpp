@@ -66,7 +66,7 @@ bool should_unfold(const graph::Shape& x, const graph::Shape& w, const graph::Sh
   return w[2] == w[3] && y.h() * y.w() <= 16;
 }
 
-Step make_unfolded_grad_weight(const OpView& op) {
+Step make_unfolded_grad_weight(const OpView& op, Scratch& scratch) {
   const graph::Tensor &x = op.in_tensor(0), &dy = op.in_tensor(1), &dw = op.out_tensor(0);
   const auto& attr = op.attr<graph::ConvAttr>();
   const Unfold unfold{x.shape.n(),
@@ -90,7 +90,6 @@ Step make_unfolded_grad_weight(const OpView& op) {
   const dnnl::primitive product = conv_grad_weight_primitive(one_x, one_dw, one_dy, x.dtype);
 
   const std::size_t windows_bytes = page_aligned(unfold.windows_bytes());
-  Scratch& scratch = op.scratch();
   scratch.need(windows_bytes + page_aligned(unfold.gradients_bytes()));
   memory x_memory(x_desc, dnnl_engine(), nullptr), dy_memory(dy_desc, dnnl_engine(), nullptr);
   memory dw_memory(dw_desc, dnnl_engine(), op.out(0));

@@ -11,6 +11,6 @@ namespace redline::backend::cpu {
 bool should_unfold(const graph::Shape& x, const graph::Shape& w, const graph::Shape& y);
 
 // The step of a conv_grad_weight for which should_unfold holds.
-Step make_unfolded_grad_weight(const OpView& op);
+Step make_unfolded_grad_weight(const OpView& op, Scratch& scratch);
 
 }  // namespace redline::backend::cpu

@@ -9,7 +9,7 @@
 
 namespace redline::backend::cpu {
 
-Step make_sgd(const OpView& op) {
+Step make_sgd(const OpView& op, Scratch&) {
   const graph::SgdAttr attr = op.attr<graph::SgdAttr>();
   return [=, w = op.in<float>(0), g = op.in<float>(1), v = op.in<float>(2), scalars = op.in<float>(3),
           count = op.in_stored(0)] {
@@ -34,7 +34,7 @@ double norm_of(const float* x, std::int64_t count, std::vector<double>& parts) {
 
 }  // namespace
 
-Step make_lars(const OpView& op) {
+Step make_lars(const OpView& op, Scratch&) {
   const graph::LarsAttr attr = op.attr<graph::LarsAttr>();
   std::vector<double> parts(static_cast<std::size_t>(shares(op.in_stored(0))));
   return [=, w = op.in<float>(0), g = op.in<float>(1), v = op.in<float>(2), scalars = op.in<float>(3),
@@ -55,7 +55,7 @@ Step make_lars(const OpView& op) {
   };
 }
 
-Step make_ema(const OpView& op) {
+Step make_ema(const OpView& op, Scratch&) {
   return [average = op.in<float>(0), value = op.in<float>(1), scalars = op.in<float>(2),
           count = op.in_stored(0)] {
     const float decay = scalars[graph::kEmaDecay];
@@ -65,7 +65,7 @@ Step make_ema(const OpView& op) {
   };
 }
 
-Step make_accumulate(const OpView& op) {
+Step make_accumulate(const OpView& op, Scratch&) {
   return [total = op.in<float>(0), g = op.in<float>(1), scalars = op.in<float>(2), count = op.in_stored(0)] {
     const float keep = scalars[graph::kAccumulateKeep];
     parallel_flat(count, [&](std::int64_t first, std::int64_t n) {
@@ -75,7 +75,7 @@ Step make_accumulate(const OpView& op) {
 }
 
 // With one rank the sum over ranks is the tensor itself.
-Step make_all_reduce(const OpView&) {
+Step make_all_reduce(const OpView&, Scratch&) {
   return [] {};
 }
 

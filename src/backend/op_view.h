@@ -1,0 +1,58 @@
+// One op of a plan as a backend compiles it: its tensors, their layouts and where they lie.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "graph/graph.h"
+#include "plan/plan.h"
+
+namespace redline::backend {
+
+// Absent trailing inputs and outputs count as absent optional ones. Lives while an op is compiled.
+class OpView {
+ public:
+  OpView(const plan::Plan& plan, const graph::Op& op, std::function<std::byte*(graph::TensorId)> address)
+      : plan_(plan), op_(op), address_(std::move(address)) {}
+
+  graph::OpKind kind() const { return op_.kind; }
+  const std::string& name() const { return op_.name; }
+  template <typename Attr>
+  const Attr& attr() const {
+    return op_.attr<Attr>();
+  }
+
+  const graph::Tensor& in_tensor(int i) const { return plan_.graph().tensor(input(i)); }
+  const graph::Tensor& out_tensor(int i) const { return plan_.graph().tensor(output(i)); }
+  plan::Layout in_layout(int i) const { return plan_.placement(input(i)).layout; }
+  plan::Layout out_layout(int i) const { return plan_.placement(output(i)).layout; }
+  std::int64_t in_stored(int i) const { return plan::stored_elements(in_tensor(i).shape, in_layout(i)); }
+  std::int64_t out_stored(int i) const { return plan::stored_elements(out_tensor(i).shape, out_layout(i)); }
+
+  // Null when the tensor is absent.
+  template <typename T = std::byte>
+  T* in(int i) const {
+    return reinterpret_cast<T*>(address_(input(i)));
+  }
+  template <typename T = std::byte>
+  T* out(int i) const {
+    return reinterpret_cast<T*>(address_(output(i)));
+  }
+
+ private:
+  static graph::TensorId id_of(const std::vector<graph::TensorId>& ids, int i) {
+    return static_cast<std::size_t>(i) < ids.size() ? ids[static_cast<std::size_t>(i)] : graph::kNone;
+  }
+  graph::TensorId input(int i) const { return id_of(op_.inputs, i); }
+  graph::TensorId output(int i) const { return id_of(op_.outputs, i); }
+
+  const plan::Plan& plan_;
+  const graph::Op& op_;
+  std::function<std::byte*(graph::TensorId)> address_;
+};
+
+}  // namespace redline::backend

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <regex>
 #include <system_error>
 #include <utility>
 
@@ -92,7 +93,19 @@ std::vector<std::string> names_to_suggest(CLI::App* command, bool flags) {
   return names;
 }
 
-// One or two sentences on what is wrong with the command line.
+// The parser's own messages, where they would puzzle.
+std::string reword(const std::string& message) {
+  static const std::regex no_value("^(-\\S+): \\d+ required .*missing$");
+  static const std::regex not_converted("^Could not convert: (\\S+) = (.*)$");
+  std::smatch match;
+  if (std::regex_match(message, match, no_value)) return fmt::format("{} needs a value", match.str(1));
+  if (std::regex_match(message, match, not_converted)) {
+    return fmt::format("{}: '{}' is not a value it can take", match.str(1), match.str(2));
+  }
+  return message;
+}
+
+// What is wrong with the command line, in a sentence.
 std::string explain(CLI::App& app, const CLI::ParseError& error) {
   CLI::App* command = chosen_command(app);
   const std::vector<std::string> unknown = app.remaining(true);
@@ -101,7 +114,7 @@ std::string explain(CLI::App& app, const CLI::ParseError& error) {
         !command->get_subcommands([](CLI::App*) { return true; }).empty()) {
       return fmt::format("'{}' needs a command", full_name(command));
     }
-    return error.what();
+    return reword(error.what());
   }
   const std::string word = unknown.front().substr(0, unknown.front().find('='));
   const bool is_flag = word.starts_with('-');

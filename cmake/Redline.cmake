@@ -12,6 +12,9 @@ target_compile_options(redline_options INTERFACE
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlap in std::string's own operator+ (GCC bug 105651).
   target_compile_options(redline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 13 takes every reference returned by a temporary's member function for a reference into it.
+  target_compile_options(redline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-dangling-reference>)
 endif()
 
 if(REDLINE_SANITIZE)

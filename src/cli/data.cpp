@@ -1,4 +1,5 @@
 // redline data: make, inspect and prepare data sets.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -6,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/atomic_file.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
@@ -15,6 +17,7 @@
 #include "cli/progress_line.h"
 #include "data/info.h"
 #include "data/synth.h"
+#include "data/verify.h"
 
 namespace redline::cli {
 namespace {
@@ -153,13 +156,100 @@ void add_info(CLI::App& group, Context& context) {
   });
 }
 
+struct VerifyFlags {
+  std::string path;
+  std::string list;
+  bool json = false;
+  data::VerifyOptions options;
+};
+
+nlohmann::ordered_json to_json(const data::Verification& result, const std::string& path) {
+  const auto complaints = [](const std::vector<data::Complaint>& list) {
+    nlohmann::ordered_json array = nlohmann::ordered_json::array();
+    for (const data::Complaint& one : list) array.push_back({{"name", one.name}, {"reason", one.reason}});
+    return array;
+  };
+  nlohmann::ordered_json json{
+      {"schema", 1}, {"path", path}, {"images", result.images()}, {"bad", result.bad()}};
+  for (const data::VerifiedSplit& s : result.splits) {
+    nlohmann::ordered_json counts;
+    for (std::size_t i = 0; i < s.per_class.size(); ++i) counts[result.classes[i]] = s.per_class[i];
+    json["splits"][data::split_name(s.split)] = {{"kind", s.kind},
+                                                 {"images", s.images},
+                                                 {"bytes", s.bytes},
+                                                 {"pixels", s.pixels},
+                                                 {"width", {{"min", s.min_width}, {"max", s.max_width}}},
+                                                 {"height", {{"min", s.min_height}, {"max", s.max_height}}},
+                                                 {"good_per_class", counts},
+                                                 {"bad", complaints(s.bad)},
+                                                 {"odd", complaints(s.odd)}};
+  }
+  return json;
+}
+
+void print_verification(const data::Verification& result) {
+  constexpr std::size_t kShown = 20;
+  for (const data::VerifiedSplit& s : result.splits) {
+    fmt::print("{:<6} {} images, {}; width {} to {}, height {} to {}; {} bad, {} with warnings\n",
+               data::split_name(s.split), s.images, format_bytes(static_cast<std::uint64_t>(s.bytes)),
+               s.min_width, s.max_width, s.min_height, s.max_height, s.bad.size(), s.odd.size());
+    for (std::size_t i = 0; i < std::min(kShown, s.bad.size()); ++i)
+      fmt::print("       bad: {}: {}\n", s.bad[i].name, s.bad[i].reason);
+    if (s.bad.size() > kShown)
+      fmt::print("       … and {} more; --list or --json gives all\n", s.bad.size() - kShown);
+  }
+}
+
+int run_verify(VerifyFlags& flags) {
+  if (flags.options.threads < 0) throw UsageError("--threads {} is negative", flags.options.threads);
+  if (flags.options.threads == 0) flags.options.threads = inspect_machine().cores_allowed;
+  data::Verification result;
+  const int code = run_with_progress("checking", "images", [&](const data::Progress& progress) {
+    result = data::verify(flags.path, flags.options, progress);
+  });
+  if (code != 0) return code;
+  if (!flags.list.empty()) {
+    std::string text;
+    for (const data::VerifiedSplit& s : result.splits)
+      for (const data::Complaint& one : s.bad) text += fmt::format("{}\t{}\n", one.name, one.reason);
+    write_file_atomically(flags.list, text);
+  }
+  if (flags.json)
+    fmt::print("{}\n",
+               to_json(result, flags.path).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  else
+    print_verification(result);
+  if (result.bad() > 0)
+    throw DataError("{} of {} images in {} are bad", result.bad(), result.images(), flags.path);
+  return 0;
+}
+
+void add_verify(CLI::App& group, Context& context) {
+  CLI::App& command =
+      add_command(group, "verify", "Read and decode every image; code 65 if any is bad",
+                  {"redline data verify shapes", "redline data verify shapes --list bad.tsv"});
+  const auto flags = std::make_shared<VerifyFlags>();
+  flags->options.threads = 0;
+  command.add_option("path", flags->path, "The data set")->required();
+  command.add_option("--list", flags->list, "Write the bad images to this file: name, tab, reason");
+  command.add_option("--max-pixels", flags->options.limits.max_pixels, "An image with more is bad")
+      ->capture_default_str();
+  command.add_option("--max-bytes", flags->options.source.max_bytes, "An encoded image with more is bad")
+      ->capture_default_str();
+  command.add_option("--threads", flags->options.threads, "Threads to decode with; 0 is one a core")
+      ->capture_default_str();
+  command.add_flag("--json", flags->json, "Print JSON, with every bad image");
+  on_run(command, context, [flags] { return run_verify(*flags); });
+}
+
 }  // namespace
 
 void add_data(CLI::App& app, Context& context) {
-  CLI::App& group = add_group(app, "data", "Make and inspect data sets",
+  CLI::App& group = add_group(app, "data", "Make, inspect and check data sets",
                               {"redline data synth shapes", "redline data info shapes"});
   add_synth(group, context);
   add_info(group, context);
+  add_verify(group, context);
 }
 
 }  // namespace redline::cli

@@ -40,7 +40,7 @@ CLI::Option* add_one(CLI::App& command, const train::Field& field, T& value) {
       option->expected(2)->delimiter(',')->type_name("X");
     } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
       // One word, "30,60,80": a list of words would swallow the data that follows it.
-      option->expected(1)->delimiter(',')->type_name("N,N,N");
+      option->delimiter(',')->allow_extra_args(false)->type_name("N,N,N");
     } else if constexpr (std::is_same_v<T, std::string>) {
       option->type_name(field.choices.empty() ? "TEXT" : fmt::format("{}", fmt::join(field.choices, "|")));
     } else {

@@ -74,8 +74,10 @@ void print_ops(const plan::Plan& plan, std::FILE* out) {
              "backward", "update");
   const auto cell = [](int count) { return count == 0 ? std::string() : std::to_string(count); };
   for (const auto& [kind, row] : rows) {
-    fmt::print(out, "  {:<22}{:>8}{:>9}{:>8}\n", graph::name_of(kind), cell(row.forward), cell(row.backward),
-               cell(row.update));
+    std::string line = fmt::format("  {:<22}{:>8}{:>9}{:>8}", graph::name_of(kind), cell(row.forward),
+                                   cell(row.backward), cell(row.update));
+    line.erase(line.find_last_not_of(' ') + 1);
+    fmt::print(out, "{}\n", line);
   }
   if (plan.fused_ops == 0) {
     fmt::print(out, "\nfused       nothing\n");

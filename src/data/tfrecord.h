@@ -1,0 +1,51 @@
+// TFRecord files: a sequence of records, each framed as
+//     length (8 bytes, little endian)  masked CRC-32C of these 8 bytes (4)  data  masked CRC-32C of the data
+//     (4)
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/random_file.h"
+
+namespace redline::data {
+
+constexpr std::uint64_t kRecordHeader = 12;    // length and its CRC
+constexpr std::uint64_t kRecordOverhead = 16;  // with the CRC after the data
+
+// Where a record lies: its frame, as the lines of a `.idx` file give it.
+struct RecordFrame {
+  std::uint64_t offset = 0;
+  std::uint64_t size = 0;  // with the overhead
+
+  bool operator==(const RecordFrame&) const = default;
+};
+
+struct RecordList {
+  std::vector<RecordFrame> frames;
+  // Why the rest of the file was given up, with the byte; empty when it was read to its end. After a damaged
+  // length the next record cannot be found.
+  std::string damage;
+};
+
+// Walks the lengths alone, checking their CRCs. Throws IoError; damage is told in the result.
+RecordList list_records(const RandomFile& file);
+
+// The frames that an index file names (a line "offset size" each), checked against the size of the file they
+// are for. Throws DataError when the index does not describe that file.
+std::vector<RecordFrame> read_index(const std::filesystem::path& path, std::uint64_t file_size);
+
+// One line a frame, for read_index and for other programs that read records at random.
+std::string index_text(const std::vector<RecordFrame>& frames);
+
+// The data of a record, in scratch. Throws DataError when a CRC is wrong or the length is not the frame's.
+std::span<const std::uint8_t> read_record(const RandomFile& file, const RecordFrame& frame,
+                                          std::vector<std::uint8_t>& scratch);
+
+// Appends a framed record to out.
+void append_record(std::vector<std::uint8_t>& out, std::span<const std::uint8_t> data);
+
+}  // namespace redline::data

@@ -44,6 +44,7 @@ Golden load_golden(const std::string& model) {
   json.at("eval_correct").get_to(g.eval_correct);
   g.gradients = summaries(json.at("gradients"));
   g.statistics = summaries(json.at("statistics"));
+  g.parameters = summaries(json.at("parameters"));
   return g;
 }
 

@@ -28,7 +28,7 @@ struct Golden {
   std::vector<double> logits, eval_logits, losses;
   std::vector<std::vector<int>> correct;  // per step: top-1, top-5
   std::vector<int> eval_correct;
-  std::vector<Summary> gradients, statistics;
+  std::vector<Summary> gradients, statistics, parameters;
 };
 
 Golden load_golden(const std::string& model);

@@ -4,13 +4,13 @@
     pip install torch torchvision numpy
     python tests/golden/make_golden.py            # writes resnet18.json and resnet50.json beside this file
 
-Everything is computed in float64, so the stored numbers are the true values of the model, not those of PyTorch's
-fp32 kernels. Weights, images and labels are a hash of (name, index): golden_test.cpp makes the same ones, bit for
-bit, so they are not stored. Running this again gives the same files up to the last printed digit.
+Everything is computed in float64, so the stored numbers are the true values of the model, not those of
+PyTorch's fp32 kernels. Weights, images and labels are a hash of (name, index): golden_test.cpp makes the same
+ones, bit for bit, so they are not stored. Running this again gives the same files up to the last printed digit.
 
-What is stored: the logits of the first batch; for every parameter's gradient and every
-running statistic after one step its L2 norm, its sum, two products with hash-made vectors and sampled entries; the
-losses and top-1/top-5 counts of ten training steps with SGD; the logits in evaluation mode after them.
+What is stored: the logits of the first batch; for every parameter's gradient and every running statistic after
+one step its L2 norm, its sum, two products with hash-made vectors and sampled entries; the losses and top-1/top-5
+counts of ten training steps with SGD; the parameters, and the logits in evaluation mode, after them.
 """
 
 import json
@@ -34,8 +34,8 @@ STD = np.float32([0.229, 0.224, 0.225]).astype(np.float64)
 
 # Learning rates are exact in fp32 and low enough for ten steps not to amplify rounding.
 MODELS = {
-    "resnet18": {"lr": 0.0078125, "momentum": 0.875, "weight_decay": 0.0009765625, "nesterov": True},
-    "resnet50": {"lr": 0.0009765625, "momentum": 0.875, "weight_decay": 0.0009765625, "nesterov": False},
+    "resnet18": {"lr": 0.0078125, "momentum": 0.875, "weight_decay": 0.015625, "nesterov": True},
+    "resnet50": {"lr": 0.0009765625, "momentum": 0.875, "weight_decay": 0.015625, "nesterov": False},
 }
 
 
@@ -72,8 +72,8 @@ def initial(name, shape, bottleneck):
     elif len(shape) == 2:
         values = math.sqrt(3.0 / shape[1]) * unit
     elif name.endswith(".weight"):
-        # Small residual branches: the gradient of a deep network at random weights is otherwise so sensitive that
-        # the rounding of fp32 shows in its first digits.
+        # Small residual branches: the gradient of a deep network at random weights is otherwise so sensitive
+        # that the rounding of fp32 shows in its first digits.
         branch_end = name.startswith("layer") and name.endswith("bn3.weight" if bottleneck else "bn2.weight")
         values = (0.25 if branch_end else 1.0) * (1.0 + 0.25 * unit)
     else:
@@ -186,6 +186,7 @@ def golden(name, hyper):
         optimizer.step()
     result["losses"] = losses
     result["correct"] = correct
+    result["parameters"] = [summary(k, p) for k, p in parameters.items()]
     model.eval()
     with torch.no_grad():
         x, target = tensors(0)
@@ -202,7 +203,7 @@ def main():
         result = golden(name, hyper)
         lines = []
         for key, value in result.items():
-            if key in ("gradients", "statistics"):
+            if key in ("gradients", "statistics", "parameters"):
                 rows = ",\n".join("  " + json.dumps(row) for row in value)
                 lines.append(f'"{key}": [\n{rows}\n]')
             else:

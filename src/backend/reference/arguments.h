@@ -19,6 +19,7 @@ class Arguments {
   bool has_input(int i) const { return input_slot(i).memory != nullptr; }
   bool has_output(int i) const { return output_slot(i).memory != nullptr; }
   const graph::Shape& input_shape(int i) const { return input_slot(i).tensor->shape; }
+  graph::DType input_dtype(int i) const { return input_slot(i).tensor->dtype; }
   const graph::Shape& output_shape(int i) const { return output_slot(i).tensor->shape; }
 
   template <typename Attr>

@@ -1,0 +1,50 @@
+// One op on its own: a graph of a single op and how to fill its inputs. The same case is run against the
+// reference by tests and timed at training sizes by `redline bench op`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "graph/graph.h"
+
+namespace redline::bench {
+
+struct OpCase {
+  std::string name;    // describe() of its op
+  graph::Graph graph;  // one op; tensors that it does not write come from fill_inputs
+
+  const graph::Op& op() const { return graph.ops().front(); }
+};
+
+// What an op computes, on what: "conv 32x64x56x56, 64x64x1x1 -> 32x64x56x56 fp32 stride 1 pad 0". Two ops of
+// the same text do the same work.
+std::string describe(const graph::Graph& graph, const graph::Op& op);
+
+// The op lifted out of a graph with the tensors it touches.
+OpCase isolate(const graph::Graph& graph, const graph::Op& op);
+
+// Random values, in plain order, that make sense for an input of the op: normal activations, weights that
+// keep the output near one, valid labels and pool indices, positive variances. The same for the same seed.
+// Masks are one value of 0 or 1 per element of the activation they belong to.
+std::vector<float> input_values(const OpCase& op_case, std::size_t input, std::uint64_t seed);
+
+// Writes an input of the op in the form its tensor has in `executable`; `values` as input_values gives them.
+void write_input(const OpCase& op_case, std::size_t input, const std::vector<float>& values,
+                 backend::Executable& executable);
+// All of them.
+void fill_inputs(const OpCase& op_case, std::uint64_t seed, backend::Executable& executable);
+
+// The bits of a mask written by the op, one value per element of the activation in plain order.
+std::vector<float> read_mask(const OpCase& op_case, std::size_t output,
+                             const backend::Executable& executable);
+
+// Whether an input is the bit mask of an activation, and the activation that it belongs to.
+bool is_mask_input(graph::OpKind kind, std::size_t input);
+bool is_mask_output(graph::OpKind kind, std::size_t output);
+
+// Bytes the op has to read and write at least: each tensor once, twice when it is updated in place.
+double counted_bytes(const graph::Graph& graph, const graph::Op& op);
+
+}  // namespace redline::bench

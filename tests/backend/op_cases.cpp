@@ -1,0 +1,284 @@
+#include "op_cases.h"
+
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+#include "plan/layout.h"
+
+namespace redline::cases {
+namespace {
+
+using bench::OpCase;
+using graph::DType;
+using graph::kNone;
+using graph::OpKind;
+using graph::Shape;
+using graph::TensorId;
+using graph::TensorKind;
+
+// Collects the cases of one dtype.
+class Table {
+ public:
+  explicit Table(DType dtype) : dtype_(dtype) {}
+
+  std::vector<OpCase> run() {
+    convolutions();
+    norms();
+    fused();
+    pools();
+    elementwise();
+    head();
+    updates();
+    return std::move(cases_);
+  }
+
+ private:
+  // Tensors of the case being put together.
+  TensorId activation(Shape shape) { return activation(shape, dtype_); }
+  TensorId activation(Shape shape, DType dtype) { return tensor(shape, dtype, TensorKind::activation); }
+  TensorId channels(std::int64_t c, TensorKind kind = TensorKind::parameter) {
+    return tensor({c}, DType::f32, kind);
+  }
+  TensorId pair(std::int64_t c) { return activation({2, c}, DType::f32); }
+  TensorId scalars() { return tensor({graph::kStepScalars}, DType::f32, TensorKind::input); }
+  TensorId mask(const Shape& of) {
+    const std::int64_t bits = plan::stored_elements(of, plan::Layout::blocked16);
+    return activation({(bits + 7) / 8}, DType::u8);
+  }
+  TensorId tensor(Shape shape, DType dtype, TensorKind kind) {
+    const std::string name = "t" + std::to_string(graph_.tensors().size());
+    return graph_.add_tensor({name, shape, dtype, kind});
+  }
+
+  void add(OpKind kind, std::vector<TensorId> inputs, std::vector<TensorId> outputs,
+           graph::Attributes attributes = {}) {
+    graph_.add_op({kind, "case", graph::Phase::forward, std::move(inputs), std::move(outputs), attributes});
+    OpCase made{bench::describe(graph_, graph_.ops().front()), std::move(graph_)};
+    cases_.push_back(std::move(made));
+    graph_ = {};
+  }
+
+  void convolution(Shape x, std::int64_t out_channels, int kernel, graph::ConvAttr attr) {
+    const Shape w{out_channels, x.c(), kernel, kernel};
+    const Shape y{x.n(), out_channels, graph::window_output(x.h(), kernel, attr.stride, attr.pad, "case"),
+                  graph::window_output(x.w(), kernel, attr.stride, attr.pad, "case")};
+    const auto weight = [&](TensorKind kind, DType dtype) { return tensor(w, dtype, kind); };
+    TensorId in = activation(x);
+    add(OpKind::conv, {in, weight(TensorKind::parameter, DType::f32)}, {activation(y)}, attr);
+    in = activation(x);
+    TensorId filter = weight(TensorKind::parameter, DType::f32), out = activation(y);
+    add(OpKind::conv, {in, filter}, {out, pair(out_channels)}, attr);
+    in = activation(y);
+    add(OpKind::conv_grad_input, {in, weight(TensorKind::parameter, DType::f32)}, {activation(x)}, attr);
+    // Where activations are narrow a backend may keep the gradients of filters so too.
+    for (DType dtype : dtype_ == DType::f32 ? std::vector{DType::f32} : std::vector{DType::f32, dtype_}) {
+      in = activation(x), out = activation(y);
+      add(OpKind::conv_grad_weight, {in, out}, {weight(TensorKind::gradient, dtype)}, attr);
+    }
+  }
+
+  void convolutions() {
+    for (int stride : {1, 2}) {
+      convolution({3, 16, 5, 7}, 16, 1, {stride, 0});
+      convolution({1, 17, 7, 5}, 40, 1, {stride, 0});
+      convolution({2, 64, 6, 6}, 32, 1, {stride, 0});
+      convolution({3, 16, 5, 7}, 17, 3, {stride, 1});
+      convolution({1, 40, 8, 8}, 5, 3, {stride, 1});
+      convolution({2, 5, 9, 4}, 64, 3, {stride, 0});
+      convolution({2, 32, 3, 3}, 32, 3, {stride, 2});
+      convolution({1, 1, 7, 9}, 1, 3, {stride, 1});
+      convolution({2, 3, 17, 15}, 16, 7, {stride, 3});
+      convolution({1, 3, 32, 32}, 64, 7, {stride, 3});
+    }
+    convolution({1, 16, 1, 1}, 16, 1, {1, 0});
+    convolution({1, 16, 1, 1}, 32, 3, {2, 1});
+    // Wide and small, as in the last stage of a network.
+    convolution({3, 128, 2, 2}, 64, 3, {1, 1});
+    convolution({2, 256, 2, 3}, 128, 1, {1, 0});
+  }
+
+  static std::vector<Shape> activation_shapes() {
+    return {{3, 16, 5, 7}, {1, 17, 6, 5}, {2, 64, 4, 4}, {3, 5, 7, 1},
+            {2, 40, 3, 3}, {4, 1, 2, 2},  {1, 32, 9, 8}};
+  }
+
+  std::vector<TensorId> norm_inputs(const Shape& x) {
+    const TensorId y = activation(x), gamma = channels(x.c()), beta = channels(x.c());
+    return {y, gamma, beta, channels(x.c(), TensorKind::statistic), channels(x.c(), TensorKind::statistic)};
+  }
+
+  void norms() {
+    for (const Shape& x : activation_shapes()) {
+      graph::NormAttr attr;
+      auto inputs = norm_inputs(x);
+      add(OpKind::batch_norm, inputs, {activation(x), pair(x.c())}, attr);
+      inputs = norm_inputs(x);
+      add(OpKind::norm_stats, inputs, {pair(x.c()), pair(x.c())}, attr);
+      inputs = norm_inputs(x);
+      inputs.push_back(pair(x.c()));  // sums that the convolution gathered
+      add(OpKind::norm_stats, inputs, {pair(x.c()), pair(x.c())}, attr);
+      attr.training = false;
+      inputs = norm_inputs(x);
+      add(OpKind::batch_norm, inputs, {activation(x), kNone}, attr);
+      inputs = norm_inputs(x);
+      add(OpKind::norm_stats, inputs, {pair(x.c()), kNone}, attr);
+
+      const TensorId dy = activation(x), y = activation(x), gamma = channels(x.c()), saved = pair(x.c());
+      const TensorId dx = activation(x), dgamma = channels(x.c(), TensorKind::gradient);
+      add(OpKind::batch_norm_grad, {dy, y, gamma, saved}, {dx, dgamma, channels(x.c(), TensorKind::gradient)},
+          graph::NormAttr{});
+    }
+  }
+
+  void fused() {
+    for (const Shape& x : activation_shapes()) {
+      activations(x);
+      norm_gradients(x);
+    }
+  }
+
+  void activations(const Shape& x) {
+    const std::int64_t c = x.c();
+    for (bool relu : {true, false}) {
+      const graph::ActAttr attr{relu};
+      TensorId y = activation(x), affine = pair(c);
+      add(OpKind::affine_act, {y, affine, kNone, kNone}, {activation(x), kNone}, attr);
+      y = activation(x), affine = pair(c);
+      TensorId shortcut = activation(x);
+      add(OpKind::affine_act, {y, affine, shortcut, kNone}, {activation(x), kNone}, attr);
+      if (!relu) continue;
+      y = activation(x), affine = pair(c), shortcut = activation(x);
+      add(OpKind::affine_act, {y, affine, shortcut, kNone}, {activation(x), mask(x)}, attr);
+      y = activation(x), affine = pair(c), shortcut = activation(x);
+      const TensorId shortcut_affine = pair(c);
+      add(OpKind::affine_act, {y, affine, shortcut, shortcut_affine}, {activation(x), mask(x)}, attr);
+    }
+  }
+
+  // The gate is a mask, the sign of the affine, or nothing; one or two gradients come in.
+  void norm_gradients(const Shape& x) {
+    const std::int64_t c = x.c();
+    for (const char gate : {'m', 'a', '-'}) {
+      for (bool second : {false, true}) {
+        const TensorId g = activation(x), g2 = second ? activation(x) : kNone, y = activation(x);
+        const TensorId affine = gate == 'a' ? pair(c) : kNone, bits = gate == 'm' ? mask(x) : kNone,
+                       saved = pair(c);
+        const TensorId dgamma = channels(c, TensorKind::gradient), dbeta = channels(c, TensorKind::gradient);
+        const TensorId masked = second || gate == 'm' ? activation(x) : kNone;
+        add(OpKind::norm_grad_stats, {g, g2, y, affine, bits, saved}, {dgamma, dbeta, masked},
+            graph::NormAttr{});
+      }
+      const TensorId g = activation(x), y = activation(x);
+      const TensorId affine = gate == 'a' ? pair(c) : kNone, bits = gate == 'm' ? mask(x) : kNone;
+      const TensorId saved = pair(c), gamma = channels(c);
+      const TensorId dgamma = channels(c, TensorKind::gradient), dbeta = channels(c, TensorKind::gradient);
+      add(OpKind::norm_grad_apply, {g, y, affine, bits, saved, gamma, dgamma, dbeta}, {activation(x)},
+          graph::NormAttr{});
+    }
+  }
+
+  void pools() {
+    const std::pair<Shape, graph::PoolAttr> windows[] = {
+        {{3, 16, 5, 7}, {3, 2, 1}}, {{1, 17, 8, 8}, {3, 2, 1}}, {{2, 64, 6, 9}, {3, 2, 1}},
+        {{2, 5, 7, 7}, {2, 2, 0}},  {{1, 40, 6, 6}, {3, 1, 1}}, {{4, 1, 3, 3}, {3, 2, 0}},
+        {{1, 32, 1, 1}, {3, 2, 1}},
+    };
+    for (const auto& [x, attr] : windows) {
+      const Shape y{x.n(), x.c(), graph::window_output(x.h(), attr.kernel, attr.stride, attr.pad, "case"),
+                    graph::window_output(x.w(), attr.kernel, attr.stride, attr.pad, "case")};
+      TensorId in = activation(x);
+      add(OpKind::max_pool, {in}, {activation(y), activation(y, DType::u8)}, attr);
+      in = activation(x);
+      add(OpKind::max_pool, {in}, {activation(y), kNone}, attr);
+      in = activation(x);
+      const TensorId affine = pair(x.c());
+      add(OpKind::affine_pool, {in, affine}, {activation(y), activation(y, DType::u8)}, attr);
+      const TensorId dy = activation(y), index = activation(y, DType::u8);
+      add(OpKind::max_pool_grad, {dy, index}, {activation(x)}, attr);
+    }
+    for (const Shape& x : activation_shapes()) {
+      add(OpKind::avg_pool, {activation(x)}, {activation({x.n(), x.c()})});
+      add(OpKind::avg_pool_grad, {activation({x.n(), x.c()})}, {activation(x)});
+    }
+  }
+
+  void elementwise() {
+    for (const Shape& x : activation_shapes()) {
+      add(OpKind::relu, {activation(x)}, {activation(x)});
+      TensorId a = activation(x);
+      add(OpKind::relu_grad, {a, activation(x)}, {activation(x)});
+      a = activation(x);
+      add(OpKind::add, {a, activation(x)}, {activation(x)});
+    }
+    for (const Shape& x : {Shape{3, 3, 5, 7}, Shape{1, 3, 16, 16}}) {
+      for (DType images : {DType::u8, DType::f32}) {
+        add(OpKind::normalize_image, {tensor(x, images, TensorKind::input)}, {activation(x)},
+            graph::NormalizeAttr{});
+      }
+    }
+  }
+
+  void head() {
+    const std::pair<Shape, std::int64_t> sizes[] = {{{3, 16}, 5}, {{1, 17}, 10}, {{5, 64}, 33}, {{2, 40}, 2}};
+    for (const auto& [x, classes] : sizes) {
+      const Shape w{classes, x[1]}, y{x[0], classes};
+      TensorId in = activation(x), weight = tensor(w, DType::f32, TensorKind::parameter);
+      add(OpKind::linear, {in, weight, channels(classes)}, {activation(y, DType::f32)});
+      in = activation(y), weight = tensor(w, DType::f32, TensorKind::parameter);
+      add(OpKind::linear_grad_input, {in, weight}, {activation(x)});
+      for (DType dtype : dtype_ == DType::f32 ? std::vector{DType::f32} : std::vector{DType::f32, dtype_}) {
+        in = activation(x);
+        const TensorId dy = activation(y), dw = tensor(w, dtype, TensorKind::gradient);
+        add(OpKind::linear_grad_weight, {in, dy}, {dw, channels(classes, TensorKind::gradient)});
+      }
+    }
+    for (const Shape& logits : {Shape{5, 10}, Shape{1, 3}, Shape{16, 1000}, Shape{9, 5}}) {
+      for (float smoothing : {0.0F, 0.1F}) {
+        for (bool training : {true, false}) {
+          const TensorId rows = activation(logits, DType::f32);
+          const TensorId labels = tensor({logits[0]}, DType::i32, TensorKind::input), host = scalars();
+          const TensorId metrics = tensor({graph::kLossMetrics}, DType::f32, TensorKind::metric);
+          add(OpKind::softmax_cross_entropy, {rows, labels, host},
+              {metrics, training ? activation(logits) : kNone}, graph::LossAttr{smoothing});
+        }
+      }
+    }
+  }
+
+  void updates() {
+    for (const Shape& shape : {Shape{16, 5, 3, 3}, Shape{17, 40, 1, 1}, Shape{10, 33}, Shape{7}}) {
+      updates(shape, DType::f32);
+      if (dtype_ != DType::f32 && shape.rank() > 1) updates(shape, dtype_);
+    }
+  }
+
+  void updates(const Shape& shape, DType gradients) {
+    const auto of = [&](TensorKind kind) {
+      return tensor(shape, kind == TensorKind::gradient ? gradients : DType::f32, kind);
+    };
+    for (bool nesterov : {false, true}) {
+      const TensorId w = of(TensorKind::parameter), dw = of(TensorKind::gradient),
+                     v = of(TensorKind::momentum);
+      add(OpKind::sgd, {w, dw, v, scalars()}, {w, v}, graph::SgdAttr{0.9F, 0.01F, nesterov});
+    }
+    const TensorId w = of(TensorKind::parameter), dw = of(TensorKind::gradient), v = of(TensorKind::momentum);
+    add(OpKind::lars, {w, dw, v, scalars()}, {w, v}, graph::LarsAttr{0.9F, 0.01F, 0.02F, 1e-8F});
+    const TensorId total = tensor(shape, DType::f32, TensorKind::gradient), more = of(TensorKind::gradient);
+    add(OpKind::accumulate, {total, more, scalars()}, {total});
+    const TensorId average = of(TensorKind::average), value = of(TensorKind::parameter);
+    add(OpKind::ema, {average, value, scalars()}, {average});
+    const TensorId reduced = of(TensorKind::gradient);
+    add(OpKind::all_reduce, {reduced}, {reduced});
+  }
+
+  const DType dtype_;
+  graph::Graph graph_;
+  std::vector<OpCase> cases_;
+};
+
+}  // namespace
+
+std::vector<OpCase> op_cases(DType dtype) { return Table(dtype).run(); }
+
+}  // namespace redline::cases

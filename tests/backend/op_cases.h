@@ -1,0 +1,14 @@
+// The table of op cases: every op of graph/op.h in a spread of odd shapes and attributes. A new op, or a new
+// form of one, is a line here; agreement, gradients and speed follow.
+#pragma once
+
+#include <vector>
+
+#include "bench/op_cases.h"
+
+namespace redline::cases {
+
+// All cases with activations of `dtype`.
+std::vector<bench::OpCase> op_cases(graph::DType dtype);
+
+}  // namespace redline::cases

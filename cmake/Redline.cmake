@@ -41,16 +41,24 @@ function(redline_library module)
   target_link_libraries(redline_${module} PUBLIC ${ARG_PUBLIC_LIBS} PRIVATE redline_options ${ARG_PRIVATE_LIBS})
 endfunction()
 
-# redline_test(<name> SOURCES ... LIBS ... [LABELS ...] [TIMEOUT seconds])
+# redline_test(<name> SOURCES ... LIBS ... [LABELS ...] [TIMEOUT seconds] [PROCESSORS n])
 # A GoogleTest binary whose cases are ctest tests named <name>.<Suite>.<Case>. Labelled "fast" unless
 # "slow", which keeps it out of the default run; "no-sanitizer" keeps it out of the sanitizer runs; "gpu" needs one.
+# Each case has PROCESSORS cores to itself: 2 where a backend's threads run, else 1. Without that, every case would
+# start a thread for each core of the machine, and many cases at a time would stand in each other's way.
 function(redline_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "TIMEOUT" "SOURCES;LIBS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "TIMEOUT;PROCESSORS" "SOURCES;LIBS;LABELS")
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "redline_test(${name}): unknown arguments: ${ARG_UNPARSED_ARGUMENTS}")
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
+  endif()
+  if(NOT ARG_PROCESSORS)
+    set(ARG_PROCESSORS 1)
+    if(ARG_LIBS MATCHES "redline::(backend|train|bench)")
+      set(ARG_PROCESSORS 2)
+    endif()
   endif()
   if(NOT ARG_LABELS)
     set(ARG_LABELS fast)
@@ -61,7 +69,8 @@ function(redline_test name)
   target_link_libraries(${name} PRIVATE redline_options ${ARG_LIBS} GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   gtest_discover_tests(${name} TEST_PREFIX "${name}." TEST_LIST ${name}_TESTS DISCOVERY_MODE PRE_TEST
-    DISCOVERY_TIMEOUT 60 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+    DISCOVERY_TIMEOUT 60 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTIES TIMEOUT ${ARG_TIMEOUT}
+    PROCESSORS ${ARG_PROCESSORS} PROCESSOR_AFFINITY ON)
   # gtest_discover_tests loses all but the first element of a list, so the labels are set after it has run.
   set(label_file ${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake)
   file(WRITE ${label_file} "foreach(test IN LISTS ${name}_TESTS)

@@ -15,14 +15,14 @@
 namespace redline::backend {
 
 // The persistent tensors of one run (parameters, statistics, momentum, averages), by name, in the backend's
-// memory and layout. Executables compiled with the same State share them: a training and an evaluation plan see
-// the same weights. Not thread-safe; reads and writes wait for running steps.
+// memory and layout. Executables compiled with the same State share them: a training and an evaluation plan
+// see the same weights. Not thread-safe; reads and writes wait for running steps.
 class State {
  public:
   virtual ~State() = default;
-  virtual std::vector<std::string> names() const = 0;       // in order of creation
+  virtual std::vector<std::string> names() const = 0;  // in order of creation
   virtual const graph::Tensor& tensor(const std::string& name) const = 0;
-  virtual void read(const std::string& name, std::span<float> values) const = 0;        // plain order
+  virtual void read(const std::string& name, std::span<float> values) const = 0;  // plain order
   virtual void write(const std::string& name, std::span<const float> values) = 0;
 };
 
@@ -63,15 +63,18 @@ class Backend : public plan::Capabilities {
   virtual std::string name() const = 0;         // "cpu"
   virtual std::string description() const = 0;  // "cpu: oneDNN 2.6.3, AVX-512 BF16, 2 threads"
   virtual std::shared_ptr<State> make_state() = 0;
-  // Allocates and prepares everything that running will need. Missing persistent tensors are added to `state`,
-  // zero-filled; one that is there with another shape is an InternalError.
-  virtual std::unique_ptr<Executable> compile(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<State> state) = 0;
+  // Allocates and prepares everything that running will need. Missing persistent tensors are added to
+  // `state`, zero-filled; one that is there with another shape is an InternalError.
+  virtual std::unique_ptr<Executable> compile(std::shared_ptr<const plan::Plan> plan,
+                                              std::shared_ptr<State> state) = 0;
 };
 
 struct DeviceOptions {
   std::string device = "cpu";  // cpu, reference
   int threads = 0;             // 0: all cores this process may use
   bool pin_threads = true;
+  bool deterministic = false;  // cuda: only kernels that give the same bits every time
+  std::string cache_dir = {};       // cuda: where the choice of kernels is remembered; empty for nowhere
 };
 
 // Throws UnavailableError, with why and what to do, when the device is not there.

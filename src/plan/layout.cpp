@@ -16,6 +16,8 @@ constexpr std::int64_t kBlock = 16;
 
 std::int64_t blocks(std::int64_t channels) { return (channels + kBlock - 1) / kBlock; }
 
+std::int64_t fours(std::int64_t channels) { return (channels + 3) / 4 * 4; }
+
 // Where element (a, b, h, w) of a rank-4 tensor lies.
 std::int64_t offset_of(const Shape& s, Layout layout, std::int64_t a, std::int64_t b, std::int64_t h,
                        std::int64_t w) {
@@ -24,6 +26,8 @@ std::int64_t offset_of(const Shape& s, Layout layout, std::int64_t a, std::int64
       return ((a * s[1] + b) * s[2] + h) * s[3] + w;
     case Layout::channels_last:
       return ((a * s[2] + h) * s[3] + w) * s[1] + b;
+    case Layout::channels_last4:
+      return ((a * s[2] + h) * s[3] + w) * fours(s[1]) + b;
     case Layout::blocked16:
       return (((a * blocks(s[1]) + b / kBlock) * s[2] + h) * s[3] + w) * kBlock + b % kBlock;
     case Layout::weights16:
@@ -95,6 +99,8 @@ std::string_view name_of(Layout layout) {
       return "plain";
     case Layout::channels_last:
       return "channels_last";
+    case Layout::channels_last4:
+      return "channels_last4";
     case Layout::blocked16:
       return "blocked16";
     case Layout::weights16:
@@ -106,6 +112,8 @@ std::string_view name_of(Layout layout) {
 std::int64_t stored_elements(const Shape& shape, Layout layout) {
   if (shape.rank() != 4) return shape.elements();
   switch (layout) {
+    case Layout::channels_last4:
+      return shape[0] * fours(shape[1]) * shape[2] * shape[3];
     case Layout::blocked16:
       return shape[0] * blocks(shape[1]) * kBlock * shape[2] * shape[3];
     case Layout::weights16: {

@@ -11,11 +11,12 @@
 namespace redline::plan {
 
 enum class Layout : std::uint8_t {
-  plain,          // row-major in logical order: NCHW, OIHW
-  channels_last,  // NHWC; weights OHWI
-  blocked16,      // activations in blocks of 16 channels, the block innermost: N,C/16,H,W,16c
-  weights16,      // convolution weights as the CPU's kernels read them: O/16,I/16,H,W,16i,16o, or, with fewer
-                  // than 16 input channels, O/16,H,W,I,16o
+  plain,           // row-major in logical order: NCHW, OIHW
+  channels_last,   // NHWC; weights OHWI
+  channels_last4,  // the same with channels padded to a multiple of four, for images
+  blocked16,       // activations in blocks of 16 channels, the block innermost: N,C/16,H,W,16c
+  weights16,  // convolution weights as the CPU's kernels read them: O/16,I/16,H,W,16i,16o, or, with fewer
+              // than 16 input channels, O/16,H,W,I,16o
   // Blocks are padded with zeros, and every op keeps the padding at zero.
 };
 

@@ -170,10 +170,14 @@ std::string parameter_name(const testing::TestParamInfo<std::tuple<Target, OpKin
   return fmt::format("{}_{}_{}", target.device, name_of(target.dtype), name_of(kind));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, AgreementTest,
-                         testing::Combine(testing::Values(Target{"cpu", DType::f32},
-                                                          Target{"cpu", DType::bf16}),
-                                          testing::ValuesIn(all_kinds())),
+#ifdef REDLINE_TEST_CUDA
+const auto kTargets =
+    testing::Values(Target{"cuda", DType::f32}, Target{"cuda", DType::f16}, Target{"cuda", DType::bf16});
+#else
+const auto kTargets = testing::Values(Target{"cpu", DType::f32}, Target{"cpu", DType::bf16});
+#endif
+
+INSTANTIATE_TEST_SUITE_P(Ops, AgreementTest, testing::Combine(kTargets, testing::ValuesIn(all_kinds())),
                          parameter_name);
 
 }  // namespace

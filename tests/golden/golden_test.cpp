@@ -248,6 +248,15 @@ TEST(GoldenNames, StateIsTorchvisions) {
 
 std::string parameter_name(const testing::TestParamInfo<Setting>& info) { return name_of(info.param); }
 
+#ifdef REDLINE_TEST_CUDA
+const auto kCudaSettings = testing::Values(
+    Setting{"resnet18", "cuda", DType::f32, false}, Setting{"resnet18", "cuda", DType::f32, true},
+    Setting{"resnet18", "cuda", DType::f16, true}, Setting{"resnet18", "cuda", DType::bf16, true},
+    Setting{"resnet50", "cuda", DType::f32, true}, Setting{"resnet50", "cuda", DType::f16, true},
+    Setting{"resnet50", "cuda", DType::bf16, true});
+INSTANTIATE_TEST_SUITE_P(Cuda, GoldenStep, kCudaSettings, parameter_name);
+INSTANTIATE_TEST_SUITE_P(Cuda, GoldenTraining, kCudaSettings, parameter_name);
+#else
 INSTANTIATE_TEST_SUITE_P(Reference, GoldenStep,
                          testing::Values(Setting{"resnet18", "reference", DType::f32, false},
                                          Setting{"resnet18", "reference", DType::f32, true},
@@ -275,6 +284,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, GoldenTraining,
                                          Setting{"resnet50", "cpu", DType::f32, true},
                                          Setting{"resnet50", "cpu", DType::bf16, true}),
                          parameter_name);
+#endif
 
 }  // namespace
 }  // namespace redline

@@ -49,12 +49,14 @@ memory::format_tag tag_of(const graph::Shape& shape, Layout layout) {
       return tag::abcd;
     case Layout::channels_last:
       return tag::acdb;
+    case Layout::channels_last4:
+      break;
     case Layout::blocked16:
       return tag::aBcd16b;
     case Layout::weights16:
       return shape[1] < 16 ? tag::Acdb16a : tag::ABcd16b16a;
   }
-  throw InternalError("unknown layout {}", static_cast<int>(layout));
+  throw InternalError("oneDNN is not given {} tensors", plan::name_of(layout));
 }
 
 }  // namespace

@@ -1,0 +1,487 @@
+// The plugin: device, state, executable, and the entry that the program looks up.
+#include <cstring>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "backend/backend.h"
+#include "backend/cuda/step.h"
+
+namespace redline::backend {
+namespace {
+
+using namespace cuda;
+using graph::DType;
+using graph::OpKind;
+using graph::TensorId;
+using graph::TensorKind;
+using plan::Layout;
+using plan::Region;
+
+// Persistent tensors on the device; matrices and filters also as copies in the type that kernels read, which
+// the optimizer keeps up to date.
+class CudaState final : public State {
+ public:
+  std::vector<std::string> names() const override { return order_; }
+  const graph::Tensor& tensor(const std::string& name) const override { return entry(name).tensor; }
+
+  void read(const std::string& name, std::span<float> values) const override {
+    const Entry& from = entry(name);
+    std::vector<std::byte> host(from.memory.size());
+    check_cuda(cudaDeviceSynchronize(), "waiting for the device");
+    check_cuda(cudaMemcpy(host.data(), from.memory.data(), host.size(), cudaMemcpyDeviceToHost),
+               "reading a tensor");
+    plan::load(from.tensor, from.layout, host.data(), values);
+  }
+
+  void write(const std::string& name, std::span<const float> values) override {
+    Entry& to = entries_.at(entry(name).tensor.name);
+    std::vector<std::byte> host(to.memory.size());
+    plan::store(to.tensor, to.layout, values, host.data());
+    check_cuda(cudaDeviceSynchronize(), "waiting for the device");
+    check_cuda(cudaMemcpy(to.memory.data(), host.data(), host.size(), cudaMemcpyHostToDevice),
+               "writing a tensor");
+    refresh(to);
+  }
+
+  std::byte* memory(const graph::Tensor& tensor, Layout layout) {
+    const auto [it, added] = entries_.try_emplace(tensor.name);
+    Entry& found = it->second;
+    if (added) {
+      found.tensor = tensor;
+      found.layout = layout;
+      found.memory = DeviceMemory(plan::stored_bytes(tensor, layout));
+      order_.push_back(tensor.name);
+    }
+    check(found.tensor.shape == tensor.shape && found.layout == layout,
+          "'{}' is {} {} in the state and {} {} in the plan", tensor.name, found.tensor.shape.text(),
+          name_of(found.layout), tensor.shape.text(), name_of(layout));
+    return found.memory.data();
+  }
+
+  // The tensor in the type that kernels read; the master itself for fp32.
+  std::byte* copy(const std::string& name, DType dtype) {
+    Entry& found = entries_.at(name);
+    if (dtype == DType::f32) return found.memory.data();
+    DeviceMemory& copy = found.copies[dtype];
+    if (copy.size() == 0) {
+      copy = DeviceMemory(found.memory.size() / sizeof(float) * graph::size_of(dtype));
+      refresh(found);
+    }
+    return copy.data();
+  }
+
+  std::size_t bytes() const {
+    std::size_t sum = 0;
+    for (const auto& [name, held] : entries_) sum += held.memory.size();
+    return sum;
+  }
+  std::size_t copy_bytes() const {
+    std::size_t sum = 0;
+    for (const auto& [name, held] : entries_) {
+      for (const auto& [dtype, copy] : held.copies) sum += copy.size();
+    }
+    return sum;
+  }
+
+ private:
+  struct Entry {
+    graph::Tensor tensor;
+    Layout layout = Layout::plain;
+    DeviceMemory memory;
+    std::map<DType, DeviceMemory> copies;
+  };
+
+  const Entry& entry(const std::string& name) const {
+    const auto it = entries_.find(name);
+    check(it != entries_.end(), "the state has no tensor '{}'", name);
+    return it->second;
+  }
+
+  static void refresh(const Entry& entry) {
+    for (const auto& [dtype, copy] : entry.copies) {
+      cast(type_of(dtype), static_cast<std::int64_t>(entry.memory.size() / sizeof(float)),
+           reinterpret_cast<const float*>(entry.memory.data()), copy.data(), nullptr);
+    }
+    check_cuda(cudaDeviceSynchronize(), "copying weights");
+  }
+
+  std::map<std::string, Entry> entries_;
+  std::vector<std::string> order_;
+};
+
+// An input that the host writes while the device still computes: two staging buffers in turn.
+class InputSlots {
+ public:
+  explicit InputSlots(std::size_t bytes) {
+    for (Slot& slot : slots_)
+      slot = {PinnedMemory(bytes), DeviceMemory(bytes), make_event(false), make_event(false)};
+  }
+
+  void write(const void* data, std::size_t bytes, std::byte* target, cudaStream_t copies,
+             cudaStream_t compute) {
+    Slot& slot = slots_[next_];
+    next_ = 1 - next_;
+    check_cuda(cudaEventSynchronize(slot.arrived.get()), "waiting for an earlier input");
+    std::memcpy(slot.pinned.data(), data, bytes);
+    check_cuda(cudaStreamWaitEvent(copies, slot.taken.get()), "ordering copies");
+    check_cuda(
+        cudaMemcpyAsync(slot.staging.data(), slot.pinned.data(), bytes, cudaMemcpyHostToDevice, copies),
+        "copying an input to the device");
+    check_cuda(cudaEventRecord(slot.arrived.get(), copies), "marking an input");
+    check_cuda(cudaStreamWaitEvent(compute, slot.arrived.get()), "ordering an input");
+    check_cuda(cudaMemcpyAsync(target, slot.staging.data(), bytes, cudaMemcpyDeviceToDevice, compute),
+               "placing an input");
+    check_cuda(cudaEventRecord(slot.taken.get(), compute), "marking an input");
+  }
+
+ private:
+  struct Slot {
+    PinnedMemory pinned;
+    DeviceMemory staging;
+    Event arrived, taken;
+  };
+  Slot slots_[2];
+  int next_ = 0;
+};
+
+class CudaExecutable final : public Executable {
+ public:
+  CudaExecutable(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<CudaState> state, ConvLibrary& convs)
+      : plan_(std::move(plan)),
+        state_(std::move(state)),
+        stream_(make_stream()),
+        copies_(make_stream()),
+        shared_(convs),
+        arena_(plan_->arena_bytes),
+        gradients_(plan_->gradient_bytes) {
+    const auto& tensors = plan_->graph().tensors();
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      addresses_.push_back(place(tensors[i], plan_->placements[i]));
+    const ConvSteps convolutions(*plan_, convs);
+    for (const graph::Op& op : plan_->graph().ops()) steps_.push_back(make(op, convolutions));
+    shared_.allocate();
+  }
+
+  ~CudaExecutable() override { cudaStreamSynchronize(stream_.get()); }
+
+  const plan::Plan& plan() const override { return *plan_; }
+
+  void write_input(TensorId id, const void* data, std::size_t bytes) override {
+    const std::size_t expected = plan_->placement(id).bytes;
+    check(bytes == expected, "input '{}' has {} bytes, not {}", plan_->graph().tensor(id).name, expected,
+          bytes);
+    const auto [it, added] = inputs_.try_emplace(id, bytes);
+    it->second.write(data, bytes, placed(id), copies_.get(), stream_.get());
+  }
+
+  void run(Section section, std::vector<OpTime>* times) override {
+    const auto border = static_cast<std::size_t>(plan_->update_begin);
+    const std::size_t begin = section == Section::compute ? 0 : border;
+    const std::size_t end = section == Section::compute ? border : steps_.size();
+    if (begin == end) return;
+    if (times != nullptr) return run_timed(begin, end, *times);
+    GraphExec& exec = graphs_[section == Section::compute ? 0 : 1];
+    if (!exec) exec = capture(begin, end);
+    check_cuda(cudaGraphLaunch(exec.get(), stream_.get()), "launching a step");
+  }
+
+  void read(TensorId id, std::span<float> values) const override {
+    std::vector<std::byte> host(plan_->placement(id).bytes);
+    check_cuda(cudaMemcpyAsync(host.data(), placed(id), host.size(), cudaMemcpyDeviceToHost, stream_.get()),
+               "reading a tensor");
+    check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
+    plan::load(plan_->graph().tensor(id), plan_->placement(id).layout, host.data(), values);
+  }
+
+  void write(TensorId id, std::span<const float> values) override {
+    const graph::Tensor& tensor = plan_->graph().tensor(id);
+    if (plan_->placement(id).region == Region::state) return state_->write(tensor.name, values);
+    std::vector<std::byte> host(plan_->placement(id).bytes);
+    plan::store(tensor, plan_->placement(id).layout, values, host.data());
+    check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
+    check_cuda(cudaMemcpy(placed(id), host.data(), host.size(), cudaMemcpyHostToDevice), "writing a tensor");
+  }
+
+  ExecutableMemory memory() const override {
+    ExecutableMemory use;
+    use.arena = arena_.size();
+    use.gradients = gradients_.size();
+    use.state = state_->bytes();
+    use.packed_weights = state_->copy_bytes();
+    use.scratch = shared_.work_bytes();
+    for (const DeviceMemory& buffer : io_) use.inputs += buffer.size();
+    return use;
+  }
+
+ private:
+  std::byte* place(const graph::Tensor& tensor, const plan::Placement& placement) {
+    switch (placement.region) {
+      case Region::none:
+        return nullptr;
+      case Region::arena:
+        return arena_.data() + placement.offset;
+      case Region::bucket:
+        return gradients_.data() + placement.offset;
+      case Region::state:
+        return state_->memory(tensor, placement.layout);
+      case Region::host_io:
+        return io_.emplace_back(placement.bytes).data();
+    }
+    throw InternalError("'{}' is placed nowhere", tensor.name);
+  }
+
+  std::byte* address(TensorId id) const {
+    return id == graph::kNone ? nullptr : addresses_[static_cast<std::size_t>(id)];
+  }
+  std::byte* placed(TensorId id) const {
+    std::byte* memory = address(id);
+    check(memory != nullptr, "tensor '{}' is not kept by this plan", plan_->graph().tensor(id).name);
+    return memory;
+  }
+
+  // Weights as kernels of activations of `dtype` read them.
+  std::byte* weights(TensorId id, DType dtype) {
+    const graph::Tensor& tensor = plan_->graph().tensor(id);
+    return plan_->placement(id).region == Region::state ? state_->copy(tensor.name, dtype) : address(id);
+  }
+
+  Step make(const graph::Op& op, const ConvSteps& convolutions) {
+    const OpView view(*plan_, op, [this](TensorId id) { return address(id); });
+    switch (op.kind) {
+      case OpKind::conv:
+      case OpKind::conv_grad_input:
+        return convolutions.make(view, op, weights(op.inputs[1], view.in_tensor(0).dtype), shared_);
+      case OpKind::conv_grad_weight:
+        return convolutions.make(view, op, nullptr, shared_);
+      case OpKind::linear:
+        return make_linear(view, weights(op.inputs[1], view.in_tensor(0).dtype), shared_);
+      case OpKind::linear_grad_input:
+        return make_linear_grad_input(view, weights(op.inputs[1], view.in_tensor(0).dtype), shared_);
+      case OpKind::linear_grad_weight:
+        return make_linear_grad_weight(view, shared_);
+      case OpKind::sgd:
+      case OpKind::lars:
+      case OpKind::ema:
+        return make_update(op);
+      default:
+        return make_step(view, shared_);
+    }
+  }
+
+  // The first update op of a kind updates the parameters of all of them in one launch; the others do nothing.
+  Step make_update(const graph::Op& first) {
+    if (updates_made_.contains(first.kind)) return [](cudaStream_t) {};
+    updates_made_[first.kind] = true;
+    std::vector<UpdateChunk> chunks;
+    for (const graph::Op& op : plan_->graph().ops()) {
+      if (op.kind == first.kind) add_chunks(op, chunks);
+    }
+    DeviceMemory table(chunks.size() * sizeof(UpdateChunk));
+    check_cuda(cudaMemcpy(table.data(), chunks.data(), table.size(), cudaMemcpyHostToDevice),
+               "writing a table");
+    tables_.push_back(std::move(table));
+    const auto* at = reinterpret_cast<const UpdateChunk*>(tables_.back().data());
+    const int count = static_cast<int>(chunks.size());
+    const auto* scalars = reinterpret_cast<const float*>(address(first.inputs.back()));
+    UpdateRule rule{};
+    switch (first.kind) {
+      case OpKind::sgd: {
+        const auto& attr = first.attr<graph::SgdAttr>();
+        rule = {attr.momentum, attr.nesterov, 0.0F, 0.0F};
+        return [=](cudaStream_t stream) { sgd(at, count, rule, scalars, stream); };
+      }
+      case OpKind::lars: {
+        const auto& attr = first.attr<graph::LarsAttr>();
+        rule = {attr.momentum, false, attr.trust, attr.epsilon};
+        shared_.need(chunks.size() * 2 * sizeof(float));
+        return [=, this](cudaStream_t stream) {
+          lars(at, count, rule, scalars, reinterpret_cast<float*>(shared_.work()), stream);
+        };
+      }
+      default:
+        return [=](cudaStream_t stream) { ema(at, count, scalars, stream); };
+    }
+  }
+
+  void add_chunks(const graph::Op& op, std::vector<UpdateChunk>& chunks) {
+    const bool average = op.kind == OpKind::ema;
+    const TensorId w_id = average ? op.inputs[1] : op.inputs[0];
+    const TensorId v_id = average ? op.inputs[0] : op.inputs[2];
+    const graph::Tensor& w = plan_->graph().tensor(w_id);
+    const std::int64_t total = plan::stored_elements(w.shape, plan_->placement(w_id).layout);
+    const int parts = static_cast<int>((total + kChunk - 1) / kChunk);
+    const DType g_type = average ? DType::f32 : plan_->graph().tensor(op.inputs[1]).dtype;
+    std::byte* copy = nullptr;
+    if (!average && dtype() != DType::f32 && w.shape.rank() > 1) copy = weights(w_id, dtype());
+    float decay = 0.0F;
+    if (op.kind == OpKind::sgd) decay = op.attr<graph::SgdAttr>().weight_decay;
+    if (op.kind == OpKind::lars) decay = op.attr<graph::LarsAttr>().weight_decay;
+    const int first = static_cast<int>(chunks.size());
+    for (int part = 0; part < parts; ++part) {
+      const std::int64_t from = std::int64_t{part} * kChunk;
+      UpdateChunk chunk{};
+      chunk.w = reinterpret_cast<float*>(address(w_id)) + from;
+      chunk.g = average ? nullptr
+                        : address(op.inputs[1]) + from * static_cast<std::int64_t>(graph::size_of(g_type));
+      chunk.v = reinterpret_cast<float*>(address(v_id)) + from;
+      chunk.copy =
+          copy == nullptr ? nullptr : copy + from * static_cast<std::int64_t>(graph::size_of(dtype()));
+      chunk.count = static_cast<int>(std::min<std::int64_t>(kChunk, total - from));
+      chunk.first_chunk = first;
+      chunk.chunks = parts;
+      chunk.g_type = type_of(g_type);
+      chunk.copy_type = type_of(dtype());
+      chunk.weight_decay = decay;
+      chunks.push_back(chunk);
+    }
+  }
+
+  // The type of activations: that of the first convolution's input.
+  DType dtype() const {
+    for (const graph::Op& op : plan_->graph().ops()) {
+      if (op.kind == OpKind::conv) return plan_->graph().tensor(op.inputs[0]).dtype;
+    }
+    return DType::f32;
+  }
+
+  GraphExec capture(std::size_t begin, std::size_t end) {
+    check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
+    check_cuda(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal), "starting a capture");
+    cudaGraph_t raw = nullptr;
+    try {
+      for (std::size_t i = begin; i < end; ++i) launch(i);
+    } catch (...) {
+      cudaStreamEndCapture(stream_.get(), &raw);
+      if (raw != nullptr) cudaGraphDestroy(raw);
+      throw;
+    }
+    check_cuda(cudaStreamEndCapture(stream_.get(), &raw), "ending a capture");
+    const Graph graph(raw);
+    cudaGraphExec_t exec = nullptr;
+    check_cuda(cudaGraphInstantiate(&exec, graph.get(), 0), "instantiating a step");
+    return GraphExec(exec);
+  }
+
+  void launch(std::size_t i) {
+    steps_[i](stream_.get());
+    const cudaError_t result = cudaGetLastError();
+    if (result != cudaSuccess) {
+      const graph::Op& op = plan_->graph().ops()[i];
+      throw InternalError("{} '{}': {}", name_of(op.kind), op.name, cudaGetErrorString(result));
+    }
+  }
+
+  void run_timed(std::size_t begin, std::size_t end, std::vector<OpTime>& times) {
+    std::vector<Event> events;
+    for (std::size_t i = begin; i <= end; ++i) events.push_back(make_event(true));
+    check_cuda(cudaEventRecord(events[0].get(), stream_.get()), "timing");
+    for (std::size_t i = begin; i < end; ++i) {
+      launch(i);
+      check_cuda(cudaEventRecord(events[i - begin + 1].get(), stream_.get()), "timing");
+    }
+    check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
+    times.clear();
+    for (std::size_t i = begin; i < end; ++i) {
+      float start = 0.0F, duration = 0.0F;
+      cudaEventElapsedTime(&start, events[0].get(), events[i - begin].get());
+      cudaEventElapsedTime(&duration, events[i - begin].get(), events[i - begin + 1].get());
+      const auto nanoseconds = [](float ms) {
+        return std::chrono::nanoseconds(static_cast<std::int64_t>(ms * 1e6F));
+      };
+      times.push_back({static_cast<int>(i), nanoseconds(start), nanoseconds(duration)});
+    }
+  }
+
+  std::shared_ptr<const plan::Plan> plan_;
+  std::shared_ptr<CudaState> state_;
+  Stream stream_, copies_;
+  Shared shared_;
+  DeviceMemory arena_, gradients_;
+  std::vector<DeviceMemory> io_;
+  std::vector<std::byte*> addresses_;  // by TensorId
+  std::map<TensorId, InputSlots> inputs_;
+  std::map<OpKind, bool> updates_made_;
+  std::vector<DeviceMemory> tables_;  // of update chunks
+  std::vector<Step> steps_;           // by op
+  GraphExec graphs_[2];               // compute, update
+};
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(const DeviceOptions& options) {
+    int count = 0;
+    const cudaError_t result = cudaGetDeviceCount(&count);
+    if (result != cudaSuccess || count == 0) {
+      throw UnavailableError("no CUDA device can be used ({}): use --device cpu", cudaGetErrorString(result));
+    }
+    check_cuda(cudaSetDevice(0), "choosing the device");
+    check_cuda(cudaGetDeviceProperties(&properties_, 0), "asking about the device");
+    std::string cache;
+    if (!options.cache_dir.empty()) {
+      int driver = 0;
+      cudaDriverGetVersion(&driver);
+      std::string card = properties_.name;
+      for (char& c : card) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '-';
+      cache = fmt::format("{}/cudnn-{}-{}-driver{}{}.txt", options.cache_dir, cudnn_version(), card, driver,
+                          options.deterministic ? "-deterministic" : "");
+    }
+    convs_ = make_conv_library(cache, options.deterministic);
+  }
+
+  bool supports(OpKind, DType) const override { return true; }
+  bool conv_gives_sums() const override { return true; }
+  DType weight_gradient(DType activations) const override { return activations; }
+
+  Layout layout(const graph::Graph& graph, TensorId id) const override {
+    const graph::Tensor& tensor = graph.tensor(id);
+    if (tensor.shape.rank() != 4) return Layout::plain;
+    if (tensor.kind == TensorKind::input)
+      return tensor.dtype == DType::u8 ? Layout::channels_last : Layout::plain;
+    const bool image =
+        tensor.shape.c() == 3 && (tensor.kind != TensorKind::activation || only_convolved(graph, id));
+    return image ? Layout::channels_last4 : Layout::channels_last;
+  }
+
+  std::string name() const override { return "cuda"; }
+  std::string description() const override {
+    return fmt::format("cuda: {}, {} GiB, compute capability {}.{}, cuDNN {}", properties_.name,
+                       properties_.totalGlobalMem >> 30, properties_.major, properties_.minor,
+                       convs_->version());
+  }
+  std::shared_ptr<State> make_state() override { return std::make_shared<CudaState>(); }
+  std::unique_ptr<Executable> compile(std::shared_ptr<const plan::Plan> plan,
+                                      std::shared_ptr<State> state) override {
+    auto own = std::dynamic_pointer_cast<CudaState>(std::move(state));
+    check(own != nullptr, "the state was made by another backend");
+    return std::make_unique<CudaExecutable>(std::move(plan), std::move(own), *convs_);
+  }
+
+ private:
+  static std::string cudnn_version() { return make_conv_library("", false)->version(); }
+
+  // Three channels are stored as four where only convolutions and the image input touch them.
+  static bool only_convolved(const graph::Graph& graph, TensorId id) {
+    for (const graph::Op& op : graph.ops()) {
+      const bool fits = op.kind == OpKind::normalize_image || op.kind == OpKind::conv ||
+                        op.kind == OpKind::conv_grad_input || op.kind == OpKind::conv_grad_weight;
+      for (const auto* ids : {&op.inputs, &op.outputs}) {
+        for (TensorId touched : *ids) {
+          if (touched == id && !fits) return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  cudaDeviceProp properties_{};
+  std::unique_ptr<ConvLibrary> convs_;
+};
+
+}  // namespace
+}  // namespace redline::backend
+
+extern "C" __attribute__((visibility("default"))) redline::backend::Backend* redline_make_cuda_backend(
+    const redline::backend::DeviceOptions* options) {
+  return new redline::backend::CudaBackend(*options);
+}

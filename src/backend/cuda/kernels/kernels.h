@@ -1,0 +1,154 @@
+// The CUDA backend's own kernels, as host functions that put one launch (or two) on a stream. Activations are
+// channels-last: a matrix of rows (pixels of all images) by channels. Accesses are 16 bytes wide where
+// channels allow. None of them synchronises or allocates, so all can be captured into a CUDA graph.
+//
+// A pointer called `…?` may be null.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace redline::backend::cuda {
+
+enum class Type : std::uint8_t { f32, f16, bf16 };
+
+struct Matrix {
+  std::int64_t rows;
+  int channels;
+};
+
+// Work space of the reductions: partial sums and the counters of blocks that are done. One launch uses it at
+// a time; `counters` must be zero before the first and are left at zero.
+struct ReduceSpace {
+  float* partials;
+  unsigned* counters;
+};
+std::size_t reduce_partials(const Matrix& matrix, Type type);  // floats needed for a matrix
+inline constexpr std::size_t kReduceCounters = 4096;
+
+struct Gate {
+  const float* affine = nullptr;       // ? gates by scale * y + bias > 0
+  const std::uint8_t* mask = nullptr;  // ? gates by bits
+};
+
+// sums[2,C]: of y and of y^2.
+void channel_sums(Type type, Matrix m, const void* y, float* sums, ReduceSpace space, cudaStream_t stream);
+
+struct NormFinalize {
+  int channels;
+  double count;  // elements per channel
+  float epsilon, momentum;
+  bool training;
+  const float *sums, *gamma, *beta;  // sums only in training
+  float *mean, *var, *affine;
+  float* saved;  // ?
+};
+void norm_finalize(const NormFinalize& args, cudaStream_t stream);
+
+struct AffineAct {
+  const void* y;
+  const float* affine;
+  const void* shortcut;          // ?
+  const float* shortcut_affine;  // ?
+  bool relu;
+  void* z;
+  std::uint8_t* mask;  // ?
+};
+void affine_act(Type type, Matrix m, const AffineAct& args, cudaStream_t stream);
+
+struct NormGradStats {
+  const void* g;
+  const void* g2;  // ?
+  const void* y;
+  Gate gate;
+  const float* saved;
+  float *dgamma, *dbeta;
+  void* masked;  // ?
+};
+void norm_grad_stats(Type type, Matrix m, const NormGradStats& args, ReduceSpace space, cudaStream_t stream);
+
+struct NormGradApply {
+  const void *g, *y;
+  Gate gate;
+  const float *saved, *gamma, *dgamma, *dbeta;
+  void* dy;
+};
+void norm_grad_apply(Type type, Matrix m, const NormGradApply& args, cudaStream_t stream);
+
+struct Pool {
+  int images, channels, h, w, out_h, out_w, kernel, stride, pad;
+};
+void max_pool(Type type, const Pool& pool, const void* x, const float* affine /* ? */, void* y,
+              std::uint8_t* index /* ? */, cudaStream_t stream);
+void max_pool_grad(Type type, const Pool& pool, const void* dy, const std::uint8_t* index, void* dx,
+                   cudaStream_t stream);
+void avg_pool(Type type, int images, int pixels, int channels, const void* x, void* y, cudaStream_t stream);
+void avg_pool_grad(Type type, int images, int pixels, int channels, const void* dy, void* dx,
+                   cudaStream_t stream);
+
+void relu(Type type, std::int64_t count, const void* x, void* y, cudaStream_t stream);
+void relu_grad(Type type, std::int64_t count, const void* dy, const void* y, void* dx, cudaStream_t stream);
+void add(Type type, std::int64_t count, const void* a, const void* b, void* y, cudaStream_t stream);
+// fp32 to `type`.
+void cast(Type type, std::int64_t count, const float* x, void* y, cudaStream_t stream);
+// `type` to fp32.
+void widen(Type type, std::int64_t count, const void* x, float* y, cudaStream_t stream);
+
+struct ImageNormalize {
+  std::int64_t pixels;      // of all images
+  float scale[3], bias[3];  // x = byte * scale + bias
+};
+// Bytes NHWC with three channels to four channels, the last zero.
+void normalize_image(Type type, const ImageNormalize& args, const std::uint8_t* images, void* x,
+                     cudaStream_t stream);
+// fp32 NCHW with three channels (planes of `plane` pixels) to channels-last with four.
+void pack_image(Type type, std::int64_t images, std::int64_t plane, const float* from, void* x,
+                cudaStream_t stream);
+
+struct Loss {
+  int rows, classes;
+  float smoothing;
+  const float* logits;
+  const std::int32_t* labels;
+  const float* scalars;
+  float* row_results;  // [rows][4], work space
+  float* metrics;
+  void* gradient;  // ?
+};
+void softmax_cross_entropy(Type gradient_type, const Loss& args, cudaStream_t stream);
+
+// y[row][k] = bias[k]
+void fill_rows(std::int64_t rows, int columns, const float* bias, float* y, cudaStream_t stream);
+// db[k] = sum over rows of dy[row][k]
+void column_sums(Type type, int rows, int columns, const void* dy, float* db, cudaStream_t stream);
+
+// A stretch of one parameter in a launch that updates many.
+struct UpdateChunk {
+  float* w;
+  const void* g;
+  float* v;    // momentum; for an average, the average
+  void* copy;  // ? the parameter in the type that convolutions read
+  int count;
+  int first_chunk, chunks;  // of the parameter this one belongs to
+  Type g_type, copy_type;
+  float weight_decay;
+};
+inline constexpr int kChunk = 8192;  // elements of a chunk at most
+
+struct UpdateRule {
+  float momentum;
+  bool nesterov;
+  float trust, epsilon;  // LARS
+};
+void sgd(const UpdateChunk* chunks, int count, UpdateRule rule, const float* scalars, cudaStream_t stream);
+// partials: two floats per chunk.
+void lars(const UpdateChunk* chunks, int count, UpdateRule rule, const float* scalars, float* partials,
+          cudaStream_t stream);
+// v = decay * v + (1 - decay) * w
+void ema(const UpdateChunk* chunks, int count, const float* scalars, cudaStream_t stream);
+void accumulate(Type type, std::int64_t count, const float* scalars, float* total, const void* g,
+                cudaStream_t stream);
+
+}  // namespace redline::backend::cuda

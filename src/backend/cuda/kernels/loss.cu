@@ -1,0 +1,95 @@
+// Softmax cross-entropy with label smoothing: one block per row, then one block that adds the rows up in
+// order.
+#include "backend/cuda/kernels/vec.cuh"
+#include "graph/op.h"
+
+namespace redline::backend::cuda {
+namespace {
+
+constexpr int kLossThreads = 128;
+
+template <typename Op>
+__device__ float reduce(float value, float identity, Op op) {
+  __shared__ float shared[kLossThreads / 32];
+  for (int offset = 16; offset > 0; offset /= 2) value = op(value, __shfl_xor_sync(~0U, value, offset));
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+  __syncthreads();
+  float total = identity;
+  for (float part : shared) total = op(total, part);
+  return total;
+}
+
+struct Sum {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Max {
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kLossThreads) loss_kernel(Loss args) {
+  const int row = static_cast<int>(blockIdx.x);
+  const float* x = args.logits + std::int64_t{row} * args.classes;
+  T* gradient =
+      args.gradient == nullptr ? nullptr : static_cast<T*>(args.gradient) + std::int64_t{row} * args.classes;
+  const int label = args.labels[row];
+  float* result = args.row_results + row * 4;
+  if (label < 0) {
+    for (int k = threadIdx.x; gradient != nullptr && k < args.classes; k += kLossThreads) {
+      gradient[k] = from_float<T>(0.0F);
+    }
+    if (threadIdx.x < 4) result[threadIdx.x] = 0.0F;
+    return;
+  }
+  float valid = 0.0F;
+  for (int i = threadIdx.x; i < args.rows; i += kLossThreads) valid += args.labels[i] >= 0 ? 1.0F : 0.0F;
+  valid = reduce(valid, 0.0F, Sum());
+  const float target = x[label];
+  float top = -INFINITY, sum_of_logits = 0.0F, above = 0.0F;
+  for (int k = threadIdx.x; k < args.classes; k += kLossThreads) {
+    top = fmaxf(top, x[k]);
+    sum_of_logits += x[k];
+    above += !(x[k] <= target) || (x[k] == target && k < label) ? 1.0F : 0.0F;
+  }
+  top = reduce(top, -INFINITY, Max());
+  sum_of_logits = reduce(sum_of_logits, 0.0F, Sum());
+  above = reduce(above, 0.0F, Sum());
+  float sum = 0.0F;
+  for (int k = threadIdx.x; k < args.classes; k += kLossThreads) sum += expf(x[k] - top);
+  sum = reduce(sum, 0.0F, Sum());
+  const float log_sum = logf(sum) + top;
+  if (gradient != nullptr) {
+    const float scale = args.scalars[graph::kLossScale] / valid;
+    const float off = args.smoothing / static_cast<float>(args.classes);
+    for (int k = threadIdx.x; k < args.classes; k += kLossThreads) {
+      const float on = k == label ? 1.0F - args.smoothing : 0.0F;
+      gradient[k] = from_float<T>(scale * (expf(x[k] - log_sum) - off - on));
+    }
+  }
+  if (threadIdx.x != 0) return;
+  const float nll = log_sum - target, mean_nll = log_sum - sum_of_logits / static_cast<float>(args.classes);
+  const float most = static_cast<float>(args.classes < 5 ? args.classes : 5);
+  result[graph::kLossSum] = (1.0F - args.smoothing) * nll + args.smoothing * mean_nll;
+  result[graph::kCorrect1] = !isnan(target) && above < 1.0F ? 1.0F : 0.0F;
+  result[graph::kCorrect5] = !isnan(target) && above < most ? 1.0F : 0.0F;
+  result[graph::kSamples] = 1.0F;
+}
+
+__global__ void metrics_kernel(int rows, const float* row_results, float* metrics) {
+  double sum = 0.0;
+  for (int row = 0; row < rows; ++row) sum += static_cast<double>(row_results[row * 4 + threadIdx.x]);
+  metrics[threadIdx.x] = static_cast<float>(sum);
+}
+
+static_assert(graph::kLossMetrics == 4);
+
+}  // namespace
+
+void softmax_cross_entropy(Type gradient_type, const Loss& args, cudaStream_t stream) {
+  dispatch(gradient_type, 1,
+           [&]<typename T, int N>() { loss_kernel<T><<<args.rows, kLossThreads, 0, stream>>>(args); });
+  metrics_kernel<<<1, graph::kLossMetrics, 0, stream>>>(args.rows, args.row_results, args.metrics);
+}
+
+}  // namespace redline::backend::cuda

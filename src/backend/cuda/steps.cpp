@@ -1,0 +1,233 @@
+// Steps made of own kernels: norms, pools, flat ops, the image input and the loss.
+#include "backend/cuda/step.h"
+
+namespace redline::backend::cuda {
+namespace {
+
+using graph::OpKind;
+
+Matrix matrix_of(const graph::Tensor& t) {
+  return {t.shape.n() * t.shape.h() * t.shape.w(), static_cast<int>(t.shape.c())};
+}
+
+void need_reduce(Shared& shared, const Matrix& m, Type type) {
+  shared.need(reduce_partials(m, type) * sizeof(float));
+}
+
+NormFinalize finalize_of(const OpView& op, const float* sums, float* affine) {
+  const auto& attr = op.attr<graph::NormAttr>();
+  const Matrix m = matrix_of(op.in_tensor(0));
+  return {m.channels,      static_cast<double>(m.rows),
+          attr.epsilon,    attr.momentum,
+          attr.training,   sums,
+          op.in<float>(1), op.in<float>(2),
+          op.in<float>(3), op.in<float>(4),
+          affine,          op.out<float>(1)};
+}
+
+Step make_norm_stats(const OpView& op, Shared& shared) {
+  const Matrix m = matrix_of(op.in_tensor(0));
+  const Type type = type_of(op.in_tensor(0).dtype);
+  const bool training = op.attr<graph::NormAttr>().training;
+  if (!training || op.in(5) != nullptr) {
+    const NormFinalize finalize = finalize_of(op, op.in<float>(5), op.out<float>(0));
+    return [finalize](cudaStream_t stream) { norm_finalize(finalize, stream); };
+  }
+  auto sums = std::make_shared<DeviceMemory>(static_cast<std::size_t>(2 * m.channels) * sizeof(float));
+  auto* sums_at = reinterpret_cast<float*>(sums->data());
+  const NormFinalize finalize = finalize_of(op, sums_at, op.out<float>(0));
+  need_reduce(shared, m, type);
+  return [=, y = op.in(0), &shared](cudaStream_t stream) {
+    channel_sums(type, m, y, reinterpret_cast<float*>(sums->data()), shared.reduce_space(), stream);
+    norm_finalize(finalize, stream);
+  };
+}
+
+Step make_batch_norm(const OpView& op, Shared& shared) {
+  const Matrix m = matrix_of(op.in_tensor(0));
+  const Type type = type_of(op.in_tensor(0).dtype);
+  const auto channel_bytes = static_cast<std::size_t>(2 * m.channels) * sizeof(float);
+  auto space = std::make_shared<DeviceMemory>(2 * channel_bytes);
+  auto* sums = reinterpret_cast<float*>(space->data());
+  auto* affine = sums + 2 * m.channels;
+  const NormFinalize finalize = finalize_of(op, sums, affine);
+  const AffineAct apply{op.in(0), affine, nullptr, nullptr, false, op.out(0), nullptr};
+  need_reduce(shared, m, type);
+  return [=, y = op.in(0), &shared](cudaStream_t stream) {
+    if (finalize.training) {
+      channel_sums(type, m, y, reinterpret_cast<float*>(space->data()), shared.reduce_space(), stream);
+    }
+    norm_finalize(finalize, stream);
+    affine_act(type, m, apply, stream);
+  };
+}
+
+Step make_affine_act(const OpView& op) {
+  const AffineAct apply{
+      op.in(0),  op.in<float>(1),        op.in(2), op.in<float>(3), op.attr<graph::ActAttr>().relu,
+      op.out(0), op.out<std::uint8_t>(1)};
+  return [apply, m = matrix_of(op.in_tensor(0)), type = type_of(op.in_tensor(0).dtype)](cudaStream_t stream) {
+    affine_act(type, m, apply, stream);
+  };
+}
+
+Step make_norm_grad_stats(const OpView& op, Shared& shared) {
+  const Matrix m = matrix_of(op.in_tensor(2));
+  const Type type = type_of(op.in_tensor(2).dtype);
+  const NormGradStats stats{
+      op.in(0),        op.in(1),         op.in(2),         {op.in<float>(3), op.in<std::uint8_t>(4)},
+      op.in<float>(5), op.out<float>(0), op.out<float>(1), op.out(2)};
+  need_reduce(shared, m, type);
+  return
+      [=, &shared](cudaStream_t stream) { norm_grad_stats(type, m, stats, shared.reduce_space(), stream); };
+}
+
+Step make_norm_grad_apply(const OpView& op) {
+  const NormGradApply apply{op.in(0),        op.in(1),        {op.in<float>(2), op.in<std::uint8_t>(3)},
+                            op.in<float>(4), op.in<float>(5), op.in<float>(6),
+                            op.in<float>(7), op.out(0)};
+  return [apply, m = matrix_of(op.in_tensor(1)), type = type_of(op.in_tensor(1).dtype)](cudaStream_t stream) {
+    norm_grad_apply(type, m, apply, stream);
+  };
+}
+
+Step make_batch_norm_grad(const OpView& op, Shared& shared) {
+  const Matrix m = matrix_of(op.in_tensor(1));
+  const Type type = type_of(op.in_tensor(1).dtype);
+  const NormGradStats stats{op.in(0),        nullptr,          op.in(1),         {},
+                            op.in<float>(3), op.out<float>(1), op.out<float>(2), nullptr};
+  const NormGradApply apply{op.in(0),         op.in(1),         {},       op.in<float>(3), op.in<float>(2),
+                            op.out<float>(1), op.out<float>(2), op.out(0)};
+  need_reduce(shared, m, type);
+  return [=, &shared](cudaStream_t stream) {
+    norm_grad_stats(type, m, stats, shared.reduce_space(), stream);
+    norm_grad_apply(type, m, apply, stream);
+  };
+}
+
+Pool pool_of(const graph::Shape& in, const graph::Shape& out, const graph::PoolAttr& attr) {
+  return {static_cast<int>(in.n()),
+          static_cast<int>(in.c()),
+          static_cast<int>(in.h()),
+          static_cast<int>(in.w()),
+          static_cast<int>(out.h()),
+          static_cast<int>(out.w()),
+          attr.kernel,
+          attr.stride,
+          attr.pad};
+}
+
+Step make_max_pool(const OpView& op) {
+  const Pool pool = pool_of(op.in_tensor(0).shape, op.out_tensor(0).shape, op.attr<graph::PoolAttr>());
+  return [pool, type = type_of(op.in_tensor(0).dtype), x = op.in(0),
+          affine = op.kind() == OpKind::affine_pool ? op.in<float>(1) : nullptr, y = op.out(0),
+          index = op.out<std::uint8_t>(1)](cudaStream_t stream) {
+    max_pool(type, pool, x, affine, y, index, stream);
+  };
+}
+
+Step make_max_pool_grad(const OpView& op) {
+  const Pool pool = pool_of(op.out_tensor(0).shape, op.in_tensor(0).shape, op.attr<graph::PoolAttr>());
+  return [pool, type = type_of(op.out_tensor(0).dtype), dy = op.in(0), index = op.in<std::uint8_t>(1),
+          dx = op.out(0)](cudaStream_t stream) { max_pool_grad(type, pool, dy, index, dx, stream); };
+}
+
+Step make_avg_pool(const OpView& op, bool gradient) {
+  const graph::Tensor& plane = gradient ? op.out_tensor(0) : op.in_tensor(0);
+  const int images = static_cast<int>(plane.shape.n()), channels = static_cast<int>(plane.shape.c());
+  const int pixels = static_cast<int>(plane.shape.h() * plane.shape.w());
+  return [=, type = type_of(plane.dtype), from = op.in(0), to = op.out(0)](cudaStream_t stream) {
+    (gradient ? avg_pool_grad : avg_pool)(type, images, pixels, channels, from, to, stream);
+  };
+}
+
+Step make_normalize(const OpView& op) {
+  const graph::Tensor &images = op.in_tensor(0), &x = op.out_tensor(0);
+  const Type type = type_of(x.dtype);
+  const std::int64_t plane = x.shape.h() * x.shape.w();
+  if (images.dtype == graph::DType::f32) {
+    return [=, n = x.shape.n(), from = op.in<float>(0), to = op.out(0)](cudaStream_t stream) {
+      pack_image(type, n, plane, from, to, stream);
+    };
+  }
+  const auto& attr = op.attr<graph::NormalizeAttr>();
+  ImageNormalize args{x.shape.n() * plane, {}, {}};
+  for (int c = 0; c < 3; ++c) {
+    args.scale[c] = 1.0F / (255.0F * attr.std[c]);
+    args.bias[c] = -attr.mean[c] / attr.std[c];
+  }
+  return [=, from = op.in<std::uint8_t>(0), to = op.out(0)](cudaStream_t stream) {
+    normalize_image(type, args, from, to, stream);
+  };
+}
+
+Step make_loss(const OpView& op, Shared& shared) {
+  const graph::Shape& shape = op.in_tensor(0).shape;
+  shared.need(static_cast<std::size_t>(shape[0]) * 4 * sizeof(float));
+  const Type type = op.out(1) == nullptr ? Type::f32 : type_of(op.out_tensor(1).dtype);
+  Loss loss{static_cast<int>(shape[0]),
+            static_cast<int>(shape[1]),
+            op.attr<graph::LossAttr>().smoothing,
+            op.in<float>(0),
+            op.in<std::int32_t>(1),
+            op.in<float>(2),
+            nullptr,
+            op.out<float>(0),
+            op.out(1)};
+  return [=, &shared](cudaStream_t stream) mutable {
+    loss.row_results = reinterpret_cast<float*>(shared.work());
+    softmax_cross_entropy(type, loss, stream);
+  };
+}
+
+}  // namespace
+
+Step make_step(const OpView& op, Shared& shared) {
+  switch (op.kind()) {
+    case OpKind::normalize_image:
+      return make_normalize(op);
+    case OpKind::batch_norm:
+      return make_batch_norm(op, shared);
+    case OpKind::norm_stats:
+      return make_norm_stats(op, shared);
+    case OpKind::affine_act:
+      return make_affine_act(op);
+    case OpKind::max_pool:
+    case OpKind::affine_pool:
+      return make_max_pool(op);
+    case OpKind::avg_pool:
+      return make_avg_pool(op, false);
+    case OpKind::avg_pool_grad:
+      return make_avg_pool(op, true);
+    case OpKind::max_pool_grad:
+      return make_max_pool_grad(op);
+    case OpKind::batch_norm_grad:
+      return make_batch_norm_grad(op, shared);
+    case OpKind::norm_grad_stats:
+      return make_norm_grad_stats(op, shared);
+    case OpKind::norm_grad_apply:
+      return make_norm_grad_apply(op);
+    case OpKind::softmax_cross_entropy:
+      return make_loss(op, shared);
+    case OpKind::relu:
+      return [type = type_of(op.in_tensor(0).dtype), n = op.out_stored(0), x = op.in(0),
+              y = op.out(0)](cudaStream_t stream) { relu(type, n, x, y, stream); };
+    case OpKind::relu_grad:
+      return [type = type_of(op.in_tensor(0).dtype), n = op.out_stored(0), dy = op.in(0), y = op.in(1),
+              dx = op.out(0)](cudaStream_t stream) { relu_grad(type, n, dy, y, dx, stream); };
+    case OpKind::add:
+      return [type = type_of(op.in_tensor(0).dtype), n = op.out_stored(0), a = op.in(0), b = op.in(1),
+              y = op.out(0)](cudaStream_t stream) { add(type, n, a, b, y, stream); };
+    case OpKind::accumulate:
+      return [type = type_of(op.in_tensor(1).dtype), n = op.in_stored(0), total = op.in<float>(0),
+              g = op.in(1), scalars = op.in<float>(2)](cudaStream_t stream) {
+        accumulate(type, n, scalars, total, g, stream);
+      };
+    case OpKind::all_reduce:
+      return [](cudaStream_t) {};  // one rank: the sum is the tensor itself
+    default:
+      throw InternalError("the cuda backend has no step for {}", name_of(op.kind()));
+  }
+}
+
+}  // namespace redline::backend::cuda

@@ -1,0 +1,17 @@
+// Loads the CUDA backend, which is a shared library of its own, when this machine has a driver for it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+
+namespace redline::backend {
+
+// Throws UnavailableError, with what is missing and what to do, when the backend cannot run here.
+std::unique_ptr<Backend> load_cuda_backend(const DeviceOptions& options);
+
+// Why load_cuda_backend would fail before it looks at a device; empty when driver and plugin are there.
+std::string why_no_cuda();
+
+}  // namespace redline::backend

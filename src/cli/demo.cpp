@@ -13,6 +13,7 @@
 #include "base/signals.h"
 #include "cli/command.h"
 #include "cli/progress_line.h"
+#include "cli/train_options.h"
 #include "data/synth.h"
 #include "train/config.h"
 #include "train/session.h"
@@ -107,7 +108,7 @@ int run_demo(const Options& options, const Context& context) {
   }
   fmt::print("2. Training {} on them\n", options.model);
   std::fflush(stdout);
-  const train::Outcome outcome = train::run_training(config, context.arguments, stdout);
+  const train::Outcome outcome = train::run_training(config, context.arguments, console());
   if (outcome.signal != 0) return kSignalExit + outcome.signal;
   fmt::print("\n3. Done: {:.1f}% of the {} pictures it had never seen are recognised.\n\n",
              100 * outcome.top1, options.held_out);

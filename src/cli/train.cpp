@@ -29,7 +29,7 @@ int run_train(const Options& options, const Context& context) {
     train::print_plan(config, stdout);
     return 0;
   }
-  const train::Outcome outcome = train::run_training(config, context.arguments, stdout);
+  const train::Outcome outcome = train::run_training(config, context.arguments, console());
   return outcome.signal == 0 ? 0 : kSignalExit + outcome.signal;
 }
 

@@ -1,7 +1,12 @@
 #include "cli/train_options.h"
 
 #include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
 #include <type_traits>
+
+#include <unistd.h>
 
 #include <fmt/ranges.h>
 
@@ -61,6 +66,12 @@ void TrainOptions::add(CLI::App& command) {
     if (!field.flags.empty()) option->group(sentence(field.section));
     options_.emplace_back(&field, option);
   }
+}
+
+train::Console console() {
+  const char* term = std::getenv("TERM");
+  const bool live = ::isatty(STDOUT_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
+  return {stdout, live};
 }
 
 train::Config TrainOptions::config() const {

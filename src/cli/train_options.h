@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "train/config.h"
+#include "train/session.h"
 
 namespace redline::cli {
 
@@ -25,5 +26,8 @@ class TrainOptions {
   train::Config flags_;  // what the flags said; only the options that were given count
   std::vector<std::pair<const train::Field*, CLI::Option*>> options_;
 };
+
+// Standard output, live when it is a terminal that understands control codes.
+train::Console console();
 
 }  // namespace redline::cli

@@ -1,10 +1,6 @@
 #include "metrics/console.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
-
-#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -32,11 +28,6 @@ std::string scores_text(const Evaluation& evaluation) {
 }
 
 }  // namespace
-
-bool is_terminal(std::FILE* stream) {
-  const char* term = std::getenv("TERM");
-  return ::isatty(::fileno(stream)) == 1 && term != nullptr && std::string_view(term) != "dumb";
-}
 
 void ConsoleSink::begin(const RunInfo& info) {
   info_ = info;

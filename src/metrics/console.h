@@ -20,9 +20,6 @@ struct ConsoleOptions {
   int log_every = 10;       // steps between plain lines; also the window that shown means are taken over
 };
 
-// True when stream is a terminal that understands the control codes of the live line.
-bool is_terminal(std::FILE* stream);
-
 // Never fails: a console that went away does not stop a run.
 class ConsoleSink final : public Sink {
  public:

@@ -5,6 +5,8 @@
 #include <sstream>
 #include <string_view>
 
+#include <fmt/ranges.h>
+
 #define TOML_HEADER_ONLY 1
 #include <toml++/toml.h>
 

@@ -98,7 +98,8 @@ void tell_failure(metrics::Recorder& recorder, const Trainer& trainer, const cha
 
 }  // namespace
 
-Outcome run_training(const Config& config, const std::vector<std::string>& arguments, std::FILE* out) {
+Outcome run_training(const Config& config, const std::vector<std::string>& arguments,
+                     const Console& console) {
   StopSignals signals;
   const Setup setup = prepare(config);
   const auto train = train_batches(setup);
@@ -116,7 +117,7 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
                         to_toml(setup.config, facts_of(setup, arguments, folder.name(), started)));
   recorder.add(std::make_unique<metrics::JsonlSink>(folder.path() / "metrics.jsonl"));
   recorder.add(std::make_unique<metrics::ConsoleSink>(metrics::ConsoleOptions{
-      out, metrics::is_terminal(out), config.run.quiet, static_cast<int>(config.run.log_every)}));
+      console.out, console.live, config.run.quiet, static_cast<int>(config.run.log_every)}));
   recorder.add(std::make_unique<OutcomeSink>(outcome));
 
   metrics::RunInfo info = run_info(setup, trainer, *train, val.get());

@@ -156,7 +156,10 @@ Setup prepare(const Config& config) {
   Setup setup;
   setup.config = config;
   setup.machine = inspect_machine();
-  setup.backend = backend::make_backend({config.device.name, static_cast<int>(config.device.threads), true});
+  backend::DeviceOptions device;
+  device.device = config.device.name;
+  device.threads = static_cast<int>(config.device.threads);
+  setup.backend = backend::make_backend(device);
   setup.dtype = resolve_dtype(config, *setup.backend, setup.machine.features);
   if (config.data.path != kSynthetic) {
     setup.train_records = data::open_source(config.data.path, data::Split::train);

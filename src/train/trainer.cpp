@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"

@@ -1,17 +1,25 @@
-// Stand-ins for what the trainer talks to: batches made from a list of samples, and a sink that keeps
-// records.
+// What the trainer talks to, for tests: the reference backend, batches made from a list of samples, and a
+// sink that keeps records.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
+#include "backend/backend.h"
 #include "base/random.h"
 #include "data/batch_source.h"
 #include "metrics/recorder.h"
 
 namespace redline::train {
+
+inline std::unique_ptr<backend::Backend> reference_backend() {
+  backend::DeviceOptions options;
+  options.device = "reference";
+  return backend::make_backend(options);
+}
 
 // Small random images with labels, the same for the same seed; handed out in order, the last batch padded.
 class FakeBatches final : public data::BatchSource {

@@ -48,7 +48,7 @@ class Session : public testing::Test {
     for (std::string line; std::getline(file, line);) all.push_back(nlohmann::json::parse(line));
     return all;
   }
-  Outcome run() { return run_training(config_, {"redline", "train"}, out_.get()); }
+  Outcome run() { return run_training(config_, {"redline", "train"}, {out_.get(), false}); }
   std::string printed() {
     std::string all;
     std::rewind(out_.get());
@@ -83,10 +83,9 @@ TEST_F(Session, TheSavedConfigurationRepeatsTheRun) {
   run();
   const auto first = records();
   Config again = read_config(folder() / "config.toml");
-  EXPECT_THROW(run_training(again, {}, out_.get()), UsageError);  // the name is taken
+  EXPECT_THROW(run_training(again, {}, {out_.get(), false}), UsageError);  // the name is taken
   again.run.output_dir = (root_ / "again").string();
-  run_training(again, {}, out_.get());
-  config_.run.output_dir = again.run.output_dir;
+  run_training(again, {}, {out_.get(), false});
   std::ifstream file(root_ / "again" / "test" / "metrics.jsonl");
   std::string line;
   std::getline(file, line);
@@ -117,7 +116,6 @@ TEST_F(Session, ASignalEndsTheStepAndIsRecorded) {
   std::thread sender([this] {
     const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (std::chrono::steady_clock::now() < patience) {
-      std::error_code ignored;
       std::ifstream file(folder() / "metrics.jsonl");
       std::string line;
       if (std::getline(file, line) && std::getline(file, line)) break;  // a step was recorded

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "tests/train/fakes.h"
 
 namespace redline::train {
 namespace {
@@ -22,14 +23,14 @@ Config small() {
 
 TEST(Memory, ARunThatFitsIsLeftAlone) {
   const Config config = small();
-  const auto backend = backend::make_backend({"reference", 1, false});
+  const auto backend = reference_backend();
   const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16);
   EXPECT_NO_THROW(check_memory(config, *backend, graph::DType::f32, 10, plans, memory_need(plans)));
 }
 
 TEST(Memory, TheLargestBatchThatFitsIsNamedAndFits) {
   const Config config = small();
-  const auto backend = backend::make_backend({"reference", 1, false});
+  const auto backend = reference_backend();
   const Plans seven = make_plans(config, *backend, graph::DType::f32, 10, 7);
   const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16);
   try {
@@ -43,7 +44,7 @@ TEST(Memory, TheLargestBatchThatFitsIsNamedAndFits) {
 
 TEST(Memory, NotEvenOneImage) {
   const Config config = small();
-  const auto backend = backend::make_backend({"reference", 1, false});
+  const auto backend = reference_backend();
   const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16);
   EXPECT_THROW(check_memory(config, *backend, graph::DType::f32, 10, plans, 1 << 20), UsageError);
 }
@@ -85,7 +86,7 @@ TEST(Plans, EvaluationTakesThePlainLossAndSharesTheWeights) {
   const plan::Options eval = eval_plan_options(config, graph::DType::f32, 10, 16);
   EXPECT_EQ(eval.model.label_smoothing, 0.0F);
   EXPECT_FALSE(eval.model.training);
-  const auto backend = backend::make_backend({"reference", 1, false});
+  const auto backend = reference_backend();
   const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16);
   for (graph::TensorId id : plans.eval->graph().of_kind(graph::TensorKind::parameter)) {
     EXPECT_NE(plans.train->graph().find(plans.eval->graph().tensor(id).name), graph::kNone);

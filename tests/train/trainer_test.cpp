@@ -39,7 +39,7 @@ using Weights = std::map<std::string, std::vector<float>>;
 // A trainer with all it stands on.
 struct Bench {
   explicit Bench(const Config& config, int train_samples = 4, int val_samples = 0)
-      : backend(backend::make_backend({"reference", 1, false})),
+      : backend(reference_backend()),
         train(train_samples, static_cast<int>(config.optimizer.batch_size), kSize, kClasses, 1),
         val(std::max(1, val_samples), static_cast<int>(config.optimizer.batch_size), kSize, kClasses, 2),
         plans(make_plans(config, *backend, graph::DType::f32, kClasses, config.optimizer.batch_size)) {

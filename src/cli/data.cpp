@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/progress_line.h"
+#include "data/convert.h"
 #include "data/info.h"
 #include "data/synth.h"
 #include "data/verify.h"
@@ -35,9 +36,16 @@ void parse_size(const std::string& text, int& width, int& height) {
   }
 }
 
+// 0 means one a core.
+int thread_count(int asked) {
+  if (asked < 0) throw UsageError("--threads {} is negative", asked);
+  return asked == 0 ? inspect_machine().cores_allowed : asked;
+}
+
 // Runs work that takes a Progress, showing a line about it; code 128+signal when a signal stopped it.
+// afterwards tells how things then stand.
 template <typename Work>
-int run_with_progress(const char* what, const char* unit, Work&& work) {
+int run_with_progress(const char* what, const char* unit, const char* afterwards, Work&& work) {
   const StopSignals signals;
   ProgressLine line(what, unit);
   try {
@@ -47,7 +55,7 @@ int run_with_progress(const char* what, const char* unit, Work&& work) {
     });
   } catch (const data::Stopped&) {
     line.clear();
-    fmt::print(stderr, "redline: stopped; nothing was left behind\n");
+    fmt::print(stderr, "redline: stopped; {}\n", afterwards);
     return 128 + signals.signal();
   }
   line.clear();
@@ -63,12 +71,11 @@ struct SynthFlags {
 int run_synth(SynthFlags& flags) {
   flags.options.path = flags.path;
   parse_size(flags.size, flags.options.width, flags.options.height);
-  if (flags.options.threads < 0) throw UsageError("--threads {} is negative", flags.options.threads);
-  if (flags.options.threads == 0) flags.options.threads = inspect_machine().cores_allowed;
+  flags.options.threads = thread_count(flags.options.threads);
   const Stopwatch watch;
-  const int code = run_with_progress("drawing", "images", [&](const data::Progress& progress) {
-    data::write_synth(flags.options, progress);
-  });
+  const int code =
+      run_with_progress("drawing", "images", "nothing was left behind",
+                        [&](const data::Progress& progress) { data::write_synth(flags.options, progress); });
   if (code == 0)
     fmt::print("{}: {} training and {} validation images of {} classes, {} x {} pixels, in {}\n", flags.path,
                flags.options.train, flags.options.val, flags.options.classes, flags.options.width,
@@ -201,12 +208,11 @@ void print_verification(const data::Verification& result) {
 }
 
 int run_verify(VerifyFlags& flags) {
-  if (flags.options.threads < 0) throw UsageError("--threads {} is negative", flags.options.threads);
-  if (flags.options.threads == 0) flags.options.threads = inspect_machine().cores_allowed;
+  flags.options.threads = thread_count(flags.options.threads);
   data::Verification result;
-  const int code = run_with_progress("checking", "images", [&](const data::Progress& progress) {
-    result = data::verify(flags.path, flags.options, progress);
-  });
+  const int code = run_with_progress(
+      "checking", "images", "nothing was changed",
+      [&](const data::Progress& progress) { result = data::verify(flags.path, flags.options, progress); });
   if (code != 0) return code;
   if (!flags.list.empty()) {
     std::string text;
@@ -242,14 +248,57 @@ void add_verify(CLI::App& group, Context& context) {
   on_run(command, context, [flags] { return run_verify(*flags); });
 }
 
+struct ConvertFlags {
+  std::string source, target;
+  data::ConvertOptions options;
+};
+
+int run_convert(ConvertFlags& flags) {
+  flags.options.source = flags.source;
+  flags.options.target = flags.target;
+  flags.options.threads = thread_count(flags.options.threads);
+  const Stopwatch watch;
+  data::ConvertResult result;
+  const int code = run_with_progress(
+      "converting", "images", "the same command goes on from here",
+      [&](const data::Progress& progress) { result = data::convert_to_tfrecord(flags.options, progress); });
+  if (code != 0) return code;
+  for (const data::Complaint& one : result.bad) fmt::print("left out {}: {}\n", one.name, one.reason);
+  fmt::print("{}: {} images, {} encoded anew, {} left out as bad, {} shards found whole, in {}\n",
+             flags.target, result.written, result.reencoded, result.bad.size(), result.shards_found,
+             format_duration(watch.seconds()));
+  return 0;
+}
+
+void add_convert(CLI::App& group, Context& context) {
+  CLI::App& command = add_command(
+      group, "convert", "Turn a data set into TFRecord shards; the same call continues after an interruption",
+      {"redline data convert imagenet imagenet-tfrecord",
+       "redline data convert shapes records --train-shards 8 --val-shards 2"});
+  const auto flags = std::make_shared<ConvertFlags>();
+  data::ConvertOptions& o = flags->options;
+  o.threads = 0;
+  command.add_option("source", flags->source, "The data set")->required();
+  command.add_option("target", flags->target, "Folder for the shards")->required();
+  command.add_option("--train-shards", o.train_shards, "Files for the training images")
+      ->capture_default_str();
+  command.add_option("--val-shards", o.val_shards, "Files for the validation images")->capture_default_str();
+  command.add_option("--seed", o.seed, "Of the order of the images")->capture_default_str();
+  command.add_option("--max-bad", o.max_bad, "Share of the images that may be bad and left out")
+      ->capture_default_str();
+  command.add_option("--threads", o.threads, "Threads to work with; 0 is one a core")->capture_default_str();
+  on_run(command, context, [flags] { return run_convert(*flags); });
+}
+
 }  // namespace
 
 void add_data(CLI::App& app, Context& context) {
-  CLI::App& group = add_group(app, "data", "Make, inspect and check data sets",
+  CLI::App& group = add_group(app, "data", "Make, inspect, check and convert data sets",
                               {"redline data synth shapes", "redline data info shapes"});
   add_synth(group, context);
   add_info(group, context);
   add_verify(group, context);
+  add_convert(group, context);
 }
 
 }  // namespace redline::cli

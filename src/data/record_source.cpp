@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "data/image_folder.h"
+#include "data/tfrecord_folder.h"
 
 namespace redline::data {
 namespace fs = std::filesystem;
@@ -17,12 +18,24 @@ void require_path(const fs::path& path) {
   if (error) throw IoError("cannot look at {}: {}", path.string(), error.message());
 }
 
-[[noreturn]] void refuse(const fs::path& path) {
-  if (fs::is_directory(path))
-    throw UsageError(
-        "{} is not a data set: it has neither a train nor a val folder (train/<class>/<image>.jpg)",
-        path.string());
-  throw UsageError("{} is not a data set; give a folder with train/<class>/<image>.jpg", path.string());
+bool is_tfrecord_folder(const fs::path& path) {
+  return !shard_names(path, Split::train).empty() || !shard_names(path, Split::val).empty();
+}
+
+enum class Kind { image_folder, tfrecord_folder };
+
+// Throws UsageError for what is no data set.
+Kind kind_of(const fs::path& path) {
+  require_path(path);
+  if (!fs::is_directory(path))
+    throw UsageError("{} is not a data set; give a folder with train/<class>/<image>.jpg", path.string());
+  if (is_image_folder(path)) return Kind::image_folder;
+  if (is_tfrecord_folder(path)) return Kind::tfrecord_folder;
+  throw UsageError(
+      "{} is not a data set: it has neither a train nor a val folder (train/<class>/<image>.jpg), nor "
+      "TFRecord shards "
+      "(train-00000-of-00001)",
+      path.string());
 }
 
 }  // namespace
@@ -30,15 +43,23 @@ void require_path(const fs::path& path) {
 const char* split_name(Split split) { return split == Split::train ? "train" : "val"; }
 
 std::unique_ptr<RecordSource> open_source(const fs::path& path, Split split, const SourceOptions& options) {
-  require_path(path);
-  if (is_image_folder(path)) return open_image_folder(path, split, options);
-  refuse(path);
+  switch (kind_of(path)) {
+    case Kind::image_folder:
+      return open_image_folder(path, split, options);
+    case Kind::tfrecord_folder:
+      return open_tfrecord_folder(path, split, options);
+  }
+  throw InternalError("a kind of data set without a reader");
 }
 
 bool has_split(const fs::path& path, Split split) {
-  require_path(path);
-  if (is_image_folder(path)) return !split_folder(path, split).empty();
-  refuse(path);
+  switch (kind_of(path)) {
+    case Kind::image_folder:
+      return !split_folder(path, split).empty();
+    case Kind::tfrecord_folder:
+      return !shard_names(path, split).empty();
+  }
+  throw InternalError("a kind of data set without a reader");
 }
 
 }  // namespace redline::data

@@ -26,6 +26,10 @@ class RecordSource {
   virtual const std::vector<std::string>& classes() const = 0;
   virtual const char* kind() const = 0;  // "image folder", …
 
+  // Parts of the data set that could not even be listed as samples (the rest of a record file after a damaged
+  // length), each with its place and reason.
+  virtual std::vector<std::string> damage() const { return {}; }
+
   // The encoded image. The bytes live in scratch or in the source, and are valid until scratch changes.
   // Throws DataError or IoError naming what is wrong, without the sample's name (the caller has it).
   virtual std::span<const std::uint8_t> read(std::int64_t index,

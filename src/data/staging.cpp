@@ -1,6 +1,11 @@
 #include "data/staging.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 
 #include "base/error.h"
 
@@ -32,5 +37,17 @@ void StagingFolder::commit() {
   if (error) throw IoError("cannot rename {} to {}: {}", path_.string(), target_.string(), error.message());
   committed_ = true;
 }
+
+FolderLock::FolderLock(const fs::path& file) : fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (fd_ < 0) throw IoError("cannot open {}: {}", file.string(), std::strerror(errno));
+  if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
+  const int reason = errno;
+  ::close(fd_);
+  if (reason == EWOULDBLOCK)
+    throw TryAgainError("another process is writing to {}; wait for it", file.parent_path().string());
+  throw IoError("cannot lock {}: {}", file.string(), std::strerror(reason));
+}
+
+FolderLock::~FolderLock() { ::close(fd_); }
 
 }  // namespace redline::data

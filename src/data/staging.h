@@ -1,11 +1,12 @@
-// A folder that appears whole or not at all: filled beside its final name, then renamed.
+// Folders that are filled by one process: those that appear whole or not at all, and those that grow file by
+// file.
 #pragma once
 
 #include <filesystem>
 
 namespace redline::data {
 
-// One thread makes and ends it; any may write files under path().
+// Filled beside its final name, then renamed. One thread makes and ends it; any may write files under path().
 class StagingFolder {
  public:
   // Creates a hidden folder beside `target`, and target's parents where missing. Throws UsageError when
@@ -25,6 +26,21 @@ class StagingFolder {
   std::filesystem::path target_;
   std::filesystem::path path_;
   bool committed_ = false;
+};
+
+// Holds a folder for one process, by a lock on a file in it, as long as it lives (and no longer than the
+// process).
+class FolderLock {
+ public:
+  // file is there already. Throws TryAgainError when another process holds it, IoError when it cannot be
+  // opened.
+  explicit FolderLock(const std::filesystem::path& file);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int fd_ = -1;
 };
 
 }  // namespace redline::data

@@ -72,6 +72,7 @@ VerifiedSplit add_up(const RecordSource& source, Split split, const std::vector<
   }
   if (result.max_width == 0) result.min_width = result.min_height = 0;  // no image was good
   result.bad = in_order(source, std::move(bad));
+  for (const std::string& damage : source.damage()) result.bad.push_back({damage, "cannot be listed"});
   result.odd = in_order(source, std::move(odd));
   return result;
 }

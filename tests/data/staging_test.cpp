@@ -52,6 +52,17 @@ TEST(Staging, RefusesWhatIsThere) {
   EXPECT_EQ(folder.entries(), 1);
 }
 
+TEST(FolderLock, IsHeldByOneAtATime) {
+  const TemporaryFolder folder;
+  write_whole(folder / "a", kBytes);
+  {
+    const FolderLock lock(folder / "a");
+    EXPECT_THROW(FolderLock(folder / "a"), TryAgainError);
+  }
+  EXPECT_NO_THROW(FolderLock(folder / "a"));
+  EXPECT_THROW(FolderLock(folder / "b"), IoError);
+}
+
 TEST(File, ReadsWhatWasWritten) {
   const TemporaryFolder folder;
   write_whole(folder / "a", kBytes);

@@ -1,0 +1,272 @@
+#include "data/convert.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "base/atomic_file.h"
+#include "base/error.h"
+#include "base/random.h"
+#include "data/crc32c.h"
+#include "data/encode.h"
+#include "data/example.h"
+#include "data/parallel.h"
+#include "data/staging.h"
+#include "data/tfrecord.h"
+#include "data/tfrecord_folder.h"
+
+namespace redline::data {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::uint64_t kConvertStream = 0x636f6e76;
+constexpr int kQuality = 95;  // of re-encoded images: hardly to be told from the original
+constexpr const char* kManifest = "convert.json";
+
+struct SplitWork {
+  Split split;
+  std::unique_ptr<RecordSource> source;
+  std::vector<std::uint32_t> order;  // samples as they are dealt to shards
+  int shards;
+};
+
+struct ShardTask {
+  const SplitWork* split;
+  int shard;
+
+  std::int64_t begin() const {
+    return static_cast<std::int64_t>(split->order.size()) * shard / split->shards;
+  }
+  std::int64_t end() const {
+    return static_cast<std::int64_t>(split->order.size()) * (shard + 1) / split->shards;
+  }
+};
+
+void validate(const ConvertOptions& o) {
+  for (const int shards : {o.train_shards, o.val_shards})
+    if (shards < 1 || shards > 99'999) throw UsageError("{} shards; it takes 1 to 99999", shards);
+  if (!(o.max_bad >= 0 && o.max_bad <= 1))
+    throw UsageError("--max-bad {} is not a share from 0 to 1", o.max_bad);
+}
+
+std::vector<SplitWork> open_splits(const ConvertOptions& o) {
+  std::vector<SplitWork> splits;
+  for (const Split split : {Split::train, Split::val}) {
+    if (!has_split(o.source, split)) continue;
+    SplitWork work{split,
+                   open_source(o.source, split, o.limits_of_source),
+                   {},
+                   split == Split::train ? o.train_shards : o.val_shards};
+    if (work.source->count() < work.shards)
+      throw UsageError("{} {} images do not fill {} shards; give fewer --{}-shards", work.source->count(),
+                       split_name(split), work.shards, split_name(split));
+    work.order.resize(static_cast<std::size_t>(work.source->count()));
+    std::iota(work.order.begin(), work.order.end(), 0u);
+    Random(o.seed, mix(kConvertStream, static_cast<std::uint64_t>(split))).shuffle(work.order);
+    splits.push_back(std::move(work));
+  }
+  return splits;
+}
+
+// What the shards depend on: a second call with another source or other options must not mix with the
+// first's.
+std::string manifest_text(const ConvertOptions& o, const std::vector<SplitWork>& splits) {
+  nlohmann::ordered_json json{{"schema", 1}, {"seed", o.seed}};
+  for (const SplitWork& work : splits) {
+    std::string names;
+    for (std::int64_t i = 0; i < work.source->count(); ++i)
+      names +=
+          fmt::format("{}\t{}\n", fs::path(work.source->name(i)).filename().string(), work.source->label(i));
+    json["splits"][split_name(work.split)] = {
+        {"images", work.source->count()},
+        {"shards", work.shards},
+        {"names",
+         fmt::format("{:08x}", crc32c({reinterpret_cast<const std::uint8_t*>(names.data()), names.size()}))}};
+  }
+  json["classes"] = splits.front().source->classes();
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+void remove_partials(const fs::path& target, const std::string& prefix) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(target)) {
+    const std::string name = entry.path().filename().string();
+    std::error_code ignored;
+    if (name.starts_with(prefix) && name.ends_with(".partial")) fs::remove(entry.path(), ignored);
+  }
+}
+
+// Makes the folder ready and takes it for this process.
+std::unique_ptr<FolderLock> prepare_target(const fs::path& target, const std::string& manifest) {
+  std::error_code error;
+  fs::create_directories(target, error);
+  if (error) throw IoError("cannot make the folder {}: {}", target.string(), error.message());
+  if (!fs::exists(target / kManifest)) {
+    remove_partials(target,
+                    fmt::format(".{}.", kManifest));  // of a process killed while it wrote the manifest
+    if (!fs::is_empty(target)) throw UsageError("{} is not empty; give a new folder", target.string());
+    write_file_atomically(target / kManifest, manifest);
+  }
+  auto lock = std::make_unique<FolderLock>(target / kManifest);
+  if (read_file(target / kManifest) != manifest)
+    throw UsageError("{} holds a conversion of other data or with other options; give another folder",
+                     target.string());
+  remove_partials(target, ".");  // all of dead processes, since this one has the lock
+  return lock;
+}
+
+// Records in a shard that is there and whole; -1 when it has to be written.
+std::int64_t whole_shard(const fs::path& path) {
+  const fs::path index = path.string() + ".idx";
+  if (!fs::exists(path) || !fs::exists(index)) return -1;
+  try {
+    const RandomFile file(path);
+    const std::vector<RecordFrame> frames = read_index(index, file.size());
+    std::vector<std::uint8_t> scratch;
+    for (const RecordFrame& frame : frames) read_record(file, frame, scratch);
+    return static_cast<std::int64_t>(frames.size());
+  } catch (const Error&) {
+    return -1;
+  }
+}
+
+// One thread's tools.
+struct Bench {
+  std::unique_ptr<Decoder> decoder;
+  std::vector<std::uint8_t> scratch, record;
+};
+
+// Appends a sample's framed record to bench.record; true when its image had to be encoded anew.
+bool make_record(const RecordSource& source, std::int64_t sample, Bench& bench) {
+  const std::span<const std::uint8_t> bytes = source.read(sample, bench.scratch);
+  const ImageInfo info = bench.decoder->open(bytes);
+  const Pixels pixels = bench.decoder->decode();
+  ImageExample example;
+  example.encoded = bytes;
+  std::vector<std::uint8_t> encoded;
+  const bool anew = info.format != ImageFormat::jpeg || info.channels == 4;
+  if (anew) {
+    std::vector<std::uint8_t> rgb;
+    for (int y = 0; y < pixels.height; ++y)
+      rgb.insert(rgb.end(), pixels.data + y * pixels.stride,
+                 pixels.data + y * pixels.stride + pixels.width * 3);
+    encoded = encode_jpeg(rgb.data(), pixels.width, pixels.height, kQuality);
+    example.encoded = encoded;
+  }
+  const std::int32_t label = source.label(sample);
+  example.label = label + 1;
+  example.synset = source.classes()[static_cast<std::size_t>(label)];
+  example.filename = fs::path(source.name(sample)).filename().string();
+  example.format = "JPEG";
+  example.channels = anew ? 3 : info.channels;
+  example.colorspace = example.channels == 1 ? "Grayscale" : "RGB";
+  example.width = info.width;
+  example.height = info.height;
+  bench.record.clear();
+  append_record(bench.record, serialize_example(example));
+  return anew;
+}
+
+class Converter {
+ public:
+  Converter(const ConvertOptions& options, std::int64_t images, const Progress& progress)
+      : options_(options), images_(images), progress_(progress) {
+    max_bad_ = static_cast<std::int64_t>(options.max_bad * static_cast<double>(images));
+    benches_.resize(static_cast<std::size_t>(options.threads));
+    for (Bench& bench : benches_) bench.decoder = std::make_unique<Decoder>(options.limits);
+  }
+
+  void run(const ShardTask& task, std::size_t number, int worker) {
+    const fs::path path = options_.target / shard_name(task.split->split, task.shard, task.split->shards);
+    if (const std::int64_t records = whole_shard(path); records >= 0) {
+      const std::lock_guard lock(mutex_);
+      ++result.shards_found;
+      result.written += records;
+      report(task.end() - task.begin());
+      return;
+    }
+    Bench& bench = benches_[static_cast<std::size_t>(worker)];
+    AtomicFile file(path, Sync::no);
+    std::vector<RecordFrame> frames;
+    for (std::int64_t i = task.begin(); i < task.end(); ++i) {
+      const std::int64_t sample = task.split->order[static_cast<std::size_t>(i)];
+      bool anew = false, good = true;
+      try {
+        anew = make_record(*task.split->source, sample, bench);
+      } catch (const Error& error) {
+        if (error.code() != ExitCode::bad_data && error.code() != ExitCode::io) throw;
+        good = false;
+        note_bad(number, {task.split->source->name(sample), error.what()});
+      }
+      if (good) {
+        frames.push_back({file.size(), bench.record.size()});
+        file.write(std::as_bytes(std::span(bench.record)));
+      }
+      const std::lock_guard lock(mutex_);
+      result.written += good;
+      result.reencoded += anew;
+      report(1);
+    }
+    file.commit();
+    // After the shard: a shard without its index counts as not there.
+    write_file_atomically(path.string() + ".idx", index_text(frames), Sync::no);
+  }
+
+  // The bad ones by shard, whatever the threads' timing.
+  ConvertResult finish() {
+    for (auto& [number, list] : bad_) result.bad.insert(result.bad.end(), list.begin(), list.end());
+    return std::move(result);
+  }
+
+  ConvertResult result;
+
+ private:
+  void note_bad(std::size_t number, Complaint complaint) {
+    const std::lock_guard lock(mutex_);
+    if (++bad_count_ > max_bad_)
+      throw DataError(
+          "{} of {} images are bad, more than --max-bad {} allows; the last was {}: {}. 'redline data "
+          "verify' lists them",
+          bad_count_, images_, options_.max_bad, complaint.name, complaint.reason);
+    bad_[number].push_back(std::move(complaint));
+  }
+
+  void report(std::int64_t more) {
+    done_ += more;
+    if (progress_ && !progress_(done_, images_)) throw Stopped{};
+  }
+
+  const ConvertOptions& options_;
+  const std::int64_t images_;
+  const Progress& progress_;
+  std::int64_t max_bad_ = 0;
+  std::vector<Bench> benches_;
+  std::mutex mutex_;
+  std::int64_t done_ = 0, bad_count_ = 0;
+  std::map<std::size_t, std::vector<Complaint>> bad_;
+};
+
+}  // namespace
+
+ConvertResult convert_to_tfrecord(const ConvertOptions& options, const Progress& progress) {
+  validate(options);
+  const std::vector<SplitWork> splits = open_splits(options);
+  const std::unique_ptr<FolderLock> lock = prepare_target(options.target, manifest_text(options, splits));
+  std::vector<ShardTask> tasks;
+  std::int64_t images = 0;
+  for (const SplitWork& split : splits) {
+    images += split.source->count();
+    for (int shard = 0; shard < split.shards; ++shard) tasks.push_back({&split, shard});
+  }
+  Converter converter(options, images, progress);
+  parallel_for(static_cast<std::int64_t>(tasks.size()), options.threads, [&](std::int64_t item, int worker) {
+    const auto number = static_cast<std::size_t>(item);
+    converter.run(tasks[number], number, worker);
+  });
+  return converter.finish();
+}
+
+}  // namespace redline::data

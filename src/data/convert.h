@@ -1,0 +1,43 @@
+// Turns any data set into TFRecord shards: `redline data convert`.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "data/decode.h"
+#include "data/progress.h"
+#include "data/record_source.h"
+#include "data/verify.h"
+
+namespace redline::data {
+
+struct ConvertOptions {
+  std::filesystem::path source;
+  std::filesystem::path target;  // new, empty, or where the same conversion was interrupted
+  int train_shards = 1024;
+  int val_shards = 128;
+  std::uint64_t seed = 0;  // of the order in which samples are dealt to shards
+  int threads = 1;
+  double max_bad = 0.001;  // share of the images that may be bad and left out
+  SourceOptions limits_of_source;
+  DecodeLimits limits;
+};
+
+struct ConvertResult {
+  std::int64_t written = 0;    // images, in shards written now or found whole
+  std::int64_t reencoded = 0;  // of those written now: PNG and CMYK images, stored as RGB JPEG
+  int shards_found = 0;        // whole already
+  std::vector<Complaint> bad;  // left out, in the order of shards; of those written now
+};
+
+// Writes target/train-NNNNN-of-MMMMM and validation-…, a `.idx` beside each with the place of every record,
+// for programs that read at random. Images are decoded to be sure of them, and stored as they are.
+//
+// The same source and options give the same bytes. Each shard appears whole or not at all; when the work was
+// stopped, even by kill, the same call goes on, keeping the shards whose checksums are right. Throws
+// UsageError when target holds something else, DataError when more images are bad than allowed, IoError, and
+// Stopped.
+ConvertResult convert_to_tfrecord(const ConvertOptions& options, const Progress& progress = {});
+
+}  // namespace redline::data

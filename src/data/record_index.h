@@ -1,0 +1,53 @@
+// Where every sample lies in large files that hold many (tars, record files), built once and kept beside
+// them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace redline::data {
+
+struct RecordIndex {
+  // A file that holds samples, and how it was when it was indexed.
+  struct Container {
+    std::string name;  // in the data set's folder
+    std::uint64_t size = 0;
+    std::int64_t modified_ns = 0;
+
+    bool operator==(const Container&) const = default;
+  };
+  struct Entry {
+    std::uint64_t offset = 0;
+    std::uint64_t size = 0;
+    std::uint32_t container = 0;
+    std::int32_t label = 0;  // from 0
+
+    bool operator==(const Entry&) const = default;
+  };
+
+  std::vector<Container> containers;
+  std::vector<Entry> entries;
+  std::string names;                   // of the entries, each ended by a zero; empty where they have none
+  std::vector<std::uint64_t> name_at;  // where each begins in names
+  std::vector<std::string> classes;    // by label
+  std::vector<std::string> damage;     // parts of the containers that could not be listed, with the reason
+
+  void add_name(std::string_view name);
+  std::string_view name(std::size_t entry) const;  // empty where there is none
+
+  bool operator==(const RecordIndex&) const = default;
+};
+
+// Reads a kept index. False when there is none, it is damaged or of another version, or the containers are
+// not (any more) those given: then it has to be built.
+bool load_index(const std::filesystem::path& path, const std::vector<RecordIndex::Container>& containers,
+                RecordIndex& index);
+
+// Keeps an index. Where the folder cannot be written to, says so in the log and does nothing: the index is a
+// shortcut.
+void save_index(const std::filesystem::path& path, const RecordIndex& index);
+
+}  // namespace redline::data

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/atomic_file.h"
 #include "base/error.h"
 #include "data/file.h"
 
@@ -25,6 +26,8 @@ bool is_image_name(std::string_view name) {
   for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return extension == "jpg" || extension == "jpeg" || extension == "png";
 }
+
+constexpr const char* kAnnotations = "val_annotations.txt";
 
 struct Entry {
   std::string name;
@@ -66,18 +69,10 @@ class ImageFolder final : public RecordSource {
                        split_name(split), split_name(split));
     const fs::path train = split_folder(path, Split::train);
     classes_ = class_names(train.empty() ? root_ : train);
-    for (const std::string& name : class_names(root_)) {
-      const auto found = std::lower_bound(classes_.begin(), classes_.end(), name);
-      if (found == classes_.end() || *found != name)
-        throw DataError("class {} is in {} but not in {}; remove it from the one or add it to the other",
-                        name, root_.string(), train.string());
-      const std::size_t before = labels_.size();
-      std::vector<FileId> parents;
-      add_images(name, static_cast<std::int32_t>(found - classes_.begin()), parents);
-      if (labels_.size() == before)
-        throw DataError("{} has no .jpg, .jpeg or .png files; add images or remove the folder",
-                        (root_ / name).string());
-    }
+    if (split == Split::val && fs::exists(root_ / kAnnotations))
+      add_annotated(path);
+    else
+      add_class_folders(train);
     names_.shrink_to_fit();
   }
 
@@ -100,6 +95,59 @@ class ImageFolder final : public RecordSource {
     return names_.data() + offsets_.at(static_cast<std::size_t>(index));
   }
 
+  void add_class_folders(const fs::path& train) {
+    for (const std::string& name : class_names(root_)) {
+      const std::int32_t label = label_of(name);
+      if (label < 0)
+        throw DataError("class {} is in {} but not in {}; remove it from the one or add it to the other",
+                        name, root_.string(), train.string());
+      const std::size_t before = labels_.size();
+      std::vector<FileId> parents;
+      add_images(name, label, parents);
+      if (labels_.size() == before)
+        throw DataError("{} has no .jpg, .jpeg or .png files; add images or remove the folder",
+                        (root_ / name).string());
+    }
+  }
+
+  // Lines of file name, class and box, with tabs between them.
+  void add_annotated(const fs::path& path) {
+    if (split_folder(path, Split::train).empty())
+      throw DataError("{} has no train folder, which names the classes", path.string());
+    const fs::path list = root_ / kAnnotations;
+    const std::string text = read_file(list);
+    int number = 0;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find('\n', at), text.size());
+      const std::string_view line(text.data() + at, end - at);
+      at = end + 1;
+      ++number;
+      if (line.empty()) continue;
+      const std::size_t tab = line.find('\t');
+      const std::string file(line.substr(0, tab));
+      const std::string wnid(
+          tab == line.npos ? "" : line.substr(tab + 1, line.find_first_of("\t\r", tab + 1) - tab - 1));
+      const std::int32_t label = label_of(wnid);
+      if (label < 0 || !is_image_name(file) || file.find('/') != file.npos)
+        throw DataError("line {} of {} does not name an image and a class of train: '{}'", number,
+                        list.string(), line);
+      add("images/" + file, label);
+    }
+    if (labels_.empty()) throw DataError("{} names no images", list.string());
+  }
+
+  std::int32_t label_of(const std::string& name) const {
+    const auto found = std::lower_bound(classes_.begin(), classes_.end(), name);
+    return found == classes_.end() || *found != name ? -1
+                                                     : static_cast<std::int32_t>(found - classes_.begin());
+  }
+
+  void add(const std::string& file, std::int32_t label) {
+    offsets_.push_back(names_.size());
+    labels_.push_back(label);
+    names_.append(file).push_back('\0');
+  }
+
   // parents: the folders on the way here; meeting one of them again means that a link leads back up.
   void add_images(const std::string& folder, std::int32_t label, std::vector<FileId>& parents) {
     const fs::path path = root_ / folder;
@@ -114,9 +162,7 @@ class ImageFolder final : public RecordSource {
       if (entry.folder) {
         add_images(folder + "/" + entry.name, label, parents);
       } else if (is_image_name(entry.name)) {
-        offsets_.push_back(names_.size());
-        labels_.push_back(label);
-        names_.append(folder).append("/").append(entry.name).push_back('\0');
+        add(folder + "/" + entry.name, label);
       }
     }
     parents.pop_back();

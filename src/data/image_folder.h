@@ -1,5 +1,8 @@
 // Image folders: PATH/train/<class>/… and PATH/val/<class>/…, each class folder holding JPEG or PNG files, at
 // any depth. Classes are numbered by name, from train's folders where there are any, so both splits agree.
+//
+// Tiny ImageNet as it is shipped is read too: its val images lie in one folder, val/images, and
+// val_annotations.txt says which class each has.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +19,7 @@ bool is_image_folder(const std::filesystem::path& path);
 std::filesystem::path split_folder(const std::filesystem::path& path, Split split);
 
 // Throws UsageError when the split is missing; DataError for a split without classes, a class without images,
-// a class in val that train does not have, or links that go in circles.
+// a class in val that train does not have, a damaged val_annotations.txt, or links that go in circles.
 std::unique_ptr<RecordSource> open_image_folder(const std::filesystem::path& path, Split split,
                                                 const SourceOptions& options);
 

@@ -72,6 +72,34 @@ TEST(ImageFolder, MistakesAreNamedWithTheRemedy) {
   EXPECT_TRUE(contains(message(Split::val), "class cow"));
 }
 
+TEST(ImageFolder, ReadsTinyImageNetAsShipped) {
+  const TemporaryFolder folder;
+  put(folder / "train/n01/images/n01_0.JPEG");
+  put(folder / "train/n02/images/n02_0.JPEG");
+  put(folder / "train/n02/n02_boxes.txt");
+  put(folder / "val/images/val_0.JPEG", {7});
+  put(folder / "val/images/val_1.JPEG", {8});
+  const auto annotate = [&](const std::string& text) {
+    fs::remove(folder / "val/val_annotations.txt");
+    put(folder / "val/val_annotations.txt", {text.begin(), text.end()});
+  };
+  annotate("val_0.JPEG\tn02\t0\t32\t44\t62\nval_1.JPEG\tn01\t52\t55\t57\t59\n");
+  EXPECT_EQ(open_source(folder.path(), Split::train)->count(), 2);
+  const auto val = open_source(folder.path(), Split::val);
+  ASSERT_EQ(val->count(), 2);
+  EXPECT_EQ(val->label(0), 1);
+  EXPECT_EQ(val->label(1), 0);
+  std::vector<std::uint8_t> scratch;
+  EXPECT_EQ(val->read(1, scratch)[0], 8);
+  EXPECT_EQ(val->name(0), (folder / "val/images/val_0.JPEG").string());
+  for (const char* wrong : {"val_0.JPEG\tn03\t0\n", "val_0.JPEG\n", "../x.JPEG\tn01\n", "", "\tn01\n"}) {
+    annotate(wrong);
+    EXPECT_TRUE(contains(message_of<DataError>([&] { open_source(folder.path(), Split::val); }),
+                         "val_annotations.txt"))
+        << wrong;
+  }
+}
+
 TEST(ImageFolder, LinksAreFollowedAndCirclesRefused) {
   const TemporaryFolder folder;
   put(folder / "elsewhere/1.jpg");

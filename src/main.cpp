@@ -9,6 +9,7 @@ int main(int argc, char** argv) {
                  add_demo,
                  add_train,
                  add_data,
+                 add_bench,
                  add_doctor,
              });
 }

@@ -148,20 +148,25 @@ double fan_in(const Op& op, const Shape& weights) {
 // The activation whose elements a mask's bits stand for.
 TensorId masked_tensor(const Op& op) { return op.kind == OpKind::affine_act ? op.outputs[0] : op.inputs[0]; }
 
-// For every element in plain order, its position in the tensor as stored.
+// For every element in plain order, its position in the tensor as stored: elements are numbered, stored, and
+// looked for. A number goes in two parts, since fp32 counts to 2^24 only.
 std::vector<std::size_t> stored_positions(const Shape& shape, plan::Layout layout) {
+  constexpr std::size_t kPart = 4096;
   const Tensor numbers{"", shape, graph::DType::i32, TensorKind::activation};
   const auto count = static_cast<std::size_t>(shape.elements());
-  std::vector<float> plain(count);
-  std::iota(plain.begin(), plain.end(), 1.0F);
-  check(count < std::size_t{1} << 24, "a mask of {} elements is too large to number", count);
-  std::vector<std::byte> memory(plan::stored_bytes(numbers, layout));
-  plan::store(numbers, layout, plain, memory.data());
+  const auto stored_part = [&](auto&& part) {
+    std::vector<float> plain(count);
+    for (std::size_t i = 0; i < count; ++i) plain[i] = static_cast<float>(part(i));
+    std::vector<std::int32_t> memory(static_cast<std::size_t>(plan::stored_elements(shape, layout)));
+    plan::store(numbers, layout, plain, reinterpret_cast<std::byte*>(memory.data()));
+    return memory;
+  };
+  const auto high = stored_part([](std::size_t i) { return i / kPart + 1; });
+  const auto low = stored_part([](std::size_t i) { return i % kPart; });
   std::vector<std::size_t> positions(count);
-  for (std::size_t i = 0; i * sizeof(std::int32_t) < memory.size(); ++i) {
-    std::int32_t number = 0;
-    std::copy_n(memory.data() + i * sizeof number, sizeof number, reinterpret_cast<std::byte*>(&number));
-    if (number > 0) positions[static_cast<std::size_t>(number - 1)] = i;  // 0 is padding
+  for (std::size_t i = 0; i < high.size(); ++i) {
+    if (high[i] == 0) continue;  // padding
+    positions[(static_cast<std::size_t>(high[i]) - 1) * kPart + static_cast<std::size_t>(low[i])] = i;
   }
   return positions;
 }
@@ -208,7 +213,9 @@ std::vector<float> input_values(const OpCase& op_case, std::size_t input, std::u
   }
   const double weight = role == Role::weights ? 1.0 / std::sqrt(fan_in(op, shape)) : 1.0;
   const std::size_t half = values.size() / 2;
-  for (std::size_t i = 0; i < values.size(); ++i) {
+  // Large tensors, which are only timed, repeat what was drawn.
+  const std::size_t drawn = std::min(values.size(), std::size_t{1} << 20);
+  for (std::size_t i = 0; i < drawn; ++i) {
     const auto draw = [&]() -> double {
       switch (role) {
         case Role::bytes:
@@ -244,6 +251,7 @@ std::vector<float> input_values(const OpCase& op_case, std::size_t input, std::u
     };
     values[i] = static_cast<float>(draw());
   }
+  for (std::size_t i = drawn; i < values.size(); ++i) values[i] = values[i - drawn];
   return values;
 }
 

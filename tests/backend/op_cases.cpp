@@ -92,7 +92,10 @@ class Table {
       convolution({1, 3, 32, 32}, 64, 7, {stride, 3});
     }
     convolution({1, 16, 1, 1}, 16, 1, {1, 0});
+    // Windows that are mostly padding, as small images give in the last stage.
     convolution({1, 16, 1, 1}, 32, 3, {2, 1});
+    convolution({3, 32, 1, 1}, 32, 3, {1, 1});
+    convolution({2, 64, 2, 2}, 64, 3, {2, 1});
     // Wide and small, as in the last stage of a network.
     convolution({3, 128, 2, 2}, 64, 3, {1, 1});
     convolution({2, 256, 2, 3}, 128, 1, {1, 0});

@@ -1,0 +1,154 @@
+#include "bench/op_bench.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "bench/op_cases.h"
+#include "graph/models/resnet.h"
+
+namespace redline::bench {
+namespace {
+
+using graph::Op;
+using graph::TensorKind;
+
+// Positions in the plan of one distinct op.
+struct Group {
+  OpTiming timing;
+  std::vector<std::size_t> ops;
+};
+
+std::vector<Group> group_ops(const graph::Graph& graph, const std::string& filter) {
+  std::vector<Group> groups;
+  std::map<std::string, std::size_t> known;
+  for (std::size_t i = 0; i < graph.ops().size(); ++i) {
+    const Op& op = graph.ops()[i];
+    const std::string_view kind = name_of(op.kind);
+    if (kind.find(filter) == std::string_view::npos && op.name.find(filter) == std::string::npos) continue;
+    const std::string text = describe(graph, op);
+    const auto [at, added] = known.try_emplace(text, groups.size());
+    if (added) {
+      Group group;
+      group.timing.kind = kind;
+      group.timing.description = text;
+      group.timing.layer = op.name;
+      group.timing.flops = graph::flops(graph, op);
+      group.timing.bytes = counted_bytes(graph, op);
+      groups.push_back(std::move(group));
+    }
+    groups[at->second].ops.push_back(i);
+    ++groups[at->second].timing.count;
+  }
+  if (groups.empty()) throw UsageError("no op of this step has '{}' in its kind or layer", filter);
+  return groups;
+}
+
+double seconds_of(const backend::OpTime& time) {
+  return std::chrono::duration<double>(time.duration).count();
+}
+
+void time_alone(const graph::Graph& graph, Group& group, int repeat, backend::Backend& backend) {
+  const OpCase op_case = isolate(graph, graph.ops()[group.ops.front()]);
+  const auto plan = std::make_shared<plan::Plan>(plan::make_plan(op_case.graph, backend));
+  const auto executable = backend.compile(plan, backend.make_state());
+  fill_inputs(op_case, 1, *executable);
+  const auto section = plan->update_begin == 0 ? backend::Section::update : backend::Section::compute;
+  std::vector<double> times;
+  for (int i = 0; i <= repeat; ++i) {
+    std::vector<backend::OpTime> measured;
+    executable->run(section, &measured);
+    if (i > 0) times.push_back(seconds_of(measured.front()));  // the first warms up
+  }
+  group.timing.fastest = *std::min_element(times.begin(), times.end());
+  group.timing.seconds = median(std::move(times));
+}
+
+// Weights as training starts with, random images, and labels in range.
+void fill_model(const plan::Options& options, backend::State& state, backend::Executable& executable) {
+  for (const std::string& name : state.names()) {
+    const graph::Tensor& tensor = state.tensor(name);
+    if (tensor.kind != TensorKind::parameter && tensor.kind != TensorKind::statistic) continue;
+    std::vector<float> values(static_cast<std::size_t>(tensor.shape.elements()));
+    graph::initial_value(tensor, 1, false, options.model.model, values);
+    state.write(name, values);
+  }
+  const graph::Model& model = executable.plan().model;
+  Random random(1);
+  std::vector<std::uint8_t> images(
+      static_cast<std::size_t>(model.graph.tensor(model.images).shape.elements()));
+  for (std::uint8_t& byte : images) byte = static_cast<std::uint8_t>(random.next_u32());
+  executable.write_input(model.images, images.data(), images.size());
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(options.model.batch));
+  for (std::int32_t& label : labels) {
+    label = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(options.model.classes)));
+  }
+  executable.write_input(model.labels, labels.data(), labels.size() * sizeof(std::int32_t));
+  const float scalars[graph::kStepScalars] = {1e-3F, 1.0F, 1.0F, 0.999F, 0.0F};
+  executable.write_input(model.scalars, scalars, sizeof scalars);
+}
+
+// Runs whole steps, and gives the time of each op in each of them.
+std::vector<std::vector<double>> time_steps(const OpBenchOptions& options,
+                                            std::shared_ptr<const plan::Plan> plan, backend::Backend& backend,
+                                            const Progress& progress) {
+  const auto state = backend.make_state();
+  const auto executable = backend.compile(plan, state);
+  fill_model(options.plan, *state, *executable);
+  std::vector<std::vector<double>> times(plan->graph().ops().size());
+  for (int i = 0; i <= options.repeat; ++i) {
+    for (backend::Section section : {backend::Section::compute, backend::Section::update}) {
+      std::vector<backend::OpTime> measured;
+      executable->run(section, &measured);
+      if (i == 0) continue;  // warms up
+      for (const auto& time : measured) times[static_cast<std::size_t>(time.op)].push_back(seconds_of(time));
+    }
+    if (!progress(i + 1, options.repeat + 1) && i > 0) break;
+  }
+  return times;
+}
+
+}  // namespace
+
+double median(std::vector<double> values) {
+  check(!values.empty(), "the median of nothing");
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2.0;
+}
+
+std::vector<OpTiming> bench_ops(const OpBenchOptions& options, backend::Backend& backend,
+                                const Progress& progress) {
+  if (options.repeat < 1) throw UsageError("--repeat {} must be at least 1", options.repeat);
+  const auto plan = std::make_shared<plan::Plan>(plan::make_plan(options.plan, backend));
+  std::vector<Group> groups = group_ops(plan->graph(), options.filter);
+  std::vector<OpTiming> result;
+  if (options.in_step) {
+    const auto times = time_steps(options, plan, backend, progress);
+    for (Group& group : groups) {
+      double sum = 0.0, fastest = 0.0;
+      for (std::size_t i : group.ops) {
+        sum += median(times[i]);
+        fastest += *std::min_element(times[i].begin(), times[i].end());
+      }
+      group.timing.seconds = sum / group.timing.count;
+      group.timing.fastest = fastest / group.timing.count;
+      result.push_back(std::move(group.timing));
+    }
+  } else {
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      time_alone(plan->graph(), groups[i], options.repeat, backend);
+      result.push_back(std::move(groups[i].timing));
+      if (!progress(static_cast<std::int64_t>(i) + 1, static_cast<std::int64_t>(groups.size()))) break;
+    }
+  }
+  std::ranges::stable_sort(result, std::ranges::greater{}, &OpTiming::step_seconds);
+  return result;
+}
+
+}  // namespace redline::bench

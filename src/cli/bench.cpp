@@ -1,0 +1,167 @@
+// redline bench: measure parts of the program on their own.
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "backend/backend.h"
+#include "base/atomic_file.h"
+#include "base/build_info.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/machine.h"
+#include "base/signals.h"
+#include "bench/op_bench.h"
+#include "cli/command.h"
+#include "cli/progress_line.h"
+
+namespace redline::cli {
+namespace {
+
+struct OpFlags {
+  bench::OpBenchOptions options;
+  backend::DeviceOptions device;
+  std::string dtype = "fp32";
+  std::string json;
+  bool no_fuse = false;
+};
+
+// A time from an unoptimised build misleads whoever reads it later.
+void require_optimised_build() {
+  const std::string type = build_info().build_type;
+  if (type == "Release" || type == "RelWithDebInfo") return;
+  throw UnavailableError("this is a {} build, whose timings mean nothing: build with the preset 'release'",
+                         type);
+}
+
+std::string rate(double amount, double seconds) {
+  return amount > 0.0 && seconds > 0.0 ? fmt::format("{:.1f}", amount / seconds / 1e9) : "-";
+}
+
+void print_timings(const std::vector<bench::OpTiming>& timings, const OpFlags& flags, double total) {
+  fmt::print("{:>9} {:>5} {:>9} {:>6} {:>8} {:>7}  {}\n", "ms", "count", "ms/step", "share", "GFLOP/s",
+             "GB/s", "op");
+  for (const bench::OpTiming& t : timings) {
+    fmt::print("{:>9.3f} {:>5} {:>9.2f} {:>5.1f}% {:>8} {:>7}  {}\n", t.seconds * 1e3, t.count,
+               t.step_seconds() * 1e3, 100.0 * t.step_seconds() / total, rate(t.flops, t.seconds),
+               rate(t.bytes, t.seconds), t.description);
+  }
+  fmt::print("{} distinct ops, {:.2f} ms a step", timings.size(), total * 1e3);
+  if (flags.options.filter.empty()) {
+    fmt::print(", {:.1f} images/s", static_cast<double>(flags.options.plan.model.batch) / total);
+  }
+  fmt::print("\n");
+}
+
+nlohmann::ordered_json to_json(const std::vector<bench::OpTiming>& timings, const OpFlags& flags,
+                               const backend::Backend& backend, double total) {
+  const BuildInfo build = build_info();
+  const Machine machine = inspect_machine();
+  const graph::ModelOptions& model = flags.options.plan.model;
+  nlohmann::ordered_json json{
+      {"schema", 1},
+      {"kind", "bench op"},
+      {"time", utc_timestamp()},
+      {"redline", {{"version", build.version}, {"commit", build.commit}, {"compiler", build.compiler}}},
+      {"machine",
+       {{"cpu", machine.cpu},
+        {"cores", machine.cores_allowed},
+        {"os", machine.os},
+        {"kernel", machine.kernel}}},
+      {"device", backend.description()},
+      {"model", model.model},
+      {"dtype", name_of(model.dtype)},
+      {"batch", model.batch},
+      {"image_size", model.image_size},
+      {"repeat", flags.options.repeat},
+      {"in_step", flags.options.in_step},
+      {"filter", flags.options.filter},
+      {"seconds_per_step", total},
+      {"ops", nlohmann::ordered_json::array()}};
+  for (const bench::OpTiming& t : timings) {
+    json["ops"].push_back({{"kind", t.kind},
+                           {"description", t.description},
+                           {"layer", t.layer},
+                           {"count", t.count},
+                           {"seconds", t.seconds},
+                           {"fastest_seconds", t.fastest},
+                           {"flops", t.flops},
+                           {"bytes", t.bytes},
+                           {"share", t.step_seconds() / total}});
+  }
+  return json;
+}
+
+int run_op_bench(OpFlags& flags) {
+  require_optimised_build();
+  if (flags.device.threads < 0) throw UsageError("--threads {} is negative", flags.device.threads);
+  flags.options.plan.model.dtype = graph::parse_dtype(flags.dtype);
+  flags.options.plan.fuse = !flags.no_fuse;
+  const auto backend = backend::make_backend(flags.device);
+  if (!backend->supports(graph::OpKind::conv, flags.options.plan.model.dtype)) {
+    throw UnavailableError("the device {} has no {} kernels", flags.device.device, flags.dtype);
+  }
+  fmt::print("{}; {} training, batch {}, {} px, {}; {}\n", backend->description(),
+             flags.options.plan.model.model, flags.options.plan.model.batch,
+             flags.options.plan.model.image_size, flags.dtype,
+             flags.options.in_step ? "ops within the step" : "each op on its own");
+
+  // Opened first: a path that cannot be written must not cost a measurement.
+  std::optional<AtomicFile> file;
+  if (!flags.json.empty()) file.emplace(flags.json);
+  const StopSignals signals;
+  ProgressLine line("timing", flags.options.in_step ? "steps" : "ops");
+  const auto timings = bench::bench_ops(flags.options, *backend, [&](std::int64_t done, std::int64_t of) {
+    line.update(done, of);
+    return !signals.requested();
+  });
+  line.clear();
+  if (signals.requested()) {
+    fmt::print(stderr, "redline: stopped; nothing was written\n");
+    return 128 + signals.signal();
+  }
+  double total = 0.0;
+  for (const bench::OpTiming& t : timings) total += t.step_seconds();
+  print_timings(timings, flags, total);
+  if (file) {
+    file->write(to_json(timings, flags, *backend, total).dump(2) + "\n");
+    file->commit();
+  }
+  return 0;
+}
+
+void add_op(CLI::App& group, Context& context) {
+  CLI::App& command =
+      add_command(group, "op", "Time every distinct op of a training step",
+                  {"redline bench op", "redline bench op --op conv --dtype bf16 -b 64 --image-size 64",
+                   "redline bench op --in-step --json ops.json"});
+  const auto flags = std::make_shared<OpFlags>();
+  graph::ModelOptions& model = flags->options.plan.model;
+  command.add_option("--model", model.model, "Model whose step is taken apart")->capture_default_str();
+  command.add_option("--classes", model.classes, "Number of classes")->capture_default_str();
+  command.add_option("--image-size", model.image_size, "Pixels of a side")->capture_default_str();
+  command.add_option("-b,--batch-size,--batch", model.batch, "Images in a batch")->capture_default_str();
+  command.add_option("--dtype", flags->dtype, "fp32, bf16 or fp16")->capture_default_str();
+  command.add_option("--device", flags->device.device, "Device to run on")->capture_default_str();
+  command.add_option("--threads", flags->device.threads, "Threads to run on; 0 is one a core")
+      ->capture_default_str();
+  command.add_option("--op", flags->options.filter, "Only ops whose kind or layer contains this");
+  command.add_option("--repeat", flags->options.repeat, "Timed runs of each op")->capture_default_str();
+  command.add_flag("--in-step", flags->options.in_step,
+                   "Time ops within whole steps, with caches as in training");
+  command.add_flag("--no-fuse", flags->no_fuse, "Leave the model's ops as they are written");
+  command.add_option("--json", flags->json, "Also write the result to this file");
+  on_run(command, context, [flags] { return run_op_bench(*flags); });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Context& context) {
+  CLI::App& group =
+      add_group(app, "bench", "Measure parts of the program on their own", {"redline bench op"});
+  add_op(group, context);
+}
+
+}  // namespace redline::cli

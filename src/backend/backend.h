@@ -74,7 +74,7 @@ struct DeviceOptions {
   int threads = 0;             // 0: all cores this process may use
   bool pin_threads = true;
   bool deterministic = false;  // cuda: only kernels that give the same bits every time
-  std::string cache_dir = {};       // cuda: where the choice of kernels is remembered; empty for nowhere
+  std::string cache_dir = {};  // cuda: where the choice of kernels is remembered; empty for nowhere
 };
 
 // Throws UnavailableError, with why and what to do, when the device is not there.

@@ -61,6 +61,9 @@ Threads::Threads(int count, bool pin) {
   if (count < 0 || count > kMost)
     throw UsageError("--threads {} is not possible: use 1 to {}, or 0 for all", count, kMost);
   count_ = count > 0 ? count : static_cast<int>(physical_cores);
+#if defined(__SANITIZE_THREAD__)
+  pin = false;  // parallel_for starts threads there, which would inherit their leader's core
+#endif
   // More threads than processors cannot be pinned one to one.
   if (pin && count_ <= static_cast<int>(processors.size())) {
     processors.resize(static_cast<std::size_t>(count_));
@@ -76,7 +79,7 @@ Threads::Lead::Lead(const Threads& threads) {
   pinned_ = true;
   const int* cores = threads.cores_.data();
   // OpenMP keeps its team between regions, but gives no promise: pin at every lead, which costs microseconds.
-  parallel_for(threads.count_, [cores](std::int64_t) { pin_to(cores[omp_get_thread_num()]); });
+  parallel_for(threads.count_, [cores](std::int64_t thread) { pin_to(cores[thread]); });
 }
 
 Threads::Lead::~Lead() {

@@ -90,6 +90,12 @@ class ConvGraph {
     if (failed(graph_.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}), why))
       return false;
     if (deterministic) graph_.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
+    // fp32 means fp32: no matrix units, which round inputs to tf32, and no transforms that lose digits.
+    if (shape_.dtype == graph::DType::f32) {
+      graph_.deselect_numeric_notes({fe::NumericalNote_t::TENSOR_CORE,
+                                     fe::NumericalNote_t::DOWN_CONVERT_INPUTS, fe::NumericalNote_t::WINOGRAD,
+                                     fe::NumericalNote_t::FFT});
+    }
     return true;
   }
 

@@ -99,6 +99,10 @@ class Table {
     // Wide and small, as in the last stage of a network.
     convolution({3, 128, 2, 2}, 64, 3, {1, 1});
     convolution({2, 256, 2, 3}, 128, 1, {1, 0});
+    // More images than pixels.
+    convolution({9, 32, 3, 2}, 48, 3, {1, 1});
+    convolution({17, 64, 2, 2}, 32, 3, {2, 1});
+    convolution({8, 32, 4, 4}, 64, 1, {2, 0});
   }
 
   static std::vector<Shape> activation_shapes() {

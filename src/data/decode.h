@@ -37,8 +37,8 @@ class Decoder {
   ImageInfo open(std::span<const std::uint8_t> bytes);
 
   // Decodes at least `region` of the opened image, shrunk by 1, 2, 4 or 8 (PNG is decoded whole at full
-  // size). The pixels live here until the next open(). Throws DataError when the part that it reads is
-  // damaged or cut off; a JPEG's damage below the region is not seen.
+  // size). The pixels live here until the next open(). Throws DataError when the file is cut off, or the part
+  // that it reads damaged; a JPEG's damage below the region is not seen.
   Pixels decode(const Rect& region, int shrink = 1);
 
   // The whole image, at full size.

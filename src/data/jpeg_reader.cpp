@@ -22,6 +22,28 @@ constexpr int kMaxScans = 500;
 // whole.
 constexpr int kMargin = 4;
 
+// Whether the file's markers lead to its end marker. libjpeg's releases differ in what they make of a file
+// that was cut off: some fill in what is missing without a word. Compressed data cannot hold a marker (a 0xff
+// in it is followed by a zero), so a file that was cut off anywhere has no end. What follows the end is left
+// alone, and so are stray bytes between markers: libjpeg warns of those.
+bool reaches_end(std::span<const std::uint8_t> bytes) {
+  const std::uint8_t* at = bytes.data();
+  const std::uint8_t* const end = at + bytes.size();
+  while ((at = static_cast<const std::uint8_t*>(std::memchr(at, 0xff, static_cast<std::size_t>(end - at))))) {
+    while (at < end && *at == 0xff) ++at;  // a marker may be preceded by any number of them
+    if (at == end) return false;
+    const std::uint8_t marker = *at++;
+    if (marker == 0xd9) return true;
+    if (marker <= 0x01 || (marker >= 0xd0 && marker <= 0xd8)) continue;  // no length follows these
+    if (end - at < 2) return false;
+    const int length = at[0] << 8 | at[1];
+    if (end - at < length) return false;
+    at += std::max(length, 2);
+    if (at == end) return false;
+  }
+  return false;
+}
+
 }  // namespace
 
 struct JpegReader::State {
@@ -30,6 +52,7 @@ struct JpegReader::State {
   char message[JMSG_LENGTH_MAX];
   char warning[JMSG_LENGTH_MAX];
   bool truncated;
+  std::span<const std::uint8_t> bytes;  // the open file
   jpeg_progress_mgr progress;
   jpeg_decompress_struct cinfo;
 
@@ -86,6 +109,7 @@ JpegReader::~JpegReader() { jpeg_destroy_decompress(&state_->cinfo); }
 
 ImageInfo JpegReader::open(std::span<const std::uint8_t> bytes) {
   State& s = *state_;
+  s.bytes = bytes;
   s.warning[0] = '\0';
   s.truncated = false;
   s.guarded([&] {
@@ -105,6 +129,7 @@ ImageInfo JpegReader::open(std::span<const std::uint8_t> bytes) {
 Pixels JpegReader::read(const Rect& region, int shrink, std::vector<std::uint8_t>& storage) {
   State& s = *state_;
   jpeg_decompress_struct& cinfo = s.cinfo;
+  if (!reaches_end(s.bytes)) throw DataError("JPEG: the file is cut off");
   const bool cmyk = cinfo.jpeg_color_space == JCS_CMYK || cinfo.jpeg_color_space == JCS_YCCK;
   if (cinfo.jpeg_color_space == JCS_UNKNOWN)
     throw DataError("JPEG: unsupported: {} colour components", cinfo.num_components);

@@ -116,6 +116,28 @@ TEST(Decode, EveryTruncationIsRefused) {
   }
 }
 
+// Even where a crop needs only what is left of the file, and where the rest ends with another image's end.
+TEST(Decode, ACutFileIsRefusedWhateverPartIsAsked) {
+  const std::vector<std::uint8_t> whole = bytes_of(golden("420.jpg"));
+  Decoder decoder;
+  std::vector<std::uint8_t> cut(whole.begin(), whole.end() - 2);  // all but the end marker
+  decoder.open(cut);
+  EXPECT_NE(message_of<DataError>([&] {
+              decoder.decode({0, 0, 16, 16});
+            }).find("cut off"),
+            std::string::npos);
+  cut.insert(cut.end(), {0xff, 0xe1, 0x00, 0x10, 0xff, 0xd9});  // a segment of 16 bytes, cut off itself
+  decoder.open(cut);
+  EXPECT_THROW(decoder.decode({0, 0, 16, 16}), DataError);
+}
+
+TEST(Decode, BytesAfterTheEndAreLeftAlone) {
+  std::vector<std::uint8_t> bytes = bytes_of(golden("progressive.jpg"));
+  const Picture picture = decoded(bytes);
+  bytes.insert(bytes.end(), {0xff, 0xff, 'j', 'u', 'n', 'k', 0xff});
+  EXPECT_EQ(decoded(bytes).rgb, picture.rgb);
+}
+
 TEST(Decode, FlippedBytesNeverCrash) {
   for (const char* name : {"420.jpg", "progressive.jpg", "palette.png"}) {
     const std::vector<std::uint8_t> whole = bytes_of(golden(name));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -122,9 +123,11 @@ int run_demo(const Options& options, const Context& context) {
              100 * outcome.top1, options.held_out);
   fmt::print("Every number is in {0}/metrics.jsonl, every option in {0}/config.toml. Next:\n",
              outcome.folder);
-  fmt::print("  redline train -c {}/config.toml --name again --epochs 10\n", outcome.folder);
-  fmt::print("  redline train {} --image-size 64 --model resnet18 --epochs 10\n", pictures.string());
-  fmt::print("  redline train --help\n");
+  const char* called = std::getenv("REDLINE_COMMAND");  // the bootstrap script says how it was called
+  const std::string redline = called != nullptr ? called : "redline";
+  fmt::print("  {} train -c {}/config.toml --name again --epochs 10\n", redline, outcome.folder);
+  fmt::print("  {} train {} --image-size 64 --model resnet18 --epochs 10\n", redline, pictures.string());
+  fmt::print("  {} train --help\n", redline);
   return 0;
 }
 

@@ -159,6 +159,7 @@ Setup prepare(const Config& config) {
   backend::DeviceOptions device;
   device.device = config.device.name;
   device.threads = static_cast<int>(config.device.threads);
+  device.deterministic = config.device.deterministic;
   setup.backend = backend::make_backend(device);
   setup.dtype = resolve_dtype(config, *setup.backend, setup.machine.features);
   if (config.data.path != kSynthetic) {

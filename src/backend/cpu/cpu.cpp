@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "backend/cpu/kernels/dispatch.h"
-#include "backend/cpu/onednn.h"
+#include "backend/cpu/onednn_info.h"
 #include "backend/cpu/step.h"
 #include "backend/cpu/threads.h"
 #include "backend/host/executable.h"
@@ -115,7 +115,9 @@ class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const DeviceOptions& options) : threads_(options.threads, options.pin_threads) {}
 
-  bool supports(OpKind, DType dtype) const override { return dtype != DType::f16; }
+  bool supports(OpKind, DType dtype) const override {
+    return dtype == DType::bf16 ? onednn_info().avx512 : dtype != DType::f16;
+  }
 
   Layout layout(const graph::Graph& graph, graph::TensorId id) const override {
     const graph::Tensor& tensor = graph.tensor(id);
@@ -132,7 +134,7 @@ class CpuBackend final : public Backend {
 
   std::string name() const override { return "cpu"; }
   std::string description() const override {
-    return fmt::format("cpu: oneDNN {}, {} kernels, {} thread{}", cpu::dnnl_version_text(), cpu::kernel_isa(),
+    return fmt::format("cpu: oneDNN {}, {} kernels, {} thread{}", onednn_info().version, cpu::kernel_isa(),
                        threads_.count(), threads_.count() == 1 ? "" : "s");
   }
   std::shared_ptr<State> make_state() override { return std::make_shared<HostState>(); }

@@ -69,11 +69,6 @@ memory::desc dnnl_any(const graph::Shape& shape, graph::DType dtype) {
   return {dims_of(shape), dnnl_type(dtype), memory::format_tag::any};
 }
 
-std::string dnnl_version_text() {
-  const dnnl_version_t* version = dnnl_version();
-  return fmt::format("{}.{}.{}", version->major, version->minor, version->patch);
-}
-
 bool is_slow(const dnnl::primitive_desc_base& desc) {
   return std::strncmp(desc.impl_info_str(), "ref", 3) == 0;
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <initializer_list>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,9 +21,6 @@ dnnl::stream& dnnl_stream();
 dnnl::memory::data_type dnnl_type(graph::DType dtype);
 dnnl::memory::desc dnnl_desc(const graph::Shape& shape, graph::DType dtype, plan::Layout layout);
 dnnl::memory::desc dnnl_any(const graph::Shape& shape, graph::DType dtype);
-
-// "2.6.3"
-std::string dnnl_version_text();
 
 // One tensor of a primitive: what it is called there, where and how it lies in our memory, and how the
 // primitive wants it.

@@ -35,10 +35,11 @@ std::string name_of(dnnl::cpu_isa isa) {
 OneDnnInfo onednn_info() {
   const dnnl_version_t* version = dnnl_version();
   const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
-  const auto bits = static_cast<unsigned>(isa);
-  const auto bf16_bits = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+  const auto has = [isa](dnnl::cpu_isa wanted) {
+    return (static_cast<unsigned>(isa) & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
+  };
   return {fmt::format("{}.{}.{}", version->major, version->minor, version->patch), name_of(isa),
-          (bits & bf16_bits) == bf16_bits};
+          has(dnnl::cpu_isa::avx512_core), has(dnnl::cpu_isa::avx512_core_bf16)};
 }
 
 }  // namespace redline::backend

@@ -8,6 +8,7 @@ namespace redline::backend {
 struct OneDnnInfo {
   std::string version;       // "2.6.3", of the library loaded now
   std::string isa;           // the best instruction set its kernels use here: "avx512_core_bf16"
+  bool avx512 = false;       // it has its AVX-512 kernels: those for 16-channel blocks, and all of bf16
   bool native_bf16 = false;  // bf16 kernels run on bf16 instructions instead of being emulated
 };
 

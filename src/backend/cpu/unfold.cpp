@@ -5,6 +5,7 @@
 
 #include "backend/cpu/blocks.h"
 #include "backend/cpu/onednn.h"
+#include "backend/cpu/onednn_info.h"
 #include "backend/cpu/threads.h"
 
 namespace redline::backend::cpu {
@@ -61,7 +62,7 @@ std::size_t page_aligned(std::size_t bytes) { return (bytes + 4095) / 4096 * 409
 }  // namespace
 
 bool should_unfold(const graph::Shape& x, const graph::Shape& w, const graph::Shape& y) {
-  if (x.c() % kBlock != 0 || y.c() % kBlock != 0) return false;
+  if (x.c() % kBlock != 0 || y.c() % kBlock != 0 || !onednn_info().avx512) return false;
   // Measured on Zen 4 in fp32 and bf16: up to four times faster at 2x2 pixels, even from 8x8 on.
   return w[2] == w[3] && y.h() * y.w() <= 16;
 }

@@ -16,8 +16,11 @@
 #include "cli/command.h"
 #include "cli/progress_line.h"
 #include "data/convert.h"
+#include "data/ilsvrc.h"
 #include "data/info.h"
 #include "data/synth.h"
+#include "data/tiny_imagenet.h"
+#include "data/unpack.h"
 #include "data/verify.h"
 
 namespace redline::cli {
@@ -66,20 +69,33 @@ struct SynthFlags {
   data::SynthOptions options;
   std::string path;
   std::string size = "64";
+  std::string format = "folders";
 };
+
+data::SynthFormat synth_format(const std::string& name) {
+  if (name == "folders") return data::SynthFormat::folders;
+  if (name == "tfrecord") return data::SynthFormat::tfrecord;
+  if (name == "tars") return data::SynthFormat::tars;
+  throw UsageError("--format {} is none of folders, tfrecord and tars", name);
+}
 
 int run_synth(SynthFlags& flags) {
   flags.options.path = flags.path;
-  parse_size(flags.size, flags.options.width, flags.options.height);
+  flags.options.format = synth_format(flags.format);
+  flags.options.imagenet_sizes = flags.size == "imagenet";
+  if (!flags.options.imagenet_sizes) parse_size(flags.size, flags.options.width, flags.options.height);
   flags.options.threads = thread_count(flags.options.threads);
   const Stopwatch watch;
   const int code =
       run_with_progress("drawing", "images", "nothing was left behind",
                         [&](const data::Progress& progress) { data::write_synth(flags.options, progress); });
   if (code == 0)
-    fmt::print("{}: {} training and {} validation images of {} classes, {} x {} pixels, in {}\n", flags.path,
-               flags.options.train, flags.options.val, flags.options.classes, flags.options.width,
-               flags.options.height, format_duration(watch.seconds()));
+    fmt::print("{}: {} training and {} validation images of {} classes, {}, in {}\n", flags.path,
+               flags.options.train, flags.options.val, flags.options.classes,
+               flags.options.imagenet_sizes
+                   ? std::string("of sizes as ImageNet's")
+                   : fmt::format("{} x {} pixels", flags.options.width, flags.options.height),
+               format_duration(watch.seconds()));
   return code;
 }
 
@@ -94,11 +110,27 @@ void add_synth(CLI::App& group, Context& context) {
   command.add_option("--classes", o.classes, "Number of classes")->capture_default_str();
   command.add_option("--train", o.train, "Training images, over all classes")->capture_default_str();
   command.add_option("--val", o.val, "Validation images, over all classes")->capture_default_str();
-  command.add_option("--size", flags->size, "Pixels: a side, or width x height")->capture_default_str();
-  command.add_option("--quality", o.quality, "JPEG quality, 1 to 100")->capture_default_str();
+  command
+      .add_option("--size", flags->size,
+                  "Pixels: a side, width x height, or 'imagenet': a mix around 500x375")
+      ->capture_default_str();
+  command.add_option("--format", flags->format, "folders, tfrecord, or tars: ImageNet's tars and its devkit")
+      ->capture_default_str();
+  command.add_option("--train-shards", o.train_shards, "Files for the training images, with tfrecord")
+      ->capture_default_str();
+  command.add_option("--val-shards", o.val_shards, "Files for the validation images, with tfrecord")
+      ->capture_default_str();
+  const CLI::Option* quality =
+      command
+          .add_option("--quality", o.quality, "JPEG quality, 1 to 100; 95 unless told with --size imagenet")
+          ->capture_default_str();
   command.add_option("--seed", o.seed, "The same seed gives the same bytes")->capture_default_str();
   command.add_option("--threads", o.threads, "Threads to draw with; 0 is one a core")->capture_default_str();
-  on_run(command, context, [flags] { return run_synth(*flags); });
+  on_run(command, context, [flags, quality] {
+    // Gives the 90 to 110 KiB that ImageNet's images have.
+    if (flags->size == "imagenet" && quality->count() == 0) flags->options.quality = 95;
+    return run_synth(*flags);
+  });
 }
 
 nlohmann::ordered_json to_json(const data::DataInfo& info, const std::string& path) {
@@ -250,10 +282,38 @@ void add_verify(CLI::App& group, Context& context) {
 
 struct ConvertFlags {
   std::string source, target;
-  data::ConvertOptions options;
+  std::string format = "tfrecord";
+  data::ConvertOptions options;  // also what unpacking to folders needs
 };
 
+data::UnpackOptions unpack_options(const ConvertFlags& flags) {
+  data::UnpackOptions options;
+  options.source = flags.source;
+  options.target = flags.target;
+  options.threads = thread_count(flags.options.threads);
+  options.max_bad = flags.options.max_bad;
+  return options;
+}
+
+template <typename Work>
+int run_unpack(const ConvertFlags& flags, Work&& work) {
+  const Stopwatch watch;
+  data::UnpackResult result;
+  const int code = run_with_progress(
+      "unpacking", "images", "the same command goes on from here",
+      [&](const data::Progress& progress) { result = work(unpack_options(flags), progress); });
+  if (code != 0) return code;
+  for (const data::Complaint& one : result.bad) fmt::print("left out {}: {}\n", one.name, one.reason);
+  fmt::print("{}: {} images, {} of them found whole, {} left out as bad, in {}\n", flags.target,
+             result.written + result.found, result.found, result.bad.size(),
+             format_duration(watch.seconds()));
+  return 0;
+}
+
 int run_convert(ConvertFlags& flags) {
+  if (flags.format == "folders") return run_unpack(flags, data::unpack_to_folders);
+  if (flags.format != "tfrecord")
+    throw UsageError("--format {} is neither folders nor tfrecord", flags.format);
   flags.options.source = flags.source;
   flags.options.target = flags.target;
   flags.options.threads = thread_count(flags.options.threads);
@@ -270,24 +330,69 @@ int run_convert(ConvertFlags& flags) {
   return 0;
 }
 
-void add_convert(CLI::App& group, Context& context) {
-  CLI::App& command = add_command(
-      group, "convert", "Turn a data set into TFRecord shards; the same call continues after an interruption",
-      {"redline data convert imagenet imagenet-tfrecord",
-       "redline data convert shapes records --train-shards 8 --val-shards 2"});
-  const auto flags = std::make_shared<ConvertFlags>();
-  data::ConvertOptions& o = flags->options;
-  o.threads = 0;
-  command.add_option("source", flags->source, "The data set")->required();
-  command.add_option("target", flags->target, "Folder for the shards")->required();
-  command.add_option("--train-shards", o.train_shards, "Files for the training images")
-      ->capture_default_str();
-  command.add_option("--val-shards", o.val_shards, "Files for the validation images")->capture_default_str();
-  command.add_option("--seed", o.seed, "Of the order of the images")->capture_default_str();
+void add_work_options(CLI::App& command, data::ConvertOptions& o) {
   command.add_option("--max-bad", o.max_bad, "Share of the images that may be bad and left out")
       ->capture_default_str();
   command.add_option("--threads", o.threads, "Threads to work with; 0 is one a core")->capture_default_str();
+}
+
+void add_convert_options(CLI::App& command, ConvertFlags& flags) {
+  data::ConvertOptions& o = flags.options;
+  o.threads = 0;
+  command.add_option("--format", flags.format, "What to write: tfrecord, or folders")->capture_default_str();
+  command.add_option("--train-shards", o.train_shards, "Files for the training images, with tfrecord")
+      ->capture_default_str();
+  command.add_option("--val-shards", o.val_shards, "Files for the validation images, with tfrecord")
+      ->capture_default_str();
+  command.add_option("--seed", o.seed, "Of the order of the images, with tfrecord")->capture_default_str();
+  add_work_options(command, o);
+}
+
+void add_convert(CLI::App& group, Context& context) {
+  CLI::App& command = add_command(
+      group, "convert",
+      "Turn a data set into TFRecord shards or class folders; the same call continues after an interruption",
+      {"redline data convert imagenet imagenet-tfrecord",
+       "redline data convert shapes records --train-shards 8 --val-shards 2",
+       "redline data convert records images --format folders"});
+  const auto flags = std::make_shared<ConvertFlags>();
+  command.add_option("source", flags->source, "The data set")->required();
+  command.add_option("target", flags->target, "Folder to write to; new, or where the same call was stopped")
+      ->required();
+  add_convert_options(command, *flags);
   on_run(command, context, [flags] { return run_convert(*flags); });
+}
+
+void add_prepare(CLI::App& group, Context& context) {
+  CLI::App& prepare = add_group(group, "prepare", "Turn a data set as it is shipped into one to train with",
+                                {"redline data prepare imagenet --from downloads --to imagenet"});
+  const auto add = [&](const char* name, const char* what, std::vector<std::string> examples) {
+    auto flags = std::make_shared<ConvertFlags>();
+    CLI::App& command = add_command(prepare, name, what, std::move(examples));
+    command.add_option("--from", flags->source, "Where the files are that were downloaded")->required();
+    command.add_option("--to", flags->target, "Folder to write to; new, or where the same call was stopped")
+        ->required();
+    return std::pair<CLI::App&, std::shared_ptr<ConvertFlags>>(command, flags);
+  };
+  {
+    auto [command, flags] =
+        add("imagenet", "ImageNet, from its two tars and its development kit",
+            {"redline data prepare imagenet --from downloads --to imagenet",
+             "redline data prepare imagenet --from downloads --to imagenet-tfrecord --format tfrecord"});
+    flags->format = "folders";
+    add_convert_options(command, *flags);
+    on_run(command, context, [flags = flags] {
+      if (!data::is_ilsvrc(flags->source))
+        throw UsageError("{} has neither {} nor {}", flags->source, data::kIlsvrcTrain, data::kIlsvrcVal);
+      return run_convert(*flags);
+    });
+  }
+  auto [command, flags] =
+      add("tiny-imagenet", "Tiny ImageNet, from its zip or folder",
+          {"redline data prepare tiny-imagenet --from tiny-imagenet-200.zip --to tiny-imagenet"});
+  flags->options.threads = 0;
+  add_work_options(command, flags->options);
+  on_run(command, context, [flags = flags] { return run_unpack(*flags, data::prepare_tiny_imagenet); });
 }
 
 }  // namespace
@@ -299,6 +404,7 @@ void add_data(CLI::App& app, Context& context) {
   add_info(group, context);
   add_verify(group, context);
   add_convert(group, context);
+  add_prepare(group, context);
 }
 
 }  // namespace redline::cli

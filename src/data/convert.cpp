@@ -11,11 +11,10 @@
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/random.h"
-#include "data/crc32c.h"
 #include "data/encode.h"
 #include "data/example.h"
+#include "data/manifest.h"
 #include "data/parallel.h"
-#include "data/staging.h"
 #include "data/tfrecord.h"
 #include "data/tfrecord_folder.h"
 
@@ -77,45 +76,11 @@ std::vector<SplitWork> open_splits(const ConvertOptions& o) {
 std::string manifest_text(const ConvertOptions& o, const std::vector<SplitWork>& splits) {
   nlohmann::ordered_json json{{"schema", 1}, {"seed", o.seed}};
   for (const SplitWork& work : splits) {
-    std::string names;
-    for (std::int64_t i = 0; i < work.source->count(); ++i)
-      names +=
-          fmt::format("{}\t{}\n", fs::path(work.source->name(i)).filename().string(), work.source->label(i));
     json["splits"][split_name(work.split)] = {
-        {"images", work.source->count()},
-        {"shards", work.shards},
-        {"names",
-         fmt::format("{:08x}", crc32c({reinterpret_cast<const std::uint8_t*>(names.data()), names.size()}))}};
+        {"images", work.source->count()}, {"shards", work.shards}, {"names", fingerprint(*work.source)}};
   }
   json["classes"] = splits.front().source->classes();
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-}
-
-void remove_partials(const fs::path& target, const std::string& prefix) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(target)) {
-    const std::string name = entry.path().filename().string();
-    std::error_code ignored;
-    if (name.starts_with(prefix) && name.ends_with(".partial")) fs::remove(entry.path(), ignored);
-  }
-}
-
-// Makes the folder ready and takes it for this process.
-std::unique_ptr<FolderLock> prepare_target(const fs::path& target, const std::string& manifest) {
-  std::error_code error;
-  fs::create_directories(target, error);
-  if (error) throw IoError("cannot make the folder {}: {}", target.string(), error.message());
-  if (!fs::exists(target / kManifest)) {
-    remove_partials(target,
-                    fmt::format(".{}.", kManifest));  // of a process killed while it wrote the manifest
-    if (!fs::is_empty(target)) throw UsageError("{} is not empty; give a new folder", target.string());
-    write_file_atomically(target / kManifest, manifest);
-  }
-  auto lock = std::make_unique<FolderLock>(target / kManifest);
-  if (read_file(target / kManifest) != manifest)
-    throw UsageError("{} holds a conversion of other data or with other options; give another folder",
-                     target.string());
-  remove_partials(target, ".");  // all of dead processes, since this one has the lock
-  return lock;
 }
 
 // Records in a shard that is there and whole; -1 when it has to be written.
@@ -141,11 +106,11 @@ struct Bench {
 
 // Appends a sample's framed record to bench.record; true when its image had to be encoded anew.
 bool make_record(const RecordSource& source, std::int64_t sample, Bench& bench) {
-  const std::span<const std::uint8_t> bytes = source.read(sample, bench.scratch);
-  const ImageInfo info = bench.decoder->open(bytes);
+  DetailedSample found = source.read_detailed(sample, bench.scratch);
+  const ImageInfo info = bench.decoder->open(found.bytes);
   const Pixels pixels = bench.decoder->decode();
   ImageExample example;
-  example.encoded = bytes;
+  example.encoded = found.bytes;
   std::vector<std::uint8_t> encoded;
   const bool anew = info.format != ImageFormat::jpeg || info.channels == 4;
   if (anew) {
@@ -159,7 +124,9 @@ bool make_record(const RecordSource& source, std::int64_t sample, Bench& bench) 
   const std::int32_t label = source.label(sample);
   example.label = label + 1;
   example.synset = source.classes()[static_cast<std::size_t>(label)];
-  example.filename = fs::path(source.name(sample)).filename().string();
+  example.filename = std::move(found.file_name);
+  example.text = std::move(found.class_text);
+  example.boxes = std::move(found.boxes);
   example.format = "JPEG";
   example.channels = anew ? 3 : info.channels;
   example.colorspace = example.channels == 1 ? "Grayscale" : "RGB";
@@ -254,7 +221,8 @@ class Converter {
 ConvertResult convert_to_tfrecord(const ConvertOptions& options, const Progress& progress) {
   validate(options);
   const std::vector<SplitWork> splits = open_splits(options);
-  const std::unique_ptr<FolderLock> lock = prepare_target(options.target, manifest_text(options, splits));
+  const std::unique_ptr<FolderLock> lock =
+      claim_folder(options.target, kManifest, manifest_text(options, splits));
   std::vector<ShardTask> tasks;
   std::int64_t images = 0;
   for (const SplitWork& split : splits) {

@@ -19,14 +19,6 @@ namespace redline::data {
 namespace fs = std::filesystem;
 namespace {
 
-bool is_image_name(std::string_view name) {
-  const std::size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos || name.front() == '.') return false;
-  std::string extension(name.substr(dot + 1));
-  for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return extension == "jpg" || extension == "jpeg" || extension == "png";
-}
-
 constexpr const char* kAnnotations = "val_annotations.txt";
 
 struct Entry {
@@ -178,6 +170,14 @@ class ImageFolder final : public RecordSource {
 };
 
 }  // namespace
+
+bool is_image_name(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos || name.front() == '.') return false;
+  std::string extension(name.substr(dot + 1));
+  for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return extension == "jpg" || extension == "jpeg" || extension == "png";
+}
 
 bool is_image_folder(const fs::path& path) {
   return !split_folder(path, Split::train).empty() || !split_folder(path, Split::val).empty();

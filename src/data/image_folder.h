@@ -7,10 +7,14 @@
 
 #include <filesystem>
 #include <memory>
+#include <string_view>
 
 #include "data/record_source.h"
 
 namespace redline::data {
+
+// Whether a file of this name is taken for an image: .jpg, .jpeg or .png in any case, and not hidden.
+bool is_image_name(std::string_view name);
 
 // Whether path looks like one: a folder with a train or val folder in it.
 bool is_image_folder(const std::filesystem::path& path);

@@ -9,11 +9,21 @@
 #include <string>
 #include <vector>
 
+#include "data/example.h"
+
 namespace redline::data {
 
 enum class Split { train, val };
 
 const char* split_name(Split split);
+
+// A sample with what is known about it beside its label.
+struct DetailedSample {
+  std::span<const std::uint8_t> bytes;  // as read() gives them
+  std::string file_name;                // a plain name, without folders; may be empty
+  std::string class_text;               // what the class is in words; may be empty
+  std::vector<BoundingBox> boxes;
+};
 
 // Immutable once opened: every call is safe from any thread.
 class RecordSource {
@@ -34,6 +44,9 @@ class RecordSource {
   // Throws DataError or IoError naming what is wrong, without the sample's name (the caller has it).
   virtual std::span<const std::uint8_t> read(std::int64_t index,
                                              std::vector<std::uint8_t>& scratch) const = 0;
+
+  // As read(), for turning a data set into another.
+  virtual DetailedSample read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const;
 };
 
 struct SourceOptions {

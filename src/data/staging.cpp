@@ -1,16 +1,34 @@
 #include "data/staging.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/error.h"
 
 namespace redline::data {
 namespace fs = std::filesystem;
+
+namespace {
+
+// Removes what processes that no longer run left of the same target.
+void remove_abandoned(const fs::path& parent, const std::string& prefix) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(parent, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    const long pid = std::strtol(name.c_str() + prefix.size(), nullptr, 10);
+    if (pid > 0 && ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH)
+      fs::remove_all(entry.path(), ignored);
+  }
+}
+
+}  // namespace
 
 StagingFolder::StagingFolder(const fs::path& target) {
   if (target.empty()) throw UsageError("the folder to write to has no name");
@@ -21,7 +39,9 @@ StagingFolder::StagingFolder(const fs::path& target) {
   if (fs::exists(status) && !(fs::is_directory(status) && fs::is_empty(target_, error)))
     throw UsageError("{} is there already and not an empty folder; give another name or remove it",
                      target.string());
-  path_ = target_.parent_path() / fmt::format(".{}.partial-{}", target_.filename().string(), ::getpid());
+  const std::string prefix = fmt::format(".{}.partial-", target_.filename().string());
+  remove_abandoned(target_.parent_path(), prefix);
+  path_ = target_.parent_path() / fmt::format("{}{}", prefix, ::getpid());
   fs::create_directories(path_, error);
   if (error) throw IoError("cannot make the folder {}: {}", path_.string(), error.message());
 }

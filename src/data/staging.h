@@ -9,7 +9,8 @@ namespace redline::data {
 // Filled beside its final name, then renamed. One thread makes and ends it; any may write files under path().
 class StagingFolder {
  public:
-  // Creates a hidden folder beside `target`, and target's parents where missing. Throws UsageError when
+  // Creates a hidden folder beside `target`, and target's parents where missing, and removes those that
+  // processes of this machine that no longer run left there. Throws UsageError when
   // target is there and not an empty folder, IoError when the file system refuses.
   explicit StagingFolder(const std::filesystem::path& target);
   // Without commit(), removes the folder and all in it.

@@ -161,15 +161,26 @@ class TfRecordFolder final : public RecordSource {
   std::vector<std::string> damage() const override { return index_.damage; }
 
   std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
-    const RecordIndex::Entry& e = entry(index);
-    if (e.size > static_cast<std::uint64_t>(options_.max_bytes))
-      throw DataError("{} bytes, more than the limit of {}", e.size, options_.max_bytes);
-    const ImageExample example = parse_example(read_record(files_[e.container], {e.offset, e.size}, scratch));
-    if (example.label != e.label + 1) throw DataError("its label is {}; labels count from 1", example.label);
-    return example.encoded;
+    return example(index, scratch).encoded;
+  }
+
+  DetailedSample read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
+    ImageExample found = example(index, scratch);
+    // Only a plain name: it comes from the record, and may become a file's.
+    return {found.encoded, fs::path(found.filename).filename().string(), std::move(found.text),
+            std::move(found.boxes)};
   }
 
  private:
+  ImageExample example(std::int64_t index, std::vector<std::uint8_t>& scratch) const {
+    const RecordIndex::Entry& e = entry(index);
+    if (e.size > static_cast<std::uint64_t>(options_.max_bytes))
+      throw DataError("{} bytes, more than the limit of {}", e.size, options_.max_bytes);
+    ImageExample found = parse_example(read_record(files_[e.container], {e.offset, e.size}, scratch));
+    if (found.label != e.label + 1) throw DataError("its label is {}; labels count from 1", found.label);
+    return found;
+  }
+
   const RecordIndex::Entry& entry(std::int64_t index) const {
     return index_.entries.at(static_cast<std::size_t>(index));
   }

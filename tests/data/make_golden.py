@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/data/golden/: what Pillow and torchvision make of a few small images.
+"""Writes tests/data/golden/: what Pillow and torchvision make of a few small images, and SciPy of a class list.
 
-    pip install pillow torch torchvision
+    pip install pillow scipy torch torchvision
     python tests/data/make_golden.py
 
 The tests compare Redline's decoder, resizer and transforms with these files and need no Python.
@@ -10,6 +10,8 @@ import math
 import pathlib
 import random
 
+import numpy
+import scipy.io
 import torch
 from PIL import Image, ImageDraw
 from torchvision import transforms
@@ -104,6 +106,19 @@ def crop_statistics():
     (OUT / "crops.txt").write_text("\n".join(lines) + "\n")
 
 
+def class_list():
+    """A struct array laid out as in ImageNet's meta.mat, with two classes and a group of them."""
+    fields = [("ILSVRC2012_ID", "O"), ("WNID", "O"), ("words", "O"), ("gloss", "O"), ("num_children", "O"),
+              ("children", "O"), ("wordnet_height", "O"), ("num_train_images", "O")]
+    synsets = numpy.zeros((3, 1), dtype=fields)
+    rows = [(1.0, "n02119789", "kit fox, Vulpes macrotis", "small grey fox", 0.0, numpy.zeros((1, 0)), 0.0, 1300.0),
+            (2.0, "n02100735", "English setter", "an English breed", 0.0, numpy.zeros((1, 0)), 0.0, 1300.0),
+            (1001.0, "n00001740", "entity", "that which is", 2.0, numpy.array([[1.0, 2.0]]), 19.0, 0.0)]
+    for i, row in enumerate(rows):
+        synsets[i, 0] = row
+    scipy.io.savemat(OUT / "meta.mat", {"synsets": synsets}, do_compression=True)
+
+
 def main():
     OUT.mkdir(exist_ok=True)
     source = picture(67, 53, 1)
@@ -112,6 +127,7 @@ def main():
     jpeg_cases()
     evaluation_cases()
     crop_statistics()
+    class_list()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,37 @@
+// Archives that must be read from the front (a compressed tar, a zip): libarchive behind a C++ face.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace redline::data {
+
+// Walks the regular files of an archive. One thread. All failures name the archive: IoError when it cannot be
+// opened, DataError when it is damaged, cut off, or has a name that is absolute or climbs with "..".
+class ArchiveReader {
+ public:
+  explicit ArchiveReader(const std::filesystem::path& path);
+  ~ArchiveReader();
+  ArchiveReader(const ArchiveReader&) = delete;
+  ArchiveReader& operator=(const ArchiveReader&) = delete;
+
+  // Steps to the next file; false at the end. Folders, links and devices are passed over.
+  bool next();
+
+  const std::string& name() const { return name_; }
+
+  // The content of the file that next() stepped to; once. DataError when it has more than max_bytes, whatever
+  // its header promises.
+  std::vector<std::uint8_t> read(std::size_t max_bytes);
+
+ private:
+  struct State;  // libarchive's handle
+  std::unique_ptr<State> state_;
+  std::filesystem::path path_;
+  std::string name_;
+};
+
+}  // namespace redline::data

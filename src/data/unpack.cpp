@@ -1,0 +1,173 @@
+#include "data/unpack.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+
+#include <nlohmann/json.hpp>
+
+#include "base/atomic_file.h"
+#include "base/error.h"
+#include "data/file.h"
+#include "data/image_folder.h"
+#include "data/manifest.h"
+#include "data/parallel.h"
+
+namespace redline::data {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kNote = "prepare.json";
+
+struct SplitSource {
+  Split split;
+  std::unique_ptr<RecordSource> source;
+};
+
+std::vector<SplitSource> open_splits(const UnpackOptions& o) {
+  if (!(o.max_bad >= 0 && o.max_bad <= 1))
+    throw UsageError("--max-bad {} is not a share from 0 to 1", o.max_bad);
+  std::vector<SplitSource> splits;
+  for (const Split split : {Split::train, Split::val})
+    if (has_split(o.source, split))
+      splits.push_back({split, open_source(o.source, split, o.limits_of_source)});
+  return splits;
+}
+
+std::string note_text(const std::vector<SplitSource>& splits) {
+  nlohmann::ordered_json json{{"schema", 1}};
+  for (const SplitSource& s : splits)
+    json["splits"][split_name(s.split)] = {{"images", s.source->count()}, {"names", fingerprint(*s.source)}};
+  json["classes"] = splits.front().source->classes();
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+// Names come from archives and records: none may lead out of its folder or hide in it.
+bool is_plain(const std::string& name) {
+  return !name.empty() && name.front() != '.' && name.size() <= 200 &&
+         name.find_first_of(std::string_view("/\0", 2)) == name.npos;
+}
+
+void make_class_folders(const fs::path& target, const std::vector<SplitSource>& splits) {
+  for (const SplitSource& s : splits) {
+    std::vector<bool> used(s.source->classes().size(), false);
+    for (std::int64_t i = 0; i < s.source->count(); ++i)
+      used[static_cast<std::size_t>(s.source->label(i))] = true;
+    for (std::size_t label = 0; label < used.size(); ++label) {
+      const std::string& name = s.source->classes()[label];
+      if (!is_plain(name)) throw DataError("the class '{}' cannot be the name of a folder", name);
+      if (!used[label]) continue;  // an image folder has no class folder without images
+      const fs::path folder = target / split_name(s.split) / name;
+      std::error_code error;
+      fs::create_directories(folder, error);
+      if (error) throw IoError("cannot make the folder {}: {}", folder.string(), error.message());
+      remove_partials(folder);
+    }
+  }
+}
+
+class Unpacker {
+ public:
+  Unpacker(const UnpackOptions& options, std::int64_t images) : options_(options), images_(images) {
+    max_bad_ = static_cast<std::int64_t>(options.max_bad * static_cast<double>(images));
+    benches_.resize(static_cast<std::size_t>(std::max(1, options.threads)));
+    for (Bench& bench : benches_) bench.decoder = std::make_unique<Decoder>(options.limits);
+  }
+
+  // item: the sample's number over all splits, by which the bad ones are put in order.
+  void run(const SplitSource& from, std::int64_t sample, std::int64_t item, int worker) {
+    Bench& bench = benches_[static_cast<std::size_t>(worker)];
+    DetailedSample found;
+    try {
+      found = from.source->read_detailed(sample, bench.scratch);
+      const ImageInfo info = bench.decoder->open(found.bytes);
+      bench.decoder->decode();
+      if (!is_plain(found.file_name) || !is_image_name(found.file_name))
+        found.file_name = fmt::format("{:08}.{}", sample, info.format == ImageFormat::jpeg ? "jpg" : "png");
+    } catch (const DataError& error) {
+      note_bad(item, {from.source->name(sample), error.what()});
+      return;
+    }
+    const std::string& name = from.source->classes()[static_cast<std::size_t>(from.source->label(sample))];
+    put(options_.target / split_name(from.split) / name / found.file_name, found.bytes, bench);
+  }
+
+  UnpackResult finish() {
+    std::sort(bad_.begin(), bad_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    UnpackResult result{written_, found_, {}};
+    for (auto& [item, complaint] : bad_) result.bad.push_back(std::move(complaint));
+    return result;
+  }
+
+ private:
+  // One thread's tools.
+  struct Bench {
+    std::unique_ptr<Decoder> decoder;
+    std::vector<std::uint8_t> scratch, old;
+  };
+
+  void put(const fs::path& path, std::span<const std::uint8_t> bytes, Bench& bench) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!names_.insert(path.string()).second)
+        throw DataError("two samples would become {}; convert to TFRecord instead", path.string());
+    }
+    std::error_code error;
+    if (fs::file_size(path, error) == bytes.size() && !error) {
+      const std::span<const std::uint8_t> old =
+          read_whole(path, options_.limits_of_source.max_bytes, bench.old);
+      if (std::equal(old.begin(), old.end(), bytes.begin(), bytes.end())) {
+        ++found_;
+        return;
+      }
+    }
+    AtomicFile file(path, Sync::no);
+    file.write(std::as_bytes(bytes));
+    file.commit();
+    ++written_;
+  }
+
+  void note_bad(std::int64_t item, Complaint complaint) {
+    const std::lock_guard lock(mutex_);
+    if (static_cast<std::int64_t>(bad_.size()) >= max_bad_)
+      throw DataError(
+          "{} of {} images are bad, more than --max-bad {} allows; the last was {}: {}. 'redline data "
+          "verify' lists them",
+          bad_.size() + 1, images_, options_.max_bad, complaint.name, complaint.reason);
+    bad_.emplace_back(item, std::move(complaint));
+  }
+
+  const UnpackOptions& options_;
+  const std::int64_t images_;
+  std::int64_t max_bad_ = 0;
+  std::vector<Bench> benches_;
+  std::atomic<std::int64_t> written_ = 0, found_ = 0;
+  std::mutex mutex_;
+  std::unordered_set<std::string> names_;
+  std::vector<std::pair<std::int64_t, Complaint>> bad_;
+};
+
+}  // namespace
+
+UnpackResult unpack_to_folders(const UnpackOptions& options, const Progress& progress) {
+  const std::vector<SplitSource> splits = open_splits(options);
+  const std::unique_ptr<FolderLock> lock = claim_folder(options.target, kNote, note_text(splits));
+  make_class_folders(options.target, splits);
+  std::int64_t images = 0;
+  for (const SplitSource& s : splits) images += s.source->count();
+  Unpacker unpacker(options, images);
+  const std::int64_t first = splits.front().source->count();
+  parallel_for(
+      images, options.threads,
+      [&](std::int64_t item, int worker) {
+        const SplitSource& from = item < first ? splits.front() : splits.back();
+        unpacker.run(from, item < first ? item : item - first, item, worker);
+      },
+      progress);
+  return unpacker.finish();
+}
+
+}  // namespace redline::data

@@ -1,0 +1,41 @@
+// Turns any data set into an image folder: the second half of `redline data prepare`, and `redline data
+// convert` back from TFRecord.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "data/decode.h"
+#include "data/progress.h"
+#include "data/record_source.h"
+#include "data/verify.h"
+
+namespace redline::data {
+
+struct UnpackOptions {
+  std::filesystem::path source;
+  std::filesystem::path target;  // new, empty, or where the same work was interrupted
+  int threads = 1;
+  double max_bad = 0.001;  // share of the images that may be bad and left out
+  SourceOptions limits_of_source;
+  DecodeLimits limits;
+};
+
+struct UnpackResult {
+  std::int64_t written = 0;    // images written now
+  std::int64_t found = 0;      // images that were there already, to the byte
+  std::vector<Complaint> bad;  // left out, in the order of the data set
+};
+
+// Writes target/<split>/<class>/<file name>, each image as it is stored in the source, after decoding it to
+// be sure of it. Samples without a file name of their own get their number as one.
+//
+// Every file appears whole or not at all. When the work was stopped, even by kill, the same call goes on: it
+// compares what is there with the source, writes again what differs, and removes what a killed process left
+// half-written; the result is the same to the byte. Throws UsageError when target holds something else,
+// DataError when more images are bad than allowed, two samples would get the same name or a class's name
+// cannot be a folder's; IoError, and Stopped.
+UnpackResult unpack_to_folders(const UnpackOptions& options, const Progress& progress = {});
+
+}  // namespace redline::data

@@ -5,6 +5,9 @@
 #include <map>
 #include <set>
 
+#include <archive.h>
+#include <archive_entry.h>
+
 #include "base/error.h"
 #include "base/temporary_folder.h"
 #include "data/convert.h"
@@ -163,9 +166,7 @@ TEST(Unpack, TwoSamplesOfOneNameAreRefused) {
             std::string::npos);
 }
 
-TEST(TinyImagenet, ValGoesIntoClassFoldersAndBoxesAreKept) {
-  const TemporaryFolder folder;
-  const fs::path in = folder / "tiny-imagenet-200";
+void put_tiny_imagenet(const fs::path& in) {
   put(in / "train/n01/images/n01_0.JPEG", gradient_jpeg(64, 64));
   put(in / "train/n01/n01_boxes.txt", std::string("n01_0.JPEG\t0\t10\t63\t58\n"));
   put(in / "train/n02/images/n02_0.JPEG", gradient_jpeg(60, 64));
@@ -173,6 +174,62 @@ TEST(TinyImagenet, ValGoesIntoClassFoldersAndBoxesAreKept) {
   put(in / "val/images/val_1.JPEG", gradient_jpeg(62, 64));
   put(in / "val/val_annotations.txt",
       std::string("val_0.JPEG\tn02\t0\t32\t44\t62\nval_1.JPEG\tn02\t1\t2\t3\t4\n"));
+}
+
+// A zip of files under the names given.
+void zip(const fs::path& path, const std::map<std::string, std::vector<std::uint8_t>>& content) {
+  struct archive* out = archive_write_new();
+  archive_write_set_format_zip(out);
+  ASSERT_EQ(archive_write_open_filename(out, path.c_str()), ARCHIVE_OK);
+  for (const auto& [name, bytes] : content) {
+    struct archive_entry* entry = archive_entry_new();
+    archive_entry_set_pathname(entry, name.c_str());
+    archive_entry_set_size(entry, static_cast<la_int64_t>(bytes.size()));
+    archive_entry_set_filetype(entry, AE_IFREG);
+    archive_entry_set_perm(entry, 0644);
+    EXPECT_EQ(archive_write_header(out, entry), ARCHIVE_OK);
+    EXPECT_EQ(archive_write_data(out, bytes.data(), bytes.size()), static_cast<la_ssize_t>(bytes.size()));
+    archive_entry_free(entry);
+  }
+  EXPECT_EQ(archive_write_free(out), ARCHIVE_OK);
+}
+
+TEST(TinyImagenet, TheZipGivesWhatTheFolderGives) {
+  const TemporaryFolder folder;
+  put_tiny_imagenet(folder / "in/tiny-imagenet-200");
+  zip(folder / "tiny.zip", files(folder / "in"));
+  UnpackOptions options;
+  options.source = folder / "in";
+  options.target = folder / "from_folder";
+  prepare_tiny_imagenet(options);
+  options.source = folder / "tiny.zip";
+  options.target = folder / "from_zip";
+  prepare_tiny_imagenet(options);
+  EXPECT_EQ(files(folder / "from_zip"), files(folder / "from_folder"));
+  int entries = 0;
+  for (const auto& entry : fs::directory_iterator(folder.path())) entries += entry.exists();
+  EXPECT_EQ(entries, 4);  // nothing was left beside them
+}
+
+TEST(TinyImagenet, AHostileZipWritesNothingOutside) {
+  const TemporaryFolder folder;
+  const std::vector<std::uint8_t> bytes{'x'};
+  for (const char* name : {"../out", "a/../../out", "/tmp/redline-out"}) {
+    zip(folder / "bad.zip", {{name, bytes}});
+    UnpackOptions options;
+    options.source = folder / "bad.zip";
+    options.target = folder / "target";
+    EXPECT_NE(message_of<DataError>([&] { prepare_tiny_imagenet(options); }).find("inside the archive"),
+              std::string::npos)
+        << name;
+    EXPECT_EQ(files(folder.path()).size(), 1u);
+  }
+}
+
+TEST(TinyImagenet, ValGoesIntoClassFoldersAndBoxesAreKept) {
+  const TemporaryFolder folder;
+  const fs::path in = folder / "tiny-imagenet-200";
+  put_tiny_imagenet(in);
   UnpackOptions options;
   options.source = folder.path();  // the folder that holds it
   options.target = folder / "out";

@@ -1,5 +1,5 @@
-// `redline data prepare tiny-imagenet`: from the archive or folder that Tiny ImageNet is shipped as to an image
-// folder.
+// `redline data prepare tiny-imagenet`: from the archive or folder that Tiny ImageNet is shipped as to an
+// image folder.
 #pragma once
 
 #include "data/progress.h"

@@ -4,49 +4,75 @@
 namespace redline::backend::cuda {
 namespace {
 
-constexpr int kFlat = 8;  // elements of a thread
-
-// y[i] = body(i) over a flat array, vectors of one element at the ragged end.
-template <typename T, typename Body>
-__global__ void __launch_bounds__(kThreads) flat_kernel(std::int64_t count, T* y, Body body) {
-  const std::int64_t first = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * kFlat;
-#pragma unroll
-  for (int k = 0; k < kFlat; ++k) {
-    if (first + k < count) y[first + k] = from_float<T>(body(first + k));
-  }
+// y = body over a flat array, one vector a thread.
+template <typename T, int N, typename Body>
+__global__ void __launch_bounds__(kThreads) flat_kernel(std::int64_t vectors, void* y, Body body) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < vectors) store<T, N>(y, i, body.template at<N>(i));
 }
 
+// Launches with the widest vectors that divide `count`.
 template <typename T, typename Body>
 void launch_flat(std::int64_t count, void* y, cudaStream_t stream, Body body) {
-  const int grid = static_cast<int>(divide_up(count, std::int64_t{kThreads} * kFlat));
-  flat_kernel<T><<<grid, kThreads, 0, stream>>>(count, static_cast<T*>(y), body);
+  constexpr int kWide = 16 / sizeof(T);
+  if (count % kWide == 0) {
+    const std::int64_t vectors = count / kWide;
+    flat_kernel<T, kWide>
+        <<<static_cast<int>(divide_up(vectors, kThreads)), kThreads, 0, stream>>>(vectors, y, body);
+  } else {
+    flat_kernel<T, 1><<<static_cast<int>(divide_up(count, kThreads)), kThreads, 0, stream>>>(count, y, body);
+  }
 }
 
 template <typename T>
 struct Relu {
-  const T* x;
-  __device__ float operator()(std::int64_t i) const {
-    const float value = to_float(x[i]);
-    return value < 0.0F ? 0.0F : value;
+  const void* x;
+  template <int N>
+  __device__ Vec<T, N> at(std::int64_t i) const {
+    Vec<T, N> out = load<T, N>(x, i);
+#pragma unroll
+    for (int k = 0; k < N; ++k) out.set(k, out.at(k) < 0.0F ? 0.0F : out.at(k));
+    return out;
   }
 };
 
 template <typename T>
 struct ReluGrad {
-  const T *dy, *y;
-  __device__ float operator()(std::int64_t i) const { return to_float(y[i]) > 0.0F ? to_float(dy[i]) : 0.0F; }
+  const void *dy, *y;
+  template <int N>
+  __device__ Vec<T, N> at(std::int64_t i) const {
+    Vec<T, N> out = load<T, N>(dy, i);
+    const Vec<T, N> value = load<T, N>(y, i);
+#pragma unroll
+    for (int k = 0; k < N; ++k) out.set(k, value.at(k) > 0.0F ? out.at(k) : 0.0F);
+    return out;
+  }
 };
 
 template <typename T>
 struct Add {
-  const T *a, *b;
-  __device__ float operator()(std::int64_t i) const { return to_float(a[i]) + to_float(b[i]); }
+  const void *a, *b;
+  template <int N>
+  __device__ Vec<T, N> at(std::int64_t i) const {
+    Vec<T, N> out = load<T, N>(a, i);
+    const Vec<T, N> other = load<T, N>(b, i);
+#pragma unroll
+    for (int k = 0; k < N; ++k) out.set(k, out.at(k) + other.at(k));
+    return out;
+  }
 };
 
-template <typename T>
-struct Copy {
-  const T* x;
-  __device__ float operator()(std::int64_t i) const { return to_float(x[i]); }
+template <typename From, typename To>
+struct Convert {
+  const void* x;
+  template <int N>
+  __device__ Vec<To, N> at(std::int64_t i) const {
+    const Vec<From, N> in = load<From, N>(x, i);
+    Vec<To, N> out;
+#pragma unroll
+    for (int k = 0; k < N; ++k) out.set(k, in.at(k));
+    return out;
+  }
 };
 
 // Calls body.template operator()<T>().
@@ -114,29 +140,23 @@ __global__ void column_sums_kernel(int rows, int columns, const T* dy, float* db
 }  // namespace
 
 void relu(Type type, std::int64_t count, const void* x, void* y, cudaStream_t stream) {
-  dispatch_type(type,
-                [&]<typename T>() { launch_flat<T>(count, y, stream, Relu<T>{static_cast<const T*>(x)}); });
+  dispatch_type(type, [&]<typename T>() { launch_flat<T>(count, y, stream, Relu<T>{x}); });
 }
 
 void relu_grad(Type type, std::int64_t count, const void* dy, const void* y, void* dx, cudaStream_t stream) {
-  dispatch_type(type, [&]<typename T>() {
-    launch_flat<T>(count, dx, stream, ReluGrad<T>{static_cast<const T*>(dy), static_cast<const T*>(y)});
-  });
+  dispatch_type(type, [&]<typename T>() { launch_flat<T>(count, dx, stream, ReluGrad<T>{dy, y}); });
 }
 
 void add(Type type, std::int64_t count, const void* a, const void* b, void* y, cudaStream_t stream) {
-  dispatch_type(type, [&]<typename T>() {
-    launch_flat<T>(count, y, stream, Add<T>{static_cast<const T*>(a), static_cast<const T*>(b)});
-  });
+  dispatch_type(type, [&]<typename T>() { launch_flat<T>(count, y, stream, Add<T>{a, b}); });
 }
 
 void cast(Type type, std::int64_t count, const float* x, void* y, cudaStream_t stream) {
-  dispatch_type(type, [&]<typename T>() { launch_flat<T>(count, y, stream, Copy<float>{x}); });
+  dispatch_type(type, [&]<typename T>() { launch_flat<T>(count, y, stream, Convert<float, T>{x}); });
 }
 
 void widen(Type type, std::int64_t count, const void* x, float* y, cudaStream_t stream) {
-  dispatch_type(
-      type, [&]<typename T>() { launch_flat<float>(count, y, stream, Copy<T>{static_cast<const T*>(x)}); });
+  dispatch_type(type, [&]<typename T>() { launch_flat<float>(count, y, stream, Convert<T, float>{x}); });
 }
 
 void normalize_image(Type type, const ImageNormalize& args, const std::uint8_t* images, void* x,

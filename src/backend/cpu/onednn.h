@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <dnnl.hpp>
+#include <oneapi/dnnl/dnnl.hpp>
 
 #include "backend/cpu/pack.h"
 #include "backend/cpu/step.h"

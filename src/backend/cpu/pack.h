@@ -6,7 +6,7 @@
 #include <functional>
 #include <optional>
 
-#include <dnnl.hpp>
+#include <oneapi/dnnl/dnnl.hpp>
 
 #include "graph/tensor.h"
 

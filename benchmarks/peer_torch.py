@@ -63,13 +63,12 @@ def main():
         return time.perf_counter() - begin
 
     cores = len(os.sched_getaffinity(0))
-    best_threads, best_time = cores, None
+    times = {}
+    step()  # the first step also allocates and compiles kernels
     for threads in sorted({cores, max(1, cores // 2)}, reverse=True):
         torch.set_num_threads(threads)
-        step()
-        seconds = step()
-        if best_time is None or seconds < best_time:
-            best_threads, best_time = threads, seconds
+        times[threads] = step()
+    best_threads = min(times, key=times.get)
     torch.set_num_threads(best_threads)
     step()
     seconds = statistics.median(step() for _ in range(args.steps))

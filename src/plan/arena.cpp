@@ -177,7 +177,6 @@ class Placer {
       const Placement &from = plan_.placement(input), &to = plan_.placement(output);
       if (from.last_op != static_cast<int>(i) || from.bytes != to.bytes || from.layout != to.layout) continue;
       Buffer& buffer = buffers[static_cast<std::size_t>(buffer_of[at(input)])];
-      if (buffer.last > static_cast<int>(i)) continue;
       buffer.last = to.last_op;
       buffer_of[at(output)] = buffer_of[at(input)];
       return;

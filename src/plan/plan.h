@@ -84,7 +84,7 @@ struct Plan {
 // Builds the model, fuses, differentiates, adds the update, and places every tensor.
 // Throws UsageError for options that contradict each other.
 Plan make_plan(const Options& options, const Capabilities& backend);
-// The same for a graph of the caller's own (op cases): no autodiff, no update. Tensors named in `keep` stay
+// The same for a graph of the caller's own (op cases): no autodiff, no update, and every tensor stays
 // readable after the run.
 Plan make_plan(graph::Graph graph, const Capabilities& backend);
 

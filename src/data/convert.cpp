@@ -11,11 +11,11 @@
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "base/tfrecord.h"
 #include "data/encode.h"
 #include "data/example.h"
 #include "data/manifest.h"
 #include "data/parallel.h"
-#include "data/tfrecord.h"
 #include "data/tfrecord_folder.h"
 
 namespace redline::data {

@@ -11,10 +11,10 @@
 
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/random_file.h"
 #include "data/devkit.h"
 #include "data/image_folder.h"
 #include "data/parallel.h"
-#include "data/random_file.h"
 #include "data/record_index.h"
 #include "data/tar.h"
 

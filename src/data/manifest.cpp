@@ -1,8 +1,8 @@
 #include "data/manifest.h"
 
 #include "base/atomic_file.h"
+#include "base/crc32c.h"
 #include "base/error.h"
-#include "data/crc32c.h"
 
 namespace redline::data {
 namespace fs = std::filesystem;

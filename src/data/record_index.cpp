@@ -8,8 +8,8 @@
 #include <spdlog/spdlog.h>
 
 #include "base/atomic_file.h"
+#include "base/crc32c.h"
 #include "base/error.h"
-#include "data/crc32c.h"
 
 namespace redline::data {
 namespace {

@@ -10,11 +10,11 @@
 
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/random_file.h"
+#include "base/tfrecord.h"
 #include "data/example.h"
 #include "data/parallel.h"
-#include "data/random_file.h"
 #include "data/record_index.h"
-#include "data/tfrecord.h"
 
 namespace redline::data {
 namespace fs = std::filesystem;

@@ -7,11 +7,11 @@
 
 #include "base/error.h"
 #include "base/temporary_folder.h"
+#include "base/tfrecord.h"
 #include "data/loader.h"
 #include "data/pictures.h"
 #include "data/record_index.h"
 #include "data/synth.h"
-#include "data/tfrecord.h"
 #include "data/tfrecord_folder.h"
 
 namespace redline::data {

@@ -5,9 +5,9 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/random_file.h"
 #include "base/temporary_folder.h"
 #include "data/pictures.h"
-#include "data/random_file.h"
 
 namespace redline::data {
 namespace {

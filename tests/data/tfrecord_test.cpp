@@ -1,13 +1,13 @@
-#include "data/tfrecord.h"
+#include "base/tfrecord.h"
 
 #include <gtest/gtest.h>
 
 #include <string_view>
 
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "base/temporary_folder.h"
-#include "data/crc32c.h"
 #include "data/example.h"
 #include "data/pictures.h"
 
@@ -22,6 +22,7 @@ TEST(Crc32c, KnownAnswers) {
   EXPECT_EQ(crc32c(bytes("123456789")), 0xe3069283u);  // the check value of the CRC catalogues
   EXPECT_EQ(crc32c(Bytes(32, 0)), 0x8a9136aau);        // RFC 3720, B.4
   EXPECT_EQ(crc32c({}), 0u);
+  EXPECT_EQ(crc32c(bytes("6789"), crc32c(bytes("12345"))), 0xe3069283u);  // in two parts
 }
 
 struct Shard {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <span>
 
-namespace redline::data {
+namespace redline {
 
 // Owns an open file; movable. Reading is safe from any thread.
 class RandomFile {
@@ -33,4 +33,4 @@ class RandomFile {
   std::int64_t modified_ns_ = 0;
 };
 
-}  // namespace redline::data
+}  // namespace redline

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "data/random_file.h"
+#include "base/random_file.h"
 
-namespace redline::data {
+namespace redline {
 
 constexpr std::uint64_t kRecordHeader = 12;    // length and its CRC
 constexpr std::uint64_t kRecordOverhead = 16;  // with the CRC after the data
@@ -48,4 +48,4 @@ std::span<const std::uint8_t> read_record(const RandomFile& file, const RecordFr
 // Appends a framed record to out.
 void append_record(std::vector<std::uint8_t>& out, std::span<const std::uint8_t> data);
 
-}  // namespace redline::data
+}  // namespace redline

@@ -1,4 +1,4 @@
-#include "data/random_file.h"
+#include "base/random_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 
-namespace redline::data {
+namespace redline {
 
 RandomFile::RandomFile(std::filesystem::path path) : path_(std::move(path)) {
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -49,4 +49,4 @@ void RandomFile::read(std::uint64_t offset, std::span<std::uint8_t> into) const 
   }
 }
 
-}  // namespace redline::data
+}  // namespace redline

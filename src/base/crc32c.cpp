@@ -1,14 +1,14 @@
-#include "data/crc32c.h"
+#include "base/crc32c.h"
 
 #include <algorithm>
 
 #include <isa-l/crc.h>
 
-namespace redline::data {
+namespace redline {
 
-std::uint32_t crc32c(std::span<const std::uint8_t> bytes) {
+std::uint32_t crc32c(std::span<const std::uint8_t> bytes, std::uint32_t before) {
   constexpr std::size_t kMost = 1 << 30;  // the library counts in int
-  std::uint32_t crc = ~0u;
+  std::uint32_t crc = ~before;
   for (std::size_t at = 0; at < bytes.size(); at += kMost) {
     const std::size_t size = std::min(kMost, bytes.size() - at);
     // It takes a pointer to mutable bytes, and only reads.
@@ -22,4 +22,4 @@ std::uint32_t masked_crc32c(std::span<const std::uint8_t> bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-}  // namespace redline::data
+}  // namespace redline

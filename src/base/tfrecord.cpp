@@ -1,13 +1,13 @@
-#include "data/tfrecord.h"
+#include "base/tfrecord.h"
 
 #include <charconv>
 #include <cstring>
 
 #include "base/atomic_file.h"
+#include "base/crc32c.h"
 #include "base/error.h"
-#include "data/crc32c.h"
 
-namespace redline::data {
+namespace redline {
 namespace {
 
 template <typename Word>
@@ -109,4 +109,4 @@ void append_record(std::vector<std::uint8_t>& out, std::span<const std::uint8_t>
   append_little(out, masked_crc32c(data));
 }
 
-}  // namespace redline::data
+}  // namespace redline

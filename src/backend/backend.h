@@ -2,9 +2,11 @@
 // persistent tensors (State), and compiles Plans into Executables.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,8 +34,14 @@ struct OpTime {
   std::chrono::nanoseconds start{}, duration{};
 };
 
-// Which part of a plan to run.
-enum class Section { compute /* forward and backward */, update };
+// Which part of a plan to run: forward and backward, the update after them, or both as one unit.
+enum class Section { compute, update, step };
+
+// What a run tells the host: the plan's metrics, and its check where the plan has an optimizer.
+struct Metrics {
+  std::array<float, graph::kLossMetrics> loss{};
+  std::array<float, graph::kStepChecks> check{};
+};
 
 struct ExecutableMemory {
   std::size_t arena = 0, gradients = 0, state = 0, inputs = 0;
@@ -55,6 +63,11 @@ class Executable {
   // Any tensor that is still alive when a section ends: metrics, logits, gradients, state. Plain fp32.
   virtual void read(graph::TensorId id, std::span<float> values) const = 0;
   virtual void write(graph::TensorId id, std::span<const float> values) = 0;
+  // Asks for the metrics as everything run so far leaves them, without waiting for it.
+  virtual void request_metrics() = 0;
+  // Gives the oldest that were asked for and not taken yet. Empty when there are none, or when they are still
+  // to come and `wait` is false.
+  virtual std::optional<Metrics> take_metrics(bool wait) = 0;
   virtual ExecutableMemory memory() const = 0;
 };
 

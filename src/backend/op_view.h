@@ -26,6 +26,8 @@ class OpView {
     return op_.attr<Attr>();
   }
 
+  int inputs() const { return static_cast<int>(op_.inputs.size()); }
+  int outputs() const { return static_cast<int>(op_.outputs.size()); }
   const graph::Tensor& in_tensor(int i) const { return plan_.graph().tensor(input(i)); }
   const graph::Tensor& out_tensor(int i) const { return plan_.graph().tensor(output(i)); }
   plan::Layout in_layout(int i) const { return plan_.placement(input(i)).layout; }

@@ -28,6 +28,7 @@ enum class Role {
   bytes,
   labels,
   scalars,
+  check,
   gamma,
   beta,
   mean,
@@ -46,7 +47,7 @@ Role role_of(OpKind kind, std::size_t input) {
       {OpKind::conv, {Role::values, Role::weights}},
       {OpKind::batch_norm, {Role::values, Role::gamma, Role::beta, Role::mean, Role::variance}},
       {OpKind::linear, {Role::values, Role::weights, Role::beta}},
-      {OpKind::softmax_cross_entropy, {Role::values, Role::labels, Role::scalars}},
+      {OpKind::softmax_cross_entropy, {Role::values, Role::labels, Role::variance}},
       {OpKind::norm_stats, {Role::values, Role::gamma, Role::beta, Role::mean, Role::variance, Role::sums}},
       {OpKind::affine_act, {Role::values, Role::affine, Role::values, Role::affine}},
       {OpKind::affine_pool, {Role::values, Role::affine}},
@@ -59,10 +60,13 @@ Role role_of(OpKind kind, std::size_t input) {
       {OpKind::norm_grad_apply,
        {Role::values, Role::values, Role::affine, Role::mask, Role::saved, Role::gamma, Role::beta,
         Role::beta}},
+      {OpKind::snapshot, {Role::scalars}},
       {OpKind::accumulate, {Role::values, Role::values, Role::scalars}},
-      {OpKind::sgd, {Role::values, Role::values, Role::values, Role::scalars}},
-      {OpKind::lars, {Role::values, Role::values, Role::values, Role::scalars}},
-      {OpKind::ema, {Role::values, Role::values, Role::scalars}},
+      {OpKind::gradient_check, {Role::scalars, Role::variance, Role::variance, Role::variance}},
+      {OpKind::restore, {Role::check}},
+      {OpKind::sgd, {Role::values, Role::values, Role::values, Role::scalars, Role::check}},
+      {OpKind::lars, {Role::values, Role::values, Role::values, Role::scalars, Role::check}},
+      {OpKind::ema, {Role::values, Role::values, Role::scalars, Role::check}},
   };
   const auto found = roles.find(kind);
   if (found == roles.end() || input >= found->second.size()) return Role::values;
@@ -87,6 +91,7 @@ struct DescribeAttributes {
     return fmt::format(" momentum {:g} decay {:g}{}", a.momentum, a.weight_decay,
                        a.nesterov ? " nesterov" : "");
   }
+  std::string operator()(const graph::ScaleAttr& a) const { return a.dynamic ? " dynamic" : ""; }
   std::string operator()(const graph::LarsAttr& a) const {
     return fmt::format(" momentum {:g} decay {:g} trust {:g}", a.momentum, a.weight_decay, a.trust);
   }
@@ -208,9 +213,11 @@ std::vector<float> input_values(const OpCase& op_case, std::size_t input, std::u
   const Shape& shape = role == Role::mask ? op_case.graph.tensor(masked_tensor(op)).shape : tensor.shape;
   std::vector<float> values(static_cast<std::size_t>(shape.elements()));
   if (role == Role::scalars) {
-    values = {0.1F, 2.0F, 0.5F, 0.9F, 1.0F};  // in the order of StepScalar
-    return values;
+    // In the order of StepScalar. A snapshot is made for the first batch only.
+    return {0.1F, 0.5F, 0.9F, op.kind == OpKind::snapshot ? 0.0F : 1.0F};
   }
+  // In the order of StepCheck. Values are put back in a refused step only.
+  if (role == Role::check) return {op.kind == OpKind::restore ? 0.0F : 1.0F, 0.25F, 3.0F, 2.0F};
   const double weight = role == Role::weights ? 1.0 / std::sqrt(fan_in(op, shape)) : 1.0;
   const std::size_t half = values.size() / 2;
   // Large tensors, which are only timed, repeat what was drawn.

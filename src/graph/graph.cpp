@@ -129,13 +129,13 @@ TensorId Builder::linear(const std::string& name, TensorId x, std::int64_t featu
 }
 
 TensorId Builder::softmax_cross_entropy(const std::string& name, TensorId logits, TensorId labels,
-                                        TensorId scalars, float smoothing) {
+                                        float smoothing) {
   const TensorId metrics = graph_.add_tensor({"metrics", {kLossMetrics}, DType::f32, TensorKind::metric});
   const TensorId grad = training_ ? activation(name + ".grad", graph_.tensor(logits).shape) : kNone;
   graph_.add_op({OpKind::softmax_cross_entropy,
                  name,
                  Phase::forward,
-                 {logits, labels, scalars},
+                 {logits, labels},
                  {metrics, grad},
                  LossAttr{smoothing}});
   return metrics;

@@ -48,8 +48,7 @@ class Builder {
   TensorId avg_pool(const std::string& name, TensorId x);
   TensorId linear(const std::string& name, TensorId x, std::int64_t features);
   // Gives the metrics tensor. In training the gradient of the logits is a second output.
-  TensorId softmax_cross_entropy(const std::string& name, TensorId logits, TensorId labels, TensorId scalars,
-                                 float smoothing);
+  TensorId softmax_cross_entropy(const std::string& name, TensorId logits, TensorId labels, float smoothing);
 
  private:
   TensorId parameter(const std::string& name, Shape shape, TensorKind kind = TensorKind::parameter);

@@ -50,10 +50,16 @@ std::string_view name_of(OpKind kind) {
       return "norm_grad_stats";
     case OpKind::norm_grad_apply:
       return "norm_grad_apply";
+    case OpKind::snapshot:
+      return "snapshot";
     case OpKind::accumulate:
       return "accumulate";
     case OpKind::all_reduce:
       return "all_reduce";
+    case OpKind::gradient_check:
+      return "gradient_check";
+    case OpKind::restore:
+      return "restore";
     case OpKind::sgd:
       return "sgd";
     case OpKind::lars:

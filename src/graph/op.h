@@ -28,7 +28,8 @@ enum class OpKind : std::uint8_t {
   max_pool,               // x -> y, index u8?
   avg_pool,               // x -> y[N,C]
   linear,                 // x[N,C], w[K,C], b[K] -> y[N,K]
-  softmax_cross_entropy,  // logits[N,K], labels i32[N], scalars -> metrics[kLossMetrics], grad_logits[N,K]?
+  softmax_cross_entropy,  // logits[N,K], labels i32[N], loss_scale[1]? -> metrics[kLossMetrics],
+                          // grad_logits[N,K]? (of the mean loss times the loss scale)
 
   // Forward, as a planner may rewrite it around the pending affine: y stays raw, and (scale, bias) is kept
   // beside it until a consumer applies it.
@@ -49,12 +50,20 @@ enum class OpKind : std::uint8_t {
   norm_grad_stats,     // g, g2?, y, affine?, mask?, saved -> dgamma, dbeta, masked?   masked = act'(g + g2)
   norm_grad_apply,     // g, y, affine?, mask?, saved, gamma, dgamma, dbeta -> dy
 
-  // Update: in place, after backward.
-  accumulate,  // total, dw, scalars -> total   total = keep * total + dw (keep 0 also clears NaN)
-  all_reduce,  // gradients of one bucket -> the same
-  sgd,         // w, dw, v, scalars -> w, v
-  lars,        // w, dw, v, scalars -> w, v
-  ema,         // average, value, scalars -> average
+  // Around the update. A step whose gradients are not finite is refused: `check` says so, and everything that
+  // outlives the step is left as it was before.
+  snapshot,        // scalars, values… -> copies…   made where accumulate_keep is 0, kept where it is not
+  accumulate,      // total, dw, scalars -> total   total = keep * total + dw (keep 0 also clears NaN)
+  all_reduce,      // gradients of one bucket -> the same
+  gradient_check,  // scalars, loss_scale[1], good_steps[1], skipped_steps[1], gradients… ->
+                   // check[kStepChecks],
+                   // squares[gradients], loss_scale, good_steps, skipped_steps
+  restore,         // check, copies…, values… -> values…   values = copies when the step is refused
+
+  // Update: in place.
+  sgd,   // w, dw, v, scalars, check -> w, v
+  lars,  // w, dw, v, scalars, check -> w, v
+  ema,   // average, value, scalars, check -> average
 };
 
 std::string_view name_of(OpKind kind);
@@ -98,8 +107,16 @@ struct LarsAttr {
   float epsilon = 1e-8F;
 };
 
+// How the loss scale adapts: it shrinks with every refused step and grows after `interval` good ones in a
+// row.
+struct ScaleAttr {
+  bool dynamic = false;  // false: the scale stays as it is
+  float growth = 2.0F, shrink = 0.5F;
+  int interval = 2000;
+};
+
 using Attributes = std::variant<std::monostate, ConvAttr, PoolAttr, NormAttr, ActAttr, LossAttr,
-                                NormalizeAttr, SgdAttr, LarsAttr>;
+                                NormalizeAttr, SgdAttr, LarsAttr, ScaleAttr>;
 
 // The forward pass, the backward pass, or the part after it that may run once for several batches.
 enum class Phase : std::uint8_t { forward, backward, update };
@@ -119,12 +136,36 @@ struct Op {
 };
 
 // What the host tells a step, one f32 tensor "scalars" of this layout, so that it can live on a device.
-enum StepScalar : int { kLearningRate, kLossScale, kGradientScale, kEmaDecay, kAccumulateKeep, kStepScalars };
-// loss_scale multiplies the gradient of the mean loss; gradient_scale multiplies every gradient as the
-// optimizer reads it (1 / (loss scale x accumulated batches x ranks)); accumulate_keep is 0 for the first of
-// several accumulated batches and 1 after it.
+enum StepScalar : int { kLearningRate, kGradientScale, kEmaDecay, kAccumulateKeep, kStepScalars };
+// gradient_scale makes a mean of the gradients' sum (1 / (accumulated batches x ranks)); accumulate_keep is 0
+// for the first of several accumulated batches and 1 after it.
 
 // What a step tells the host, one f32 tensor "metrics": sums over the batch's valid samples.
 enum LossMetric : int { kLossSum, kCorrect1, kCorrect5, kSamples, kLossMetrics };
+
+// What gradient_check finds, one f32 tensor "check" that the update's ops read, and the host after them.
+// finite is 1, or 0 for a step that is refused; unscale multiplies every gradient as the optimizer reads it
+// (gradient_scale / loss scale); gradient_norm is the norm of all gradients times unscale; loss_scale is the
+// one this step was made with.
+enum StepCheck : int { kFinite, kUnscale, kGradientNorm, kLossScale, kStepChecks };
+
+// The loss scale after a step. Written once, here, for every backend.
+struct ScaleState {
+  float loss_scale, good_steps, skipped_steps;
+};
+constexpr ScaleState next_scale(const ScaleAttr& attr, ScaleState now, bool finite) {
+  // Beyond these the scale itself would be what overflows or vanishes.
+  constexpr float kLeast = 0x1p-16F, kMost = 0x1p64F;
+  if (!finite) {
+    const float shrunk = now.loss_scale * attr.shrink;
+    return {attr.dynamic && shrunk >= kLeast ? shrunk : now.loss_scale, 0.0F, now.skipped_steps + 1.0F};
+  }
+  if (!attr.dynamic) return now;
+  if (now.good_steps + 1.0F < static_cast<float>(attr.interval)) {
+    return {now.loss_scale, now.good_steps + 1.0F, now.skipped_steps};
+  }
+  const float grown = now.loss_scale * attr.growth;
+  return {grown <= kMost ? grown : now.loss_scale, 0.0F, now.skipped_steps};
+}
 
 }  // namespace redline::graph

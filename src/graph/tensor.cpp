@@ -74,6 +74,8 @@ std::string_view name_of(TensorKind kind) {
       return "momentum";
     case TensorKind::average:
       return "average";
+    case TensorKind::scaler:
+      return "scaler";
     case TensorKind::gradient:
       return "gradient";
     case TensorKind::activation:
@@ -84,6 +86,6 @@ std::string_view name_of(TensorKind kind) {
   throw InternalError("unknown tensor kind {}", static_cast<int>(kind));
 }
 
-bool is_persistent(TensorKind kind) { return kind >= TensorKind::parameter && kind <= TensorKind::average; }
+bool is_persistent(TensorKind kind) { return kind >= TensorKind::parameter && kind <= TensorKind::scaler; }
 
 }  // namespace redline::graph

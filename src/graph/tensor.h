@@ -43,13 +43,14 @@ class Shape {
   int rank_ = 0;
 };
 
-// What a tensor is for decides where it lives: kinds from `parameter` to `average` outlive a step.
+// What a tensor is for decides where it lives: kinds from `parameter` to `scaler` outlive a step.
 enum class TensorKind : std::uint8_t {
   input,       // written by the host before a step: images, labels, step scalars
   parameter,   // fp32 master weights
   statistic,   // running mean and variance of a batch norm
   momentum,    // optimizer state
   average,     // exponential moving average of a parameter or statistic
+  scaler,      // the loss scale and what is counted to adapt it
   gradient,    // gradient of a parameter; lives in its bucket
   activation,  // everything between, forward and backward
   metric,      // read by the host after a step
@@ -63,6 +64,7 @@ struct Tensor {
   Shape shape;
   DType dtype = DType::f32;
   TensorKind kind = TensorKind::activation;
+  float fill = 0.0F;  // what a persistent fp32 tensor holds when it is new
 };
 
 using TensorId = std::int32_t;

@@ -129,7 +129,7 @@ void ConsoleSink::end(const End& end) {
                      percent(end.data_seconds / end.train_seconds)));
   }
   if (end.skipped_steps > 0) {
-    line(fmt::format("  skipped   {} steps whose loss was not finite", grouped(end.skipped_steps)));
+    line(fmt::format("  skipped   {} steps whose gradients were not finite", grouped(end.skipped_steps)));
   }
   if (!info_.folder.empty()) line("  run       " + info_.folder);
 }

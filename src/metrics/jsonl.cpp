@@ -96,6 +96,8 @@ void JsonlSink::step(const Step& step) {
   put(json, "top1", step.top1);
   put(json, "top5", step.top5);
   put(json, "lr", step.learning_rate);
+  put(json, "gradient_norm", step.gradient_norm);
+  put(json, "loss_scale", step.loss_scale);
   json["samples"] = step.samples;
   put(json, "seconds", step.seconds);
   put(json, "data_seconds", step.data_seconds);

@@ -24,18 +24,20 @@ struct RunInfo {
 };
 
 // One step: an update of the weights, from all its accumulated batches. Losses and accuracies are means over
-// the step's samples, accuracies as fractions of one. `loss` may be NaN or infinite.
+// the step's samples, accuracies as fractions of one. `loss` and `gradient_norm` may be NaN or infinite.
 struct Step {
   std::int64_t step = 0;   // updates done, this one included: 1, 2, …
   std::int64_t epoch = 0;  // from 0
   std::int64_t step_in_epoch = 0;
   double loss = 0, top1 = 0, top5 = 0;
   double learning_rate = 0;
+  double gradient_norm = 0;  // of all parameters' gradients together, the loss scale taken out
+  double loss_scale = 1;
   std::int64_t samples = 0;
   double seconds = 0;       // this step took, data wait included
   double data_seconds = 0;  // of these, spent waiting for data
   double elapsed = 0;       // since training began, evaluations included
-  bool skipped = false;     // the loss was not finite, so the weights were left alone
+  bool skipped = false;     // a gradient was not finite, so the step changed nothing
 };
 
 // One pass over every held-out sample.

@@ -14,6 +14,7 @@ namespace {
 
 using graph::DType;
 using graph::Graph;
+using graph::kNone;
 using graph::Op;
 using graph::OpKind;
 using graph::Phase;
@@ -54,7 +55,68 @@ TensorId add_persistent(Graph& graph, TensorId like, const char* suffix, TensorK
   return graph.add_tensor(std::move(tensor));
 }
 
-void add_optimizer(Graph& graph, const Options& options, TensorId scalars, TensorId parameter,
+// The scale that keeps fp16 gradients from vanishing, as PyTorch starts it. The other types reach as far down
+// as fp32 and need none.
+constexpr float kFp16LossScale = 65536.0F;
+
+// What decides whether a step counts, and what is needed to take one back.
+struct Guard {
+  TensorId loss_scale = kNone, good_steps = kNone, skipped_steps = kNone;
+  std::vector<TensorId> statistics, copies;
+};
+
+// Gives a graph that begins by copying the running statistics, which the forward pass moves before anybody
+// knows whether the step will count, and whose loss is scaled.
+Graph with_guard(const Graph& graph, const Options& options, TensorId scalars, Guard& guard) {
+  Graph out;
+  for (const Tensor& tensor : graph.tensors()) out.add_tensor(tensor);
+  const float by_type = options.model.dtype == DType::f16 ? kFp16LossScale : 1.0F;
+  const float scale = options.loss_scale > 0.0F ? options.loss_scale : by_type;
+  guard.loss_scale = out.add_tensor({"loss_scale", {1}, DType::f32, TensorKind::scaler, scale});
+  guard.good_steps = out.add_tensor({"good_steps", {1}, DType::f32, TensorKind::scaler});
+  guard.skipped_steps = out.add_tensor({"skipped_steps", {1}, DType::f32, TensorKind::scaler});
+  guard.statistics = graph.of_kind(TensorKind::statistic);
+  std::vector<TensorId> inputs{scalars};
+  for (TensorId id : guard.statistics) {
+    inputs.push_back(id);
+    Tensor copy = graph.tensor(id);
+    copy.name += ".before";
+    copy.kind = TensorKind::activation;
+    guard.copies.push_back(out.add_tensor(std::move(copy)));
+  }
+  out.add_op({OpKind::snapshot, "statistics", Phase::forward, std::move(inputs), guard.copies, {}});
+  for (Op op : graph.ops()) {
+    if (op.kind == OpKind::softmax_cross_entropy) op.inputs.push_back(guard.loss_scale);
+    out.add_op(std::move(op));
+  }
+  return out;
+}
+
+// The first ops of the update: whether the step counts, and the statistics back where it does not.
+TensorId add_check(Graph& graph, const Options& options, TensorId scalars, const Guard& guard,
+                   const graph::Gradients& gradients) {
+  std::vector<TensorId> inputs{scalars, guard.loss_scale, guard.good_steps, guard.skipped_steps};
+  for (TensorId parameter : graph.of_kind(TensorKind::parameter)) inputs.push_back(gradients.at(parameter));
+  const auto count = static_cast<std::int64_t>(gradients.size());
+  const TensorId check = graph.add_tensor({"check", {graph::kStepChecks}, DType::f32, TensorKind::metric});
+  const TensorId squares =
+      graph.add_tensor({"gradient_squares", {count}, DType::f32, TensorKind::activation});
+  graph::ScaleAttr attr;
+  attr.dynamic = options.model.dtype == DType::f16;
+  graph.add_op({OpKind::gradient_check,
+                "gradients",
+                Phase::update,
+                std::move(inputs),
+                {check, squares, guard.loss_scale, guard.good_steps, guard.skipped_steps},
+                attr});
+  std::vector<TensorId> restored{check};
+  restored.insert(restored.end(), guard.copies.begin(), guard.copies.end());
+  restored.insert(restored.end(), guard.statistics.begin(), guard.statistics.end());
+  graph.add_op({OpKind::restore, "statistics", Phase::update, std::move(restored), guard.statistics, {}});
+  return check;
+}
+
+void add_optimizer(Graph& graph, const Options& options, TensorId scalars, TensorId check, TensorId parameter,
                    TensorId gradient) {
   const bool spared = is_norm_or_bias(graph.tensor(parameter)) && !options.decay_norm_and_bias;
   const float decay = spared ? 0.0F : options.weight_decay;
@@ -65,24 +127,25 @@ void add_optimizer(Graph& graph, const Options& options, TensorId scalars, Tenso
     graph.add_op({OpKind::lars,
                   name,
                   Phase::update,
-                  {parameter, gradient, velocity, scalars},
+                  {parameter, gradient, velocity, scalars, check},
                   {parameter, velocity},
                   graph::LarsAttr{options.momentum, decay, options.lars_trust, 1e-8F}});
   } else {
     graph.add_op({OpKind::sgd,
                   name,
                   Phase::update,
-                  {parameter, gradient, velocity, scalars},
+                  {parameter, gradient, velocity, scalars, check},
                   {parameter, velocity},
                   graph::SgdAttr{options.momentum, decay, options.nesterov}});
   }
 }
 
-void add_update(Plan& plan, const Options& options, const graph::Gradients& gradients) {
+void add_update(Plan& plan, const Options& options, const Guard& guard, const graph::Gradients& gradients) {
   Graph& graph = plan.model.graph;
   plan.update_begin = static_cast<int>(graph.ops().size());
+  plan.check = add_check(graph, options, plan.model.scalars, guard, gradients);
   for (TensorId parameter : graph.of_kind(TensorKind::parameter)) {
-    add_optimizer(graph, options, plan.model.scalars, parameter, gradients.at(parameter));
+    add_optimizer(graph, options, plan.model.scalars, plan.check, parameter, gradients.at(parameter));
   }
   if (!options.ema) return;
   for (TensorKind kind : {TensorKind::parameter, TensorKind::statistic}) {
@@ -91,7 +154,7 @@ void add_update(Plan& plan, const Options& options, const graph::Gradients& grad
       graph.add_op({OpKind::ema,
                     graph.tensor(value).name,
                     Phase::update,
-                    {average, value, plan.model.scalars},
+                    {average, value, plan.model.scalars, plan.check},
                     {average},
                     {}});
     }
@@ -164,7 +227,11 @@ Plan make_plan(const Options& options, const Capabilities& backend) {
       plan.model.graph = with_accumulation(plan.model.graph, plan.model.scalars, gradients);
     }
     plan.update_begin = static_cast<int>(plan.graph().ops().size());
-    if (options.optimizer != OptimizerKind::none) add_update(plan, options, gradients);
+    if (options.optimizer != OptimizerKind::none) {
+      Guard guard;
+      plan.model.graph = with_guard(plan.model.graph, options, plan.model.scalars, guard);
+      add_update(plan, options, guard, gradients);
+    }
   } else {
     plan.update_begin = static_cast<int>(plan.graph().ops().size());
   }
@@ -202,6 +269,7 @@ MemoryUse memory_use(const Plan& plan) {
         use.statistics += placement.bytes;
         break;
       case TensorKind::momentum:
+      case TensorKind::scaler:
         use.optimizer += placement.bytes;
         break;
       case TensorKind::average:

@@ -24,9 +24,10 @@ struct Options {
   float weight_decay = 0.0F;
   bool decay_norm_and_bias = false;  // by default norms and biases are spared
   float lars_trust = 0.001F;
-  int accumulate = 1;  // batches whose gradients are summed before an update
-  bool ema = false;    // keep a moving average of parameters and statistics
-  bool fuse = true;    // rewrite around the pending affine where the backend can
+  int accumulate = 1;       // batches whose gradients are summed before an update
+  bool ema = false;         // keep a moving average of parameters and statistics
+  bool fuse = true;         // rewrite around the pending affine where the backend can
+  float loss_scale = 0.0F;  // that training starts with; 0: as the type of activations wants it
   std::size_t bucket_bytes = std::size_t{25} << 20;  // gradient bucket size for all-reduce
   bool all_reduce = false;                           // put all-reduce ops between backward and update
 };
@@ -68,8 +69,9 @@ struct Bucket {
 };
 
 struct Plan {
-  graph::Model model;                 // graph after fusion, autodiff and update ops
-  std::vector<Placement> placements;  // by TensorId
+  graph::Model model;                    // graph after fusion, autodiff and update ops
+  graph::TensorId check = graph::kNone;  // f32 [kStepChecks]; none without an optimizer
+  std::vector<Placement> placements;     // by TensorId
   std::vector<Bucket> buckets;
   std::size_t arena_bytes = 0;
   std::size_t gradient_bytes = 0;

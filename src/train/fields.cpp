@@ -179,7 +179,7 @@ std::vector<Field> run_fields() {
       {"run", "log_every", "--log-every", "steps between lines of progress",
        [](Config& c) -> Int& { return c.run.log_every; }},
       {"run", "max_bad_steps", "--max-bad-steps",
-       "steps in a row with a loss that is not finite before training stops",
+       "steps in a row with gradients that are not finite before training stops",
        [](Config& c) -> Int& { return c.run.max_bad_steps; }},
       {"run", "quiet", "--quiet,-q", "no progress, only the closing summary",
        [](Config& c) -> bool& { return c.run.quiet; }},

@@ -13,20 +13,8 @@ namespace {
 
 constexpr std::string_view kAverageSuffix = ".ema";
 
-// Sums over the samples of one or more batches.
-struct Totals {
-  double loss = 0, correct1 = 0, correct5 = 0, samples = 0;
-
-  void add(const backend::Executable& executable) {
-    std::array<float, graph::kLossMetrics> values{};
-    executable.read(executable.plan().model.metrics, values);
-    loss += values[graph::kLossSum];
-    correct1 += values[graph::kCorrect1];
-    correct5 += values[graph::kCorrect5];
-    samples += values[graph::kSamples];
-  }
-  double mean(double sum) const { return samples > 0 ? sum / samples : 0; }
-};
+// Steps, or batches of an evaluation, that may be under way while the next is prepared: one runs, one waits.
+constexpr std::size_t kAhead = 2;
 
 void write_batch(backend::Executable& executable, const data::Batch& batch) {
   const graph::Model& model = executable.plan().model;
@@ -46,6 +34,13 @@ std::string averaged(const backend::State& state, const std::string& name) {
 }
 
 }  // namespace
+
+void Totals::add(const backend::Metrics& metrics) {
+  loss += metrics.loss[graph::kLossSum];
+  correct1 += metrics.loss[graph::kCorrect1];
+  correct5 += metrics.loss[graph::kCorrect5];
+  samples += metrics.loss[graph::kSamples];
+}
 
 std::int64_t steps_per_epoch(const Config& config, const data::BatchSource& source) {
   const std::int64_t batches = source.batches_per_epoch();
@@ -75,7 +70,8 @@ void Trainer::initialise() {
   std::vector<float> values;
   for (const std::string& name : state_->names()) {
     graph::Tensor tensor = state_->tensor(name);
-    if (tensor.kind == graph::TensorKind::momentum) continue;  // zero as it is
+    // As the state made them.
+    if (tensor.kind == graph::TensorKind::momentum || tensor.kind == graph::TensorKind::scaler) continue;
     if (tensor.kind == graph::TensorKind::average) {
       tensor.name = averaged(*state_, name);  // begins as what it averages
       tensor.kind = state_->tensor(tensor.name).kind;
@@ -98,24 +94,30 @@ std::int64_t Trainer::parameters() const {
 
 bool Trainer::run(const std::atomic<bool>& stop) {
   since_start_.restart();
+  since_record_.restart();
   for (std::int64_t epoch = 0; steps_ < schedule_.total_steps; ++epoch) {
     train_source_.start_epoch(epoch);
     epochs_begun_ = epoch + 1;
     for (std::int64_t i = 0; i < steps_per_epoch_ && steps_ < schedule_.total_steps; ++i) {
-      if (stop.load(std::memory_order_relaxed)) return false;
+      if (stop.load(std::memory_order_relaxed)) {
+        finish_steps();
+        return false;
+      }
       step(epoch, i);
     }
     const bool due = config_.run.eval_every > 0 && (epoch + 1) % config_.run.eval_every == 0;
-    if (val_source_ != nullptr && (due || steps_ == schedule_.total_steps) && !evaluate_all(stop))
-      return false;
+    if (val_source_ == nullptr || !(due || steps_ == schedule_.total_steps)) continue;
+    finish_steps();
+    if (!evaluate_all(stop)) return false;
+    since_record_.restart();
   }
+  finish_steps();
   return true;
 }
 
 void Trainer::write_scalars(double rate, bool first_of_step) {
   std::array<float, graph::kStepScalars> scalars{};
   scalars[graph::kLearningRate] = static_cast<float>(rate);
-  scalars[graph::kLossScale] = 1;
   scalars[graph::kGradientScale] = 1.0F / static_cast<float>(config_.optimizer.accumulate);
   scalars[graph::kEmaDecay] = static_cast<float>(ema_decay(config_.model.ema_decay, steps_));
   scalars[graph::kAccumulateKeep] = first_of_step ? 0.0F : 1.0F;
@@ -123,51 +125,74 @@ void Trainer::write_scalars(double rate, bool first_of_step) {
 }
 
 void Trainer::step(std::int64_t epoch, std::int64_t step_in_epoch) {
-  const Stopwatch watch;
   const double waited_before = train_source_.waited_seconds();
   const double rate = learning_rate(schedule_, steps_);
-  Totals totals;
-  for (std::int64_t i = 0; i < config_.optimizer.accumulate; ++i) {
+  const std::int64_t batches = config_.optimizer.accumulate;
+  for (std::int64_t i = 0; i < batches; ++i) {
     data::Batch batch;
     check(train_source_.next(batch), "epoch {} ended before its step {}", epoch, step_in_epoch);
     write_batch(*train_, batch);
     write_scalars(rate, i == 0);
-    train_->run(backend::Section::compute);
-    totals.add(*train_);
+    train_->run(i + 1 == batches ? backend::Section::step : backend::Section::compute);
+    train_->request_metrics();
   }
-  const bool finite = std::isfinite(totals.loss);
-  if (finite) train_->run(backend::Section::update);
+  Started started;
+  started.record.step = ++steps_;
+  started.record.epoch = epoch;
+  started.record.step_in_epoch = step_in_epoch;
+  started.record.learning_rate = rate;
+  started.record.data_seconds = train_source_.waited_seconds() - waited_before;
+  started_.push_back(std::move(started));
+  while (finish_step(started_.size() > kAhead)) {
+  }
+}
 
-  metrics::Step record;
-  record.step = ++steps_;
-  record.epoch = epoch;
-  record.step_in_epoch = step_in_epoch;
+bool Trainer::finish_step(bool wait) {
+  if (started_.empty()) return false;
+  Started& oldest = started_.front();
+  for (; oldest.batches < config_.optimizer.accumulate; ++oldest.batches) {
+    const auto found = train_->take_metrics(wait);
+    if (!found) return false;
+    oldest.totals.add(*found);
+    oldest.check = found->check;
+  }
+  metrics::Step record = std::move(oldest.record);
+  const Totals totals = oldest.totals;
   record.loss = totals.mean(totals.loss);
   record.top1 = totals.mean(totals.correct1);
   record.top5 = totals.mean(totals.correct5);
-  record.learning_rate = rate;
   record.samples = std::llround(totals.samples);
-  record.data_seconds = train_source_.waited_seconds() - waited_before;
-  record.seconds = watch.seconds();
+  record.gradient_norm = oldest.check[graph::kGradientNorm];
+  record.loss_scale = oldest.check[graph::kLossScale];
+  record.skipped = oldest.check[graph::kFinite] == 0.0F;
+  started_.pop_front();
+  record.seconds = since_record_.seconds();
+  since_record_.restart();
   record.elapsed = since_start_.seconds();
-  record.skipped = !finite;
+  recorded_ = record.step;
   samples_ += record.samples;
   train_seconds_ += record.seconds;
   data_seconds_ += record.data_seconds;
   recorder_.step(record);
-  count_bad(!finite, record.loss);
+  count_bad(record);
+  return true;
 }
 
-void Trainer::count_bad(bool bad, double loss) {
-  bad_in_a_row_ = bad ? bad_in_a_row_ + 1 : 0;
-  if (!bad) return;
+void Trainer::finish_steps() {
+  while (finish_step(/*wait=*/true)) {
+  }
+}
+
+void Trainer::count_bad(const metrics::Step& step) {
+  bad_in_a_row_ = step.skipped ? bad_in_a_row_ + 1 : 0;
+  if (!step.skipped) return;
   ++skipped_;
   if (bad_in_a_row_ < config_.run.max_bad_steps) return;
   throw UsageError(
-      "the loss was {} for {} steps in a row, up to step {}: lower --lr, give a longer --lr-warmup-epochs, "
-      "or look "
-      "at the data",
-      loss, bad_in_a_row_, steps_);
+      "the gradients were not finite for {} steps in a row, up to step {}, where the loss was {}: lower "
+      "--lr, "
+      "give a longer --lr-warmup-epochs, or look at the data",
+      bad_in_a_row_, step.step, step.loss);
 }
 
 bool Trainer::evaluate_all(const std::atomic<bool>& stop) {
@@ -196,15 +221,30 @@ std::optional<metrics::Evaluation> Trainer::evaluate(bool averages, const std::a
   const Stopwatch watch;
   Totals totals;
   std::int64_t done = 0;
+  std::deque<std::int64_t> under_way;  // samples of batches whose numbers are still to come
+  const auto take = [&](bool wait) {
+    const auto found = eval_->take_metrics(wait);
+    if (!found) return false;
+    totals.add(*found);
+    done += under_way.front();
+    under_way.pop_front();
+    recorder_.evaluating(done, val_source_->samples());
+    return true;
+  };
   val_source_->start_epoch(0);
   for (data::Batch batch; val_source_->next(batch);) {
-    if (stop.load(std::memory_order_relaxed)) return {};
+    if (stop.load(std::memory_order_relaxed)) {
+      while (!under_way.empty()) take(/*wait=*/true);  // the next evaluation begins with none under way
+      return {};
+    }
     write_batch(*eval_, batch);
     eval_->run(backend::Section::compute);
-    totals.add(*eval_);
-    done += batch.count;
-    recorder_.evaluating(done, val_source_->samples());
+    eval_->request_metrics();
+    under_way.push_back(batch.count);
+    while (!under_way.empty() && take(under_way.size() > kAhead)) {
+    }
   }
+  while (!under_way.empty()) take(/*wait=*/true);
   metrics::Evaluation record;
   record.step = steps_;
   record.epoch = epochs_begun_;
@@ -237,7 +277,7 @@ metrics::End Trainer::summary(std::string reason, std::string detail) const {
   metrics::End end;
   end.reason = std::move(reason);
   end.detail = std::move(detail);
-  end.steps = steps_;
+  end.steps = recorded_;
   end.samples = samples_;
   end.skipped_steps = skipped_;
   end.seconds = since_start_.seconds();

@@ -2,8 +2,10 @@
 // sources and the recorder, and nothing below them.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +25,14 @@ namespace redline::train {
 // when an epoch has no whole group.
 std::int64_t steps_per_epoch(const Config& config, const data::BatchSource& source);
 
+// Sums over the samples of one or more batches.
+struct Totals {
+  double loss = 0, correct1 = 0, correct5 = 0, samples = 0;
+
+  void add(const backend::Metrics& metrics);
+  double mean(double sum) const { return samples > 0 ? sum / samples : 0; }
+};
+
 class Trainer {
  public:
   // Compiles both plans on one state and gives the weights their initial values, a function of the seed
@@ -32,8 +42,9 @@ class Trainer {
           data::BatchSource* val, metrics::Recorder& recorder);
 
   // Trains to the end of the schedule, evaluating on the way; false when `stop` was raised first. A step
-  // whose loss is not finite leaves the weights alone; more than config.run.max_bad_steps of them in a row
-  // throw UsageError. Called once.
+  // whose gradients are not finite changes nothing but the loss scale; config.run.max_bad_steps of them in a
+  // row throw UsageError. Steps are recorded in order, a few steps late where the device works on its own;
+  // all are recorded when this returns, and before an evaluation. Called once.
   bool run(const std::atomic<bool>& stop);
 
   // What was done so far, to be reported as the end of the run.
@@ -51,9 +62,20 @@ class Trainer {
 
  private:
   void initialise();
+  // A step that was started and whose numbers are still to come.
+  struct Started {
+    metrics::Step record;
+    std::int64_t batches = 0;  // whose numbers are there
+    Totals totals;
+    std::array<float, graph::kStepChecks> check{};
+  };
+
   void step(std::int64_t epoch, std::int64_t step_in_epoch);
+  // Records the oldest step under way; false when there is none, or it is not done and `wait` is false.
+  bool finish_step(bool wait);
+  void finish_steps();  // all of them
   void write_scalars(double learning_rate, bool first_of_step);
-  void count_bad(bool bad, double loss);
+  void count_bad(const metrics::Step& step);
   bool evaluate_all(const std::atomic<bool>& stop);
   void exchange_averages();  // swaps every averaged tensor with its average
 
@@ -66,8 +88,10 @@ class Trainer {
   std::shared_ptr<backend::State> state_;
   std::unique_ptr<backend::Executable> train_, eval_;  // eval_ only with val_source_
 
-  Stopwatch since_start_;
-  std::int64_t steps_ = 0, epochs_begun_ = 0, samples_ = 0, skipped_ = 0, bad_in_a_row_ = 0;
+  Stopwatch since_start_, since_record_;
+  std::deque<Started> started_;  // oldest first
+  std::int64_t steps_ = 0;       // started
+  std::int64_t recorded_ = 0, epochs_begun_ = 0, samples_ = 0, skipped_ = 0, bad_in_a_row_ = 0;
   double train_seconds_ = 0, data_seconds_ = 0;
 };
 

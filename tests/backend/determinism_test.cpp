@@ -38,7 +38,7 @@ std::vector<float> train(graph::DType dtype, std::uint64_t seed) {
   const auto step = backend->compile(plan, state);
   for (const std::string& name : state->names()) {
     const graph::Tensor& tensor = state->tensor(name);
-    if (tensor.kind == graph::TensorKind::momentum) continue;  // zero
+    if (tensor.kind == graph::TensorKind::momentum || tensor.kind == graph::TensorKind::scaler) continue;
     std::vector<float> values(static_cast<std::size_t>(tensor.shape.elements()));
     graph::initial_value(tensor, seed, false, options.model.model, values);
     state->write(name, values);
@@ -46,7 +46,7 @@ std::vector<float> train(graph::DType dtype, std::uint64_t seed) {
   Random random(seed);
   std::vector<std::uint8_t> images(static_cast<std::size_t>(4 * 48 * 48 * 3));
   const std::vector<std::int32_t> labels{0, 3, 7, 9};
-  const float scalars[graph::kStepScalars] = {0.05F, 1.0F, 1.0F, 0.0F, 0.0F};
+  const float scalars[graph::kStepScalars] = {0.05F, 1.0F, 0.0F, 0.0F};
   for (int i = 0; i < kSteps; ++i) {
     for (std::uint8_t& byte : images) byte = static_cast<std::uint8_t>(random.next_u32());
     step->write_input(plan->model.images, images.data(), images.size());

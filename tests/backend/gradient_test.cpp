@@ -163,7 +163,7 @@ TEST(Gradient, SoftmaxCrossEntropy) {
     const float samples = forward.outputs[0][graph::kSamples];
     ASSERT_GT(samples, 0.0F);
     Values only_loss(graph::kLossMetrics, 0.0F);
-    only_loss[graph::kLossSum] = run.inputs[2]->values[graph::kLossScale] / samples;
+    only_loss[graph::kLossSum] = run.inputs[2]->values[0] / samples;
     expect_gradient(run, 0, only_loss, forward.outputs[1]);
   });
 }

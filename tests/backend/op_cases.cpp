@@ -1,6 +1,7 @@
 #include "op_cases.h"
 
 #include <initializer_list>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -30,6 +31,7 @@ class Table {
     elementwise();
     head();
     updates();
+    guards();
     return std::move(cases_);
   }
 
@@ -41,6 +43,7 @@ class Table {
     return tensor({c}, DType::f32, kind);
   }
   TensorId pair(std::int64_t c) { return activation({2, c}, DType::f32); }
+  TensorId check() { return tensor({graph::kStepChecks}, DType::f32, TensorKind::metric); }
   TensorId scalars() { return tensor({graph::kStepScalars}, DType::f32, TensorKind::input); }
   TensorId mask(const Shape& of) {
     const std::int64_t bits = plan::stored_elements(of, plan::Layout::blocked16);
@@ -244,9 +247,10 @@ class Table {
       for (float smoothing : {0.0F, 0.1F}) {
         for (bool training : {true, false}) {
           const TensorId rows = activation(logits, DType::f32);
-          const TensorId labels = tensor({logits[0]}, DType::i32, TensorKind::input), host = scalars();
+          const TensorId labels = tensor({logits[0]}, DType::i32, TensorKind::input);
+          const TensorId scale = training ? tensor({1}, DType::f32, TensorKind::scaler) : kNone;
           const TensorId metrics = tensor({graph::kLossMetrics}, DType::f32, TensorKind::metric);
-          add(OpKind::softmax_cross_entropy, {rows, labels, host},
+          add(OpKind::softmax_cross_entropy, {rows, labels, scale},
               {metrics, training ? activation(logits) : kNone}, graph::LossAttr{smoothing});
         }
       }
@@ -260,6 +264,33 @@ class Table {
     }
   }
 
+  // Gradients of all sizes together, some smaller than a vector, one of more than one share or chunk.
+  void guards() {
+    const Shape shapes[] = {{16, 5, 3, 3}, {300, 260, 1, 1}, {10, 33}, {7}, {1}};
+    for (const DType gradients :
+         dtype_ == DType::f32 ? std::vector{dtype_} : std::vector{DType::f32, dtype_}) {
+      const auto scaler = [&] { return tensor({1}, DType::f32, TensorKind::scaler); };
+      const TensorId scale = scaler(), good = scaler(), skipped = scaler();
+      std::vector<TensorId> inputs{scalars(), scale, good, skipped};
+      for (const Shape& shape : shapes)
+        inputs.push_back(tensor(shape, shape.rank() > 1 ? gradients : DType::f32, TensorKind::gradient));
+      const TensorId found = check(), squares = activation({std::ssize(shapes)}, DType::f32);
+      add(OpKind::gradient_check, std::move(inputs), {found, squares, scale, good, skipped},
+          graph::ScaleAttr{gradients == DType::f16});
+    }
+    std::vector<TensorId> values{scalars()}, copies;
+    for (const std::int64_t c : {64, 7, 1, 300}) {
+      values.push_back(channels(c, TensorKind::statistic));
+      copies.push_back(activation({c}, DType::f32));
+    }
+    add(OpKind::snapshot, std::move(values), std::move(copies));
+    std::vector<TensorId> inputs{check()}, restored;
+    for (const std::int64_t c : {64, 7, 1, 300}) inputs.push_back(activation({c}, DType::f32));
+    for (const std::int64_t c : {64, 7, 1, 300}) restored.push_back(channels(c, TensorKind::statistic));
+    inputs.insert(inputs.end(), restored.begin(), restored.end());
+    add(OpKind::restore, std::move(inputs), std::move(restored));
+  }
+
   void updates(const Shape& shape, DType gradients) {
     const auto of = [&](TensorKind kind) {
       return tensor(shape, kind == TensorKind::gradient ? gradients : DType::f32, kind);
@@ -267,14 +298,14 @@ class Table {
     for (bool nesterov : {false, true}) {
       const TensorId w = of(TensorKind::parameter), dw = of(TensorKind::gradient),
                      v = of(TensorKind::momentum);
-      add(OpKind::sgd, {w, dw, v, scalars()}, {w, v}, graph::SgdAttr{0.9F, 0.01F, nesterov});
+      add(OpKind::sgd, {w, dw, v, scalars(), check()}, {w, v}, graph::SgdAttr{0.9F, 0.01F, nesterov});
     }
     const TensorId w = of(TensorKind::parameter), dw = of(TensorKind::gradient), v = of(TensorKind::momentum);
-    add(OpKind::lars, {w, dw, v, scalars()}, {w, v}, graph::LarsAttr{0.9F, 0.01F, 0.02F, 1e-8F});
+    add(OpKind::lars, {w, dw, v, scalars(), check()}, {w, v}, graph::LarsAttr{0.9F, 0.01F, 0.02F, 1e-8F});
     const TensorId total = tensor(shape, DType::f32, TensorKind::gradient), more = of(TensorKind::gradient);
     add(OpKind::accumulate, {total, more, scalars()}, {total});
     const TensorId average = of(TensorKind::average), value = of(TensorKind::parameter);
-    add(OpKind::ema, {average, value, scalars()}, {average});
+    add(OpKind::ema, {average, value, scalars(), check()}, {average});
     const TensorId reduced = of(TensorKind::gradient);
     add(OpKind::all_reduce, {reduced}, {reduced});
   }

@@ -9,6 +9,7 @@
 namespace redline {
 namespace {
 
+using cases::OpRun;
 using cases::run_op;
 using cases::Value;
 using graph::DType;
@@ -17,14 +18,16 @@ using graph::OpKind;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 using Values = std::vector<float>;
 
-const Value kScalars{{graph::kStepScalars}, {0.5F, 4.0F, 0.25F, 0.75F, 1.0F}};
+const Value kScalars{{graph::kStepScalars}, {0.5F, 0.25F, 0.75F, 1.0F}};
+const Value kLossScale{{1}, {4.0F}};
+const Value kCheck{{graph::kStepChecks}, {1.0F, 0.25F, 0.0F, 4.0F}};
 const Value kMetrics{{graph::kLossMetrics}, {}};
 
 Values loss_metrics(std::int64_t classes, Values logits, Values labels, float smoothing = 0.0F) {
   const auto rows = static_cast<std::int64_t>(labels.size());
   return run_op({OpKind::softmax_cross_entropy,
                  {Value{{rows, classes}, std::move(logits)}, Value{{rows}, std::move(labels), DType::i32},
-                  kScalars},
+                  kLossScale},
                  {kMetrics, std::nullopt},
                  graph::LossAttr{smoothing}})
       .outputs[0];
@@ -63,10 +66,11 @@ TEST(Loss, SmoothingMixesTheMeanOverClasses) {
 }
 
 TEST(Loss, RowsWithoutLabelDoNotCount) {
-  const auto run = run_op({OpKind::softmax_cross_entropy,
-                           {Value{{3, 2}, {0, 0, 5, 1, 0, 0}}, Value{{3}, {0, -1, 1}, DType::i32}, kScalars},
-                           {kMetrics, Value{{3, 2}, {}}},
-                           graph::LossAttr{}});
+  const auto run =
+      run_op({OpKind::softmax_cross_entropy,
+              {Value{{3, 2}, {0, 0, 5, 1, 0, 0}}, Value{{3}, {0, -1, 1}, DType::i32}, kLossScale},
+              {kMetrics, Value{{3, 2}, {}}},
+              graph::LossAttr{}});
   EXPECT_NEAR(run.outputs[0][graph::kLossSum], 2.0 * std::log(2.0), 1e-6);
   EXPECT_EQ(run.outputs[0][graph::kSamples], 2.0F);
   // loss scale 4 over 2 samples, softmax - target = -+1/2
@@ -138,36 +142,89 @@ TEST(Update, Sgd) {
   const Value w{{1}, {2}}, dw{{1}, {8}}, v{{1}, {4}};
   // g = 8/4 + 0.5 2 = 3; v = 0.5 4 + 3 = 5
   const auto plain =
-      run_op({OpKind::sgd, {w, dw, v, kScalars}, {w, v}, graph::SgdAttr{0.5F, 0.5F, false}, {0, 2}});
+      run_op({OpKind::sgd, {w, dw, v, kScalars, kCheck}, {w, v}, graph::SgdAttr{0.5F, 0.5F, false}, {0, 2}});
   EXPECT_EQ(plain.outputs, (std::vector<Values>{{-0.5F}, {5}}));
   const auto nesterov =
-      run_op({OpKind::sgd, {w, dw, v, kScalars}, {w, v}, graph::SgdAttr{0.5F, 0.5F, true}, {0, 2}});
+      run_op({OpKind::sgd, {w, dw, v, kScalars, kCheck}, {w, v}, graph::SgdAttr{0.5F, 0.5F, true}, {0, 2}});
   EXPECT_EQ(nesterov.outputs, (std::vector<Values>{{2 - 0.5F * 5.5F}, {5}}));
 }
 
 TEST(Update, Lars) {
   const Value w{{2}, {3, 4}}, dw{{2}, {0, 40}}, v{{2}, {1, 1}};
   // |w| = 5, g = (0, 10), ratio = 0.6 5 / (10 + 1 5) = 0.2; v = 0.5 v + 0.5 0.2 (g + w)
-  const auto run =
-      run_op({OpKind::lars, {w, dw, v, kScalars}, {w, v}, graph::LarsAttr{0.5F, 1.0F, 0.6F, 0.0F}, {0, 2}});
+  const auto run = run_op(
+      {OpKind::lars, {w, dw, v, kScalars, kCheck}, {w, v}, graph::LarsAttr{0.5F, 1.0F, 0.6F, 0.0F}, {0, 2}});
   EXPECT_NEAR(run.outputs[1][0], 0.8, 1e-6);
   EXPECT_NEAR(run.outputs[1][1], 1.9, 1e-6);
   EXPECT_NEAR(run.outputs[0][0], 2.2, 1e-6);
   EXPECT_NEAR(run.outputs[0][1], 2.1, 1e-6);
   const Value zero{{2}, {0, 0}};
   const auto from_zero =
-      run_op({OpKind::lars, {zero, dw, zero, kScalars}, {w, v}, graph::LarsAttr{}, {0, 2}});
+      run_op({OpKind::lars, {zero, dw, zero, kScalars, kCheck}, {w, v}, graph::LarsAttr{}, {0, 2}});
   EXPECT_EQ(from_zero.outputs[0], (Values{0, -5})) << "no weight norm: plain rate";
 }
 
 TEST(Update, EmaAndAccumulate) {
   const Value a{{1}, {8}}, b{{1}, {4}};
-  EXPECT_EQ(run_op({OpKind::ema, {a, b, kScalars}, {a}, {}, {0}}).outputs[0], (Values{7}));
+  EXPECT_EQ(run_op({OpKind::ema, {a, b, kScalars, kCheck}, {a}, {}, {0}}).outputs[0], (Values{7}));
   EXPECT_EQ(run_op({OpKind::accumulate, {a, b, kScalars}, {a}, {}, {0}}).outputs[0], (Values{12}));
   Value fresh = kScalars;
   fresh.values[graph::kAccumulateKeep] = 0.0F;
   const Value poisoned{{1}, {kNaN}};
   EXPECT_EQ(run_op({OpKind::accumulate, {poisoned, b, fresh}, {a}, {}, {0}}).outputs[0], (Values{4}));
+}
+
+// What gradient_check leaves: check, squares, loss scale, good steps, skipped steps.
+std::vector<Values> check_of(std::vector<Values> gradients, graph::ScaleState now, graph::ScaleAttr attr) {
+  const Value loss_scale{{1}, {now.loss_scale}}, good{{1}, {now.good_steps}},
+      skipped{{1}, {now.skipped_steps}};
+  const Value squares{{static_cast<std::int64_t>(gradients.size())}, {}};
+  OpRun run{OpKind::gradient_check,
+            {kScalars, loss_scale, good, skipped},
+            {kCheck, squares, loss_scale, good, skipped},
+            attr,
+            {-1, -1, 1, 2, 3}};
+  for (Values& values : gradients) {
+    const auto size = static_cast<std::int64_t>(values.size());
+    run.inputs.push_back(Value{{size}, std::move(values)});
+  }
+  return run_op(run).outputs;
+}
+
+TEST(Update, GradientCheckGivesNormsAndGrowsTheScale) {
+  const graph::ScaleAttr dynamic{true, 2.0F, 0.5F, 3};
+  // |g| = 5 of loss scale 4 and gradient scale 1/4.
+  const auto found = check_of({{3, 0}, {4}}, {4, 1, 7}, dynamic);
+  EXPECT_EQ(found, (std::vector<Values>{{1, 0.0625F, 0.3125F, 4}, {9, 16}, {4}, {2}, {7}}));
+  EXPECT_EQ(check_of({{3, 0}, {4}}, {4, 2, 7}, dynamic)[2], (Values{8})) << "the third good step";
+  EXPECT_EQ(check_of({{3, 0}, {4}}, {4, 2, 7}, dynamic)[3], (Values{0}));
+  EXPECT_EQ(check_of({{3}}, {4, 2, 0}, {})[2], (Values{4})) << "a fixed scale";
+}
+
+TEST(Update, GradientCheckRefusesInfinityAndNaN) {
+  for (const float bad : {kNaN, std::numeric_limits<float>::infinity()}) {
+    const auto found = check_of({{1, 2}, {bad}}, {4, 2, 7}, {true, 2.0F, 0.5F, 3});
+    EXPECT_EQ(found[0][graph::kFinite], 0.0F);
+    EXPECT_EQ(found[0][graph::kLossScale], 4.0F) << "the one it was made with";
+    EXPECT_EQ(found[2], (Values{2}));
+    EXPECT_EQ(found[3], (Values{0}));
+    EXPECT_EQ(found[4], (Values{8}));
+    EXPECT_EQ(check_of({{bad}}, {1, 0, 0}, {})[2], (Values{1})) << "a fixed scale";
+  }
+}
+
+TEST(Update, ARefusedStepChangesNothing) {
+  Value refused = kCheck;
+  refused.values[graph::kFinite] = 0.0F;
+  const Value w{{1}, {2}}, dw{{1}, {kNaN}}, v{{1}, {4}};
+  const std::vector<Values> same{{2}, {4}};
+  EXPECT_EQ(run_op({OpKind::sgd, {w, dw, v, kScalars, refused}, {w, v}, graph::SgdAttr{}, {0, 2}}).outputs,
+            same);
+  EXPECT_EQ(run_op({OpKind::lars, {w, dw, v, kScalars, refused}, {w, v}, graph::LarsAttr{}, {0, 2}}).outputs,
+            same);
+  EXPECT_EQ(run_op({OpKind::ema, {w, dw, kScalars, refused}, {w}, {}, {0}}).outputs[0], (Values{2}));
+  EXPECT_EQ(run_op({OpKind::restore, {refused, w, dw}, {dw}, {}, {2}}).outputs[0], (Values{2}));
+  EXPECT_EQ(run_op({OpKind::restore, {kCheck, w, v}, {v}, {}, {2}}).outputs[0], (Values{4})) << "a good one";
 }
 
 }  // namespace

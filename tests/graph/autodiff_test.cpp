@@ -43,8 +43,7 @@ TEST(Differentiate, ASmallNetwork) {
   const TensorId branch = builder.batch_norm("bn2", builder.conv("conv2", x, 4, 3, 1, 1));
   x = builder.relu("relu2", builder.add("add", branch, x));
   const TensorId logits = builder.linear("fc", builder.avg_pool("avg", x), 5);
-  builder.softmax_cross_entropy("loss", logits, builder.input("labels", {2}, DType::i32),
-                                builder.input("scalars", {kStepScalars}, DType::f32), 0.0F);
+  builder.softmax_cross_entropy("loss", logits, builder.input("labels", {2}, DType::i32), 0.0F);
   const std::size_t forward = graph.ops().size();
   const Gradients gradients = differentiate(graph);
 

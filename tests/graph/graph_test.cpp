@@ -24,8 +24,8 @@ TEST(DType, NamesParseBack) {
 }
 
 TEST(TensorKind, StateIsWhatOutlivesAStep) {
-  for (TensorKind kind :
-       {TensorKind::parameter, TensorKind::statistic, TensorKind::momentum, TensorKind::average}) {
+  for (TensorKind kind : {TensorKind::parameter, TensorKind::statistic, TensorKind::momentum,
+                          TensorKind::average, TensorKind::scaler}) {
     EXPECT_TRUE(is_persistent(kind)) << name_of(kind);
   }
   for (TensorKind kind :

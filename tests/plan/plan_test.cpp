@@ -210,9 +210,58 @@ TEST(Update, LarsLeavesNormsAndBiasesToSgd) {
   options.optimizer = OptimizerKind::lars;
   const Plan plan = make_plan(options, FakeBackend{});
   for (const Op& op : plan.graph().ops()) {
-    if (op.phase != Phase::update) continue;
+    if (op.kind != OpKind::lars && op.kind != OpKind::sgd) continue;
     const bool matrix = plan.graph().tensor(op.inputs[0]).shape.rank() > 1;
     EXPECT_EQ(op.kind, matrix ? OpKind::lars : OpKind::sgd) << op.name;
+  }
+}
+
+// Everything that outlives the step is written by ops that know whether it counts; the running statistics,
+// which forward moves, are copied before it and put back.
+TEST(Update, IsGuardedByACheckOfEveryGradient) {
+  for (const Variant& v : variants()) {
+    if (v.options.optimizer == OptimizerKind::none) continue;
+    SCOPED_TRACE(v.name);
+    const Plan plan = make_plan(v.options, v.backend);
+    const auto& ops = plan.graph().ops();
+    EXPECT_EQ(ops.front().kind, OpKind::snapshot);
+    bool checked = false;
+    std::set<TensorId> seen;
+    for (const Op& op : ops) {
+      if (op.kind == OpKind::all_reduce) {
+        EXPECT_FALSE(checked) << "sums over ranks are checked, not parts";
+      }
+      if (op.kind == OpKind::gradient_check) {
+        checked = true;
+        EXPECT_EQ(op.outputs[0], plan.check);
+        seen.insert(op.inputs.begin(), op.inputs.end());
+      }
+      if (op.kind == OpKind::sgd || op.kind == OpKind::lars || op.kind == OpKind::ema) {
+        EXPECT_TRUE(checked);
+        EXPECT_EQ(op.inputs.back(), plan.check);
+      }
+      if (op.kind == OpKind::sgd || op.kind == OpKind::lars) {
+        EXPECT_TRUE(seen.contains(op.inputs[1])) << op.name;
+      }
+      if (op.kind == OpKind::restore) {
+        EXPECT_EQ(op.outputs, plan.graph().of_kind(TensorKind::statistic));
+      }
+    }
+    EXPECT_TRUE(checked);
+  }
+}
+
+TEST(Update, ScalesTheLossInFp16Alone) {
+  for (const graph::DType dtype : {graph::DType::f32, graph::DType::bf16, graph::DType::f16}) {
+    Options options = small("resnet18");
+    options.model.dtype = dtype;
+    const Plan plan = make_plan(options, FakeBackend{});
+    const bool half = dtype == graph::DType::f16;
+    EXPECT_EQ(plan.graph().tensor(plan.graph().find("loss_scale")).fill, half ? 65536.0F : 1.0F);
+    for (const Op& op : plan.graph().ops()) {
+      if (op.kind != OpKind::gradient_check) continue;
+      EXPECT_EQ(op.attr<graph::ScaleAttr>().dynamic, half);
+    }
   }
 }
 
@@ -288,7 +337,7 @@ TEST(MemoryUse, AddsUp) {
   options.ema = true;
   const MemoryUse use = memory_use(make_plan(options, FakeBackend{}));
   EXPECT_EQ(use.parameters, 11'689'512U * 4);
-  EXPECT_EQ(use.optimizer, use.parameters);
+  EXPECT_EQ(use.optimizer, use.parameters + 3U * 4) << "momentum, the loss scale and two counters";
   EXPECT_EQ(use.statistics, 4800U * 2 * 4) << "mean and variance of 4800 channels";
   EXPECT_EQ(use.average, use.parameters + use.statistics);
   EXPECT_GE(use.gradients, use.parameters);

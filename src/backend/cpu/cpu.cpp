@@ -64,10 +64,16 @@ cpu::StepMaker maker_of(OpKind kind) {
       return make_norm_grad_stats;
     case OpKind::norm_grad_apply:
       return make_norm_grad_apply;
+    case OpKind::snapshot:
+      return make_snapshot;
     case OpKind::accumulate:
       return make_accumulate;
     case OpKind::all_reduce:
       return make_all_reduce;
+    case OpKind::gradient_check:
+      return make_gradient_check;
+    case OpKind::restore:
+      return make_restore;
     case OpKind::sgd:
       return make_sgd;
     case OpKind::lars:

@@ -31,7 +31,7 @@ struct Loss {
   float smoothing;
   const float* logits;
   const std::int32_t* labels;
-  const float* scalars;
+  const float* loss_scale;  // null: 1
   float* metrics;
   std::byte* gradient;  // null outside training
   graph::DType gradient_type;
@@ -70,7 +70,8 @@ struct Loss {
   void run(std::vector<RowResult>& results, std::vector<float>& work) const {
     std::int64_t samples = 0;
     for (std::int64_t i = 0; i < rows; ++i) samples += labels[i] >= 0 ? 1 : 0;
-    const float scale = samples > 0 ? scalars[graph::kLossScale] / static_cast<float>(samples) : 0.0F;
+    const float loss = loss_scale == nullptr ? 1.0F : *loss_scale;
+    const float scale = samples > 0 ? loss / static_cast<float>(samples) : 0.0F;
     const ActivationKernels* kernels = gradient == nullptr ? nullptr : &activation_kernels(gradient_type);
     parallel_for(rows, [&](std::int64_t i) {
       float* row_work = work.data() + i * classes;

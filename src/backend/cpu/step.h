@@ -56,6 +56,9 @@ Step make_add(const OpView& op, Scratch& scratch);
 // loss.cpp
 Step make_softmax_cross_entropy(const OpView& op, Scratch& scratch);
 // update.cpp
+Step make_snapshot(const OpView& op, Scratch& scratch);
+Step make_gradient_check(const OpView& op, Scratch& scratch);
+Step make_restore(const OpView& op, Scratch& scratch);
 Step make_sgd(const OpView& op, Scratch& scratch);
 Step make_lars(const OpView& op, Scratch& scratch);
 Step make_ema(const OpView& op, Scratch& scratch);

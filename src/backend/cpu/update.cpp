@@ -1,6 +1,8 @@
 // Optimizer steps, averages and accumulation: flat passes over parameters, whatever their layout, because
 // padding is zero in every one of their tensors and stays zero.
+#include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "backend/cpu/flat.h"
@@ -9,11 +11,92 @@
 
 namespace redline::backend::cpu {
 
+namespace {
+
+double sum_of_squares(const float* x, std::int64_t count, std::vector<double>& parts) {
+  parallel_flat(count, [&](std::int64_t first, std::int64_t n) {
+    parts[static_cast<std::size_t>(first / kShare)] = update_kernels().sum_of_squares(n, x + first);
+  });
+  double sum = 0.0;
+  for (std::int64_t i = 0; i < shares(count); ++i) sum += parts[static_cast<std::size_t>(i)];
+  return sum;
+}
+
+// Tensors that are copied together; all are small.
+struct Copies {
+  struct One {
+    const float* from;
+    float* to;
+    std::int64_t count;
+  };
+  std::vector<One> all;
+
+  // Of inputs [1, 1 + outputs) to the outputs.
+  explicit Copies(const OpView& op) {
+    for (int i = 0; i < op.outputs(); ++i)
+      all.push_back({op.in<float>(i + 1), op.out<float>(i), op.out_stored(i)});
+  }
+  void run() const {
+    for (const One& one : all) std::copy_n(one.from, one.count, one.to);
+  }
+};
+
+}  // namespace
+
+Step make_snapshot(const OpView& op, Scratch&) {
+  return [copies = Copies(op), scalars = op.in<float>(0)] {
+    if (scalars[graph::kAccumulateKeep] == 0.0F) copies.run();
+  };
+}
+
+Step make_restore(const OpView& op, Scratch&) {
+  return [copies = Copies(op), check = op.in<float>(0)] {
+    if (check[graph::kFinite] == 0.0F) copies.run();
+  };
+}
+
+Step make_gradient_check(const OpView& op, Scratch&) {
+  constexpr int kFirst = 4;  // gradient
+  struct Gradient {
+    const float* g;
+    std::int64_t count;
+  };
+  std::vector<Gradient> gradients;
+  std::int64_t most = 0;
+  for (int i = kFirst; i < op.inputs(); ++i) {
+    gradients.push_back({op.in<float>(i), op.in_stored(i)});
+    most = std::max(most, op.in_stored(i));
+  }
+  return [attr = op.attr<graph::ScaleAttr>(), scalars = op.in<float>(0), check = op.out<float>(0),
+          squares = op.out<float>(1), loss_scale = op.out<float>(2), good_steps = op.out<float>(3),
+          skipped_steps = op.out<float>(4), gradients = std::move(gradients),
+          parts = std::vector<double>(static_cast<std::size_t>(shares(most)))]() mutable {
+    double total = 0.0;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      const double sum = sum_of_squares(gradients[i].g, gradients[i].count, parts);
+      if (squares != nullptr) squares[i] = static_cast<float>(sum);
+      total += sum;
+    }
+    const bool finite = std::isfinite(total);
+    const float unscale = scalars[graph::kGradientScale] / *loss_scale;
+    check[graph::kFinite] = finite ? 1.0F : 0.0F;
+    check[graph::kUnscale] = unscale;
+    check[graph::kGradientNorm] = static_cast<float>(std::sqrt(total) * static_cast<double>(unscale));
+    check[graph::kLossScale] = *loss_scale;
+    const graph::ScaleState next =
+        graph::next_scale(attr, {*loss_scale, *good_steps, *skipped_steps}, finite);
+    *loss_scale = next.loss_scale;
+    *good_steps = next.good_steps;
+    *skipped_steps = next.skipped_steps;
+  };
+}
+
 Step make_sgd(const OpView& op, Scratch&) {
   const graph::SgdAttr attr = op.attr<graph::SgdAttr>();
   return [=, w = op.in<float>(0), g = op.in<float>(1), v = op.in<float>(2), scalars = op.in<float>(3),
-          count = op.in_stored(0)] {
-    const SgdStep step{scalars[graph::kLearningRate], scalars[graph::kGradientScale], attr.momentum,
+          check = op.in<float>(4), count = op.in_stored(0)] {
+    if (check[graph::kFinite] == 0.0F) return;
+    const SgdStep step{scalars[graph::kLearningRate], check[graph::kUnscale], attr.momentum,
                        attr.weight_decay, attr.nesterov};
     parallel_flat(count, [&](std::int64_t first, std::int64_t n) {
       update_kernels().sgd(n, step, w + first, g + first, v + first);
@@ -21,27 +104,15 @@ Step make_sgd(const OpView& op, Scratch&) {
   };
 }
 
-namespace {
-
-double norm_of(const float* x, std::int64_t count, std::vector<double>& parts) {
-  parallel_flat(count, [&](std::int64_t first, std::int64_t n) {
-    parts[static_cast<std::size_t>(first / kShare)] = update_kernels().sum_of_squares(n, x + first);
-  });
-  double sum = 0.0;
-  for (const double part : parts) sum += part;
-  return std::sqrt(sum);
-}
-
-}  // namespace
-
 Step make_lars(const OpView& op, Scratch&) {
   const graph::LarsAttr attr = op.attr<graph::LarsAttr>();
   std::vector<double> parts(static_cast<std::size_t>(shares(op.in_stored(0))));
   return [=, w = op.in<float>(0), g = op.in<float>(1), v = op.in<float>(2), scalars = op.in<float>(3),
-          count = op.in_stored(0), parts = std::move(parts)]() mutable {
-    const float scale = scalars[graph::kGradientScale];
-    const double w_norm = norm_of(w, count, parts);
-    const double g_norm = norm_of(g, count, parts) * static_cast<double>(scale);
+          check = op.in<float>(4), count = op.in_stored(0), parts = std::move(parts)]() mutable {
+    if (check[graph::kFinite] == 0.0F) return;
+    const float scale = check[graph::kUnscale];
+    const double w_norm = std::sqrt(sum_of_squares(w, count, parts));
+    const double g_norm = std::sqrt(sum_of_squares(g, count, parts)) * static_cast<double>(scale);
     double ratio = 1.0;
     if (w_norm > 0.0 && g_norm > 0.0) {
       ratio = static_cast<double>(attr.trust) * w_norm /
@@ -57,7 +128,8 @@ Step make_lars(const OpView& op, Scratch&) {
 
 Step make_ema(const OpView& op, Scratch&) {
   return [average = op.in<float>(0), value = op.in<float>(1), scalars = op.in<float>(2),
-          count = op.in_stored(0)] {
+          check = op.in<float>(3), count = op.in_stored(0)] {
+    if (check[graph::kFinite] == 0.0F) return;
     const float decay = scalars[graph::kEmaDecay];
     parallel_flat(count, [&](std::int64_t first, std::int64_t n) {
       update_kernels().ema(n, decay, average + first, value + first);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/backend.h"
+#include "backend/cuda/metrics_ring.h"
 #include "backend/cuda/step.h"
 
 namespace redline::backend {
@@ -51,6 +52,10 @@ class CudaState final : public State {
       found.tensor = tensor;
       found.layout = layout;
       found.memory = DeviceMemory(plan::stored_bytes(tensor, layout));
+      if (tensor.fill != 0.0F) {
+        write(tensor.name,
+              std::vector<float>(static_cast<std::size_t>(tensor.shape.elements()), tensor.fill));
+      }
       order_.push_back(tensor.name);
     }
     check(found.tensor.shape == tensor.shape && found.layout == layout,
@@ -159,7 +164,10 @@ class CudaExecutable final : public Executable {
     for (std::size_t i = 0; i < tensors.size(); ++i)
       addresses_.push_back(place(tensors[i], plan_->placements[i]));
     const ConvSteps convolutions(*plan_, convs);
-    for (const graph::Op& op : plan_->graph().ops()) steps_.push_back(make(op, convolutions));
+    UpdateSteps updates(
+        *plan_, [this](TensorId id) { return address(id); },
+        [this](TensorId id) { return weights(id, dtype()); }, dtype(), shared_);
+    for (const graph::Op& op : plan_->graph().ops()) steps_.push_back(make(op, convolutions, updates));
     shared_.allocate();
   }
 
@@ -177,11 +185,11 @@ class CudaExecutable final : public Executable {
 
   void run(Section section, std::vector<OpTime>* times) override {
     const auto border = static_cast<std::size_t>(plan_->update_begin);
-    const std::size_t begin = section == Section::compute ? 0 : border;
+    const std::size_t begin = section == Section::update ? border : 0;
     const std::size_t end = section == Section::compute ? border : steps_.size();
     if (begin == end) return;
     if (times != nullptr) return run_timed(begin, end, *times);
-    GraphExec& exec = graphs_[section == Section::compute ? 0 : 1];
+    GraphExec& exec = graphs_[static_cast<std::size_t>(section)];
     if (!exec) exec = capture(begin, end);
     check_cuda(cudaGraphLaunch(exec.get(), stream_.get()), "launching a step");
   }
@@ -193,6 +201,11 @@ class CudaExecutable final : public Executable {
     check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
     plan::load(plan_->graph().tensor(id), plan_->placement(id).layout, host.data(), values);
   }
+
+  void request_metrics() override {
+    metrics_.request(placed(plan_->model.metrics), address(plan_->check), stream_.get());
+  }
+  std::optional<Metrics> take_metrics(bool wait) override { return metrics_.take(wait); }
 
   void write(TensorId id, std::span<const float> values) override {
     const graph::Tensor& tensor = plan_->graph().tensor(id);
@@ -240,13 +253,21 @@ class CudaExecutable final : public Executable {
     return memory;
   }
 
+  // The type of activations: that of the first convolution's input.
+  DType dtype() const {
+    for (const graph::Op& op : plan_->graph().ops()) {
+      if (op.kind == OpKind::conv) return plan_->graph().tensor(op.inputs[0]).dtype;
+    }
+    return DType::f32;
+  }
+
   // Weights as kernels of activations of `dtype` read them.
   std::byte* weights(TensorId id, DType dtype) {
     const graph::Tensor& tensor = plan_->graph().tensor(id);
     return plan_->placement(id).region == Region::state ? state_->copy(tensor.name, dtype) : address(id);
   }
 
-  Step make(const graph::Op& op, const ConvSteps& convolutions) {
+  Step make(const graph::Op& op, const ConvSteps& convolutions, UpdateSteps& updates) {
     const OpView view(*plan_, op, [this](TensorId id) { return address(id); });
     switch (op.kind) {
       case OpKind::conv:
@@ -260,89 +281,9 @@ class CudaExecutable final : public Executable {
         return make_linear_grad_input(view, weights(op.inputs[1], view.in_tensor(0).dtype), shared_);
       case OpKind::linear_grad_weight:
         return make_linear_grad_weight(view, shared_);
-      case OpKind::sgd:
-      case OpKind::lars:
-      case OpKind::ema:
-        return make_update(op);
       default:
-        return make_step(view, shared_);
+        return UpdateSteps::makes(op.kind) ? updates.make(op) : make_step(view, shared_);
     }
-  }
-
-  // The first update op of a kind updates the parameters of all of them in one launch; the others do nothing.
-  Step make_update(const graph::Op& first) {
-    if (updates_made_.contains(first.kind)) return [](cudaStream_t) {};
-    updates_made_[first.kind] = true;
-    std::vector<UpdateChunk> chunks;
-    for (const graph::Op& op : plan_->graph().ops()) {
-      if (op.kind == first.kind) add_chunks(op, chunks);
-    }
-    DeviceMemory table(chunks.size() * sizeof(UpdateChunk));
-    check_cuda(cudaMemcpy(table.data(), chunks.data(), table.size(), cudaMemcpyHostToDevice),
-               "writing a table");
-    tables_.push_back(std::move(table));
-    const auto* at = reinterpret_cast<const UpdateChunk*>(tables_.back().data());
-    const int count = static_cast<int>(chunks.size());
-    const auto* scalars = reinterpret_cast<const float*>(address(first.inputs.back()));
-    UpdateRule rule{};
-    switch (first.kind) {
-      case OpKind::sgd: {
-        const auto& attr = first.attr<graph::SgdAttr>();
-        rule = {attr.momentum, attr.nesterov, 0.0F, 0.0F};
-        return [=](cudaStream_t stream) { sgd(at, count, rule, scalars, stream); };
-      }
-      case OpKind::lars: {
-        const auto& attr = first.attr<graph::LarsAttr>();
-        rule = {attr.momentum, false, attr.trust, attr.epsilon};
-        shared_.need(chunks.size() * 2 * sizeof(float));
-        return [=, this](cudaStream_t stream) {
-          lars(at, count, rule, scalars, reinterpret_cast<float*>(shared_.work()), stream);
-        };
-      }
-      default:
-        return [=](cudaStream_t stream) { ema(at, count, scalars, stream); };
-    }
-  }
-
-  void add_chunks(const graph::Op& op, std::vector<UpdateChunk>& chunks) {
-    const bool average = op.kind == OpKind::ema;
-    const TensorId w_id = average ? op.inputs[1] : op.inputs[0];
-    const TensorId v_id = average ? op.inputs[0] : op.inputs[2];
-    const graph::Tensor& w = plan_->graph().tensor(w_id);
-    const std::int64_t total = plan::stored_elements(w.shape, plan_->placement(w_id).layout);
-    const int parts = static_cast<int>((total + kChunk - 1) / kChunk);
-    const DType g_type = average ? DType::f32 : plan_->graph().tensor(op.inputs[1]).dtype;
-    std::byte* copy = nullptr;
-    if (!average && dtype() != DType::f32 && w.shape.rank() > 1) copy = weights(w_id, dtype());
-    float decay = 0.0F;
-    if (op.kind == OpKind::sgd) decay = op.attr<graph::SgdAttr>().weight_decay;
-    if (op.kind == OpKind::lars) decay = op.attr<graph::LarsAttr>().weight_decay;
-    const int first = static_cast<int>(chunks.size());
-    for (int part = 0; part < parts; ++part) {
-      const std::int64_t from = std::int64_t{part} * kChunk;
-      UpdateChunk chunk{};
-      chunk.w = reinterpret_cast<float*>(address(w_id)) + from;
-      chunk.g = average ? nullptr
-                        : address(op.inputs[1]) + from * static_cast<std::int64_t>(graph::size_of(g_type));
-      chunk.v = reinterpret_cast<float*>(address(v_id)) + from;
-      chunk.copy =
-          copy == nullptr ? nullptr : copy + from * static_cast<std::int64_t>(graph::size_of(dtype()));
-      chunk.count = static_cast<int>(std::min<std::int64_t>(kChunk, total - from));
-      chunk.first_chunk = first;
-      chunk.chunks = parts;
-      chunk.g_type = type_of(g_type);
-      chunk.copy_type = type_of(dtype());
-      chunk.weight_decay = decay;
-      chunks.push_back(chunk);
-    }
-  }
-
-  // The type of activations: that of the first convolution's input.
-  DType dtype() const {
-    for (const graph::Op& op : plan_->graph().ops()) {
-      if (op.kind == OpKind::conv) return plan_->graph().tensor(op.inputs[0]).dtype;
-    }
-    return DType::f32;
   }
 
   GraphExec capture(std::size_t begin, std::size_t end) {
@@ -401,10 +342,9 @@ class CudaExecutable final : public Executable {
   std::vector<DeviceMemory> io_;
   std::vector<std::byte*> addresses_;  // by TensorId
   std::map<TensorId, InputSlots> inputs_;
-  std::map<OpKind, bool> updates_made_;
-  std::vector<DeviceMemory> tables_;  // of update chunks
-  std::vector<Step> steps_;           // by op
-  GraphExec graphs_[2];               // compute, update
+  MetricsRing metrics_;
+  std::vector<Step> steps_;  // by op
+  GraphExec graphs_[3];      // by section
 };
 
 class CudaBackend final : public Backend {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "backend/cuda/conv.h"
@@ -64,5 +65,29 @@ Step make_linear_grad_input(const OpView& op, std::byte* weights, Shared& shared
 Step make_linear_grad_weight(const OpView& op, Shared& shared);
 // steps.cpp: everything but convolutions, matrix products and updates.
 Step make_step(const OpView& op, Shared& shared);
+
+// update_steps.cpp: ops that are one launch over many tensors, and the ops around them.
+class UpdateSteps {
+ public:
+  using Address = std::function<std::byte*(graph::TensorId)>;
+  // `copy` gives the copy of a matrix or filter in `copy_type` that kernels read, to be kept up to date; not
+  // asked for when that is fp32, whose copy is the parameter itself.
+  UpdateSteps(const plan::Plan& plan, Address address, Address copy, graph::DType copy_type, Shared& shared);
+  static bool makes(graph::OpKind kind);
+  // The first optimizer op of a kind updates the parameters of all of them; the others do nothing.
+  Step make(const graph::Op& op);
+
+ private:
+  Step make_optimizer(const graph::Op& first);
+  Step make_check(const graph::Op& op);
+  Step make_copies(const graph::Op& op, const float* flag);
+  void add_chunks(const graph::Op& op, std::vector<UpdateChunk>& chunks) const;
+
+  const plan::Plan& plan_;
+  Address address_, copy_;
+  graph::DType copy_type_;
+  Shared& shared_;
+  std::set<graph::OpKind> made_;
+};
 
 }  // namespace redline::backend::cuda

@@ -170,7 +170,7 @@ Step make_loss(const OpView& op, Shared& shared) {
             op.attr<graph::LossAttr>().smoothing,
             op.in<float>(0),
             op.in<std::int32_t>(1),
-            op.in<float>(2),
+            op.in<float>(2),  // none: a loss scale of 1
             nullptr,
             op.out<float>(0),
             op.out(1)};

@@ -26,6 +26,10 @@ std::byte* HostState::memory(const graph::Tensor& tensor, plan::Layout layout) {
   Entry& found = it->second;
   if (added) {
     found = {tensor, layout, HostMemory(plan::stored_bytes(tensor, layout))};
+    if (tensor.fill != 0.0F) {
+      const std::vector<float> values(static_cast<std::size_t>(tensor.shape.elements()), tensor.fill);
+      plan::store(tensor, layout, values, found.memory.data());
+    }
     order_.push_back(tensor.name);
   }
   check(found.tensor.shape == tensor.shape && found.tensor.dtype == tensor.dtype && found.layout == layout,
@@ -93,7 +97,7 @@ void HostExecutable::write_input(graph::TensorId id, const void* data, std::size
 
 void HostExecutable::run(Section section, std::vector<OpTime>* times) {
   const auto border = static_cast<std::size_t>(plan_->update_begin);
-  const std::size_t begin = section == Section::compute ? 0 : border;
+  const std::size_t begin = section == Section::update ? border : 0;
   const std::size_t end = section == Section::compute ? border : plan_->graph().ops().size();
   if (times == nullptr) {
     for (std::size_t i = begin; i < end; ++i) execute(i);
@@ -114,6 +118,20 @@ void HostExecutable::read(graph::TensorId id, std::span<float> values) const {
 
 void HostExecutable::write(graph::TensorId id, std::span<const float> values) {
   plan::store(plan_->graph().tensor(id), plan_->placement(id).layout, values, placed(id));
+}
+
+void HostExecutable::request_metrics() {
+  Metrics now;
+  read(plan_->model.metrics, now.loss);
+  if (plan_->check != graph::kNone) read(plan_->check, now.check);
+  metrics_.push_back(now);
+}
+
+std::optional<Metrics> HostExecutable::take_metrics(bool) {
+  if (metrics_.empty()) return {};
+  const Metrics oldest = metrics_.front();
+  metrics_.pop_front();
+  return oldest;
 }
 
 ExecutableMemory HostExecutable::memory() const {

@@ -2,8 +2,10 @@
 // over its ops. A backend adds how one op is executed.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,6 +48,8 @@ class HostExecutable : public Executable {
   void run(Section section, std::vector<OpTime>* times) override;
   void read(graph::TensorId id, std::span<float> values) const final;
   void write(graph::TensorId id, std::span<const float> values) final;
+  void request_metrics() final;
+  std::optional<Metrics> take_metrics(bool wait) final;
   ExecutableMemory memory() const override;
 
  protected:
@@ -64,6 +68,7 @@ class HostExecutable : public Executable {
   HostMemory arena_, gradients_;
   std::vector<HostMemory> io_;
   std::vector<std::byte*> addresses_;  // by TensorId
+  std::deque<Metrics> metrics_;        // asked for and not taken
 };
 
 }  // namespace redline::backend

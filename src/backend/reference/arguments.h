@@ -16,6 +16,8 @@ class Arguments {
   // `memory` holds where each input, then each output, is stored; null for an absent or unplaced one.
   Arguments(const graph::Graph& graph, const graph::Op& op, std::span<std::byte* const> memory);
 
+  int inputs() const { return static_cast<int>(inputs_.size()); }
+  int outputs() const { return static_cast<int>(outputs_.size()); }
   bool has_input(int i) const { return input_slot(i).memory != nullptr; }
   bool has_output(int i) const { return output_slot(i).memory != nullptr; }
   const graph::Shape& input_shape(int i) const { return input_slot(i).tensor->shape; }

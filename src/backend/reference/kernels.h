@@ -46,8 +46,11 @@ void linear_grad_weight(Arguments& args);
 void softmax_cross_entropy(Arguments& args);
 
 // update.cpp
+void snapshot(Arguments& args);
 void accumulate(Arguments& args);
 void all_reduce(Arguments& args);
+void gradient_check(Arguments& args);
+void restore(Arguments& args);
 void sgd(Arguments& args);
 void lars(Arguments& args);
 void ema(Arguments& args);

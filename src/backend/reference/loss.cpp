@@ -35,7 +35,7 @@ void log_softmax(std::span<const float> logits, std::vector<double>& result) {
 }  // namespace
 
 void softmax_cross_entropy(Arguments& args) {
-  const auto logits = args.in(0), scalars = args.in(2);
+  const auto logits = args.in(0), loss_scale = args.in(2);
   const auto labels = args.in_ints(1);
   const auto metrics = args.out(0), grad = args.out(1);
   const double smoothing = args.attr<graph::LossAttr>().smoothing;
@@ -60,7 +60,8 @@ void softmax_cross_entropy(Arguments& args) {
     correct1 += rank < 1 ? 1 : 0;
     correct5 += rank < std::min<std::size_t>(5, classes) ? 1 : 0;
     if (grad.empty()) continue;
-    const double scale = static_cast<double>(scalars[graph::kLossScale]) / static_cast<double>(samples);
+    const double scale =
+        (loss_scale.empty() ? 1.0 : static_cast<double>(loss_scale[0])) / static_cast<double>(samples);
     for (std::size_t k = 0; k < classes; ++k) {
       const double target = smoothing / static_cast<double>(classes) + (k == label ? 1.0 - smoothing : 0.0);
       grad[n * classes + k] = static_cast<float>(scale * (std::exp(log_p[k]) - target));

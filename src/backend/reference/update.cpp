@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <span>
@@ -5,6 +6,20 @@
 #include "backend/reference/kernels.h"
 
 namespace redline::backend::reference {
+namespace {
+
+double sum_of_squares(std::span<const float> values) {
+  double sum = 0.0;
+  for (float value : values) sum += static_cast<double>(value) * static_cast<double>(value);
+  return sum;
+}
+
+}  // namespace
+
+void snapshot(Arguments& args) {
+  if (args.in(0)[graph::kAccumulateKeep] != 0.0F) return;
+  for (int i = 0; i < args.outputs(); ++i) std::ranges::copy(args.in(i + 1), args.out(i).begin());
+}
 
 void accumulate(Arguments& args) {
   const auto dw = args.in(1), scalars = args.in(2);
@@ -16,11 +31,41 @@ void accumulate(Arguments& args) {
 // This backend runs alone: the sum over one rank is already there.
 void all_reduce(Arguments&) {}
 
+void gradient_check(Arguments& args) {
+  constexpr int kFirst = 4;  // gradient
+  const auto check = args.out(0), squares = args.out(1);
+  const auto loss_scale = args.out(2), good_steps = args.out(3), skipped_steps = args.out(4);
+  double total = 0.0;
+  for (int i = kFirst; i < args.inputs(); ++i) {
+    const double sum = sum_of_squares(args.in(i));
+    squares[static_cast<std::size_t>(i - kFirst)] = static_cast<float>(sum);
+    total += sum;
+  }
+  const bool finite = std::isfinite(total);
+  const double unscale =
+      static_cast<double>(args.in(0)[graph::kGradientScale]) / static_cast<double>(loss_scale[0]);
+  check[graph::kFinite] = finite ? 1.0F : 0.0F;
+  check[graph::kUnscale] = static_cast<float>(unscale);
+  check[graph::kGradientNorm] = static_cast<float>(std::sqrt(total) * unscale);
+  check[graph::kLossScale] = loss_scale[0];
+  const graph::ScaleState next = graph::next_scale(args.attr<graph::ScaleAttr>(),
+                                                   {loss_scale[0], good_steps[0], skipped_steps[0]}, finite);
+  loss_scale[0] = next.loss_scale;
+  good_steps[0] = next.good_steps;
+  skipped_steps[0] = next.skipped_steps;
+}
+
+void restore(Arguments& args) {
+  if (args.in(0)[graph::kFinite] != 0.0F) return;
+  for (int i = 0; i < args.outputs(); ++i) std::ranges::copy(args.in(i + 1), args.out(i).begin());
+}
+
 void sgd(Arguments& args) {
-  const auto dw = args.in(1), scalars = args.in(3);
+  const auto dw = args.in(1), scalars = args.in(3), check = args.in(4);
+  if (check[graph::kFinite] == 0.0F) return;
   const auto w = args.out(0), v = args.out(1);
   const auto& attr = args.attr<graph::SgdAttr>();
-  const float lr = scalars[graph::kLearningRate], scale = scalars[graph::kGradientScale];
+  const float lr = scalars[graph::kLearningRate], scale = check[graph::kUnscale];
   for (std::size_t i = 0; i < w.size(); ++i) {
     const float g = dw[i] * scale + attr.weight_decay * w[i];
     v[i] = attr.momentum * v[i] + g;
@@ -28,22 +73,14 @@ void sgd(Arguments& args) {
   }
 }
 
-namespace {
-
-double norm_of(std::span<const float> values) {
-  double sum = 0.0;
-  for (float value : values) sum += static_cast<double>(value) * static_cast<double>(value);
-  return std::sqrt(sum);
-}
-
-}  // namespace
-
 void lars(Arguments& args) {
-  const auto dw = args.in(1), scalars = args.in(3);
+  const auto dw = args.in(1), scalars = args.in(3), check = args.in(4);
+  if (check[graph::kFinite] == 0.0F) return;
   const auto w = args.out(0), v = args.out(1);
   const auto& attr = args.attr<graph::LarsAttr>();
-  const float lr = scalars[graph::kLearningRate], scale = scalars[graph::kGradientScale];
-  const double w_norm = norm_of(w), g_norm = norm_of(dw) * std::abs(static_cast<double>(scale));
+  const float lr = scalars[graph::kLearningRate], scale = check[graph::kUnscale];
+  const double w_norm = std::sqrt(sum_of_squares(w)),
+               g_norm = std::sqrt(sum_of_squares(dw)) * std::abs(static_cast<double>(scale));
   double ratio = 1.0;
   if (w_norm > 0.0 && g_norm > 0.0) {
     ratio = static_cast<double>(attr.trust) * w_norm /
@@ -58,6 +95,7 @@ void lars(Arguments& args) {
 
 void ema(Arguments& args) {
   const auto value = args.in(1), scalars = args.in(2);
+  if (args.in(3)[graph::kFinite] == 0.0F) return;
   const auto average = args.out(0);
   const float decay = scalars[graph::kEmaDecay];
   for (std::size_t i = 0; i < average.size(); ++i) {

@@ -114,8 +114,7 @@ Model build_resnet(const ModelOptions& options) {
   }
   x = builder.avg_pool("avgpool", x);
   model.logits = builder.linear("fc", x, options.classes);
-  model.metrics = builder.softmax_cross_entropy("loss", model.logits, model.labels, model.scalars,
-                                                options.label_smoothing);
+  model.metrics = builder.softmax_cross_entropy("loss", model.logits, model.labels, options.label_smoothing);
   return model;
 }
 

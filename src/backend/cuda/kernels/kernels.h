@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "graph/op.h"
+
 namespace redline::backend::cuda {
 
 enum class Type : std::uint8_t { f32, f16, bf16 };
@@ -112,8 +114,8 @@ struct Loss {
   float smoothing;
   const float* logits;
   const std::int32_t* labels;
-  const float* scalars;
-  float* row_results;  // [rows][4], work space
+  const float* loss_scale;  // ?
+  float* row_results;       // [rows][4], work space
   float* metrics;
   void* gradient;  // ?
 };
@@ -142,12 +144,37 @@ struct UpdateRule {
   bool nesterov;
   float trust, epsilon;  // LARS
 };
-void sgd(const UpdateChunk* chunks, int count, UpdateRule rule, const float* scalars, cudaStream_t stream);
+// Nothing is changed when check says that the step is refused.
+void sgd(const UpdateChunk* chunks, int count, UpdateRule rule, const float* scalars, const float* check,
+         cudaStream_t stream);
 // partials: two floats per chunk.
-void lars(const UpdateChunk* chunks, int count, UpdateRule rule, const float* scalars, float* partials,
-          cudaStream_t stream);
+void lars(const UpdateChunk* chunks, int count, UpdateRule rule, const float* scalars, const float* check,
+          float* partials, cudaStream_t stream);
 // v = decay * v + (1 - decay) * w
-void ema(const UpdateChunk* chunks, int count, const float* scalars, cudaStream_t stream);
+void ema(const UpdateChunk* chunks, int count, const float* scalars, const float* check, cudaStream_t stream);
+
+struct GradientCheck {
+  const UpdateChunk* chunks;  // of all gradients
+  int count;
+  const int* first;  // [tensors + 1]: each gradient's first chunk, and the end
+  int tensors;
+  graph::ScaleAttr attr;
+  const float* scalars;
+  float* partials;  // [count], work space
+  float* check;
+  float* squares;  // ?
+  float *loss_scale, *good_steps, *skipped_steps;
+};
+void gradient_check(const GradientCheck& args, cudaStream_t stream);
+
+struct CopyItem {
+  const float* from;
+  float* to;
+  int count;
+};
+// Copies all when *flag is 0.
+void copy_unless(const float* flag, const CopyItem* items, int count, cudaStream_t stream);
+
 void accumulate(Type type, std::int64_t count, const float* scalars, float* total, const void* g,
                 cudaStream_t stream);
 

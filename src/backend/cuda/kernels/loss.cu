@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kLossThreads) loss_kernel(Loss args) {
   sum = reduce(sum, 0.0F, Sum());
   const float log_sum = logf(sum) + top;
   if (gradient != nullptr) {
-    const float scale = args.scalars[graph::kLossScale] / valid;
+    const float scale = (args.loss_scale == nullptr ? 1.0F : *args.loss_scale) / valid;
     const float off = args.smoothing / static_cast<float>(args.classes);
     for (int k = threadIdx.x; k < args.classes; k += kLossThreads) {
       const float on = k == label ? 1.0F - args.smoothing : 0.0F;

@@ -1,4 +1,4 @@
-// Optimizer steps over all parameters in one launch: a block per chunk.
+// What guards a step and what ends it, over all tensors in one launch: a block per chunk.
 #include "backend/cuda/kernels/vec.cuh"
 #include "graph/op.h"
 
@@ -32,9 +32,10 @@ __device__ __forceinline__ void put_copy(const UpdateChunk& chunk, int i, float 
 }
 
 __global__ void __launch_bounds__(kThreads)
-    sgd_kernel(const UpdateChunk* chunks, UpdateRule rule, const float* scalars) {
+    sgd_kernel(const UpdateChunk* chunks, UpdateRule rule, const float* scalars, const float* check) {
+  if (check[graph::kFinite] == 0.0F) return;
   const UpdateChunk chunk = chunks[blockIdx.x];
-  const float rate = scalars[graph::kLearningRate], scale = scalars[graph::kGradientScale];
+  const float rate = scalars[graph::kLearningRate], scale = check[graph::kUnscale];
 #pragma unroll 4
   for (int i = threadIdx.x; i < chunk.count; i += kThreads) {
     const float w = chunk.w[i];
@@ -59,9 +60,10 @@ __device__ float block_sum(float value) {
 }
 
 __global__ void __launch_bounds__(kThreads)
-    norms_kernel(const UpdateChunk* chunks, const float* scalars, float* partials) {
+    norms_kernel(const UpdateChunk* chunks, const float* check, float* partials) {
+  if (check[graph::kFinite] == 0.0F) return;
   const UpdateChunk chunk = chunks[blockIdx.x];
-  const float scale = scalars[graph::kGradientScale];
+  const float scale = check[graph::kUnscale];
   float w_squares = 0.0F, g_squares = 0.0F;
   for (int i = threadIdx.x; i < chunk.count; i += kThreads) {
     const float w = chunk.w[i], g = gradient_at(chunk, i) * scale;
@@ -77,7 +79,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    lars_kernel(const UpdateChunk* chunks, UpdateRule rule, const float* scalars, const float* partials) {
+    lars_kernel(const UpdateChunk* chunks, UpdateRule rule, const float* scalars, const float* check,
+                const float* partials) {
+  if (check[graph::kFinite] == 0.0F) return;
   const UpdateChunk chunk = chunks[blockIdx.x];
   float w_squares = 0.0F, g_squares = 0.0F;
   for (int i = threadIdx.x; i < chunk.chunks; i += kThreads) {
@@ -89,7 +93,7 @@ __global__ void __launch_bounds__(kThreads)
   if (w_norm > 0.0F && g_norm > 0.0F) {
     ratio = rule.trust * w_norm / (g_norm + chunk.weight_decay * w_norm + rule.epsilon);
   }
-  const float rate = scalars[graph::kLearningRate] * ratio, scale = scalars[graph::kGradientScale];
+  const float rate = scalars[graph::kLearningRate] * ratio, scale = check[graph::kUnscale];
 #pragma unroll 4
   for (int i = threadIdx.x; i < chunk.count; i += kThreads) {
     const float w = chunk.w[i];
@@ -101,13 +105,91 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-__global__ void __launch_bounds__(kThreads) ema_kernel(const UpdateChunk* chunks, const float* scalars) {
+__global__ void __launch_bounds__(kThreads)
+    ema_kernel(const UpdateChunk* chunks, const float* scalars, const float* check) {
+  if (check[graph::kFinite] == 0.0F) return;
   const UpdateChunk chunk = chunks[blockIdx.x];
   const float decay = scalars[graph::kEmaDecay];
 #pragma unroll 4
   for (int i = threadIdx.x; i < chunk.count; i += kThreads) {
     chunk.v[i] = fmaf(decay, chunk.v[i], (1.0F - decay) * chunk.w[i]);
   }
+}
+
+template <typename T>
+__device__ float squares_of(const UpdateChunk& chunk) {
+  constexpr int kWide = 16 / sizeof(T);
+  const int vectors = chunk.count / kWide;
+  float sum = 0.0F;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < vectors; i += kThreads) {
+    const auto values = load<T, kWide>(chunk.g, i);
+#pragma unroll
+    for (int k = 0; k < kWide; ++k) sum = fmaf(values.at(k), values.at(k), sum);
+  }
+  for (int i = vectors * kWide + threadIdx.x; i < chunk.count; i += kThreads) {
+    const float value = to_float(static_cast<const T*>(chunk.g)[i]);
+    sum = fmaf(value, value, sum);
+  }
+  return sum;
+}
+
+__global__ void __launch_bounds__(kThreads) squares_kernel(const UpdateChunk* chunks, float* partials) {
+  const UpdateChunk chunk = chunks[blockIdx.x];
+  float sum = 0.0F;
+  switch (chunk.g_type) {
+    case Type::f16:
+      sum = squares_of<__half>(chunk);
+      break;
+    case Type::bf16:
+      sum = squares_of<__nv_bfloat16>(chunk);
+      break;
+    default:
+      sum = squares_of<float>(chunk);
+      break;
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+constexpr int kCheckThreads = 1024;
+
+// One block: a warp per gradient adds up its chunks, always in the same order.
+__global__ void __launch_bounds__(kCheckThreads) check_kernel(GradientCheck args) {
+  constexpr int kWarps = kCheckThreads / 32;
+  __shared__ double totals[kWarps];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  double mine = 0.0;
+  for (int tensor = warp; tensor < args.tensors; tensor += kWarps) {
+    double sum = 0.0;
+    for (int i = args.first[tensor] + lane; i < args.first[tensor + 1]; i += 32)
+      sum += static_cast<double>(args.partials[i]);
+    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0U, sum, offset);
+    if (lane == 0 && args.squares != nullptr) args.squares[tensor] = static_cast<float>(sum);
+    mine += sum;
+  }
+  if (lane == 0) totals[warp] = mine;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  double total = 0.0;
+  for (double part : totals) total += part;
+  const bool finite = isfinite(total);
+  const float scale = *args.loss_scale, unscale = args.scalars[graph::kGradientScale] / scale;
+  args.check[graph::kFinite] = finite ? 1.0F : 0.0F;
+  args.check[graph::kUnscale] = unscale;
+  args.check[graph::kGradientNorm] = static_cast<float>(sqrt(total) * static_cast<double>(unscale));
+  args.check[graph::kLossScale] = scale;
+  const graph::ScaleState next =
+      graph::next_scale(args.attr, {scale, *args.good_steps, *args.skipped_steps}, finite);
+  *args.loss_scale = next.loss_scale;
+  *args.good_steps = next.good_steps;
+  *args.skipped_steps = next.skipped_steps;
+}
+
+__global__ void __launch_bounds__(kThreads) copy_kernel(const float* flag, const CopyItem* items) {
+  if (*flag != 0.0F) return;
+  const CopyItem item = items[blockIdx.x];
+  for (int i = threadIdx.x; i < item.count; i += kThreads) item.to[i] = item.from[i];
 }
 
 template <typename T>
@@ -121,18 +203,29 @@ __global__ void accumulate_kernel(std::int64_t count, const float* scalars, floa
 
 }  // namespace
 
-void sgd(const UpdateChunk* chunks, int count, UpdateRule rule, const float* scalars, cudaStream_t stream) {
-  sgd_kernel<<<count, kThreads, 0, stream>>>(chunks, rule, scalars);
+void sgd(const UpdateChunk* chunks, int count, UpdateRule rule, const float* scalars, const float* check,
+         cudaStream_t stream) {
+  sgd_kernel<<<count, kThreads, 0, stream>>>(chunks, rule, scalars, check);
 }
 
-void lars(const UpdateChunk* chunks, int count, UpdateRule rule, const float* scalars, float* partials,
-          cudaStream_t stream) {
-  norms_kernel<<<count, kThreads, 0, stream>>>(chunks, scalars, partials);
-  lars_kernel<<<count, kThreads, 0, stream>>>(chunks, rule, scalars, partials);
+void lars(const UpdateChunk* chunks, int count, UpdateRule rule, const float* scalars, const float* check,
+          float* partials, cudaStream_t stream) {
+  norms_kernel<<<count, kThreads, 0, stream>>>(chunks, check, partials);
+  lars_kernel<<<count, kThreads, 0, stream>>>(chunks, rule, scalars, check, partials);
 }
 
-void ema(const UpdateChunk* chunks, int count, const float* scalars, cudaStream_t stream) {
-  ema_kernel<<<count, kThreads, 0, stream>>>(chunks, scalars);
+void ema(const UpdateChunk* chunks, int count, const float* scalars, const float* check,
+         cudaStream_t stream) {
+  ema_kernel<<<count, kThreads, 0, stream>>>(chunks, scalars, check);
+}
+
+void gradient_check(const GradientCheck& args, cudaStream_t stream) {
+  squares_kernel<<<args.count, kThreads, 0, stream>>>(args.chunks, args.partials);
+  check_kernel<<<1, kCheckThreads, 0, stream>>>(args);
+}
+
+void copy_unless(const float* flag, const CopyItem* items, int count, cudaStream_t stream) {
+  copy_kernel<<<count, kThreads, 0, stream>>>(flag, items);
 }
 
 void accumulate(Type type, std::int64_t count, const float* scalars, float* total, const void* g,

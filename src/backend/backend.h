@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "backend/image_decoder.h"
+#include "base/error.h"
 #include "graph/tensor.h"
 #include "plan/plan.h"
 
@@ -58,6 +60,10 @@ class Executable {
   // Copies an input in: u8 images NHWC, i32 labels, f32 scalars or images in plain order. `bytes` must be the
   // tensor's plain size.
   virtual void write_input(graph::TensorId id, const void* data, std::size_t bytes) = 0;
+  // The same for images that this backend's decoder filled. Their memory may be filled again after it.
+  virtual void take_images(graph::TensorId, const DeviceImages&) {
+    throw InternalError("images in the memory of another device");
+  }
   // `times`, when given, is filled with one entry per op run (and slows a device down).
   virtual void run(Section section, std::vector<OpTime>* times = nullptr) = 0;
   // Any tensor that is still alive when a section ends: metrics, logits, gradients, state. Plain fp32.
@@ -80,6 +86,10 @@ class Backend : public plan::Capabilities {
   // `state`, zero-filled; one that is there with another shape is an InternalError.
   virtual std::unique_ptr<Executable> compile(std::shared_ptr<const plan::Plan> plan,
                                               std::shared_ptr<State> state) = 0;
+  // Throws UnavailableError, with why, when this device decodes no images.
+  virtual std::shared_ptr<ImageDecoder> make_image_decoder() {
+    throw UnavailableError("{} decodes no images", name());
+  }
 };
 
 struct DeviceOptions {

@@ -66,7 +66,8 @@ bool preload(const char* name, const std::vector<fs::path>& folders) {
   });
 }
 
-// What the plugin links to, in an order in which each finds those it needs; cuDNN loads its parts by name.
+// What the plugin links to, in an order in which each finds those it needs; cuDNN loads its parts by name,
+// and so does the plugin nvJPEG, where it is.
 constexpr const char* kLibraries[] = {"libcublasLt.so.13",
                                       "libcublas.so.13",
                                       "libnvrtc.so.13",
@@ -76,7 +77,8 @@ constexpr const char* kLibraries[] = {"libcublasLt.so.13",
                                       "libcudnn_heuristic.so.9",
                                       "libcudnn_engines_runtime_compiled.so.9",
                                       "libcudnn_engines_precompiled.so.9",
-                                      "libcudnn.so.9"};
+                                      "libcudnn.so.9",
+                                      "libnvjpeg.so.13"};
 
 }  // namespace
 

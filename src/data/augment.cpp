@@ -85,19 +85,25 @@ Transform::Transform(const TransformOptions& options, const DecodeLimits& limits
   validate(options);
 }
 
+View choose_view(const TransformOptions& o, int width, int height, Random& random) {
+  if (!o.train) return {centre_box(o, width, height), {0, 0, width, height}, false};
+  const Crop crop = random_crop(o, width, height, random);
+  const Rect& r = crop.region;
+  return {{double(r.x), double(r.y), double(r.width), double(r.height)}, r, crop.flip};
+}
+
 void Transform::run(std::span<const std::uint8_t> bytes, Random random, std::uint8_t* out) {
   const ImageInfo info = decoder_.open(bytes);
+  const View view = choose_view(options_, info.width, info.height, random);
   if (options_.train) {
-    const Crop crop = random_crop(options_, info.width, info.height, random);
-    const Rect& r = crop.region;
-    const int shrink = options_.shrink_on_decode ? choose_shrink(r, options_.size, options_.size) : 1;
-    const Pixels pixels = decoder_.decode(r, shrink);
-    const Box box = pixels.map({double(r.x), double(r.y), double(r.width), double(r.height)});
+    const int shrink = options_.shrink_on_decode ? choose_shrink(view.clip, options_.size, options_.size) : 1;
+    const Pixels pixels = decoder_.decode(view.clip, shrink);
+    const Box box = pixels.map(view.box);
     resizer_.resize(pixels, box, pixels_of(box, pixels.width, pixels.height), options_.size, options_.size,
-                    options_.filter, crop.flip, out);
+                    options_.filter, view.flip, out);
     return;
   }
-  const Box box = centre_box(options_, info.width, info.height);
+  const Box& box = view.box;
   // The filter reaches past the box by its support: two of the pixels that become one, and one more for
   // rounding.
   const double reach_x = 2 * std::max(1.0, box.width / options_.size) + 1;
@@ -106,6 +112,12 @@ void Transform::run(std::span<const std::uint8_t> bytes, Random random, std::uin
   const Pixels pixels = decoder_.decode(pixels_of(seen, info.width, info.height));
   resizer_.resize(pixels, pixels.map(box), {0, 0, pixels.width, pixels.height}, options_.size, options_.size,
                   options_.filter, false, out);
+}
+
+std::optional<Transform::Screened> Transform::screen(std::span<const std::uint8_t> bytes, Random random) {
+  const ImageInfo info = decoder_.open(bytes);
+  if (!decoder_.plain_jpeg()) return {};
+  return Screened{info.width, info.height, choose_view(options_, info.width, info.height, random)};
 }
 
 }  // namespace redline::data

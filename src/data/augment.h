@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/random.h"
@@ -50,6 +51,16 @@ Crop random_crop(const TransformOptions& options, int width, int height, Random&
 // CenterCrop.
 Box centre_box(const TransformOptions& options, int width, int height);
 
+// What a row of a batch shows of an image, in pixels of the stored image.
+struct View {
+  Box box;
+  Rect clip;  // the filter sees no pixel outside it
+  bool flip = false;
+};
+
+// A random crop in training, the middle in evaluation.
+View choose_view(const TransformOptions& options, int width, int height, Random& random);
+
 // One a thread.
 class Transform {
  public:
@@ -57,6 +68,14 @@ class Transform {
 
   // Writes [size, size, 3] to out. Throws DataError when the image cannot be decoded; out is then undefined.
   void run(std::span<const std::uint8_t> bytes, Random random, std::uint8_t* out);
+
+  struct Screened {
+    int width = 0, height = 0;
+    View view;
+  };
+  // Where the image is a JPEG that decoders in hardware take, what run() would show of it; nothing is
+  // decoded. Throws DataError as run() does for a bad header.
+  std::optional<Screened> screen(std::span<const std::uint8_t> bytes, Random random);
 
  private:
   TransformOptions options_;

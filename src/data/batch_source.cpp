@@ -41,6 +41,7 @@ bool SyntheticBatches::next(Batch& batch) {
   if (step_ >= options_.batches_per_epoch) return false;
   const BatchMemory& memory = batches_[static_cast<std::size_t>(step_ % kDistinct)];
   batch.images = memory.images();
+  batch.device_images = nullptr;
   batch.labels = memory.labels();
   batch.count = options_.batch_size;
   batch.epoch = epoch_;

@@ -8,16 +8,21 @@
 
 #include "data/host_memory.h"
 
+namespace redline::backend {
+class DeviceImages;
+}
+
 namespace redline::data {
 
 // A view of one batch. The memory belongs to the source and is valid until the next call of next(),
 // start_epoch() or the destructor.
 struct Batch {
-  const std::uint8_t* images = nullptr;  // [N, H, W, 3] RGB, 0..255
+  const std::uint8_t* images = nullptr;  // [N, H, W, 3] RGB, 0..255; null where device_images is not
   const std::int32_t* labels = nullptr;  // [N]; -1 marks a row that counts for nothing (padding)
   int count = 0;                         // rows whose label is not -1
   std::int64_t epoch = 0;
   std::int64_t step_in_epoch = 0;
+  const backend::DeviceImages* device_images = nullptr;  // the images where a card decoded them; else null
 };
 
 // Used by one thread, the trainer's. Failures are thrown from the calls below, never from another thread.

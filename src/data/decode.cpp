@@ -77,6 +77,10 @@ ImageInfo Decoder::open(std::span<const std::uint8_t> bytes) {
   return info_;
 }
 
+bool Decoder::plain_jpeg() const {
+  return !bytes_.empty() && info_.format == ImageFormat::jpeg && jpeg_->plain();
+}
+
 Pixels Decoder::decode() { return decode({0, 0, info_.width, info_.height}, 1); }
 
 Pixels Decoder::decode(const Rect& region, int shrink) {

@@ -36,6 +36,10 @@ class Decoder {
   // header, an unsupported kind of JPEG, or too many pixels.
   ImageInfo open(std::span<const std::uint8_t> bytes);
 
+  // Whether the opened image is a JPEG that decoders in hardware take: complete, one baseline scan of 8-bit
+  // samples, grey or YCbCr with chroma at full or half resolution. Its entropy-coded data is not looked at.
+  bool plain_jpeg() const;
+
   // Decodes at least `region` of the opened image, shrunk by 1, 2, 4 or 8 (PNG is decoded whole at full
   // size). The pixels live here until the next open(). Throws DataError when the file is cut off, or the part
   // that it reads damaged; a JPEG's damage below the region is not seen.

@@ -126,6 +126,23 @@ ImageInfo JpegReader::open(std::span<const std::uint8_t> bytes) {
   return info;
 }
 
+bool JpegReader::plain() const {
+  const jpeg_decompress_struct& cinfo = state_->cinfo;
+  if (cinfo.progressive_mode || cinfo.arith_code || cinfo.data_precision != 8) return false;
+  if (cinfo.comps_in_scan != cinfo.num_components) return false;
+  const jpeg_component_info* parts = cinfo.comp_info;
+  if (cinfo.num_components == 3) {
+    const bool halved = parts[0].h_samp_factor <= 2 && parts[0].v_samp_factor <= 2;
+    if (cinfo.jpeg_color_space != JCS_YCbCr || !halved) return false;
+    for (int i = 1; i < 3; ++i) {
+      if (parts[i].h_samp_factor != 1 || parts[i].v_samp_factor != 1) return false;
+    }
+  } else if (cinfo.num_components != 1 || cinfo.jpeg_color_space != JCS_GRAYSCALE) {
+    return false;
+  }
+  return reaches_end(state_->bytes);
+}
+
 Pixels JpegReader::read(const Rect& region, int shrink, std::vector<std::uint8_t>& storage) {
   State& s = *state_;
   jpeg_decompress_struct& cinfo = s.cinfo;

@@ -20,6 +20,10 @@ class JpegReader {
   // Reads the header; the bytes must stay until read() is done.
   ImageInfo open(std::span<const std::uint8_t> bytes);
 
+  // Whether the opened file is of the kind that decoders in hardware take: complete, one baseline scan of
+  // 8-bit samples, grey or YCbCr with chroma at full or half resolution.
+  bool plain() const;
+
   // Decodes at least `region`, given in pixels of the stored image, into storage.
   Pixels read(const Rect& region, int shrink, std::vector<std::uint8_t>& storage);
 

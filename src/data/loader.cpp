@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -14,6 +15,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "data/card_batch.h"
+#include "data/decode_split.h"
 #include "data/sampler.h"
 
 namespace redline::data {
@@ -21,7 +24,9 @@ namespace {
 
 constexpr std::uint64_t kReplaceStream = 0x7265706c;
 constexpr int kReplaceAttempts = 16;  // with the default limit, this many bad samples in a row do not happen
-constexpr int kLoggedBad = 20;        // named in the log; bad_samples() has them all
+// A card that fails at more than one in four of this many is not asked again.
+constexpr int kCardTrial = 64;
+constexpr int kLoggedBad = 20;  // named in the log; bad_samples() has them all
 
 void validate_loader(const LoaderOptions& o) {
   if (o.batch_size < 1) throw UsageError("--batch-size {} is less than 1", o.batch_size);
@@ -47,8 +52,9 @@ SamplerOptions sampler_options(const LoaderOptions& o, std::int64_t samples) {
 }  // namespace
 
 // Batches of an epoch are numbered; batch b lives in slot b % slots. Rows are handed to workers in order, one
-// at a time, as long as their batch is less than `slots` ahead of the one the trainer holds. One mutex guards
-// all of the state below it; decoding happens outside it.
+// at a time, as long as their batch is less than `slots` ahead of the one the trainer holds. With a card, a
+// batch whose rows are all there goes to one more thread, which has the card decode its part. One mutex
+// guards all of the state below it; decoding happens outside it.
 class Loader::Pool {
  public:
   Pool(std::shared_ptr<const RecordSource> source, const LoaderOptions& options);
@@ -56,6 +62,7 @@ class Loader::Pool {
 
   void start_epoch(std::int64_t epoch, std::int64_t first_batch);
   bool next(Batch& batch);
+  double cpu_share() const;
   std::vector<BadSample> bad_samples() const;
 
   const std::shared_ptr<const RecordSource> source_;
@@ -66,16 +73,32 @@ class Loader::Pool {
  private:
   struct Slot {
     BatchMemory memory;
-    int pending = 0;  // rows not written yet
+    std::unique_ptr<CardBatch> card;  // only with a decoder
+    DecodeCost cost;
+    int pending = 0;  // rows not written yet; the card's part counts as one more
   };
+  // What a thread keeps from row to row.
+  struct Worker {
+    Transform transform;
+    std::vector<std::uint8_t> scratch;
+  };
+  enum class Place { host, card };
 
-  void work();
-  void load_row(Transform& transform, std::vector<std::uint8_t>& scratch, std::int64_t epoch,
-                std::int64_t sample, std::uint8_t* image, std::int32_t& label);
+  void start_threads();
+  void stop_threads();
+  void run_thread(void (Pool::*body)(std::unique_lock<std::mutex>&, bool&));
+  void work(std::unique_lock<std::mutex>& lock, bool& busy);
+  void work_card(std::unique_lock<std::mutex>& lock, bool& busy);
+  int decode_on_card(Worker& worker, std::int64_t epoch, std::int64_t batch, Slot& slot);  // rows that failed
+  void note_card(int rows, int failed);
+  Place load_row(Worker& worker, std::int64_t epoch, std::int64_t sample, Slot& slot, int row,
+                 Place preferred);
   void note_bad(std::int64_t sample, const std::string& reason);
   std::size_t slot_of(std::int64_t batch) const {
     return static_cast<std::size_t>(batch % static_cast<std::int64_t>(slots_.size()));
   }
+  void reset(Slot& slot) const;  // for the next batch
+  int work_of_batch() const { return options_.batch_size + (options_.decoder ? 1 : 0); }
   bool row_available() const {
     return !failure_ && next_batch_ < end_batch_ &&
            next_batch_ < consumed_ + static_cast<std::int64_t>(slots_.size());
@@ -86,15 +109,22 @@ class Loader::Pool {
 
   mutable std::mutex mutex_;
   std::condition_variable work_ready_;
+  std::condition_variable card_ready_;
   std::condition_variable batch_ready_;  // also: a worker went idle
   bool stop_ = false;
   std::int64_t epoch_ = 0;
   std::int64_t next_batch_ = 0;  // and next_row_: the row to hand out next
   int next_row_ = 0;
-  std::int64_t end_batch_ = 0;               // of the epoch; 0 before the first
-  std::int64_t consumed_ = 0;                // batches before this one have been given back
-  std::int64_t held_ = -1;                   // the batch that the trainer has
-  int busy_ = 0;                             // workers with a row in hand
+  std::int64_t end_batch_ = 0;             // of the epoch; 0 before the first
+  std::int64_t consumed_ = 0;              // batches before this one have been given back
+  std::int64_t held_ = -1;                 // the batch that the trainer has
+  int busy_ = 0;                           // threads with a row or a batch in hand
+  std::deque<std::int64_t> card_batches_;  // whose rows are all there, for the card
+  DecodeSplit split_;
+  std::int64_t card_rows_ = 0, card_failed_ = 0;
+  bool card_given_up_ = false;
+  Stopwatch since_card_;                     // decoded the last batch
+  double waited_at_card_ = 0;                // waited_ then
   std::map<std::int64_t, std::string> bad_;  // sample -> reason
   std::exception_ptr failure_;
 
@@ -102,33 +132,44 @@ class Loader::Pool {
 };
 
 Loader::Pool::Pool(std::shared_ptr<const RecordSource> source, const LoaderOptions& options)
-    : source_(std::move(source)), options_(options), sampler_(sampler_options(options, source_->count())) {
+    : source_(std::move(source)),
+      options_(options),
+      sampler_(sampler_options(options, source_->count())),
+      split_(options.threads, options.fixed_split) {
   max_bad_ = static_cast<std::int64_t>(options.max_bad * static_cast<double>(source_->count()));
   slots_.resize(static_cast<std::size_t>(options.slots));
-  for (Slot& slot : slots_)
-    slot.memory = BatchMemory(options.batch_size, options.transform.size, options.allocator);
+  const TransformOptions& transform = options.transform;
+  for (Slot& slot : slots_) {
+    slot.memory = BatchMemory(options.batch_size, transform.size, options.allocator);
+    if (options.decoder)
+      slot.card =
+          std::make_unique<CardBatch>(options.decoder, options.batch_size, transform.size, transform.filter);
+  }
+  start_threads();
+}
+
+void Loader::Pool::start_threads() {
   try {
-    for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { work(); });
+    for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run_thread(&Pool::work); });
+    if (options_.decoder) threads_.emplace_back([this] { run_thread(&Pool::work_card); });
   } catch (const std::system_error& error) {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    work_ready_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-    throw UnavailableError("cannot start {} loader threads ({}); use fewer --workers", options.threads,
+    stop_threads();
+    throw UnavailableError("cannot start {} loader threads ({}); use fewer --workers", options_.threads,
                            error.what());
   }
 }
 
-Loader::Pool::~Pool() {
+void Loader::Pool::stop_threads() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
   work_ready_.notify_all();
+  card_ready_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
+
+Loader::Pool::~Pool() { stop_threads(); }
 
 void Loader::Pool::start_epoch(std::int64_t epoch, std::int64_t first_batch) {
   check(first_batch >= 0 && first_batch <= sampler_.batches_per_epoch(), "batch {} of {}", first_batch,
@@ -136,13 +177,14 @@ void Loader::Pool::start_epoch(std::int64_t epoch, std::int64_t first_batch) {
   std::unique_lock lock(mutex_);
   next_batch_ = end_batch_;  // hands out no more rows
   batch_ready_.wait(lock, [this] { return busy_ == 0; });
+  card_batches_.clear();
   sampler_.start_epoch(epoch);
   epoch_ = epoch;
   next_batch_ = consumed_ = first_batch;
   next_row_ = 0;
   end_batch_ = sampler_.batches_per_epoch();
   held_ = -1;
-  for (Slot& slot : slots_) slot.pending = options_.batch_size;
+  for (Slot& slot : slots_) reset(slot);
   lock.unlock();
   work_ready_.notify_all();
 }
@@ -150,7 +192,7 @@ void Loader::Pool::start_epoch(std::int64_t epoch, std::int64_t first_batch) {
 bool Loader::Pool::next(Batch& batch) {
   std::unique_lock lock(mutex_);
   if (held_ >= 0) {
-    slots_[slot_of(held_)].pending = options_.batch_size;
+    reset(slots_[slot_of(held_)]);
     consumed_ = held_ + 1;
     held_ = -1;
     work_ready_.notify_all();
@@ -162,7 +204,8 @@ bool Loader::Pool::next(Batch& batch) {
   waited_ += watch.seconds();
   if (failure_) std::rethrow_exception(failure_);
   held_ = consumed_;
-  batch.images = slot.memory.images();
+  batch.images = slot.card ? nullptr : slot.memory.images();
+  batch.device_images = slot.card ? &slot.card->images() : nullptr;
   batch.labels = slot.memory.labels();
   batch.count = static_cast<int>(std::count_if(batch.labels, batch.labels + options_.batch_size,
                                                [](std::int32_t label) { return label >= 0; }));
@@ -171,33 +214,18 @@ bool Loader::Pool::next(Batch& batch) {
   return true;
 }
 
-void Loader::Pool::work() {
+void Loader::Pool::reset(Slot& slot) const {
+  slot.pending = work_of_batch();
+  slot.cost = {};
+  if (slot.card) slot.card->clear();
+}
+
+// A thread's body holds the lock but while it is busy. What it throws ends the run.
+void Loader::Pool::run_thread(void (Pool::*body)(std::unique_lock<std::mutex>&, bool&)) {
   std::unique_lock lock(mutex_, std::defer_lock);
   bool busy = false;
   try {
-    Transform transform(options_.transform, options_.limits);
-    std::vector<std::uint8_t> scratch;
-    lock.lock();
-    for (;;) {
-      work_ready_.wait(lock, [this] { return stop_ || row_available(); });
-      if (stop_) return;
-      const std::int64_t batch = next_batch_, epoch = epoch_;
-      const int row = next_row_;
-      if (++next_row_ == options_.batch_size) {
-        next_row_ = 0;
-        ++next_batch_;
-      }
-      Slot& slot = slots_[slot_of(batch)];
-      busy = true;
-      ++busy_;
-      lock.unlock();
-      load_row(transform, scratch, epoch, sampler_.sample(batch, row), slot.memory.image(row),
-               slot.memory.labels()[row]);
-      lock.lock();
-      busy = false;
-      --busy_;
-      if (--slot.pending == 0 || busy_ == 0) batch_ready_.notify_all();
-    }
+    (this->*body)(lock, busy);
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     if (!failure_) failure_ = std::current_exception();
@@ -206,16 +234,101 @@ void Loader::Pool::work() {
   }
 }
 
-void Loader::Pool::load_row(Transform& transform, std::vector<std::uint8_t>& scratch, std::int64_t epoch,
-                            std::int64_t sample, std::uint8_t* image, std::int32_t& label) {
+void Loader::Pool::work(std::unique_lock<std::mutex>& lock, bool& busy) {
+  Worker worker{Transform(options_.transform, options_.limits), {}};
+  lock.lock();
+  for (;;) {
+    work_ready_.wait(lock, [this] { return stop_ || row_available(); });
+    if (stop_) return;
+    const std::int64_t batch = next_batch_, epoch = epoch_;
+    const int row = next_row_;
+    if (++next_row_ == options_.batch_size) {
+      next_row_ = 0;
+      ++next_batch_;
+    }
+    Slot& slot = slots_[slot_of(batch)];
+    const bool on_card = slot.card && !card_given_up_ && !split_.cpu_row(row);
+    busy = true;
+    ++busy_;
+    lock.unlock();
+    const Stopwatch watch;
+    const Place place =
+        load_row(worker, epoch, sampler_.sample(batch, row), slot, row, on_card ? Place::card : Place::host);
+    const double seconds = watch.seconds();
+    lock.lock();
+    busy = false;
+    --busy_;
+    ++(place == Place::card ? slot.cost.card_rows : slot.cost.cpu_rows);
+    (place == Place::card ? slot.cost.screen_seconds : slot.cost.cpu_seconds) += seconds;
+    if (--slot.pending == 1 && slot.card) {
+      card_batches_.push_back(batch);
+      card_ready_.notify_one();
+    }
+    if (slot.pending == 0 || busy_ == 0) batch_ready_.notify_all();
+  }
+}
+
+void Loader::Pool::work_card(std::unique_lock<std::mutex>& lock, bool& busy) {
+  Worker worker{Transform(options_.transform, options_.limits), {}};
+  lock.lock();
+  for (;;) {
+    card_ready_.wait(lock, [this] { return stop_ || (!failure_ && !card_batches_.empty()); });
+    if (stop_) return;
+    const std::int64_t batch = card_batches_.front(), epoch = epoch_;
+    card_batches_.pop_front();
+    Slot& slot = slots_[slot_of(batch)];
+    busy = true;
+    ++busy_;
+    lock.unlock();
+    const Stopwatch watch;
+    const int failed = decode_on_card(worker, epoch, batch, slot);
+    lock.lock();
+    note_card(slot.cost.card_rows, failed);
+    busy = false;
+    --busy_;
+    --slot.pending;
+    slot.cost.card_seconds = watch.seconds();
+    split_.observe(slot.cost, since_card_.lap(), waited_ - waited_at_card_);
+    waited_at_card_ = waited_;
+    batch_ready_.notify_all();
+  }
+}
+
+int Loader::Pool::decode_on_card(Worker& worker, std::int64_t epoch, std::int64_t batch, Slot& slot) {
+  const std::vector<int> failed = slot.card->decode(slot.memory);
+  if (failed.empty()) return 0;
+  // The CPU's decoder forgives more; what it refuses too, it names and replaces.
+  for (const int row : failed) load_row(worker, epoch, sampler_.sample(batch, row), slot, row, Place::host);
+  slot.card->upload(failed, slot.memory);
+  return static_cast<int>(failed.size());
+}
+
+void Loader::Pool::note_card(int rows, int failed) {
+  card_rows_ += rows;
+  card_failed_ += failed;
+  if (card_given_up_ || card_rows_ < kCardTrial || card_failed_ * 4 < card_rows_) return;
+  card_given_up_ = true;
+  spdlog::warn("{} could not decode {} of {} images; the CPU decodes from here on",
+               options_.decoder->description(), card_failed_, card_rows_);
+}
+
+Loader::Pool::Place Loader::Pool::load_row(Worker& worker, std::int64_t epoch, std::int64_t sample,
+                                           Slot& slot, int row, Place preferred) {
   Random replacement(options_.seed, mix(mix(kReplaceStream, static_cast<std::uint64_t>(epoch)),
                                         static_cast<std::uint64_t>(sample)));
+  std::int32_t& label = slot.memory.labels()[row];
   for (int attempt = 0; sample >= 0 && attempt < kReplaceAttempts; ++attempt) {
     try {
-      const std::span<const std::uint8_t> bytes = source_->read(sample, scratch);
-      transform.run(bytes, sample_random(options_.seed, epoch, sample), image);
+      const std::span<const std::uint8_t> bytes = source_->read(sample, worker.scratch);
+      const Random random = sample_random(options_.seed, epoch, sample);
+      Place place = preferred;
+      if (place == Place::card) {
+        const auto screened = worker.transform.screen(bytes, random);
+        if (!screened || !slot.card->add(row, bytes, *screened)) place = Place::host;
+      }
+      if (place == Place::host) worker.transform.run(bytes, random, slot.memory.image(row));
       label = source_->label(sample);
-      return;
+      return place;
     } catch (const Error& error) {
       if (error.code() != ExitCode::bad_data && error.code() != ExitCode::io) throw;
       note_bad(sample, error.what());
@@ -224,8 +337,9 @@ void Loader::Pool::load_row(Transform& transform, std::vector<std::uint8_t>& scr
     sample = static_cast<std::int64_t>(replacement.below(static_cast<std::uint64_t>(source_->count())));
   }
   const auto size = static_cast<std::size_t>(options_.transform.size);
-  std::memset(image, 0, size * size * 3);
+  std::memset(slot.memory.image(row), 0, size * size * 3);
   label = -1;
+  return Place::host;
 }
 
 void Loader::Pool::note_bad(std::int64_t sample, const std::string& reason) {
@@ -239,6 +353,11 @@ void Loader::Pool::note_bad(std::int64_t sample, const std::string& reason) {
         "{} of {} samples are bad, more than --max-bad {} allows; the last was {}: {}. Remove the bad "
         "files ('redline data verify' lists them) or raise --max-bad",
         count, source_->count(), options_.max_bad, source_->name(sample), reason);
+}
+
+double Loader::Pool::cpu_share() const {
+  const std::lock_guard lock(mutex_);
+  return split_.cpu_share();
 }
 
 std::vector<BadSample> Loader::Pool::bad_samples() const {
@@ -265,6 +384,7 @@ void Loader::start_epoch(std::int64_t epoch, std::int64_t first_batch) {
 }
 bool Loader::next(Batch& batch) { return pool_->next(batch); }
 double Loader::waited_seconds() const { return pool_->waited_; }
+double Loader::cpu_share() const { return pool_->cpu_share(); }
 std::vector<BadSample> Loader::bad_samples() const { return pool_->bad_samples(); }
 
 }  // namespace redline::data

@@ -5,6 +5,10 @@
 // on timing. A sample that cannot be read or decoded is named in the log once and counted; training takes
 // another sample in its place (chosen by seed, epoch and sample), evaluation leaves the row out (label -1).
 // More bad samples than allowed end the run with DataError.
+//
+// With a card's decoder, the threads read files and choose crops as ever, and the card decodes those that it
+// can; batches are then on the card. What it cannot decode, and the part that would make the trainer wait,
+// the threads decode. The crops are the same either way, the pixels up to the rounding of two decoders.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/image_decoder.h"
 #include "data/augment.h"
 #include "data/batch_source.h"
 #include "data/decode.h"
@@ -29,8 +34,10 @@ struct LoaderOptions {
   std::uint64_t seed = 0;
   TransformOptions transform;  // transform.train also decides order and padding
   DecodeLimits limits;
-  double max_bad = 0.001;   // share of the samples that may be bad
-  HostAllocator allocator;  // empty: ordinary memory
+  double max_bad = 0.001;                          // share of the samples that may be bad
+  HostAllocator allocator;                         // empty: ordinary memory
+  std::shared_ptr<backend::ImageDecoder> decoder;  // a card's; empty: the threads decode everything
+  bool fixed_split = false;  // what the card can decode it does, however long that takes
 };
 
 struct BadSample {
@@ -55,6 +62,9 @@ class Loader final : public BatchSource {
   void start_epoch(std::int64_t epoch, std::int64_t first_batch = 0) override;
   bool next(Batch& batch) override;
   double waited_seconds() const override;
+
+  // The share of rows that the threads decode to relieve the card: 0 without one. Any thread.
+  double cpu_share() const;
 
   // Each bad sample found so far, once, in the order of the data set. Any thread.
   std::vector<BadSample> bad_samples() const;

@@ -9,38 +9,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "data/pictures.h"
+#include "data/memory_source.h"
 
 namespace redline::data {
 namespace {
-
-// Samples in memory; the label of sample i is i, so that a batch tells which samples it holds.
-class MemorySource final : public RecordSource {
- public:
-  explicit MemorySource(int count) {
-    for (int i = 0; i < count; ++i) {
-      classes_.push_back(std::to_string(i));
-      images_.push_back(gradient_jpeg(20 + i % 7, 20 + i % 5));
-    }
-  }
-  void damage(int index) { images_[static_cast<std::size_t>(index)].resize(100); }
-
-  std::int64_t count() const override { return static_cast<std::int64_t>(images_.size()); }
-  std::int32_t label(std::int64_t index) const override { return static_cast<std::int32_t>(index); }
-  std::string name(std::int64_t index) const override { return "sample " + std::to_string(index); }
-  const std::vector<std::string>& classes() const override { return classes_; }
-  const char* kind() const override { return "memory"; }
-  std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>&) const override {
-    ++reads;
-    return images_[static_cast<std::size_t>(index)];
-  }
-
-  mutable std::atomic<int> reads{0};
-
- private:
-  std::vector<std::string> classes_;
-  std::vector<std::vector<std::uint8_t>> images_;
-};
 
 LoaderOptions options(bool train, int threads = 2) {
   LoaderOptions o;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/backend.h"
+#include "backend/cuda/jpeg.h"
 #include "backend/cuda/metrics_ring.h"
 #include "backend/cuda/step.h"
 
@@ -181,6 +182,12 @@ class CudaExecutable final : public Executable {
           bytes);
     const auto [it, added] = inputs_.try_emplace(id, bytes);
     it->second.write(data, bytes, placed(id), copies_.get(), stream_.get());
+  }
+
+  void take_images(TensorId id, const DeviceImages& images) override {
+    const auto* own = dynamic_cast<const CudaImages*>(&images);
+    check(own != nullptr, "images in the memory of another device");
+    own->copy_to(placed(id), plan_->placement(id).bytes, stream_.get());
   }
 
   void run(Section section, std::vector<OpTime>* times) override {
@@ -396,6 +403,7 @@ class CudaBackend final : public Backend {
     check(own != nullptr, "the state was made by another backend");
     return std::make_unique<CudaExecutable>(std::move(plan), std::move(own), *convs_);
   }
+  std::shared_ptr<ImageDecoder> make_image_decoder() override { return make_jpeg_decoder(); }
 
  private:
   static std::string cudnn_version() { return make_conv_library("", false)->version(); }

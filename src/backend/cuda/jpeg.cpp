@@ -1,0 +1,234 @@
+#include "backend/cuda/jpeg.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "backend/cuda/kernels/crop.h"
+#include "backend/cuda/nvjpeg.h"
+
+namespace redline::backend::cuda {
+namespace {
+
+// Decoded images of a launch lie in one pool. It grows in steps to the largest seen, up to the limit; a batch
+// that needs more is decoded in parts.
+constexpr std::size_t kPoolStep = std::size_t{32} << 20, kPoolLimit = std::size_t{512} << 20;
+constexpr std::size_t kAlignment = 256;
+// A larger image goes to the CPU, which decodes it at a fraction of its size.
+constexpr std::int64_t kMostPixels = 16 << 20;
+constexpr int kMostSide = 1 << 14;
+constexpr std::size_t kMostImages = 1024;  // decoded in one launch
+
+std::size_t pool_bytes(const EncodedImage& image) {
+  const std::size_t bytes =
+      static_cast<std::size_t>(image.width) * static_cast<std::size_t>(image.height) * 3;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+class JpegDecoder final : public ImageDecoder {
+ public:
+  JpegDecoder()
+      : stream_(make_priority_stream()),
+        done_(make_blocking_event()),
+        host_jobs_(kMostImages * sizeof(CropJob)),
+        host_unwritten_(kMostImages),
+        jobs_(kMostImages * sizeof(CropJob)),
+        unwritten_(kMostImages) {
+    check_cuda(cudaGetDevice(&device_), "asking for the device");
+  }
+
+  std::string description() const override {
+    return fmt::format("nvJPEG {}, {} hardware engines", nvjpeg_.version(), nvjpeg_.engines());
+  }
+
+  bool takes(std::span<const std::uint8_t> bytes, int width, int height) override {
+    if (width > kMostSide || height > kMostSide || std::int64_t{width} * height > kMostPixels) return false;
+    use_device();
+    return nvjpeg_.takes(bytes);
+  }
+
+  std::unique_ptr<DeviceImages> make_images(int rows, int size) override {
+    use_device();
+    return std::make_unique<CudaImages>(rows, size);
+  }
+
+  std::vector<int> fill(DeviceImages& images, std::span<const EncodedImage> encoded,
+                        std::span<const HostImage> host, ResizeFilter filter) override {
+    auto* own = dynamic_cast<CudaImages*>(&images);
+    check(own != nullptr, "images that another decoder made");
+    const std::lock_guard lock(mutex_);
+    use_device();
+    std::vector<int> failed;
+    while (!encoded.empty()) {
+      const std::span<const EncodedImage> part = encoded.first(fitting(encoded));
+      decode(part, *own, filter, failed);
+      encoded = encoded.subspan(part.size());
+    }
+    own->wait_until_copied(stream_.get());
+    for (const HostImage& image : host) {
+      check_cuda(cudaMemcpyAsync(own->row(image.row), image.pixels, own->row_bytes(), cudaMemcpyHostToDevice,
+                                 stream_.get()),
+                 "copying an image to the device");
+    }
+    wait();
+    return failed;
+  }
+
+  std::size_t memory() const override {
+    const std::lock_guard lock(mutex_);
+    return pool_.size() + jobs_.size() + unwritten_.size();
+  }
+
+ private:
+  // Its kernels are small: they go first, so that the next batch is there when the step ends.
+  static Stream make_priority_stream() {
+    int least = 0, greatest = 0;
+    check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
+    cudaStream_t stream = nullptr;
+    check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "making a stream");
+    return Stream(stream);
+  }
+
+  // Waiting for it sleeps instead of spinning: the core is wanted by the threads that read.
+  static Event make_blocking_event() {
+    cudaEvent_t event = nullptr;
+    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+               "making an event");
+    return Event(event);
+  }
+
+  void use_device() const { check_cuda(cudaSetDevice(device_), "choosing the device"); }
+
+  void wait() {
+    check_cuda(cudaEventRecord(done_.get(), stream_.get()), "marking images");
+    check_cuda(cudaEventSynchronize(done_.get()), "waiting for images");
+  }
+
+  // How many of the first images the pool has room for; at least one.
+  static std::size_t fitting(std::span<const EncodedImage> images) {
+    std::size_t bytes = 0, count = 0;
+    for (; count < std::min(images.size(), kMostImages); ++count) {
+      bytes += pool_bytes(images[count]);
+      if (bytes > kPoolLimit && count > 0) break;
+    }
+    return count;
+  }
+
+  // Decodes and crops images that fit the pool together.
+  void decode(std::span<const EncodedImage> images, const CudaImages& to, ResizeFilter filter,
+              std::vector<int>& failed) {
+    place(images, to);
+    const auto count = static_cast<int>(images.size());
+    const auto* jobs = reinterpret_cast<const CropJob*>(jobs_.data());
+    check_cuda(cudaMemcpyAsync(jobs_.data(), host_jobs_.data(), images.size() * sizeof(CropJob),
+                               cudaMemcpyHostToDevice, stream_.get()),
+               "copying a table of images");
+    mark_images(jobs, count, stream_.get());
+    wait();  // the engines do not wait for the stream
+    if (!nvjpeg_.decode(data_, sizes_, targets_, stream_.get())) {
+      wait();
+      cudaGetLastError();
+      if (images.size() == 1) {
+        failed.push_back(images.front().row);
+        return;
+      }
+      // One bad file spoils the call for all: halves find it.
+      decode(images.first(images.size() / 2), to, filter, failed);
+      decode(images.subspan(images.size() / 2), to, filter, failed);
+      return;
+    }
+    auto* unwritten = reinterpret_cast<std::uint8_t*>(unwritten_.data());
+    find_marks(jobs, count, unwritten, stream_.get());
+    to.wait_until_copied(stream_.get());  // the step that took the batch before may still read it
+    crop_images(jobs, count, to.size(),
+                filter == ResizeFilter::bilinear ? CropFilter::bilinear : CropFilter::bicubic, stream_.get());
+    check_cuda(cudaGetLastError(), "cropping images");
+    check_cuda(cudaMemcpyAsync(host_unwritten_.data(), unwritten, images.size(), cudaMemcpyDeviceToHost,
+                               stream_.get()),
+               "reading what was decoded");
+    wait();
+    for (std::size_t i = 0; i < images.size(); ++i) {
+      if (host_unwritten_.data()[i] != std::byte{0}) failed.push_back(images[i].row);
+    }
+  }
+
+  // Gives each image its place in the pool, and writes the lists that decoding and cropping take.
+  void place(std::span<const EncodedImage> images, const CudaImages& to) {
+    std::size_t needed = 0;
+    for (const EncodedImage& image : images) needed += pool_bytes(image);
+    if (needed > pool_.size()) {
+      pool_ = DeviceMemory();  // first, so that both are never there together
+      pool_ = DeviceMemory((needed + kPoolStep - 1) / kPoolStep * kPoolStep);
+    }
+    data_.clear();
+    sizes_.clear();
+    targets_.clear();
+    auto* at = reinterpret_cast<std::uint8_t*>(pool_.data());
+    auto* jobs = reinterpret_cast<CropJob*>(host_jobs_.data());
+    for (const EncodedImage& image : images) {
+      const ImageView& view = image.view;
+      data_.push_back(image.bytes.data());
+      sizes_.push_back(image.bytes.size());
+      NvjpegImage target;
+      target.channel[0] = at;
+      target.pitch[0] = static_cast<std::size_t>(image.width) * 3;
+      targets_.push_back(target);
+      *jobs++ = {at,
+                 image.width,
+                 image.height,
+                 static_cast<float>(view.x),
+                 static_cast<float>(view.y),
+                 static_cast<float>(view.width),
+                 static_cast<float>(view.height),
+                 view.clip_x,
+                 view.clip_y,
+                 view.clip_x + view.clip_width,
+                 view.clip_y + view.clip_height,
+                 view.flip ? 1 : 0,
+                 reinterpret_cast<std::uint8_t*>(to.row(image.row))};
+      at += pool_bytes(image);
+    }
+  }
+
+  mutable std::mutex mutex_;
+  int device_ = 0;
+  Nvjpeg nvjpeg_;
+  Stream stream_;
+  Event done_;
+  PinnedMemory host_jobs_, host_unwritten_;
+  DeviceMemory jobs_, unwritten_, pool_;
+  std::vector<const unsigned char*> data_;
+  std::vector<std::size_t> sizes_;
+  std::vector<NvjpegImage> targets_;
+};
+
+}  // namespace
+
+CudaImages::CudaImages(int rows, int size)
+    : rows_(rows),
+      size_(size),
+      memory_(row_bytes() * static_cast<std::size_t>(rows)),
+      copied_(make_event(false)) {}
+
+void CudaImages::read(int row, std::span<std::uint8_t> pixels) const {
+  check(row >= 0 && row < rows_ && pixels.size() == row_bytes(), "row {} of {} into {} bytes", row, rows_,
+        pixels.size());
+  check_cuda(cudaMemcpy(pixels.data(), this->row(row), pixels.size(), cudaMemcpyDeviceToHost),
+             "reading an image");
+}
+
+void CudaImages::copy_to(std::byte* target, std::size_t bytes, cudaStream_t stream) const {
+  check(bytes == memory_.size(), "a batch of images has {} bytes, not {}", memory_.size(), bytes);
+  check_cuda(cudaMemcpyAsync(target, memory_.data(), bytes, cudaMemcpyDeviceToDevice, stream),
+             "placing images");
+  check_cuda(cudaEventRecord(copied_.get(), stream), "marking images");
+}
+
+void CudaImages::wait_until_copied(cudaStream_t stream) const {
+  check_cuda(cudaStreamWaitEvent(stream, copied_.get()), "ordering images");
+}
+
+std::shared_ptr<ImageDecoder> make_jpeg_decoder() { return std::make_shared<JpegDecoder>(); }
+
+}  // namespace redline::backend::cuda

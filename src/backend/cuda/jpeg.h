@@ -1,0 +1,40 @@
+// Batches of JPEGs decoded by the card's own engines, cropped and resized by one kernel, on a stream beside
+// the one that computes.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "backend/cuda/device.h"
+#include "backend/image_decoder.h"
+
+namespace redline::backend::cuda {
+
+class CudaImages final : public DeviceImages {
+ public:
+  CudaImages(int rows, int size);
+
+  int rows() const override { return rows_; }
+  int size() const override { return size_; }
+  void read(int row, std::span<std::uint8_t> pixels) const override;
+
+  std::size_t row_bytes() const {
+    return static_cast<std::size_t>(size_) * static_cast<std::size_t>(size_) * 3;
+  }
+  std::byte* row(int index) const { return memory_.data() + row_bytes() * static_cast<std::size_t>(index); }
+
+  // Puts a copy of all rows on a stream, and remembers when it is done.
+  void copy_to(std::byte* target, std::size_t bytes, cudaStream_t stream) const;
+  // Makes a stream wait until the last copy is done.
+  void wait_until_copied(cudaStream_t stream) const;
+
+ private:
+  int rows_, size_;
+  DeviceMemory memory_;
+  Event copied_;
+};
+
+// Throws UnavailableError when the library or the engines are not there. Uses the device that is current.
+std::shared_ptr<ImageDecoder> make_jpeg_decoder();
+
+}  // namespace redline::backend::cuda

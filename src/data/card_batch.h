@@ -1,0 +1,54 @@
+// The part of a batch that a card decodes: the files and what to show of each, collected by the loader's
+// threads, and the images on the card.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/image_decoder.h"
+#include "data/augment.h"
+#include "data/host_memory.h"
+
+namespace redline::data {
+
+class CardBatch {
+ public:
+  // A file larger than this is left to the CPU: the memory for files is set aside for every row.
+  static constexpr std::size_t kMostBytes = 512 << 10;
+
+  CardBatch(std::shared_ptr<backend::ImageDecoder> decoder, int rows, int size, Filter filter);
+
+  // Takes a copy of a row's file; false when the card does not decode such a one. Safe from any thread, as
+  // long as each row has one.
+  bool add(int row, std::span<const std::uint8_t> bytes, const Transform::Screened& screened);
+
+  // Makes the images of all rows, of those not added from host memory. Gives the added rows that the card
+  // could not decode.
+  std::vector<int> decode(const BatchMemory& host);
+  // Copies rows again from host memory.
+  void upload(std::span<const int> rows, const BatchMemory& host);
+  // Forgets what was added, for the next batch.
+  void clear();
+
+  int added() const;
+  const backend::DeviceImages& images() const { return *images_; }
+
+ private:
+  struct Row {
+    bool added = false;
+    std::size_t bytes = 0;
+    Transform::Screened screened;
+  };
+  std::uint8_t* file(int row) const { return files_.get() + kMostBytes * static_cast<std::size_t>(row); }
+
+  std::shared_ptr<backend::ImageDecoder> decoder_;
+  Filter filter_;
+  std::vector<Row> rows_;
+  std::unique_ptr<std::uint8_t[]> files_;  // kMostBytes a row; pages are used once a file needs them
+  std::unique_ptr<backend::DeviceImages> images_;
+};
+
+}  // namespace redline::data

@@ -1,0 +1,353 @@
+// The path of images that a card decodes, with a decoder in main memory standing in for the card.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <set>
+#include <thread>
+
+#include "backend/cuda/kernels/crop.h"
+#include "base/error.h"
+#include "data/card_batch.h"
+#include "data/decode_split.h"
+#include "data/loader.h"
+#include "data/memory_source.h"
+
+namespace redline::data {
+namespace {
+
+using backend::cuda::CropFilter;
+using backend::cuda::CropJob;
+
+void crop_all(const CropJob& job, int size, CropFilter filter) {
+  for (int y = 0; y < size; ++y)
+    for (int x = 0; x < size; ++x)
+      filter == CropFilter::bilinear ? backend::cuda::crop_pixel<CropFilter::bilinear>(job, size, x, y)
+                                     : backend::cuda::crop_pixel<CropFilter::bicubic>(job, size, x, y);
+}
+
+class FakeImages final : public backend::DeviceImages {
+ public:
+  FakeImages(int rows, int size) : rows_(rows), size_(size) {
+    pixels.resize(static_cast<std::size_t>(rows) * row_bytes());
+  }
+  int rows() const override { return rows_; }
+  int size() const override { return size_; }
+  void read(int row, std::span<std::uint8_t> to) const override {
+    std::copy_n(pixels.data() + static_cast<std::size_t>(row) * row_bytes(), row_bytes(), to.data());
+  }
+  std::size_t row_bytes() const { return static_cast<std::size_t>(size_ * size_ * 3); }
+
+  std::vector<std::uint8_t> pixels;
+
+ private:
+  int rows_, size_;
+};
+
+// Decodes as the card's kernel crops; takes, fails and is slow as a test wants.
+class FakeDecoder final : public backend::ImageDecoder {
+ public:
+  std::function<bool(std::size_t bytes)> refuses = [](std::size_t) { return false; };
+  std::function<bool(std::size_t bytes)> fails = refuses;
+  std::function<void()> before_fill = [] {};
+  std::atomic<int> decoded{0};
+
+  std::string description() const override { return "a fake"; }
+  bool takes(std::span<const std::uint8_t> bytes, int, int) override { return !refuses(bytes.size()); }
+  std::unique_ptr<backend::DeviceImages> make_images(int rows, int size) override {
+    return std::make_unique<FakeImages>(rows, size);
+  }
+  std::vector<int> fill(backend::DeviceImages& images, std::span<const backend::EncodedImage> encoded,
+                        std::span<const backend::HostImage> host, backend::ResizeFilter filter) override {
+    before_fill();
+    auto& to = dynamic_cast<FakeImages&>(images);
+    const auto row = [&](int index) {
+      return to.pixels.data() + static_cast<std::size_t>(index) * to.row_bytes();
+    };
+    for (const backend::HostImage& image : host) std::copy_n(image.pixels, to.row_bytes(), row(image.row));
+    std::vector<int> failed;
+    for (const backend::EncodedImage& image : encoded) {
+      if (fails(image.bytes.size())) {
+        failed.push_back(image.row);
+        continue;
+      }
+      decoder_.open(image.bytes);
+      Picture picture = copy_of(decoder_.decode());
+      const backend::ImageView& v = image.view;
+      const CropJob job{picture.rgb.data(), picture.width,           picture.height,           float(v.x),
+                        float(v.y),         float(v.width),          float(v.height),          v.clip_x,
+                        v.clip_y,           v.clip_x + v.clip_width, v.clip_y + v.clip_height, v.flip,
+                        row(image.row)};
+      crop_all(job, to.size(),
+               filter == backend::ResizeFilter::bilinear ? CropFilter::bilinear : CropFilter::bicubic);
+      ++decoded;
+    }
+    return failed;
+  }
+  std::size_t memory() const override { return 0; }
+
+ private:
+  Decoder decoder_;
+};
+
+TEST(CardCrop, IsTheCpusResizer) {
+  const Picture picture = decoded(bytes_of(golden("source.png")));
+  Picture copy = picture;
+  Resizer resizer;
+  Random random(7);
+  for (int i = 0; i < 200; ++i) {
+    const int size = 1 + static_cast<int>(random.below(40));
+    const int w = 1 + static_cast<int>(random.below(static_cast<std::uint64_t>(picture.width)));
+    const int h = 1 + static_cast<int>(random.below(static_cast<std::uint64_t>(picture.height)));
+    const int x = static_cast<int>(random.below(static_cast<std::uint64_t>(picture.width - w + 1)));
+    const int y = static_cast<int>(random.below(static_cast<std::uint64_t>(picture.height - h + 1)));
+    const bool flip = i % 2 == 0, bicubic = i % 3 == 0, whole = i % 5 == 0;
+    // A crop as training draws it, or a box with fractions in the whole image as evaluation does.
+    const double shift = whole ? 0.3 : 0;
+    const Box box{x + shift * w / 2, y + shift * h / 2, w * (1 - shift), h * (1 - shift)};
+    const Rect clip = whole ? Rect{0, 0, picture.width, picture.height} : Rect{x, y, w, h};
+    const auto bytes = static_cast<std::size_t>(size * size * 3);
+    std::vector<std::uint8_t> expected(bytes), found(bytes);
+    resizer.resize(view_of(picture), box, clip, size, size, bicubic ? Filter::bicubic : Filter::bilinear,
+                   flip, expected.data());
+    const CropJob job{copy.rgb.data(), copy.width,          copy.height,          float(box.x),
+                      float(box.y),    float(box.width),    float(box.height),    clip.x,
+                      clip.y,          clip.x + clip.width, clip.y + clip.height, flip,
+                      found.data()};
+    crop_all(job, size, bicubic ? CropFilter::bicubic : CropFilter::bilinear);
+    // The resizer rounds its weights to 1/16384 and rows to 1/64; two roundings to a byte may then differ.
+    const Difference difference = compare(expected, found);
+    EXPECT_LE(difference.most, 1) << w << "x" << h << " to " << size;
+    EXPECT_LT(difference.mean, 0.05);
+  }
+}
+
+TEST(CardScreen, KnowsWhatHardwareTakes) {
+  Decoder decoder;
+  const auto plain = [&](std::vector<std::uint8_t> bytes) {
+    decoder.open(bytes);
+    return decoder.plain_jpeg();
+  };
+  for (const char* name : {"420.jpg", "422.jpg", "444.jpg", "grey.jpg"})
+    EXPECT_TRUE(plain(bytes_of(golden(name)))) << name;
+  for (const char* name : {"progressive.jpg", "cmyk.jpg", "source.png"})
+    EXPECT_FALSE(plain(bytes_of(golden(name)))) << name;
+  std::vector<std::uint8_t> cut = bytes_of(golden("420.jpg"));
+  cut.resize(cut.size() - 2);
+  EXPECT_FALSE(plain(cut));
+}
+
+TEST(CardScreen, ChoosesWhatTheTransformShows) {
+  TransformOptions options;
+  options.size = 16;
+  Transform transform(options, {});
+  const std::vector<std::uint8_t> bytes = gradient_jpeg(50, 40);
+  const auto screened = transform.screen(bytes, sample_random(1, 2, 3));
+  ASSERT_TRUE(screened);
+  Random random = sample_random(1, 2, 3);
+  const Crop crop = random_crop(options, 50, 40, random);
+  EXPECT_EQ(screened->width, 50);
+  EXPECT_EQ(screened->height, 40);
+  EXPECT_EQ(screened->view.box.x, crop.region.x);
+  EXPECT_EQ(screened->view.clip.width, crop.region.width);
+  EXPECT_EQ(screened->view.flip, crop.flip);
+}
+
+LoaderOptions options(bool train, std::shared_ptr<backend::ImageDecoder> decoder = nullptr) {
+  LoaderOptions o;
+  o.batch_size = 8;
+  o.threads = 3;
+  o.slots = 3;
+  o.seed = 4;
+  o.transform.train = train;
+  o.transform.size = 16;
+  o.transform.shrink_on_decode = false;  // the card does not
+  o.decoder = std::move(decoder);
+  o.fixed_split = true;
+  return o;
+}
+
+struct Row {
+  std::int32_t label;
+  std::vector<std::uint8_t> image;
+};
+
+std::vector<Row> epoch(Loader& loader, std::int64_t number, std::int64_t first = 0) {
+  std::vector<Row> rows;
+  loader.start_epoch(number, first);
+  for (Batch batch; loader.next(batch);) {
+    for (int i = 0; i < 8; ++i) {
+      const std::size_t bytes = 16 * 16 * 3;
+      Row row{batch.labels[i], std::vector<std::uint8_t>(bytes)};
+      if (batch.device_images)
+        batch.device_images->read(i, row.image);
+      else
+        std::copy_n(batch.images + static_cast<std::size_t>(i) * bytes, bytes, row.image.data());
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+// Labels are the same, and images up to `tolerance` levels.
+void expect_same(const std::vector<Row>& found, const std::vector<Row>& expected, int tolerance) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found[i].label, expected[i].label) << i;
+    EXPECT_LE(compare(found[i].image, expected[i].image).most, tolerance) << i;
+  }
+}
+
+TEST(CardLoader, ShowsTheSamplesAndCropsOfTheCpu) {
+  const auto source = std::make_shared<MemorySource>(50);
+  for (const bool train : {true, false}) {
+    const auto decoder = std::make_shared<FakeDecoder>();
+    Loader card(source, options(train, decoder)), cpu(source, options(train));
+    expect_same(epoch(card, 1), epoch(cpu, 1), 1);
+    EXPECT_EQ(decoder->decoded, train ? 48 : 50);
+  }
+}
+
+TEST(CardLoader, LeavesOtherFilesToTheThreads) {
+  const auto source = std::make_shared<MemorySource>(16);
+  int i = 0;
+  for (const char* name : {"progressive.jpg", "cmyk.jpg", "source.png", "palette.png"})
+    source->replace(i++, bytes_of(golden(name)));
+  const std::size_t refused = source->bytes(5).size();
+  const auto decoder = std::make_shared<FakeDecoder>();
+  decoder->refuses = [=](std::size_t bytes) { return bytes == refused; };
+  Loader card(source, options(false, decoder)), cpu(source, options(false));
+  const std::vector<Row> found = epoch(card, 0), expected = epoch(cpu, 0);
+  expect_same(found, expected, 1);
+  for (const std::size_t at : {0, 1, 2, 3, 5}) EXPECT_EQ(found[at].image, expected[at].image) << at;
+  EXPECT_EQ(decoder->decoded, 11);
+}
+
+TEST(CardLoader, AFileTooLargeForItsMemoryGoesToTheThreads) {
+  const auto source = std::make_shared<MemorySource>(8);
+  std::vector<std::uint8_t> large = gradient_jpeg(30, 30);
+  large.resize(CardBatch::kMostBytes + 1);  // bytes after the end are no damage
+  source->replace(2, large);
+  const auto decoder = std::make_shared<FakeDecoder>();
+  Loader card(source, options(false, decoder)), cpu(source, options(false));
+  EXPECT_EQ(epoch(card, 0)[2].image, epoch(cpu, 0)[2].image);
+  EXPECT_EQ(decoder->decoded, 7);
+}
+
+TEST(CardLoader, WhatTheCardFailsAtTheCpuDecodes) {
+  const auto source = std::make_shared<MemorySource>(24);
+  const std::size_t failing = source->bytes(7).size();
+  const auto decoder = std::make_shared<FakeDecoder>();
+  decoder->fails = [=](std::size_t bytes) { return bytes == failing; };
+  Loader card(source, options(false, decoder)), cpu(source, options(false));
+  const std::vector<Row> found = epoch(card, 0), expected = epoch(cpu, 0);
+  expect_same(found, expected, 1);
+  EXPECT_EQ(found[7].image, expected[7].image);
+  EXPECT_LT(decoder->decoded, 24);
+  EXPECT_TRUE(card.bad_samples().empty());
+}
+
+TEST(CardLoader, DamagedFilesAreNamedAndReplacedAsOnTheCpu) {
+  const auto source = std::make_shared<MemorySource>(40);
+  source->damage(3);
+  source->damage(11);
+  LoaderOptions with = options(true, std::make_shared<FakeDecoder>()), without = options(true);
+  with.max_bad = without.max_bad = 0.5;
+  Loader card(source, with), cpu(source, without);
+  expect_same(epoch(card, 0), epoch(cpu, 0), 1);
+  ASSERT_EQ(card.bad_samples().size(), 2u);
+  EXPECT_EQ(card.bad_samples()[0].name, "sample 3");
+  EXPECT_EQ(card.bad_samples()[0].reason, cpu.bad_samples()[0].reason);
+}
+
+TEST(CardLoader, ACardThatFailsOftenIsNotAskedAgain) {
+  const auto source = std::make_shared<MemorySource>(400);
+  const auto decoder = std::make_shared<FakeDecoder>();
+  std::atomic<int> asked{0};
+  decoder->fails = [&](std::size_t) { return ++asked > 0; };
+  Loader card(source, options(true, decoder)), cpu(source, options(true));
+  expect_same(epoch(card, 0), epoch(cpu, 0), 0);
+  // The trial, and what the slots held when it ended.
+  EXPECT_LE(asked, 64 + 4 * 8);
+}
+
+TEST(CardLoader, StartsAnEpochAnewWhileTheCardWorks) {
+  const auto source = std::make_shared<MemorySource>(50);
+  const auto decoder = std::make_shared<FakeDecoder>();
+  decoder->before_fill = [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
+  Loader card(source, options(true, decoder)), cpu(source, options(true));
+  for (int i = 0; i < 10; ++i) {
+    card.start_epoch(0);
+    Batch batch;
+    for (int k = 0; k < i % 4; ++k) ASSERT_TRUE(card.next(batch));
+  }
+  expect_same(epoch(card, 5, 2), epoch(cpu, 5, 2), 1);
+}
+
+TEST(CardLoader, AFailureOfTheCardEndsTheRun) {
+  const auto source = std::make_shared<MemorySource>(50);
+  const auto decoder = std::make_shared<FakeDecoder>();
+  decoder->before_fill = [] { throw UnavailableError("the card fell off"); };
+  Loader card(source, options(true, decoder));
+  card.start_epoch(0);
+  Batch batch;
+  EXPECT_EQ(message_of<UnavailableError>([&] { card.next(batch); }), "the card fell off");
+}
+
+TEST(CardLoader, ASlowCardIsRelieved) {
+  const auto source = std::make_shared<MemorySource>(200);
+  const auto decoder = std::make_shared<FakeDecoder>();
+  decoder->before_fill = [] { std::this_thread::sleep_for(std::chrono::milliseconds(3)); };
+  LoaderOptions adaptive = options(true, decoder);
+  adaptive.fixed_split = false;
+  Loader card(source, adaptive), cpu(source, options(true));
+  expect_same(epoch(card, 0), epoch(cpu, 0), 1);
+  EXPECT_GT(card.cpu_share(), 0);
+  EXPECT_LT(decoder->decoded, 200);
+}
+
+// Batches of a machine whose card and threads take given seconds a row, until the share has settled.
+double settled_share(double card, double screen, double cpu, double trainer, int threads = 4) {
+  DecodeSplit split(threads, false);
+  for (int batch = 0; batch < 400; ++batch) {
+    DecodeCost cost;
+    for (int row = 0; row < 256; ++row) ++(split.cpu_row(row) ? cost.cpu_rows : cost.card_rows);
+    cost.card_seconds = cost.card_rows * card;
+    cost.screen_seconds = cost.card_rows * screen;
+    cost.cpu_seconds = cost.cpu_rows * cpu;
+    const double loading = std::max(cost.card_seconds, (cost.screen_seconds + cost.cpu_seconds) / threads);
+    const double period = std::max(loading, 256 * trainer);
+    split.observe(cost, period, period - 256 * trainer);
+  }
+  return split.cpu_share();
+}
+
+TEST(DecodeSplit, LeavesEverythingToACardThatKeepsUp) {
+  EXPECT_EQ(settled_share(40e-6, 100e-6, 2e-3, 80e-6), 0);
+}
+
+TEST(DecodeSplit, BalancesACardThatIsTooSlow) {
+  // (1 - s) · 200 µs = (s · 1 ms + (1 - s) · 100 µs) / 4
+  EXPECT_NEAR(settled_share(200e-6, 100e-6, 1e-3, 10e-6), 0.412, 0.03);
+}
+
+TEST(DecodeSplit, TakesNoMoreThanTheTrainerNeeds) {
+  const double share = settled_share(200e-6, 100e-6, 1e-3, 150e-6);
+  EXPECT_GT(share, 0.2);  // the card alone would need 200 µs
+  EXPECT_LT(share, 0.35);
+}
+
+TEST(DecodeSplit, DoesNotBurdenThreadsThatAreSlowAtReading) {
+  EXPECT_EQ(settled_share(50e-6, 1e-3, 2e-3, 10e-6), 0);
+}
+
+TEST(DecodeSplit, FixedNeverChanges) {
+  DecodeSplit split(4, true);
+  for (int i = 0; i < 100; ++i) split.observe({256, 1.0, 0.1, 0, 0}, 1.0, 0.9);
+  EXPECT_EQ(split.cpu_share(), 0);
+  EXPECT_FALSE(split.cpu_row(255));
+}
+
+}  // namespace
+}  // namespace redline::data

@@ -79,3 +79,22 @@ endforeach()
 ")
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${label_file})
 endfunction()
+
+# redline_proto(<name>): what protoc makes of proto/<name>.proto, as the library redline_proto_<name>. Its header,
+# "<name>.pb.h", is for the module that links it and stays in that module.
+function(redline_proto name)
+  find_package(Protobuf REQUIRED)
+  set(folder ${PROJECT_BINARY_DIR}/proto)
+  file(MAKE_DIRECTORY ${folder})
+  add_custom_command(OUTPUT ${folder}/${name}.pb.cc ${folder}/${name}.pb.h
+    COMMAND protobuf::protoc --cpp_out=${folder} --proto_path=${PROJECT_SOURCE_DIR}/proto ${name}.proto
+    DEPENDS ${PROJECT_SOURCE_DIR}/proto/${name}.proto VERBATIM)
+  add_library(redline_proto_${name} STATIC ${folder}/${name}.pb.cc ${folder}/${name}.pb.h)
+  set_target_properties(redline_proto_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_compile_features(redline_proto_${name} PUBLIC cxx_std_20)
+  target_include_directories(redline_proto_${name} SYSTEM PUBLIC ${folder})
+  target_link_libraries(redline_proto_${name} PUBLIC protobuf::libprotobuf)
+  if(REDLINE_SANITIZE)
+    target_compile_options(redline_proto_${name} PRIVATE -fsanitize=${REDLINE_SANITIZE})
+  endif()
+endfunction()

@@ -210,7 +210,7 @@ class Differentiator {
     const auto known = gradients_.find(parameter);
     if (known != gradients_.end()) throw InternalError("'{}' is used twice", graph_.tensor(parameter).name);
     Tensor tensor = graph_.tensor(parameter);
-    tensor.name += ".grad";
+    tensor.name += kGradientSuffix;
     tensor.kind = TensorKind::gradient;
     if (tensor.shape.rank() > 1) tensor.dtype = weights_;
     return gradients_[parameter] = graph_.add_tensor(std::move(tensor));

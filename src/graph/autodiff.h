@@ -2,12 +2,14 @@
 // parameters, and names the gradient of each parameter.
 #pragma once
 
+#include <string_view>
 #include <unordered_map>
 
 #include "graph/graph.h"
 
 namespace redline::graph {
 
+inline constexpr std::string_view kGradientSuffix = ".grad";
 // parameter -> its gradient, a tensor of kind `gradient` named "<parameter>.grad".
 using Gradients = std::unordered_map<TensorId, TensorId>;
 

@@ -1,17 +1,9 @@
 #include "metrics/jsonl.h"
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <string>
-#include <utility>
-
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
-
-#include "base/error.h"
 
 namespace redline::metrics {
 namespace {
@@ -28,37 +20,11 @@ void put(Json& json, const std::string& key, double value) {
 }
 
 // A path or a data set's name may hold bytes that are not UTF-8; those are replaced, never fatal.
-std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string line_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
 
 }  // namespace
-
-JsonlSink::JsonlSink(const std::filesystem::path& path) : path_(path) {
-  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) throw IoError("cannot create {}: {}", path.string(), std::strerror(errno));
-}
-
-JsonlSink::~JsonlSink() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-void JsonlSink::write_line(std::string line) {
-  line += '\n';
-  std::size_t done = 0;
-  while (done < line.size()) {
-    const ssize_t written = ::write(descriptor_, line.data() + done, line.size() - done);
-    if (written >= 0) {
-      done += static_cast<std::size_t>(written);
-      continue;
-    }
-    if (errno == EINTR) continue;
-    const int reason = errno;
-    // A torn line would spoil the file for its readers. If even this fails there is nothing left to try.
-    [[maybe_unused]] const int cut = ::ftruncate(descriptor_, whole_bytes_);
-    throw IoError("cannot write {}: {}; free some space or choose another --output-dir", path_.string(),
-                  std::strerror(reason));
-  }
-  whole_bytes_ += static_cast<long long>(line.size());
-}
 
 void JsonlSink::begin(const RunInfo& info) {
   Json json;
@@ -83,7 +49,7 @@ void JsonlSink::begin(const RunInfo& info) {
   json["steps_per_epoch"] = info.steps_per_epoch;
   json["total_steps"] = info.total_steps;
   json["seed"] = info.seed;
-  write_line(text_of(json));
+  file_.append(line_of(json));
 }
 
 void JsonlSink::step(const Step& step) {
@@ -104,7 +70,7 @@ void JsonlSink::step(const Step& step) {
   put(json, "images_per_second", step.seconds > 0 ? static_cast<double>(step.samples) / step.seconds : 0.0);
   put(json, "elapsed", step.elapsed);
   if (step.skipped) json["skipped"] = true;
-  write_line(text_of(json));
+  file_.append(line_of(json));
 }
 
 void JsonlSink::evaluation(const Evaluation& evaluation) {
@@ -119,7 +85,7 @@ void JsonlSink::evaluation(const Evaluation& evaluation) {
   json["samples"] = evaluation.samples;
   put(json, "seconds", evaluation.seconds);
   put(json, "elapsed", evaluation.elapsed);
-  write_line(text_of(json));
+  file_.append(line_of(json));
 }
 
 void JsonlSink::end(const End& end) {
@@ -133,7 +99,7 @@ void JsonlSink::end(const End& end) {
   put(json, "seconds", end.seconds);
   put(json, "train_seconds", end.train_seconds);
   put(json, "data_seconds", end.data_seconds);
-  write_line(text_of(json));
+  file_.append(line_of(json));
 }
 
 }  // namespace redline::metrics

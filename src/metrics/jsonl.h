@@ -8,6 +8,7 @@
 
 #include <filesystem>
 
+#include "base/append_file.h"
 #include "metrics/recorder.h"
 
 namespace redline::metrics {
@@ -19,10 +20,7 @@ inline constexpr int kJsonlVersion = 1;
 // the file then ends with the last whole line.
 class JsonlSink final : public Sink {
  public:
-  explicit JsonlSink(const std::filesystem::path& path);
-  ~JsonlSink() override;
-  JsonlSink(const JsonlSink&) = delete;
-  JsonlSink& operator=(const JsonlSink&) = delete;
+  explicit JsonlSink(const std::filesystem::path& path) : file_(path) {}
 
   void begin(const RunInfo& info) override;
   void step(const Step& step) override;
@@ -30,11 +28,7 @@ class JsonlSink final : public Sink {
   void end(const End& end) override;
 
  private:
-  void write_line(std::string line);
-
-  std::filesystem::path path_;
-  int descriptor_ = -1;
-  long long whole_bytes_ = 0;  // length of the file up to its last whole line
+  AppendFile file_;
 };
 
 }  // namespace redline::metrics

@@ -4,6 +4,10 @@
 
 namespace redline::metrics {
 
+void Recorder::rewind(std::int64_t step) {
+  for (const auto& sink : sinks_) sink->rewind(step);
+}
+
 void Recorder::begin(const RunInfo& info) {
   for (const auto& sink : sinks_) sink->begin(info);
 }
@@ -18,6 +22,14 @@ void Recorder::evaluating(std::int64_t done, std::int64_t total) {
 
 void Recorder::evaluation(const Evaluation& evaluation) {
   for (const auto& sink : sinks_) sink->evaluation(evaluation);
+}
+
+void Recorder::picture(const Picture& picture) {
+  for (const auto& sink : sinks_) sink->picture(picture);
+}
+
+void Recorder::histogram(const Histogram& histogram) {
+  for (const auto& sink : sinks_) sink->histogram(histogram);
 }
 
 void Recorder::end(const End& end) {

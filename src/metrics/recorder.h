@@ -14,10 +14,15 @@ namespace redline::metrics {
 class Sink {
  public:
   virtual ~Sink() = default;
+  // Before begin(), when a run continues after `step`: drops what was written of later steps, and goes on
+  // from there.
+  virtual void rewind(std::int64_t /*step*/) {}
   virtual void begin(const RunInfo&) {}
   virtual void step(const Step&) {}
   virtual void evaluating(std::int64_t /*done*/, std::int64_t /*total*/) {}  // samples; for progress only
   virtual void evaluation(const Evaluation&) {}
+  virtual void picture(const Picture&) {}
+  virtual void histogram(const Histogram&) {}
   virtual void end(const End&) {}
 };
 
@@ -25,10 +30,13 @@ class Recorder {
  public:
   void add(std::unique_ptr<Sink> sink) { sinks_.push_back(std::move(sink)); }
 
+  void rewind(std::int64_t step);
   void begin(const RunInfo& info);
   void step(const Step& step);
   void evaluating(std::int64_t done, std::int64_t total);
   void evaluation(const Evaluation& evaluation);
+  void picture(const Picture& picture);
+  void histogram(const Histogram& histogram);
   // Every sink hears the end, even when one before it fails; the first failure is thrown after that.
   void end(const End& end);
 

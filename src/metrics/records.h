@@ -3,8 +3,16 @@
 
 #include <cstdint>
 #include <string>
+#include <variant>
+#include <vector>
 
 namespace redline::metrics {
+
+// One option of a run, for pages that compare runs.
+struct Hyperparameter {
+  std::string name;  // "optimizer.lr"
+  std::variant<bool, double, std::string> value;
+};
 
 // Told once, before the first step.
 struct RunInfo {
@@ -21,6 +29,8 @@ struct RunInfo {
   std::uint64_t seed = 0;
   std::string version, commit;  // of the program
   std::string started;          // UTC, ISO 8601
+  std::string config;           // all options, as TOML
+  std::vector<Hyperparameter> hyperparameters;
 };
 
 // One step: an update of the weights, from all its accumulated batches. Losses and accuracies are means over
@@ -49,6 +59,25 @@ struct Evaluation {
   std::int64_t samples = 0;
   double seconds = 0;
   double elapsed = 0;
+};
+
+// An RGB image to look at.
+struct Picture {
+  std::string tag;
+  std::int64_t step = 0;
+  int width = 0, height = 0;
+  std::vector<std::uint8_t> rgb;  // row by row, 3 bytes a pixel
+};
+
+// How the values of one tensor are spread.
+struct Histogram {
+  struct Bucket {
+    double left = 0, right = 0;
+    std::int64_t count = 0;
+  };
+  std::string tag;  // "weights/fc.bias"
+  std::int64_t step = 0;
+  std::vector<Bucket> buckets;  // rising, each beginning where the one before ends
 };
 
 // Told once, after the last step, however the run ended.

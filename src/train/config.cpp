@@ -135,6 +135,7 @@ void check_device_and_run(const Config& config) {
   at_least("--seed", config.run.seed, 0);
   at_least("--eval-every", config.run.eval_every, 0);
   at_least("--log-every", config.run.log_every, 1);
+  at_least("--histograms-every", config.run.histograms_every, 0);
   at_least("--max-bad-steps", config.run.max_bad_steps, 1);
   if (config.run.output_dir.empty()) throw UsageError("--output-dir is empty");
   const std::string& name = config.run.name;

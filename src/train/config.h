@@ -69,6 +69,7 @@ struct RunConfig {
   std::int64_t seed = 0;
   std::int64_t eval_every = 1;  // epochs; 0: only at the end
   std::int64_t log_every = 10;
+  std::int64_t histograms_every = 0;  // steps; 0: never
   std::int64_t max_bad_steps = 10;
   bool quiet = false;
 };

@@ -15,7 +15,9 @@
 #include "base/text.h"
 #include "metrics/console.h"
 #include "metrics/jsonl.h"
+#include "metrics/tensorboard.h"
 #include "train/config_file.h"
+#include "train/observe.h"
 #include "train/run_folder.h"
 #include "train/setup.h"
 #include "train/trainer.h"
@@ -67,6 +69,8 @@ metrics::RunInfo run_info(const Setup& setup, const Trainer& trainer, const data
   info.seed = static_cast<std::uint64_t>(config.run.seed);
   info.version = build_info().version;
   info.commit = build_info().commit;
+  info.config = to_toml(config);
+  info.hyperparameters = hyperparameters(config);
   return info;
 }
 
@@ -116,6 +120,7 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
   write_file_atomically(folder.path() / "config.toml",
                         to_toml(setup.config, facts_of(setup, arguments, folder.name(), started)));
   recorder.add(std::make_unique<metrics::JsonlSink>(folder.path() / "metrics.jsonl"));
+  recorder.add(std::make_unique<metrics::TensorBoardSink>(folder.path()));
   recorder.add(std::make_unique<metrics::ConsoleSink>(metrics::ConsoleOptions{
       console.out, console.live, config.run.quiet, static_cast<int>(config.run.log_every)}));
   recorder.add(std::make_unique<OutcomeSink>(outcome));

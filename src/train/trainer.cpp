@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "train/observe.h"
 
 namespace redline::train {
 namespace {
@@ -131,6 +132,8 @@ void Trainer::step(std::int64_t epoch, std::int64_t step_in_epoch) {
   for (std::int64_t i = 0; i < batches; ++i) {
     data::Batch batch;
     check(train_source_.next(batch), "epoch {} ended before its step {}", epoch, step_in_epoch);
+    if (steps_ == 0 && i == 0)
+      recorder_.picture(batch_picture(batch, train_source_.batch_size(), train_source_.image_size(), 0));
     write_batch(*train_, batch);
     write_scalars(rate, i == 0);
     train_->run(i + 1 == batches ? backend::Section::step : backend::Section::compute);
@@ -145,6 +148,15 @@ void Trainer::step(std::int64_t epoch, std::int64_t step_in_epoch) {
   started_.push_back(std::move(started));
   while (finish_step(started_.size() > kAhead)) {
   }
+  const std::int64_t every = config_.run.histograms_every;
+  if (every > 0 && steps_ % every == 0) record_spread();
+}
+
+void Trainer::record_spread() {
+  finish_steps();
+  const double scale = last_loss_scale_ * static_cast<double>(config_.optimizer.accumulate);
+  record_histograms(*state_, *train_, 1 / scale, steps_, recorder_);
+  since_record_.restart();
 }
 
 bool Trainer::finish_step(bool wait) {
@@ -170,6 +182,7 @@ bool Trainer::finish_step(bool wait) {
   since_record_.restart();
   record.elapsed = since_start_.seconds();
   recorded_ = record.step;
+  last_loss_scale_ = record.loss_scale;
   samples_ += record.samples;
   train_seconds_ += record.seconds;
   data_seconds_ += record.data_seconds;

@@ -73,7 +73,8 @@ class Trainer {
   void step(std::int64_t epoch, std::int64_t step_in_epoch);
   // Records the oldest step under way; false when there is none, or it is not done and `wait` is false.
   bool finish_step(bool wait);
-  void finish_steps();  // all of them
+  void finish_steps();   // all of them
+  void record_spread();  // histograms of weights and of the last step's gradients
   void write_scalars(double learning_rate, bool first_of_step);
   void count_bad(const metrics::Step& step);
   bool evaluate_all(const std::atomic<bool>& stop);
@@ -93,6 +94,7 @@ class Trainer {
   std::int64_t steps_ = 0;       // started
   std::int64_t recorded_ = 0, epochs_begun_ = 0, samples_ = 0, skipped_ = 0, bad_in_a_row_ = 0;
   double train_seconds_ = 0, data_seconds_ = 0;
+  double last_loss_scale_ = 1;  // of the last recorded step
 };
 
 }  // namespace redline::train

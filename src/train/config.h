@@ -20,8 +20,9 @@ struct ModelConfig {
 };
 
 struct DataConfig {
-  std::string path;          // a folder, or "synthetic"
-  std::int64_t workers = 0;  // 0: chosen from the cores
+  std::string path;             // a folder, or "synthetic"
+  std::int64_t workers = 0;     // 0: chosen from the cores
+  std::string decode = "auto";  // of training images: "auto", "cpu", "gpu"
   std::vector<double> scale = {0.08, 1.0};
   std::vector<double> ratio = {3.0 / 4.0, 4.0 / 3.0};
   double hflip = 0.5;

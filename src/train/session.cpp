@@ -38,6 +38,7 @@ Facts facts_of(const Setup& setup, const std::vector<std::string>& arguments, co
       {"build", build.build_type},
       {"compiler", build.compiler},
       {"device", setup.backend->description()},
+      {"decoder", setup.decoder ? setup.decoder->description() : "cpu"},
       {"hostname", machine.hostname},
       {"os", machine.os},
       {"kernel", machine.kernel},

@@ -14,7 +14,8 @@ namespace {
 
 constexpr const char* kSynthetic = "synthetic";
 constexpr std::int64_t kSyntheticClasses = 1000;
-constexpr std::int64_t kMostWorkers = 8;  // by default: enough to feed a CPU's training step
+constexpr std::int64_t kMostWorkers = 8;      // by default: enough to feed a CPU's training step
+constexpr std::int64_t kMostGpuWorkers = 32;  // and a GPU's
 constexpr int kSlots = 4;
 
 // Largest batch below the configured one whose plans fit; 0 when not even one image does.
@@ -46,15 +47,22 @@ Config resolve(const Setup& setup) {
   config.device.dtype = graph::name_of(setup.dtype);
   config.device.amp = false;
   if (!config.schedule.epochs && !config.schedule.steps) config.schedule.epochs = kDefaultEpochs;
-  if (config.data.workers == 0)
-    config.data.workers = std::clamp<std::int64_t>(setup.machine.cores_allowed, 1, kMostWorkers);
+  if (config.data.workers == 0) {
+    const std::int64_t most = setup.backend->name() == "cuda" ? kMostGpuWorkers : kMostWorkers;
+    config.data.workers = std::clamp<std::int64_t>(setup.machine.cores_allowed, 1, most);
+  }
+  config.data.decode = setup.decoder ? "gpu" : "cpu";
   if (!setup.synthetic())
     config.data.path = std::filesystem::absolute(config.data.path).lexically_normal().string();
   return config;
 }
 
-data::LoaderOptions loader_options(const Config& config, bool train) {
+data::LoaderOptions loader_options(const Setup& setup, bool train) {
+  const Config& config = setup.config;
   data::LoaderOptions options;
+  // Evaluation stays with the CPU's decoder, so that an accuracy does not depend on the card.
+  if (train) options.decoder = setup.decoder;
+  options.fixed_split = config.device.deterministic;
   options.batch_size = static_cast<int>(config.optimizer.batch_size);
   options.threads = static_cast<int>(config.data.workers);
   options.slots = kSlots;
@@ -146,6 +154,17 @@ graph::DType resolve_dtype(const Config& config, const backend::Backend& backend
   return graph::DType::bf16;
 }
 
+std::shared_ptr<backend::ImageDecoder> resolve_decoder(const Config& config, backend::Backend& backend) {
+  if (config.data.decode == "cpu" || config.data.path == kSynthetic) return nullptr;
+  try {
+    return backend.make_image_decoder();
+  } catch (const UnavailableError& why) {
+    if (config.data.decode == "gpu") throw UnavailableError("--decode gpu: {}", why.what());
+    if (backend.name() == "cuda") spdlog::info("the CPU decodes images: {}", why.what());
+    return nullptr;
+  }
+}
+
 std::string Setup::data_text() const {
   if (synthetic()) return "synthetic";
   return fmt::format("{} ({})", config.data.path, train_records->kind());
@@ -171,6 +190,7 @@ Setup prepare(const Config& config) {
     }
   }
   setup.classes = resolve_classes(config, setup.train_records.get());
+  setup.decoder = resolve_decoder(config, *setup.backend);
   setup.config = resolve(setup);
   setup.plans = make_plans(config, *setup.backend, setup.dtype, setup.classes, config.optimizer.batch_size);
   check_memory(config, *setup.backend, setup.dtype, setup.classes, setup.plans,
@@ -180,7 +200,7 @@ Setup prepare(const Config& config) {
 
 std::unique_ptr<data::BatchSource> train_batches(const Setup& setup) {
   if (!setup.synthetic()) {
-    return std::make_unique<data::Loader>(setup.train_records, loader_options(setup.config, /*train=*/true));
+    return std::make_unique<data::Loader>(setup.train_records, loader_options(setup, /*train=*/true));
   }
   data::SyntheticOptions options;
   options.batch_size = static_cast<int>(setup.config.optimizer.batch_size);
@@ -193,7 +213,7 @@ std::unique_ptr<data::BatchSource> train_batches(const Setup& setup) {
 
 std::unique_ptr<data::BatchSource> val_batches(const Setup& setup) {
   if (setup.val_records == nullptr) return nullptr;
-  return std::make_unique<data::Loader>(setup.val_records, loader_options(setup.config, /*train=*/false));
+  return std::make_unique<data::Loader>(setup.val_records, loader_options(setup, /*train=*/false));
 }
 
 }  // namespace redline::train

@@ -44,6 +44,10 @@ void check_memory(const Config& config, const plan::Capabilities& backend, graph
 graph::DType resolve_dtype(const Config& config, const backend::Backend& backend,
                            const CpuFeatures& features);
 
+// Who decodes training images: a device's decoder, or empty for the CPU. Throws UnavailableError when
+// --decode gpu cannot be had; auto says why in the log.
+std::shared_ptr<backend::ImageDecoder> resolve_decoder(const Config& config, backend::Backend& backend);
+
 struct Setup {
   Config config;  // resolved: classes, type, length and workers are set
   Machine machine;
@@ -52,6 +56,7 @@ struct Setup {
   std::int64_t classes = 0;
   std::shared_ptr<const data::RecordSource> train_records, val_records;  // both empty for synthetic data
   Plans plans;
+  std::shared_ptr<backend::ImageDecoder> decoder;  // of training images; empty: the CPU decodes them
 
   bool synthetic() const { return train_records == nullptr; }
   std::string data_text() const;  // for people: path and kind

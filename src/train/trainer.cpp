@@ -23,7 +23,10 @@ void write_batch(backend::Executable& executable, const data::Batch& batch) {
     const graph::Tensor& tensor = model.graph.tensor(id);
     return static_cast<std::size_t>(tensor.shape.elements()) * graph::size_of(tensor.dtype);
   };
-  executable.write_input(model.images, batch.images, bytes(model.images));
+  if (batch.device_images != nullptr)
+    executable.take_images(model.images, *batch.device_images);
+  else
+    executable.write_input(model.images, batch.images, bytes(model.images));
   executable.write_input(model.labels, batch.labels, bytes(model.labels));
 }
 

@@ -60,6 +60,21 @@ TEST(Setup, ResolvesWhatTheUserLeftOpen) {
   EXPECT_GE(setup.config.data.workers, 1);
 }
 
+TEST(Setup, TheCpuDecodesWhereTheDeviceDoesNot) {
+  Config config = small();
+  config.data.path = "somewhere";
+  const auto backend = reference_backend();
+  EXPECT_EQ(resolve_decoder(config, *backend), nullptr);
+  config.data.decode = "gpu";
+  try {
+    resolve_decoder(config, *backend);
+    FAIL() << "a decoder where there is none";
+  } catch (const UnavailableError& error) {
+    EXPECT_STREQ(error.what(), "--decode gpu: reference decodes no images");
+  }
+  EXPECT_EQ(prepare(small()).config.data.decode, "cpu");
+}
+
 TEST(Setup, ImpossibleShapesAndDevicesAreRefused) {
   Config config = small();
   config.device.name = "abacus";

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/process.h"
 
 namespace redline {
 namespace {
@@ -147,8 +147,7 @@ std::size_t remove_partial_files(const std::filesystem::path& folder) {
   for (const auto& entry : entries) {
     const pid_t owner = owner_of(entry.path().filename().string());
     if (owner <= 0) continue;
-    const bool dead = ::kill(owner, 0) != 0 && errno == ESRCH;
-    if (dead && ::unlink(entry.path().c_str()) == 0) ++removed;
+    if (!is_running(owner) && ::unlink(entry.path().c_str()) == 0) ++removed;
   }
   return removed;
 }

@@ -6,11 +6,22 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "base/live_line.h"
+
 namespace redline {
+namespace {
+
+class StderrSink final : public spdlog::sinks::stderr_color_sink_mt {
+ public:
+  void log(const spdlog::details::log_msg& message) override {
+    print_above_live_lines([&] { spdlog::sinks::stderr_color_sink_mt::log(message); });
+  }
+};
+
+}  // namespace
 
 void set_up_logging(LogLevel level) {
-  auto logger =
-      std::make_shared<spdlog::logger>("redline", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+  auto logger = std::make_shared<spdlog::logger>("redline", std::make_shared<StderrSink>());
   logger->set_pattern("redline: %^%l%$: %v");
   logger->set_level(level == LogLevel::quiet     ? spdlog::level::warn
                     : level == LogLevel::verbose ? spdlog::level::debug

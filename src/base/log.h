@@ -1,5 +1,6 @@
 // Logging: spdlog's default logger, on stderr, so that stdout stays clean for results. Include
-// <spdlog/spdlog.h> and call spdlog::info, warn, debug from any thread.
+// <spdlog/spdlog.h> and call spdlog::info, warn, debug from any thread. Lines
+// appear above a live line (live_line.h) where one is drawn.
 #pragma once
 
 namespace redline {

@@ -13,7 +13,10 @@
 namespace redline::cli {
 
 ProgressLine::ProgressLine(std::string what, std::string unit)
-    : what_(std::move(what)), unit_(std::move(unit)), terminal_(::isatty(STDERR_FILENO) == 1) {}
+    : what_(std::move(what)),
+      unit_(std::move(unit)),
+      terminal_(::isatty(STDERR_FILENO) == 1),
+      line_(stderr) {}
 
 void ProgressLine::update(std::int64_t done, std::int64_t total) {
   const double now = watch_.seconds();
@@ -24,18 +27,9 @@ void ProgressLine::update(std::int64_t done, std::int64_t total) {
       fmt::format("{} {} of {} {}, {}/s, {} left", what_, done, total, unit_, format_count(rate),
                   format_duration(static_cast<double>(total - done) / rate));
   if (terminal_)
-    fmt::print(stderr, "\r{}\x1b[K", text);
+    line_.draw(text);
   else
     fmt::print(stderr, "{}\n", text);
-  std::fflush(stderr);
-  shown_ = terminal_;
-}
-
-void ProgressLine::clear() {
-  if (!shown_) return;
-  fmt::print(stderr, "\r\x1b[K");
-  std::fflush(stderr);
-  shown_ = false;
 }
 
 }  // namespace redline::cli

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/live_line.h"
 
 namespace redline::cli {
 
@@ -13,7 +14,6 @@ namespace redline::cli {
 class ProgressLine {
  public:
   ProgressLine(std::string what, std::string unit);
-  ~ProgressLine() { clear(); }
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
@@ -21,13 +21,13 @@ class ProgressLine {
   void update(std::int64_t done, std::int64_t total);
 
   // Takes the line away, so that other output can follow.
-  void clear();
+  void clear() { line_.clear(); }
 
  private:
   std::string what_;
   std::string unit_;
   bool terminal_;
-  bool shown_ = false;
+  LiveLine line_;
   double last_ = 0;  // seconds at which the line was written last
   Stopwatch watch_;
 };

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "cli/command.h"
 #include "cli/train_options.h"
 #include "train/config_file.h"
@@ -20,6 +21,7 @@ constexpr int kSignalExit = 128;
 
 int run_train(const Options& options, const Context& context) {
   train::Config config = options.train.config();
+  if (config.run.quiet) set_up_logging(LogLevel::quiet);
   if (options.print_config) {
     fmt::print("{}", train::to_toml(config));
     return 0;

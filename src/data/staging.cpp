@@ -1,7 +1,6 @@
 #include "data/staging.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/process.h"
 
 namespace redline::data {
 namespace fs = std::filesystem;
@@ -23,8 +23,7 @@ void remove_abandoned(const fs::path& parent, const std::string& prefix) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with(prefix)) continue;
     const long pid = std::strtol(name.c_str() + prefix.size(), nullptr, 10);
-    if (pid > 0 && ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH)
-      fs::remove_all(entry.path(), ignored);
+    if (pid > 0 && !is_running(static_cast<pid_t>(pid))) fs::remove_all(entry.path(), ignored);
   }
 }
 

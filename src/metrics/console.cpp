@@ -80,7 +80,7 @@ void ConsoleSink::step(const Step& step) {
   while (window_.size() > static_cast<std::size_t>(std::max(1, options_.log_every))) window_.pop_front();
   if (options_.quiet) return;
   if (options_.live) {
-    if (due() || step.step == info_.total_steps) live(progress_line());
+    if (due() || step.step == info_.total_steps) live_.draw(progress_line());
   } else if (step.step == 1 || step.step % options_.log_every == 0 || step.step == info_.total_steps) {
     line(progress_line());
   }
@@ -88,7 +88,7 @@ void ConsoleSink::step(const Step& step) {
 
 void ConsoleSink::evaluating(std::int64_t done, std::int64_t total) {
   if (!options_.quiet && options_.live && due())
-    live(fmt::format("evaluating {}/{}", grouped(done), grouped(total)));
+    live_.draw(fmt::format("evaluating {}/{}", grouped(done), grouped(total)));
 }
 
 void ConsoleSink::keep(const Evaluation& evaluation) {
@@ -140,19 +140,9 @@ bool ConsoleSink::due() {
   return true;
 }
 
-void ConsoleSink::live(const std::string& text) {
-  // Wrapping is off while the line is drawn: a narrow terminal cuts it instead of scrolling.
-  write("\r\x1b[K\x1b[?7l" + text + "\x1b[?7h");
-  drawn_ = true;
-}
-
 void ConsoleSink::line(const std::string& text) {
-  write((drawn_ ? "\r\x1b[K" : "") + text + "\n");
-  drawn_ = false;
-}
-
-void ConsoleSink::write(const std::string& text) {
-  std::fputs(text.c_str(), options_.out);
+  live_.clear();
+  std::fputs((text + "\n").c_str(), options_.out);
   std::fflush(options_.out);
 }
 

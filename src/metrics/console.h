@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/live_line.h"
 #include "metrics/recorder.h"
 
 namespace redline::metrics {
@@ -23,7 +24,7 @@ struct ConsoleOptions {
 // Never fails: a console that went away does not stop a run.
 class ConsoleSink final : public Sink {
  public:
-  explicit ConsoleSink(const ConsoleOptions& options) : options_(options) {}
+  explicit ConsoleSink(const ConsoleOptions& options) : options_(options), live_(options.out) {}
 
   void begin(const RunInfo& info) override;
   void step(const Step& step) override;
@@ -40,17 +41,15 @@ class ConsoleSink final : public Sink {
 
   std::string progress_line() const;
   void keep(const Evaluation& evaluation);
-  void live(const std::string& text);
-  void line(const std::string& text);  // clears the live line first
-  void write(const std::string& text);
-  bool due();  // the live line is redrawn a few times a second, not more
+  void line(const std::string& text);  // in place of the live line
+  bool due();                          // the live line is redrawn a few times a second, not more
 
   ConsoleOptions options_;
   RunInfo info_;
   std::deque<Step> window_;  // the last log_every steps
   std::vector<Score> scores_;
   std::int64_t skipped_ = 0;
-  bool drawn_ = false;
+  LiveLine live_;
   std::optional<Stopwatch> since_drawn_;
 };
 

@@ -1,0 +1,25 @@
+#include "base/process.h"
+
+#include <signal.h>
+
+#include <cerrno>
+#include <fstream>
+#include <string>
+
+namespace redline {
+
+bool is_running(pid_t process) {
+  if (process <= 0) return false;
+  if (::kill(process, 0) != 0 && errno == ESRCH) return false;
+  // "123 (name) Z ...": the name may hold anything, brackets too. Where there is no /proc, it runs as far as
+  // one can tell.
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t bracket = line.rfind(')');
+  if (bracket == line.npos || bracket + 2 >= line.size()) return true;
+  const char state = line[bracket + 2];
+  return state != 'Z' && state != 'X';
+}
+
+}  // namespace redline

@@ -281,7 +281,7 @@ void add_verify(CLI::App& group, Context& context) {
 }
 
 struct ConvertFlags {
-  std::string source, target;
+  std::string source, target, boxes;
   std::string format = "tfrecord";
   data::ConvertOptions options;  // also what unpacking to folders needs
 };
@@ -311,9 +311,13 @@ int run_unpack(const ConvertFlags& flags, Work&& work) {
 }
 
 int run_convert(ConvertFlags& flags) {
-  if (flags.format == "folders") return run_unpack(flags, data::unpack_to_folders);
-  if (flags.format != "tfrecord")
+  if (flags.format != "tfrecord" && flags.format != "folders")
     throw UsageError("--format {} is neither folders nor tfrecord", flags.format);
+  if (flags.format == "folders") {
+    if (!flags.boxes.empty()) throw UsageError("--boxes go into records: give --format tfrecord too");
+    return run_unpack(flags, data::unpack_to_folders);
+  }
+  flags.options.boxes = flags.boxes;
   flags.options.source = flags.source;
   flags.options.target = flags.target;
   flags.options.threads = thread_count(flags.options.threads);
@@ -324,9 +328,10 @@ int run_convert(ConvertFlags& flags) {
       [&](const data::Progress& progress) { result = data::convert_to_tfrecord(flags.options, progress); });
   if (code != 0) return code;
   for (const data::Complaint& one : result.bad) fmt::print("left out {}: {}\n", one.name, one.reason);
-  fmt::print("{}: {} images, {} encoded anew, {} left out as bad, {} shards found whole, in {}\n",
-             flags.target, result.written, result.reencoded, result.bad.size(), result.shards_found,
-             format_duration(watch.seconds()));
+  fmt::print(
+      "{}: {} images, {} encoded anew, {} with boxes, {} left out as bad, {} shards found whole, in {}\n",
+      flags.target, result.written, result.reencoded, result.boxed, result.bad.size(), result.shards_found,
+      format_duration(watch.seconds()));
   return 0;
 }
 
@@ -345,6 +350,8 @@ void add_convert_options(CLI::App& command, ConvertFlags& flags) {
   command.add_option("--val-shards", o.val_shards, "Files for the validation images, with tfrecord")
       ->capture_default_str();
   command.add_option("--seed", o.seed, "Of the order of the images, with tfrecord")->capture_default_str();
+  command.add_option("--boxes", flags.boxes,
+                     "Folder or archive of annotation XML whose boxes go into the records, with tfrecord");
   add_work_options(command, o);
 }
 

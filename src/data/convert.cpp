@@ -6,14 +6,17 @@
 #include <numeric>
 #include <string>
 
+#include <spdlog/spdlog.h>
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "base/tfrecord.h"
+#include "data/boxes.h"
 #include "data/encode.h"
 #include "data/example.h"
+#include "data/ilsvrc.h"
 #include "data/manifest.h"
 #include "data/parallel.h"
 #include "data/tfrecord_folder.h"
@@ -73,8 +76,10 @@ std::vector<SplitWork> open_splits(const ConvertOptions& o) {
 
 // What the shards depend on: a second call with another source or other options must not mix with the
 // first's.
-std::string manifest_text(const ConvertOptions& o, const std::vector<SplitWork>& splits) {
+std::string manifest_text(const ConvertOptions& o, const std::vector<SplitWork>& splits,
+                          const BoxTable* boxes) {
   nlohmann::ordered_json json{{"schema", 1}, {"seed", o.seed}};
+  if (boxes) json["boxes"] = boxes->fingerprint();
   for (const SplitWork& work : splits) {
     json["splits"][split_name(work.split)] = {
         {"images", work.source->count()}, {"shards", work.shards}, {"names", fingerprint(*work.source)}};
@@ -104,8 +109,25 @@ struct Bench {
   std::vector<std::uint8_t> scratch, record;
 };
 
-// Appends a sample's framed record to bench.record; true when its image had to be encoded anew.
-bool make_record(const RecordSource& source, std::int64_t sample, Bench& bench) {
+// Annotation files that were named, or that lie beside ImageNet's tars; none without either.
+std::unique_ptr<BoxTable> load_boxes(const ConvertOptions& o, const Progress& progress) {
+  fs::path path = o.boxes;
+  if (path.empty() && is_ilsvrc(o.source)) path = boxes_beside(o.source);
+  if (path.empty()) return nullptr;
+  spdlog::info("reading boxes from {}", path.string());
+  auto table = std::make_unique<BoxTable>(
+      BoxTable::load(path, [&](std::int64_t, std::int64_t) { return !progress || progress(0, 1); }));
+  spdlog::info("boxes of {} images, {} annotation files left out", table->images(), table->bad_files());
+  return table;
+}
+
+struct Made {
+  bool anew = false;   // the image had to be encoded anew
+  bool boxed = false;  // it has boxes
+};
+
+// Puts a sample's framed record into bench.record.
+Made make_record(const RecordSource& source, std::int64_t sample, const BoxTable* boxes, Bench& bench) {
   DetailedSample found = source.read_detailed(sample, bench.scratch);
   const ImageInfo info = bench.decoder->open(found.bytes);
   const Pixels pixels = bench.decoder->decode();
@@ -127,6 +149,10 @@ bool make_record(const RecordSource& source, std::int64_t sample, Bench& bench) 
   example.filename = std::move(found.file_name);
   example.text = std::move(found.class_text);
   example.boxes = std::move(found.boxes);
+  if (boxes) {
+    if (auto annotated = boxes->find(example.filename, example.synset); !annotated.empty())
+      example.boxes = std::move(annotated);
+  }
   example.format = "JPEG";
   example.channels = anew ? 3 : info.channels;
   example.colorspace = example.channels == 1 ? "Grayscale" : "RGB";
@@ -134,13 +160,14 @@ bool make_record(const RecordSource& source, std::int64_t sample, Bench& bench) 
   example.height = info.height;
   bench.record.clear();
   append_record(bench.record, serialize_example(example));
-  return anew;
+  return {anew, !example.boxes.empty()};
 }
 
 class Converter {
  public:
-  Converter(const ConvertOptions& options, std::int64_t images, const Progress& progress)
-      : options_(options), images_(images), progress_(progress) {
+  Converter(const ConvertOptions& options, std::int64_t images, const BoxTable* boxes,
+            const Progress& progress)
+      : options_(options), images_(images), boxes_(boxes), progress_(progress) {
     max_bad_ = static_cast<std::int64_t>(options.max_bad * static_cast<double>(images));
     benches_.resize(static_cast<std::size_t>(options.threads));
     for (Bench& bench : benches_) bench.decoder = std::make_unique<Decoder>(options.limits);
@@ -160,9 +187,10 @@ class Converter {
     std::vector<RecordFrame> frames;
     for (std::int64_t i = task.begin(); i < task.end(); ++i) {
       const std::int64_t sample = task.split->order[static_cast<std::size_t>(i)];
-      bool anew = false, good = true;
+      Made made;
+      bool good = true;
       try {
-        anew = make_record(*task.split->source, sample, bench);
+        made = make_record(*task.split->source, sample, boxes_, bench);
       } catch (const Error& error) {
         if (error.code() != ExitCode::bad_data && error.code() != ExitCode::io) throw;
         good = false;
@@ -174,7 +202,8 @@ class Converter {
       }
       const std::lock_guard lock(mutex_);
       result.written += good;
-      result.reencoded += anew;
+      result.reencoded += made.anew;
+      result.boxed += made.boxed;
       report(1);
     }
     file.commit();
@@ -208,6 +237,7 @@ class Converter {
 
   const ConvertOptions& options_;
   const std::int64_t images_;
+  const BoxTable* boxes_;  // may be null
   const Progress& progress_;
   std::int64_t max_bad_ = 0;
   std::vector<Bench> benches_;
@@ -221,15 +251,16 @@ class Converter {
 ConvertResult convert_to_tfrecord(const ConvertOptions& options, const Progress& progress) {
   validate(options);
   const std::vector<SplitWork> splits = open_splits(options);
+  const std::unique_ptr<BoxTable> boxes = load_boxes(options, progress);
   const std::unique_ptr<FolderLock> lock =
-      claim_folder(options.target, kManifest, manifest_text(options, splits));
+      claim_folder(options.target, kManifest, manifest_text(options, splits, boxes.get()));
   std::vector<ShardTask> tasks;
   std::int64_t images = 0;
   for (const SplitWork& split : splits) {
     images += split.source->count();
     for (int shard = 0; shard < split.shards; ++shard) tasks.push_back({&split, shard});
   }
-  Converter converter(options, images, progress);
+  Converter converter(options, images, boxes.get(), progress);
   parallel_for(static_cast<std::int64_t>(tasks.size()), options.threads, [&](std::int64_t item, int worker) {
     const auto number = static_cast<std::size_t>(item);
     converter.run(tasks[number], number, worker);

@@ -15,6 +15,7 @@ namespace redline::data {
 struct ConvertOptions {
   std::filesystem::path source;
   std::filesystem::path target;  // new, empty, or where the same conversion was interrupted
+  std::filesystem::path boxes;   // annotation files with boxes (boxes.h); empty: those beside ImageNet's tars
   int train_shards = 1024;
   int val_shards = 128;
   std::uint64_t seed = 0;  // of the order in which samples are dealt to shards
@@ -28,11 +29,13 @@ struct ConvertResult {
   std::int64_t written = 0;    // images, in shards written now or found whole
   std::int64_t reencoded = 0;  // of those written now: PNG and CMYK images, stored as RGB JPEG
   int shards_found = 0;        // whole already
+  std::int64_t boxed = 0;      // of those written now: with boxes
   std::vector<Complaint> bad;  // left out, in the order of shards; of those written now
 };
 
 // Writes target/train-NNNNN-of-MMMMM and validation-…, a `.idx` beside each with the place of every record,
-// for programs that read at random. Images are decoded to be sure of them, and stored as they are.
+// for programs that read at random. Images are decoded to be sure of them, and stored as they are. Records
+// get the class in words where the source knows it, and boxes from annotation files or the source's records.
 //
 // The same source and options give the same bytes. Each shard appears whole or not at all; when the work was
 // stopped, even by kill, the same call goes on, keeping the shards whose checksums are right. Throws

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -109,6 +110,19 @@ std::map<int, std::int32_t> labels_by_id(const Devkit& devkit, const std::vector
   return labels;
 }
 
+// What the development kit calls each class; empty where it says nothing or is not there.
+std::vector<std::string> words_of(const fs::path& devkit_path, const std::vector<std::string>& classes) {
+  std::vector<std::string> words(classes.size());
+  if (!fs::exists(devkit_path)) return words;
+  const Devkit devkit = read_devkit(devkit_path);
+  for (const Synset& synset : devkit.synsets) {
+    const auto found = std::lower_bound(classes.begin(), classes.end(), synset.wnid);
+    if (synset.leaf && found != classes.end() && *found == synset.wnid)
+      words[static_cast<std::size_t>(found - classes.begin())] = synset.words;
+  }
+  return words;
+}
+
 // Without a training tar, the classes are all that the development kit lists.
 RecordIndex index_val(const RandomFile& file, const RandomFile* train, const fs::path& devkit_path) {
   const Devkit devkit = read_devkit(devkit_path);
@@ -147,14 +161,13 @@ RecordIndex index_val(const RandomFile& file, const RandomFile* train, const fs:
 class IlsvrcTar final : public RecordSource {
  public:
   IlsvrcTar(const fs::path& path, Split split, const SourceOptions& options)
-      : options_(options), file_(open_tar(path, split)) {
+      : options_(options), devkit_(path / kIlsvrcDevkit), file_(open_tar(path, split)) {
     std::vector<RecordIndex::Container> containers{container_of(file_)};
     std::unique_ptr<RandomFile> train;
-    const fs::path devkit = path / kIlsvrcDevkit;
     if (split == Split::val) {
-      if (!fs::exists(devkit))
-        throw UsageError("{} is missing; it tells the classes of the validation images", devkit.string());
-      containers.push_back(container_of(RandomFile(devkit)));
+      if (!fs::exists(devkit_))
+        throw UsageError("{} is missing; it tells the classes of the validation images", devkit_.string());
+      containers.push_back(container_of(RandomFile(devkit_)));
       if (const fs::path tar = ilsvrc_tar(path, Split::train); fs::exists(tar)) {
         train = std::make_unique<RandomFile>(tar);
         containers.push_back(container_of(*train));
@@ -162,7 +175,7 @@ class IlsvrcTar final : public RecordSource {
     }
     const fs::path kept = path / fmt::format(".redline-index-{}", split_name(split));
     if (load_index(kept, containers, index_)) return;
-    index_ = split == Split::train ? index_train(file_) : index_val(file_, train.get(), devkit);
+    index_ = split == Split::train ? index_train(file_) : index_val(file_, train.get(), devkit_);
     index_.containers = std::move(containers);
     save_index(kept, index_);
   }
@@ -185,6 +198,13 @@ class IlsvrcTar final : public RecordSource {
     return bytes;
   }
 
+  DetailedSample read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
+    std::call_once(words_read_, [this] { words_ = words_of(devkit_, index_.classes); });
+    DetailedSample sample = RecordSource::read_detailed(index, scratch);
+    sample.class_text = words_[static_cast<std::size_t>(label(index))];
+    return sample;
+  }
+
  private:
   static RandomFile open_tar(const fs::path& path, Split split) {
     const fs::path tar = ilsvrc_tar(path, split);
@@ -196,8 +216,11 @@ class IlsvrcTar final : public RecordSource {
   }
 
   SourceOptions options_;
+  fs::path devkit_;  // may be missing for train
   RandomFile file_;
   RecordIndex index_;  // its first container is file_
+  mutable std::once_flag words_read_;
+  mutable std::vector<std::string> words_;  // by label
 };
 
 }  // namespace

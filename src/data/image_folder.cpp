@@ -8,18 +8,19 @@
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <string_view>
 #include <utility>
 
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "data/class_words.h"
 #include "data/file.h"
+#include "data/val_annotations.h"
 
 namespace redline::data {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr const char* kAnnotations = "val_annotations.txt";
 
 struct Entry {
   std::string name;
@@ -55,13 +56,13 @@ std::vector<std::string> class_names(const fs::path& split) {
 class ImageFolder final : public RecordSource {
  public:
   ImageFolder(const fs::path& path, Split split, const SourceOptions& options)
-      : root_(split_folder(path, split)), options_(options) {
+      : path_(path), root_(split_folder(path, split)), options_(options) {
     if (root_.empty())
       throw UsageError("{} has no {} folder; it needs {}/<class>/<image>.jpg", path.string(),
                        split_name(split), split_name(split));
     const fs::path train = split_folder(path, Split::train);
     classes_ = class_names(train.empty() ? root_ : train);
-    if (split == Split::val && fs::exists(root_ / kAnnotations))
+    if (split == Split::val && fs::exists(root_ / kValAnnotations))
       add_annotated(path);
     else
       add_class_folders(train);
@@ -78,6 +79,13 @@ class ImageFolder final : public RecordSource {
 
   std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
     return read_whole(root_ / relative(index), options_.max_bytes, scratch);
+  }
+
+  DetailedSample read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
+    std::call_once(words_read_, [this] { words_ = read_words(path_, classes_); });
+    DetailedSample sample = RecordSource::read_detailed(index, scratch);
+    sample.class_text = words_[static_cast<std::size_t>(label(index))];
+    return sample;
   }
 
  private:
@@ -102,28 +110,18 @@ class ImageFolder final : public RecordSource {
     }
   }
 
-  // Lines of file name, class and box, with tabs between them.
   void add_annotated(const fs::path& path) {
     if (split_folder(path, Split::train).empty())
       throw DataError("{} has no train folder, which names the classes", path.string());
-    const fs::path list = root_ / kAnnotations;
-    const std::string text = read_file(list);
-    int number = 0;
-    for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = std::min(text.find('\n', at), text.size());
-      const std::string_view line(text.data() + at, end - at);
-      at = end + 1;
-      ++number;
-      if (line.empty()) continue;
-      const std::size_t tab = line.find('\t');
-      const std::string file(line.substr(0, tab));
-      const std::string wnid(
-          tab == line.npos ? "" : line.substr(tab + 1, line.find_first_of("\t\r", tab + 1) - tab - 1));
-      const std::int32_t label = label_of(wnid);
-      if (label < 0 || !is_image_name(file) || file.find('/') != file.npos)
-        throw DataError("line {} of {} does not name an image and a class of train: '{}'", number,
-                        list.string(), line);
-      add("images/" + file, label);
+    const fs::path list = root_ / kValAnnotations;
+    try {
+      for (const ValAnnotation& one : parse_val_annotations(read_file(list))) {
+        const std::int32_t label = label_of(one.wnid);
+        if (label < 0) throw DataError("{} is of class '{}', which train does not have", one.file, one.wnid);
+        add("images/" + one.file, label);
+      }
+    } catch (const DataError& error) {
+      throw DataError("{}: {}", list.string(), error.what());
     }
     if (labels_.empty()) throw DataError("{} names no images", list.string());
   }
@@ -160,6 +158,7 @@ class ImageFolder final : public RecordSource {
     parents.pop_back();
   }
 
+  fs::path path_;
   fs::path root_;  // of the split
   SourceOptions options_;
   std::vector<std::string> classes_;
@@ -167,6 +166,8 @@ class ImageFolder final : public RecordSource {
   // Paths under root_, each ended by a zero: a million strings of their own would cost four times the memory.
   std::string names_;
   std::vector<std::size_t> offsets_;
+  mutable std::once_flag words_read_;
+  mutable std::vector<std::string> words_;  // by label
 };
 
 }  // namespace

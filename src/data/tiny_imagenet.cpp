@@ -1,6 +1,5 @@
 #include "data/tiny_imagenet.h"
 
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,13 +10,13 @@
 #include "data/file.h"
 #include "data/image_folder.h"
 #include "data/staging.h"
+#include "data/val_annotations.h"
 
 namespace redline::data {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kFolder = "tiny-imagenet-200";
-constexpr const char* kAnnotations = "val_annotations.txt";
 
 void unzip(const fs::path& zip, const fs::path& target, std::size_t max_bytes, const Progress& progress) {
   std::int64_t files = 0, done = 0;
@@ -37,8 +36,9 @@ void unzip(const fs::path& zip, const fs::path& target, std::size_t max_bytes, c
 // The folder with train and val in it.
 fs::path root_of(const fs::path& path) {
   for (const fs::path& root : {path, path / kFolder})
-    if (fs::exists(root / "val" / kAnnotations) && fs::is_directory(root / "train")) return root;
-  throw UsageError("{} is not Tiny ImageNet: it has no train folder and val/{}", path.string(), kAnnotations);
+    if (fs::exists(root / "val" / kValAnnotations) && fs::is_directory(root / "train")) return root;
+  throw UsageError("{} is not Tiny ImageNet: it has no train folder and val/{}", path.string(),
+                   kValAnnotations);
 }
 
 // Only where the images are: a class may have none in val.
@@ -47,19 +47,10 @@ void write_boxes(const fs::path& class_folder, const std::string& name, const st
     write_file_atomically(class_folder / (name + "_boxes.txt"), text, Sync::no);
 }
 
-// The lines were checked when val was opened: file, tab, class, then the box.
 void copy_val_boxes(const fs::path& root, const fs::path& target) {
   std::map<std::string, std::string> boxes;  // by class
-  const std::string text = read_file(root / "val" / kAnnotations);
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    std::string line = text.substr(at, end - at);
-    at = end + 1;
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    const std::size_t first = line.find('\t'), second = line.find('\t', first + 1);
-    if (first == line.npos || second == line.npos) continue;  // without a box
-    boxes[line.substr(first + 1, second - first - 1)] += line.substr(0, first) + line.substr(second) + "\n";
-  }
+  for (const ValAnnotation& one : parse_val_annotations(read_file(root / "val" / kValAnnotations)))
+    if (!one.box.empty()) boxes[one.wnid] += one.file + "\t" + one.box + "\n";
   for (const auto& [name, lines] : boxes) write_boxes(target / "val" / name, name, lines);
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "data/class_words.h"
 #include "data/file.h"
 #include "data/image_folder.h"
 #include "data/manifest.h"
@@ -71,7 +72,8 @@ void make_class_folders(const fs::path& target, const std::vector<SplitSource>& 
 
 class Unpacker {
  public:
-  Unpacker(const UnpackOptions& options, std::int64_t images) : options_(options), images_(images) {
+  Unpacker(const UnpackOptions& options, std::int64_t images, std::size_t classes)
+      : options_(options), images_(images), words_(classes) {
     max_bad_ = static_cast<std::int64_t>(options.max_bad * static_cast<double>(images));
     benches_.resize(static_cast<std::size_t>(std::max(1, options.threads)));
     for (Bench& bench : benches_) bench.decoder = std::make_unique<Decoder>(options.limits);
@@ -91,9 +93,14 @@ class Unpacker {
       note_bad(item, {from.source->name(sample), error.what()});
       return;
     }
-    const std::string& name = from.source->classes()[static_cast<std::size_t>(from.source->label(sample))];
+    const auto label = static_cast<std::size_t>(from.source->label(sample));
+    const std::string& name = from.source->classes()[label];
+    note_words(label, found.class_text);
     put(options_.target / split_name(from.split) / name / found.file_name, found.bytes, bench);
   }
+
+  // The classes' words, by label.
+  const std::vector<std::string>& words() const { return words_; }
 
   UnpackResult finish() {
     std::sort(bad_.begin(), bad_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -130,6 +137,14 @@ class Unpacker {
     ++written_;
   }
 
+  // Records of one class should agree; where they do not, the smallest text is taken whatever the threads'
+  // timing.
+  void note_words(std::size_t label, const std::string& text) {
+    if (text.empty()) return;
+    const std::lock_guard lock(mutex_);
+    if (words_[label].empty() || text < words_[label]) words_[label] = text;
+  }
+
   void note_bad(std::int64_t item, Complaint complaint) {
     const std::lock_guard lock(mutex_);
     if (static_cast<std::int64_t>(bad_.size()) >= max_bad_)
@@ -147,6 +162,7 @@ class Unpacker {
   std::atomic<std::int64_t> written_ = 0, found_ = 0;
   std::mutex mutex_;
   std::unordered_set<std::string> names_;
+  std::vector<std::string> words_;
   std::vector<std::pair<std::int64_t, Complaint>> bad_;
 };
 
@@ -158,7 +174,8 @@ UnpackResult unpack_to_folders(const UnpackOptions& options, const Progress& pro
   make_class_folders(options.target, splits);
   std::int64_t images = 0;
   for (const SplitSource& s : splits) images += s.source->count();
-  Unpacker unpacker(options, images);
+  const std::vector<std::string>& classes = splits.front().source->classes();
+  Unpacker unpacker(options, images, classes.size());
   const std::int64_t first = splits.front().source->count();
   parallel_for(
       images, options.threads,
@@ -167,6 +184,8 @@ UnpackResult unpack_to_folders(const UnpackOptions& options, const Progress& pro
         unpacker.run(from, item < first ? item : item - first, item, worker);
       },
       progress);
+  if (const std::string words = words_text(classes, unpacker.words()); !words.empty())
+    write_file_atomically(options.target / kWordsFile, words, Sync::no);
   return unpacker.finish();
 }
 

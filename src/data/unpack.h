@@ -29,7 +29,8 @@ struct UnpackResult {
 };
 
 // Writes target/<split>/<class>/<file name>, each image as it is stored in the source, after decoding it to
-// be sure of it. Samples without a file name of their own get their number as one.
+// be sure of it, and target/words.txt (class_words.h) where the source says what classes are in words.
+// Samples without a file name of their own get their number as one.
 //
 // Every file appears whole or not at all. When the work was stopped, even by kill, the same call goes on: it
 // compares what is there with the source, writes again what differs, and removes what a killed process left

@@ -1,0 +1,33 @@
+#include "data/val_annotations.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/image_folder.h"
+
+namespace redline::data {
+
+std::vector<ValAnnotation> parse_val_annotations(std::string_view text) {
+  std::vector<ValAnnotation> annotations;
+  int number = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    std::string_view line = text.substr(at, end - at);
+    at = end + 1;
+    ++number;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.empty()) continue;
+    const std::size_t first = std::min(line.find('\t'), line.size());
+    const std::size_t second = std::min(line.find('\t', first + 1), line.size());
+    ValAnnotation one;
+    one.file = line.substr(0, first);
+    if (first < line.size()) one.wnid = line.substr(first + 1, second - first - 1);
+    if (second < line.size()) one.box = line.substr(second + 1);
+    if (one.wnid.empty() || !is_image_name(one.file) || one.file.find('/') != one.file.npos)
+      throw DataError("line {} does not name an image and its class: '{}'", number, line.substr(0, 200));
+    annotations.push_back(std::move(one));
+  }
+  return annotations;
+}
+
+}  // namespace redline::data

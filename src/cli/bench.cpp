@@ -14,6 +14,7 @@
 #include "base/machine.h"
 #include "base/signals.h"
 #include "bench/op_bench.h"
+#include "cli/bench.h"
 #include "cli/command.h"
 #include "cli/progress_line.h"
 
@@ -27,14 +28,6 @@ struct OpFlags {
   std::string json;
   bool no_fuse = false;
 };
-
-// A time from an unoptimised build misleads whoever reads it later.
-void require_optimised_build() {
-  const std::string type = build_info().build_type;
-  if (type == "Release" || type == "RelWithDebInfo") return;
-  throw UnavailableError("this is a {} build, whose timings mean nothing: build with the preset 'release'",
-                         type);
-}
 
 std::string rate(double amount, double seconds) {
   return amount > 0.0 && seconds > 0.0 ? fmt::format("{:.1f}", amount / seconds / 1e9) : "-";
@@ -57,29 +50,18 @@ void print_timings(const std::vector<bench::OpTiming>& timings, const OpFlags& f
 
 nlohmann::ordered_json to_json(const std::vector<bench::OpTiming>& timings, const OpFlags& flags,
                                const backend::Backend& backend, double total) {
-  const BuildInfo build = build_info();
-  const Machine machine = inspect_machine();
   const graph::ModelOptions& model = flags.options.plan.model;
-  nlohmann::ordered_json json{
-      {"schema", 1},
-      {"kind", "bench op"},
-      {"time", utc_timestamp()},
-      {"redline", {{"version", build.version}, {"commit", build.commit}, {"compiler", build.compiler}}},
-      {"machine",
-       {{"cpu", machine.cpu},
-        {"cores", machine.cores_allowed},
-        {"os", machine.os},
-        {"kernel", machine.kernel}}},
-      {"device", backend.description()},
-      {"model", model.model},
-      {"dtype", name_of(model.dtype)},
-      {"batch", model.batch},
-      {"image_size", model.image_size},
-      {"repeat", flags.options.repeat},
-      {"in_step", flags.options.in_step},
-      {"filter", flags.options.filter},
-      {"seconds_per_step", total},
-      {"ops", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json json = bench_record("bench op");
+  json.update({{"device", backend.description()},
+               {"model", model.model},
+               {"dtype", name_of(model.dtype)},
+               {"batch", model.batch},
+               {"image_size", model.image_size},
+               {"repeat", flags.options.repeat},
+               {"in_step", flags.options.in_step},
+               {"filter", flags.options.filter},
+               {"seconds_per_step", total},
+               {"ops", nlohmann::ordered_json::array()}});
   for (const bench::OpTiming& t : timings) {
     json["ops"].push_back({{"kind", t.kind},
                            {"description", t.description},
@@ -158,10 +140,32 @@ void add_op(CLI::App& group, Context& context) {
 
 }  // namespace
 
+void require_optimised_build() {
+  const std::string type = build_info().build_type;
+  if (type == "Release" || type == "RelWithDebInfo") return;
+  throw UnavailableError("this is a {} build, whose timings mean nothing: build with the preset 'release'",
+                         type);
+}
+
+nlohmann::ordered_json bench_record(const char* kind) {
+  const BuildInfo build = build_info();
+  const Machine machine = inspect_machine();
+  return {{"schema", 1},
+          {"kind", kind},
+          {"time", utc_timestamp()},
+          {"redline", {{"version", build.version}, {"commit", build.commit}, {"compiler", build.compiler}}},
+          {"machine",
+           {{"cpu", machine.cpu},
+            {"cores", machine.cores_allowed},
+            {"os", machine.os},
+            {"kernel", machine.kernel}}}};
+}
+
 void add_bench(CLI::App& app, Context& context) {
-  CLI::App& group =
-      add_group(app, "bench", "Measure parts of the program on their own", {"redline bench op"});
+  CLI::App& group = add_group(app, "bench", "Measure parts of the program on their own",
+                              {"redline bench op", "redline bench data shapes"});
   add_op(group, context);
+  add_bench_data(group, context);
 }
 
 }  // namespace redline::cli

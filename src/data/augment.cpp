@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace redline::data {
@@ -10,15 +11,6 @@ namespace {
 
 constexpr std::uint64_t kAugmentStream =
     0x61756d65;  // keeps these draws apart from those of the sample order
-
-// The whole pixels that a box touches, within the image.
-Rect pixels_of(const Box& box, int width, int height) {
-  const int x0 = std::clamp(static_cast<int>(std::floor(box.x)), 0, width - 1);
-  const int y0 = std::clamp(static_cast<int>(std::floor(box.y)), 0, height - 1);
-  const int x1 = std::clamp(static_cast<int>(std::ceil(box.x + box.width)), x0 + 1, width);
-  const int y1 = std::clamp(static_cast<int>(std::ceil(box.y + box.height)), y0 + 1, height);
-  return {x0, y0, x1 - x0, y1 - y0};
-}
 
 }  // namespace
 
@@ -92,26 +84,39 @@ View choose_view(const TransformOptions& o, int width, int height, Random& rando
   return {{double(r.x), double(r.y), double(r.width), double(r.height)}, r, crop.flip};
 }
 
-void Transform::run(std::span<const std::uint8_t> bytes, Random random, std::uint8_t* out) {
+void Transform::run(std::span<const std::uint8_t> bytes, Random random, std::uint8_t* out,
+                    StageSeconds* seconds) {
+  StageSeconds ignored;
+  StageSeconds& spent = seconds ? *seconds : ignored;
+  Stopwatch watch;
   const ImageInfo info = decoder_.open(bytes);
   const View view = choose_view(options_, info.width, info.height, random);
+  const int size = options_.size;
   if (options_.train) {
-    const int shrink = options_.shrink_on_decode ? choose_shrink(view.clip, options_.size, options_.size) : 1;
-    const Pixels pixels = decoder_.decode(view.clip, shrink);
-    const Box box = pixels.map(view.box);
-    resizer_.resize(pixels, box, pixels_of(box, pixels.width, pixels.height), options_.size, options_.size,
-                    options_.filter, view.flip, out);
-    return;
+    const int shrink = options_.shortcuts ? choose_shrink(view.clip, size, size) : 1;
+    if (Planes planes; options_.shortcuts && decoder_.decode_planes(view.clip, shrink, planes)) {
+      spent.decode += watch.lap();
+      resizer_.resize(planes, view.box, size, size, options_.filter, view.flip, out);
+    } else {
+      const Pixels pixels = decoder_.decode(view.clip, shrink);
+      spent.decode += watch.lap();
+      const Box box = pixels.map(view.box);
+      resizer_.resize(pixels, box, pixels_of(box, pixels.width, pixels.height), size, size, options_.filter,
+                      view.flip, out);
+    }
+  } else {
+    // The filter reaches past the box by its support: two of the pixels that become one, and one more for
+    // rounding.
+    const Box& box = view.box;
+    const double reach_x = 2 * std::max(1.0, box.width / size) + 1;
+    const double reach_y = 2 * std::max(1.0, box.height / size) + 1;
+    const Box seen{box.x - reach_x, box.y - reach_y, box.width + 2 * reach_x, box.height + 2 * reach_y};
+    const Pixels pixels = decoder_.decode(pixels_of(seen, info.width, info.height));
+    spent.decode += watch.lap();
+    resizer_.resize(pixels, pixels.map(box), {0, 0, pixels.width, pixels.height}, size, size, options_.filter,
+                    false, out);
   }
-  const Box& box = view.box;
-  // The filter reaches past the box by its support: two of the pixels that become one, and one more for
-  // rounding.
-  const double reach_x = 2 * std::max(1.0, box.width / options_.size) + 1;
-  const double reach_y = 2 * std::max(1.0, box.height / options_.size) + 1;
-  const Box seen{box.x - reach_x, box.y - reach_y, box.width + 2 * reach_x, box.height + 2 * reach_y};
-  const Pixels pixels = decoder_.decode(pixels_of(seen, info.width, info.height));
-  resizer_.resize(pixels, pixels.map(box), {0, 0, pixels.width, pixels.height}, options_.size, options_.size,
-                  options_.filter, false, out);
+  spent.resize += watch.lap();
 }
 
 std::optional<Transform::Screened> Transform::screen(std::span<const std::uint8_t> bytes, Random random) {

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <png.h>
 
 #include "base/error.h"
+#include "data/baseline_jpeg.h"
 #include "data/jpeg_reader.h"
 
 namespace redline::data {
@@ -52,7 +54,8 @@ int choose_shrink(const Rect& region, int target_width, int target_height) {
   return 1;
 }
 
-Decoder::Decoder(const DecodeLimits& limits) : limits_(limits), jpeg_(std::make_unique<JpegReader>()) {}
+Decoder::Decoder(const DecodeLimits& limits)
+    : limits_(limits), baseline_(std::make_unique<BaselineJpeg>()), jpeg_(std::make_unique<JpegReader>()) {}
 Decoder::~Decoder() = default;
 Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
@@ -60,10 +63,12 @@ Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 ImageInfo Decoder::open(std::span<const std::uint8_t> bytes) {
   bytes_ = {};
   warning_.clear();
+  is_baseline_ = false;
   if (bytes.empty()) throw DataError("the file is empty");
   const std::uint8_t jpeg_magic[] = {0xff, 0xd8};
   if (starts_with(bytes, jpeg_magic)) {
-    info_ = jpeg_->open(bytes);
+    is_baseline_ = baseline_->open(bytes, info_);
+    if (!is_baseline_) info_ = jpeg_->open(bytes);
   } else if (starts_with(bytes, kPngMagic)) {
     info_ = open_png(bytes);
   } else {
@@ -78,18 +83,28 @@ ImageInfo Decoder::open(std::span<const std::uint8_t> bytes) {
 }
 
 bool Decoder::plain_jpeg() const {
-  return !bytes_.empty() && info_.format == ImageFormat::jpeg && jpeg_->plain();
+  return !bytes_.empty() && info_.format == ImageFormat::jpeg && (is_baseline_ || jpeg_->plain());
 }
 
 Pixels Decoder::decode() { return decode({0, 0, info_.width, info_.height}, 1); }
 
-Pixels Decoder::decode(const Rect& region, int shrink) {
+void Decoder::check_region(const Rect& region, int shrink) const {
   check(!bytes_.empty(), "decode() without an open image");
   check(region.x >= 0 && region.y >= 0 && region.width > 0 && region.height > 0 &&
             region.width <= info_.width - region.x && region.height <= info_.height - region.y,
         "a region outside its image");
   check(shrink == 1 || shrink == 2 || shrink == 4 || shrink == 8, "a shrink of {}", shrink);
+}
+
+bool Decoder::decode_planes(const Rect& region, int shrink, Planes& out) {
+  check_region(region, shrink);
+  return is_baseline_ && baseline_->decode(region, shrink, out);
+}
+
+Pixels Decoder::decode(const Rect& region, int shrink) {
+  check_region(region, shrink);
   if (info_.format == ImageFormat::png) return decode_png();
+  if (std::exchange(is_baseline_, false)) jpeg_->open(bytes_);
   const Pixels pixels = jpeg_->read(region, shrink, pixels_);
   warning_ = jpeg_->warning();
   bytes_ = {};  // libjpeg's state is spent

@@ -50,4 +50,28 @@ struct Pixels {
   }
 };
 
+// One colour plane of a decoded part of an image.
+struct Plane {
+  const std::uint8_t* data = nullptr;  // [height, width], rows `stride` bytes apart
+  int width = 0;
+  int height = 0;
+  std::ptrdiff_t stride = 0;
+  int step_x = 1;  // pixels of the stored image that one of these stands for
+  int step_y = 1;
+  int origin_x = 0;  // where data[0] lies in the plane of the whole image
+  int origin_y = 0;
+
+  // A box of the stored image, in the coordinates of `data`.
+  Box map(const Box& box) const {
+    return {box.x / step_x - origin_x, box.y / step_y - origin_y, box.width / step_x, box.height / step_y};
+  }
+};
+
+// A view of decoded pixels as JPEG stores them: brightness, and where it has colours two planes of colour
+// difference (blue, red; 128 is none), perhaps at half the resolution.
+struct Planes {
+  Plane plane[3];
+  int count = 0;  // 1 or 3
+};
+
 }  // namespace redline::data

@@ -63,6 +63,7 @@ class Loader::Pool {
   void start_epoch(std::int64_t epoch, std::int64_t first_batch);
   bool next(Batch& batch);
   double cpu_share() const;
+  StageSeconds stage_seconds() const;
   std::vector<BadSample> bad_samples() const;
 
   const std::shared_ptr<const RecordSource> source_;
@@ -81,6 +82,7 @@ class Loader::Pool {
   struct Worker {
     Transform transform;
     std::vector<std::uint8_t> scratch;
+    StageSeconds seconds;  // of the row in hand
   };
   enum class Place { host, card };
 
@@ -126,6 +128,7 @@ class Loader::Pool {
   Stopwatch since_card_;                     // decoded the last batch
   double waited_at_card_ = 0;                // waited_ then
   std::map<std::int64_t, std::string> bad_;  // sample -> reason
+  StageSeconds seconds_;
   std::exception_ptr failure_;
 
   std::vector<std::thread> threads_;
@@ -235,7 +238,7 @@ void Loader::Pool::run_thread(void (Pool::*body)(std::unique_lock<std::mutex>&, 
 }
 
 void Loader::Pool::work(std::unique_lock<std::mutex>& lock, bool& busy) {
-  Worker worker{Transform(options_.transform, options_.limits), {}};
+  Worker worker{Transform(options_.transform, options_.limits), {}, {}};
   lock.lock();
   for (;;) {
     work_ready_.wait(lock, [this] { return stop_ || row_available(); });
@@ -256,6 +259,8 @@ void Loader::Pool::work(std::unique_lock<std::mutex>& lock, bool& busy) {
         load_row(worker, epoch, sampler_.sample(batch, row), slot, row, on_card ? Place::card : Place::host);
     const double seconds = watch.seconds();
     lock.lock();
+    seconds_.add(worker.seconds);
+    worker.seconds = {};
     busy = false;
     --busy_;
     ++(place == Place::card ? slot.cost.card_rows : slot.cost.cpu_rows);
@@ -269,7 +274,7 @@ void Loader::Pool::work(std::unique_lock<std::mutex>& lock, bool& busy) {
 }
 
 void Loader::Pool::work_card(std::unique_lock<std::mutex>& lock, bool& busy) {
-  Worker worker{Transform(options_.transform, options_.limits), {}};
+  Worker worker{Transform(options_.transform, options_.limits), {}, {}};
   lock.lock();
   for (;;) {
     card_ready_.wait(lock, [this] { return stop_ || (!failure_ && !card_batches_.empty()); });
@@ -319,14 +324,16 @@ Loader::Pool::Place Loader::Pool::load_row(Worker& worker, std::int64_t epoch, s
   std::int32_t& label = slot.memory.labels()[row];
   for (int attempt = 0; sample >= 0 && attempt < kReplaceAttempts; ++attempt) {
     try {
+      const Stopwatch watch;
       const std::span<const std::uint8_t> bytes = source_->read(sample, worker.scratch);
+      worker.seconds.read += watch.seconds();
       const Random random = sample_random(options_.seed, epoch, sample);
       Place place = preferred;
       if (place == Place::card) {
         const auto screened = worker.transform.screen(bytes, random);
         if (!screened || !slot.card->add(row, bytes, *screened)) place = Place::host;
       }
-      if (place == Place::host) worker.transform.run(bytes, random, slot.memory.image(row));
+      if (place == Place::host) worker.transform.run(bytes, random, slot.memory.image(row), &worker.seconds);
       label = source_->label(sample);
       return place;
     } catch (const Error& error) {
@@ -360,6 +367,11 @@ double Loader::Pool::cpu_share() const {
   return split_.cpu_share();
 }
 
+StageSeconds Loader::Pool::stage_seconds() const {
+  const std::lock_guard lock(mutex_);
+  return seconds_;
+}
+
 std::vector<BadSample> Loader::Pool::bad_samples() const {
   const std::lock_guard lock(mutex_);
   std::vector<BadSample> list;
@@ -385,6 +397,7 @@ void Loader::start_epoch(std::int64_t epoch, std::int64_t first_batch) {
 bool Loader::next(Batch& batch) { return pool_->next(batch); }
 double Loader::waited_seconds() const { return pool_->waited_; }
 double Loader::cpu_share() const { return pool_->cpu_share(); }
+StageSeconds Loader::stage_seconds() const { return pool_->stage_seconds(); }
 std::vector<BadSample> Loader::bad_samples() const { return pool_->bad_samples(); }
 
 }  // namespace redline::data

@@ -66,6 +66,10 @@ class Loader final : public BatchSource {
   // The share of rows that the threads decode to relieve the card: 0 without one. Any thread.
   double cpu_share() const;
 
+  // What the workers' time went into since construction, added up over all of them; what the card decodes is
+  // in none of it. Any thread.
+  StageSeconds stage_seconds() const;
+
   // Each bad sample found so far, once, in the order of the data set. Any thread.
   std::vector<BadSample> bad_samples() const;
 

@@ -2,22 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #include "base/error.h"
+#include "data/kernels/kernels.h"
 
 namespace redline::data {
 namespace {
 
-constexpr int kFractionBits =
-    6;  // of a pixel value between the passes: 255 · 64 and bicubic's overshoot fit 16 bits
-constexpr int kRowPadding = 16;  // elements a vector load may read past the end of a row
-// Of a weight. At an edge bicubic weights exceed one, so a bit is left above it.
-constexpr int kWeightBits = 14;
+int round_up(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 double support_of(Filter filter) { return filter == Filter::bilinear ? 1.0 : 2.0; }
 
@@ -30,119 +22,23 @@ double weight_at(Filter filter, double x) {
   return 0.0;
 }
 
-// From a sum of weight times byte to a row's units.
-inline std::int16_t to_row(std::int32_t sum) {
-  constexpr int shift = kWeightBits - kFractionBits;
-  return static_cast<std::int16_t>((sum + (1 << (shift - 1))) >> shift);
-}
-
-// out[i] = sum over k of weights[k] * source[k * stride + i], i < count.
-void blend_rows_portable(const std::uint8_t* source, std::ptrdiff_t stride, const std::int16_t* weights,
-                         int taps, int count, std::int16_t* out) {
-  constexpr int kBlock = 64;
-  for (int begin = 0; begin < count; begin += kBlock) {
-    const int size = std::min(kBlock, count - begin);
-    std::int32_t sums[kBlock] = {};
-    for (int k = 0; k < taps; ++k) {
-      const std::uint8_t* row = source + k * stride + begin;
-      for (int i = 0; i < size; ++i) sums[i] += row[i] * weights[k];
-    }
-    for (int i = 0; i < size; ++i) out[begin + i] = to_row(sums[i]);
-  }
-}
-
-std::uint8_t to_byte(std::int32_t sum) {
-  constexpr int shift = kWeightBits + kFractionBits;
-  return static_cast<std::uint8_t>(std::clamp((sum + (1 << (shift - 1))) >> shift, 0, 255));
-}
-
-void blend_columns_portable(const std::int16_t* row, const int* first, const std::int16_t* weights, int taps,
-                            int outputs, std::ptrdiff_t step, std::uint8_t* out) {
-  for (int i = 0; i < outputs; ++i, out += step, weights += taps) {
-    const std::int16_t* in = row + first[i] * 3;
-    std::int32_t sums[3] = {0, 0, 0};
-    for (int k = 0; k < taps; ++k)
-      for (int c = 0; c < 3; ++c) sums[c] += in[k * 3 + c] * weights[k];
-    for (int c = 0; c < 3; ++c) out[c] = to_byte(sums[c]);
-  }
-}
-
-#if defined(__x86_64__)
-
-// Two rows at a time: the bytes of both side by side against their two weights.
-__attribute__((target("avx2"))) void blend_rows_avx2(const std::uint8_t* source, std::ptrdiff_t stride,
-                                                     const std::int16_t* weights, int taps, int count,
-                                                     std::int16_t* out) {
-  constexpr int shift = kWeightBits - kFractionBits;
-  const __m256i half = _mm256_set1_epi32(1 << (shift - 1));
-  int i = 0;
-  for (; i + 16 <= count; i += 16) {
-    __m256i low = half, high = half;
-    const std::uint8_t* in = source + i;
-    for (int k = 0; k < taps; k += 2, in += 2 * stride) {
-      const bool pair = k + 1 < taps;
-      const auto first = static_cast<std::uint16_t>(weights[k]);
-      const auto second = static_cast<std::uint16_t>(pair ? weights[k + 1] : 0);
-      const __m256i weight = _mm256_set1_epi32(static_cast<int>(first | (std::uint32_t{second} << 16)));
-      const std::uint8_t* next = pair ? in + stride : in;
-      const __m256i a = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in)));
-      const __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(next)));
-      low = _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), weight));
-      high = _mm256_add_epi32(high, _mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), weight));
-    }
-    const __m256i row = _mm256_packs_epi32(_mm256_srai_epi32(low, shift), _mm256_srai_epi32(high, shift));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), row);
-  }
-  if (i < count) blend_rows_portable(source + i, stride, weights, taps, count - i, out + i);
-}
-
-// Two taps of one pixel at a time: r0 r1 g0 g1 b0 b1 against w0 w1 w0 w1 w0 w1.
-__attribute__((target("avx2"))) void blend_columns_avx2(const std::int16_t* row, const int* first,
-                                                        const std::int16_t* weights, int taps, int outputs,
-                                                        std::ptrdiff_t step, std::uint8_t* out) {
-  const __m128i pair = _mm_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1);
-  const __m128i half = _mm_set1_epi32(1 << (kWeightBits + kFractionBits - 1));
-  for (int i = 0; i < outputs; ++i, out += step) {
-    const std::int16_t* in = row + first[i] * 3;
-    __m128i sum = half;
-    for (int k = 0; k < taps; k += 2, in += 6, weights += 2) {
-      std::int32_t both;
-      std::memcpy(&both, weights, sizeof(both));
-      const __m128i values = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in)), pair);
-      sum = _mm_add_epi32(sum, _mm_madd_epi16(values, _mm_set1_epi32(both)));
-    }
-    sum = _mm_srai_epi32(sum, kWeightBits + kFractionBits);
-    const __m128i bytes = _mm_packus_epi16(_mm_packs_epi32(sum, sum), sum);
-    const std::uint32_t rgb = static_cast<std::uint32_t>(_mm_cvtsi128_si32(bytes));
-    out[0] = static_cast<std::uint8_t>(rgb);
-    out[1] = static_cast<std::uint8_t>(rgb >> 8);
-    out[2] = static_cast<std::uint8_t>(rgb >> 16);
-  }
-}
-
-#endif
-
-struct Kernels {
-  decltype(&blend_rows_portable) rows = blend_rows_portable;
-  decltype(&blend_columns_portable) columns = blend_columns_portable;
-};
-
-Kernels pick_kernels() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) return {blend_rows_avx2, blend_columns_avx2};
-#endif
-  return {};
-}
-
 }  // namespace
 
+Rect pixels_of(const Box& box, int width, int height) {
+  const int x0 = std::clamp(static_cast<int>(std::floor(box.x)), 0, width - 1);
+  const int y0 = std::clamp(static_cast<int>(std::floor(box.y)), 0, height - 1);
+  const int x1 = std::clamp(static_cast<int>(std::ceil(box.x + box.width)), x0 + 1, width);
+  const int y1 = std::clamp(static_cast<int>(std::ceil(box.y + box.height)), y0 + 1, height);
+  return {x0, y0, x1 - x0, y1 - y0};
+}
+
 void Resizer::Axis::plan(double start, double length, int clip_begin, int clip_end, int outputs,
-                         Filter filter) {
+                         Filter filter, int multiple) {
   const double scale = length / outputs;
   const double stretch = std::max(scale, 1.0);  // shrinking widens the filter, growing does not narrow it
   const double support = support_of(filter) * stretch;
-  taps = static_cast<int>(std::ceil(support)) * 2 + 1;
-  taps += taps & 1;
+  taps = round_up(static_cast<int>(std::ceil(2 * support)), multiple);
+  if (multiple == 4 && taps > 4) taps = round_up(taps, 8);
   first.resize(static_cast<std::size_t>(outputs));
   weights.assign(static_cast<std::size_t>(outputs) * static_cast<std::size_t>(taps), 0);
   real.resize(static_cast<std::size_t>(taps));
@@ -175,34 +71,89 @@ void Resizer::Axis::plan(double start, double length, int clip_begin, int clip_e
   }
 }
 
+void Resizer::Axis::reverse() {
+  std::reverse(first.begin(), first.end());
+  const auto count = static_cast<std::ptrdiff_t>(first.size());
+  for (std::ptrdiff_t i = 0, j = count - 1; i < j; ++i, --j)
+    std::swap_ranges(weights.begin() + i * taps, weights.begin() + (i + 1) * taps,
+                     weights.begin() + j * taps);
+}
+
+int Resizer::Axis::start_at_zero() {
+  const int begin = std::min(first.front(), first.back());
+  for (int& at : first) at -= begin;
+  return begin;
+}
+
+void Resizer::Axis::pad(int outputs) {
+  first.resize(static_cast<std::size_t>(outputs), 0);
+  weights.resize(static_cast<std::size_t>(outputs) * static_cast<std::size_t>(taps), 0);
+}
+
 void Resizer::resize(const Pixels& source, const Box& box, const Rect& clip, int out_width, int out_height,
                      Filter filter, bool flip, std::uint8_t* out) {
-  static const Kernels kernels = pick_kernels();
   check(clip.x >= 0 && clip.y >= 0 && clip.width > 0 && clip.height > 0 &&
             clip.x + clip.width <= source.width && clip.y + clip.height <= source.height,
         "a clip outside its image");
   check(out_width > 0 && out_height > 0 && box.width > 0 && box.height > 0, "resizing to or from nothing");
-  across_.plan(box.x, box.width, clip.x, clip.x + clip.width, out_width, filter);
-  down_.plan(box.y, box.height, clip.y, clip.y + clip.height, out_height, filter);
+  across_.plan(box.x, box.width, clip.x, clip.x + clip.width, out_width, filter, 2);
+  down_.plan(box.y, box.height, clip.y, clip.y + clip.height, out_height, filter, 1);
+  if (flip) across_.reverse();
 
-  // Only the columns that the horizontal pass will read; it counts from the first of them.
-  const int left = across_.first.front();
-  const int right = std::min(clip.x + clip.width, across_.first.back() + across_.taps);
-  for (int& x : across_.first) x -= left;
-  const int values = (right - left) * 3;
+  // Only the columns that the horizontal pass will read.
+  const int last = std::max(across_.first.front(), across_.first.back());
+  const int left = across_.start_at_zero();
+  const int right = std::min(clip.x + clip.width, last + across_.taps);
   // Taps past the clip have weight zero, but are read.
   row_.assign(static_cast<std::size_t>((right - left + across_.taps) * 3 + kRowPadding), 0);
-
-  const std::ptrdiff_t out_row = std::ptrdiff_t{out_width} * 3;
   for (int y = 0; y < out_height; ++y) {
     const int top = down_.first[static_cast<std::size_t>(y)];
     const int rows = std::min(down_.taps, source.height - top);
-    kernels.rows(source.data + top * source.stride + left * 3, source.stride,
-                 down_.weights.data() + static_cast<std::ptrdiff_t>(y) * down_.taps, rows, values,
-                 row_.data());
-    std::uint8_t* to = out + y * out_row + (flip ? out_row - 3 : 0);
-    kernels.columns(row_.data(), across_.first.data(), across_.weights.data(), across_.taps, out_width,
-                    flip ? -3 : 3, to);
+    kernels().blend_rows(source.data + top * source.stride + left * 3, source.stride,
+                         down_.weights.data() + static_cast<std::ptrdiff_t>(y) * down_.taps, rows,
+                         (right - left) * 3, row_.data());
+    kernels().blend_pixels(row_.data(), across_.first.data(), across_.weights.data(), across_.taps, out_width,
+                           out + std::ptrdiff_t{y} * out_width * 3);
+  }
+}
+
+void Resizer::resize(const Planes& source, const Box& box, int out_width, int out_height, Filter filter,
+                     bool flip, std::uint8_t* out) {
+  check(out_width > 0 && out_height > 0 && box.width > 0 && box.height > 0, "resizing to or from nothing");
+  const int outputs = round_up(out_width, 4);
+  std::size_t longest = 0;
+  // The two planes of colour have the same geometry, so that there are two plans at most.
+  for (int i = 0; i < std::min(source.count, 2); ++i) {
+    const Plane& plane = source.plane[i];
+    PlaneWork& work = planes_[static_cast<std::size_t>(i)];
+    const Box part = plane.map(box);
+    const Rect clip = pixels_of(part, plane.width, plane.height);
+    work.across.plan(part.x, part.width, clip.x, clip.x + clip.width, out_width, filter, 4);
+    work.down.plan(part.y, part.height, clip.y, clip.y + clip.height, out_height, filter, 1);
+    if (flip) work.across.reverse();
+    const int last = std::max(work.across.first.front(), work.across.first.back());
+    work.left = work.across.start_at_zero();
+    work.values = std::min(clip.x + clip.width, last + work.across.taps) - work.left;
+    work.across.pad(outputs);
+    longest = std::max(longest, static_cast<std::size_t>(work.values + work.across.taps + kRowPadding));
+  }
+  for (auto& line : lines_) line.resize(static_cast<std::size_t>(outputs + kRowPadding));
+  row_.assign(longest, 0);
+  for (int y = 0; y < out_height; ++y) {
+    for (int i = 0; i < source.count; ++i) {
+      const Plane& plane = source.plane[i];
+      const PlaneWork& work = planes_[static_cast<std::size_t>(std::min(i, 1))];
+      const int top = work.down.first[static_cast<std::size_t>(y)];
+      kernels().blend_rows(plane.data + top * plane.stride + work.left, plane.stride,
+                           work.down.weights.data() + static_cast<std::ptrdiff_t>(y) * work.down.taps,
+                           std::min(work.down.taps, plane.height - top), work.values, row_.data());
+      kernels().blend_values(row_.data(), work.across.first.data(), work.across.weights.data(),
+                             work.across.taps, outputs, lines_[static_cast<std::size_t>(i)].data());
+    }
+    const bool grey = source.count == 1;
+    kernels().merge_colours(lines_[0].data(), grey ? nullptr : lines_[1].data(),
+                            grey ? nullptr : lines_[2].data(), out_width,
+                            out + std::ptrdiff_t{y} * out_width * 3);
   }
 }
 

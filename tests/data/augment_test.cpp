@@ -111,7 +111,7 @@ TEST(Augment, ShrinkOnDecodeKeepsThePicture) {
   options.size = 32;
   options.scale_min = 0.5;
   TransformOptions plain = options;
-  plain.shrink_on_decode = false;
+  plain.shortcuts = false;
   Transform fast(options, {}), slow(plain, {});
   for (int i = 0; i < 20; ++i) {
     std::vector<std::uint8_t> a(32 * 32 * 3), b(a.size());

@@ -1,0 +1,152 @@
+// redline bench data: how fast a data set becomes batches.
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/atomic_file.h"
+#include "base/error.h"
+#include "base/machine.h"
+#include "base/signals.h"
+#include "base/text.h"
+#include "bench/data_bench.h"
+#include "cli/bench.h"
+#include "cli/progress_line.h"
+
+namespace redline::cli {
+namespace {
+
+struct DataFlags {
+  bench::DataBenchOptions options;
+  std::string path, json;
+  bool warm_only = false;
+};
+
+// 1, 2, 4, … and all cores.
+std::vector<int> doubling_up_to(int cores) {
+  std::vector<int> counts;
+  for (int count = 1; count < cores; count *= 2) counts.push_back(count);
+  counts.push_back(cores);
+  return counts;
+}
+
+double copy_rate(const bench::DataBench& bench, int threads) {
+  for (const bench::CopyTiming& copy : bench.copies)
+    if (copy.threads == threads) return copy.bytes_per_second;
+  return 0;
+}
+
+const char* transform_name(const bench::DataTiming& timing) {
+  return timing.train ? "training" : "evaluation";
+}
+const char* cache_name(const bench::DataTiming& timing) { return timing.cold ? "cold" : "warm"; }
+
+void print_bench(const bench::DataBench& bench, const DataFlags& flags) {
+  fmt::print("{}: {}, {} + {} images, {} on average; {} px, batch {}\n", flags.path, bench.kind,
+             bench.train_images, bench.val_images, format_bytes(static_cast<std::uint64_t>(bench.mean_bytes)),
+             flags.options.image_size, flags.options.batch_size);
+  fmt::print("memory copy:");
+  for (const bench::CopyTiming& copy : bench.copies)
+    fmt::print(" {:.1f} GB/s with {} thread{}{}", copy.bytes_per_second / 1e9, copy.threads,
+               copy.threads == 1 ? "" : "s", &copy == &bench.copies.back() ? "\n" : ",");
+  fmt::print("\n{:<10} {:<5} {:>7} {:>9} {:>9}   {:>7} {:>7} {:>7} {:>9}   {:>6} {:>8}\n", "transform",
+             "cache", "threads", "images/s", "a thread", "read", "decode", "resize", "hand over", "GB/s",
+             "of copy");
+  for (const bench::DataTiming& t : bench.timings) {
+    const double copy = copy_rate(bench, t.threads);
+    fmt::print(
+        "{:<10} {:<5} {:>7} {:>9.1f} {:>9.1f}   {:>7.3f} {:>7.3f} {:>7.3f} {:>9.3f}   {:>6.2f} {:>7.1f}%\n",
+        transform_name(t), cache_name(t), t.threads, t.images_per_second, t.images_per_second / t.threads,
+        t.stages.read * 1e3, t.stages.decode * 1e3, t.stages.resize * 1e3, t.hand_over * 1e3,
+        t.bytes_moved / 1e9, copy > 0 ? 100 * t.bytes_moved / copy : 0.0);
+  }
+  fmt::print(
+      "\nread, decode, resize, hand over: milliseconds of a thread for an image. GB/s: what must be copied "
+      "at "
+      "that rate,\nreads and writes counted, and its share of what memory copies alone reach.\n");
+  fmt::print("{} of memory at most\n", format_bytes(bench.peak_memory));
+}
+
+nlohmann::ordered_json to_json(const bench::DataBench& bench, const DataFlags& flags) {
+  nlohmann::ordered_json json = bench_record("bench data");
+  json.update({{"path", flags.path},
+               {"source", bench.kind},
+               {"train_images", bench.train_images},
+               {"val_images", bench.val_images},
+               {"mean_bytes", bench.mean_bytes},
+               {"image_size", flags.options.image_size},
+               {"batch", flags.options.batch_size},
+               {"peak_memory_bytes", bench.peak_memory},
+               {"copy", nlohmann::ordered_json::array()},
+               {"timings", nlohmann::ordered_json::array()}});
+  for (const bench::CopyTiming& copy : bench.copies)
+    json["copy"].push_back({{"threads", copy.threads}, {"bytes_per_second", copy.bytes_per_second}});
+  for (const bench::DataTiming& t : bench.timings)
+    json["timings"].push_back({{"transform", transform_name(t)},
+                               {"cache", cache_name(t)},
+                               {"threads", t.threads},
+                               {"images", t.images},
+                               {"images_per_second", t.images_per_second},
+                               {"seconds_an_image",
+                                {{"read", t.stages.read},
+                                 {"decode", t.stages.decode},
+                                 {"resize", t.stages.resize},
+                                 {"hand_over", t.hand_over}}},
+                               {"waiting_share", t.waited},
+                               {"bytes_moved_per_second", t.bytes_moved}});
+  return json;
+}
+
+int run_data_bench(DataFlags& flags) {
+  require_optimised_build();
+  flags.options.path = flags.path;
+  flags.options.cold = !flags.warm_only;
+  if (flags.options.threads.empty()) flags.options.threads = doubling_up_to(inspect_machine().cores_allowed);
+  // Opened first: a path that cannot be written must not cost a measurement.
+  std::optional<AtomicFile> file;
+  if (!flags.json.empty()) file.emplace(flags.json);
+  const StopSignals signals;
+  ProgressLine line("measuring", "settings");
+  bench::DataBench bench;
+  try {
+    bench = bench::bench_data(flags.options, [&](std::int64_t done, std::int64_t of) {
+      line.update(done, of);
+      return !signals.requested();
+    });
+  } catch (const data::Stopped&) {
+    line.clear();
+    fmt::print(stderr, "redline: stopped; nothing was written\n");
+    return 128 + signals.signal();
+  }
+  line.clear();
+  print_bench(bench, flags);
+  if (file) {
+    file->write(to_json(bench, flags).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    file->commit();
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_data(CLI::App& group, Context& context) {
+  CLI::App& command = add_command(
+      group, "data", "Time reading, decoding and resizing a data set's images, by thread count and stage",
+      {"redline bench data shapes", "redline bench data imagenet --threads 1,8,16 --json data.json"});
+  const auto flags = std::make_shared<DataFlags>();
+  bench::DataBenchOptions& o = flags->options;
+  command.add_option("path", flags->path, "The data set")->required();
+  command.add_option("--threads", o.threads, "Thread counts, with commas; 1, 2, 4 … all cores unless told")
+      ->delimiter(',');
+  command.add_option("--image-size", o.image_size, "Pixels of a side")->capture_default_str();
+  command.add_option("-b,--batch-size,--batch", o.batch_size, "Images in a batch")->capture_default_str();
+  command.add_option("--seconds", o.seconds, "How long each setting is measured")->capture_default_str();
+  command.add_option("--max-bad", o.max_bad, "Share of the images that may be bad")->capture_default_str();
+  command.add_flag("--warm-only", flags->warm_only, "Leave the page cache alone, and do not measure cold");
+  command.add_option("--json", flags->json, "Also write the result to this file");
+  on_run(command, context, [flags] { return run_data_bench(*flags); });
+}
+
+}  // namespace redline::cli

@@ -1,0 +1,59 @@
+// The JPEGs that nearly all photographs are (baseline, Huffman-coded, 8 bits, brightness and colour
+// differences or grey), decoded straight to planes: no colour conversion or upsampling of pixels that
+// resizing will merge, and a faster bit reader than libjpeg's. Whatever is unusual or damaged is left to
+// libjpeg (jpeg_reader.h). Private to the decoder.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "data/image.h"
+#include "data/kernels/kernels.h"
+
+namespace redline::data {
+
+// One a thread; keeps its tables and buffers from image to image.
+class BaselineJpeg {
+ public:
+  // Reads the header and looks for the file's end. False when it is not a file for this class, whatever the
+  // reason. The bytes must stay until decode() is done.
+  bool open(std::span<const std::uint8_t> bytes, ImageInfo& info);
+
+  // Decodes at least `region` of the opened image, shrunk by 1, 2, 4 or 8, into memory that lives until the
+  // next decode(). False when the data is damaged before the region's end; what follows is not looked at. May
+  // be called again.
+  bool decode(const Rect& region, int shrink, Planes& out);
+
+ private:
+  struct Component {
+    int id = 0, h = 1, v = 1, steps = 0, dc = 0, ac = 0;
+  };
+
+  bool read_markers(std::span<const std::uint8_t> bytes);
+  bool read_quantisation(std::span<const std::uint8_t> segment);
+  bool read_codes(std::span<const std::uint8_t> segment);
+  bool read_frame(std::span<const std::uint8_t> segment);
+  bool read_scan_header(std::span<const std::uint8_t> segment);
+  bool colours_are_usual() const;
+  bool unstuff(std::span<const std::uint8_t> scan);
+
+  int width_ = 0, height_ = 0;
+  std::vector<Component> components_;
+  std::array<std::array<std::int32_t, 64>, 4> steps_{};  // quantisation, row by row
+  std::array<bool, 4> has_steps_{};
+  std::array<JpegCodes, 4> dc_, ac_;
+  std::array<bool, 4> has_dc_{}, has_ac_{};
+  int restart_ = 0;  // MCUs between restarts; 0: none
+  bool jfif_ = false;
+  int adobe_ = -1;  // its colour transform; -1: no such marker
+
+  std::vector<std::uint8_t> scan_;  // compressed data without stuffing, and zeros after it
+  std::vector<std::size_t>
+      intervals_;  // where in scan_ each restart interval begins, and where the last ends
+
+  std::array<std::vector<std::uint8_t>, 3> pixels_;
+};
+
+}  // namespace redline::data

@@ -1,0 +1,212 @@
+// Entropy decoding of baseline JPEGs.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "data/kernels/idct.h"
+#include "data/kernels/kernels.h"
+#include "data/kernels/resize.h"
+
+namespace redline::data::REDLINE_ISA {
+namespace {
+
+constexpr int kMaxLevel = 4096;  // of a DC coefficient; an image of 8 bits has at most 2047
+
+// What `size` bits after a code stand for: the upper half of their range as it is, the lower half negative.
+REDLINE_INLINE int extend(int bits, int size) {
+  return bits < (1 << (size - 1)) ? bits - (1 << size) + 1 : bits;
+}
+
+// The next bits are the highest of `word`; at least `count` of them are there.
+struct Bits {
+  const std::uint8_t* at = nullptr;
+  const std::uint8_t* limit = nullptr;  // at beyond this means that the data is at its end
+  std::uint64_t word = 0;
+  int count = 0;
+
+  // At least 56 bits after it.
+  REDLINE_INLINE void refill() {
+    std::uint64_t next;
+    std::memcpy(&next, at, sizeof(next));
+    if constexpr (std::endian::native == std::endian::little) next = __builtin_bswap64(next);
+    word |= next >> count;
+    at += (63 - count) >> 3;
+    count |= 56;
+  }
+  REDLINE_INLINE std::uint32_t peek(int bits) const {
+    return static_cast<std::uint32_t>(word >> (64 - bits));
+  }
+  REDLINE_INLINE void consume(int bits) {
+    word <<= bits & 63;  // the mask costs nothing, and tells the compiler so
+    count -= bits;
+  }
+  REDLINE_INLINE int value(int size) {
+    if (size == 0) return 0;
+    const int bits = static_cast<int>(peek(size));
+    consume(size);
+    return extend(bits, size);
+  }
+};
+
+// A symbol whose code is longer than the lookup; -1: there is no such code.
+int slow_symbol(const JpegCodes& codes, std::uint32_t bits16, int& length) {
+  for (length = kJpegLookup + 1; length <= 16; ++length) {
+    const auto l = static_cast<std::size_t>(length);
+    if (codes.counts[l - 1] == 0 || bits16 >= codes.limit[l]) continue;
+    const std::int32_t at = codes.offset[l] + static_cast<std::int32_t>(bits16 >> (16 - length));
+    return at >= 0 && static_cast<std::size_t>(at) < codes.symbols.size()
+               ? codes.symbols[static_cast<std::size_t>(at)]
+               : -1;
+  }
+  return -1;
+}
+
+// Decodes one scan, MCU by MCU.
+class ScanReader {
+ public:
+  explicit ScanReader(const JpegScan& scan) : scan_(scan) {}
+
+  bool run() {
+    const Rect& region = scan_.region;
+    const int right = region.x + region.width, bottom = region.y + region.height;
+    for (int row = 0; row < bottom; ++row) {
+      const int first = row * scan_.across;
+      if (row < region.y) {
+        if (!read_mcus<false>(first, scan_.across, 0)) return false;
+        continue;
+      }
+      const int rest = row + 1 < bottom ? scan_.across - right : 0;
+      if (!read_mcus<false>(first, region.x, 0) ||
+          !read_mcus<true>(first + region.x, region.width, row - region.y) ||
+          !read_mcus<false>(first + right, rest, 0))
+        return false;
+    }
+    return within(interval_);
+  }
+
+ private:
+  // Whether no more was read than the interval has.
+  bool within(std::size_t interval) const {
+    const std::ptrdiff_t used = (bits_.at - scan_.data) * 8 - bits_.count;
+    return used <= static_cast<std::ptrdiff_t>((*scan_.intervals)[interval + 1]) * 8;
+  }
+
+  bool start_interval(std::size_t interval) {
+    if (interval > 0 && !within(interval - 1)) return false;
+    if (interval + 1 >= scan_.intervals->size()) return false;
+    interval_ = interval;
+    bits_ = {scan_.data + (*scan_.intervals)[interval], scan_.data + (*scan_.intervals)[interval + 1] + 8, 0,
+             0};
+    level_ = {};
+    return true;
+  }
+
+  // Puts a block's coefficients into block_, or passes over them. flat: it has none but the first.
+  template <bool kKeep>
+  REDLINE_INLINE bool read_block(Bits& bits, const JpegCodes& dc, const JpegCodes& ac, int& level,
+                                 bool& flat) {
+    if (kKeep) clear_block();
+    bits.refill();
+    const std::uint32_t first = dc.lookup[bits.peek(kJpegLookup)];
+    int length = static_cast<int>(first & 0xff), size = static_cast<int>(first >> 8);
+    if (first == 0) size = slow_symbol(dc, bits.peek(16), length);
+    if (size < 0) return false;
+    bits.consume(length);
+    level += bits.value(size);
+    if (level < -kMaxLevel || level > kMaxLevel) return false;
+
+    std::uint32_t place = 1;
+    while (place < 64) {
+      bits.refill();
+      // A code and its value take at most 26 bits, and those found whole at most 10: three fit.
+#pragma GCC unroll 3
+      for (int i = 0; i < 3; ++i) {
+        const std::uint32_t entry = ac.lookup[bits.peek(kJpegLookup)];
+        if (__builtin_expect(static_cast<std::int8_t>(entry) > 0, 1)) {
+          place += entry >> 8 & 0xff;
+          if (kKeep) block_[kJpegPlaces[place]] = static_cast<std::int16_t>(entry >> 16);
+          bits.consume(static_cast<int>(entry & 63));
+          if (++place >= 64) break;
+          continue;
+        }
+        int run = static_cast<int>(entry >> 8 & 0xff);
+        size = static_cast<int>(entry >> 16);
+        length = static_cast<int>(entry & ~kJpegPartial & 0xff);
+        if (entry == 0) {
+          const int symbol = slow_symbol(ac, bits.peek(16), length);
+          if (symbol < 0) return false;
+          run = symbol == 0 ? static_cast<int>(kJpegEndRun) : symbol >> 4;
+          size = symbol & 15;
+        }
+        bits.consume(length);
+        place += static_cast<std::uint32_t>(run);
+        const int value = bits.value(size);
+        if (kKeep) block_[kJpegPlaces[place]] = static_cast<std::int16_t>(value);
+        ++place;
+        break;
+      }
+    }
+    // 64: the last place was filled. Beyond kJpegEndRun: an end of block. Between them a run left the block.
+    if (place > 64 && place <= kJpegEndRun) return false;
+    if (kKeep) {
+      block_[0] = static_cast<std::int16_t>(level);
+      flat = place == 1 + kJpegEndRun + 1;
+    }
+    return bits.at <= bits.limit;
+  }
+
+  // A loop of vectors: memset of so little is a call, or worse.
+  REDLINE_INLINE void clear_block() {
+    for (std::size_t i = 0; i < 64; i += 16) {
+      const Lanes zeros{};
+      std::memcpy(block_.data() + i, &zeros, sizeof(zeros));
+    }
+  }
+
+  // MCUs [first, first + count) of the scan; those that are kept go to this row of the region, from its left.
+  template <bool kKeep>
+  bool read_mcus(int first, int count, int row) {
+    const int side = 8 / scan_.shrink;
+    for (int mcu = first; mcu < first + count; ++mcu) {
+      if (mcu == 0 || (scan_.restart != 0 && mcu % scan_.restart == 0)) {
+        if (!start_interval(scan_.restart == 0 ? 0 : static_cast<std::size_t>(mcu / scan_.restart)))
+          return false;
+      }
+      for (std::size_t i = 0; i < static_cast<std::size_t>(scan_.count); ++i) {
+        const JpegScan::Component& c = scan_.components[i];
+        for (int part = 0; part < c.h * c.v; ++part) {
+          bool flat = false;
+          Bits bits = bits_;  // a copy that the compiler can keep in registers
+          const bool good = read_block<kKeep>(bits, *c.dc, *c.ac, level_[i], flat);
+          bits_ = bits;
+          if (!good) return false;
+          if (!kKeep) continue;
+          const int x = ((mcu - first) * c.h + part % c.h) * side, y = (row * c.v + part / c.h) * side;
+          std::uint8_t* to = c.pixels + y * c.stride + x;
+          if (flat) {
+            const int value = std::clamp(((block_[0] * c.steps[0] + 4) >> 3) + 128, 0, 255);
+            for (int line = 0; line < side; ++line)
+              std::memset(to + line * c.stride, value, static_cast<std::size_t>(side));
+          } else {
+            idct(scan_.shrink, block_.data(), c.steps, to, c.stride);
+          }
+        }
+      }
+    }
+    return true;
+  }
+
+  const JpegScan& scan_;
+  Bits bits_;
+  std::size_t interval_ = 0;
+  std::array<int, 3> level_{};                            // DC prediction
+  alignas(32) std::array<std::int16_t, 64 + 8> block_{};  // row by row; [64] takes what has no place
+};
+
+bool decode_scan(const JpegScan& scan) { return ScanReader(scan).run(); }
+
+}  // namespace
+
+const Kernels kKernels{blend_rows, blend_pixels, blend_values, merge_colours, decode_scan};
+
+}  // namespace redline::data::REDLINE_ISA

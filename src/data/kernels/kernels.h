@@ -1,0 +1,96 @@
+// The loops that decoding and resizing spend their time in, built once for each instruction set (namespaces
+// v2 and v3, for x86-64-v2 and -v3) and chosen at run time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "data/image.h"
+
+namespace redline::data {
+
+// Bits of a JPEG's compressed data that are looked up at once.
+constexpr int kJpegLookup = 10;
+constexpr std::uint32_t kJpegPartial = 0x80;
+constexpr std::uint32_t kJpegEndRun = 128;  // the "run" of an end of block: past every place
+
+// Huffman codes of one table.
+struct JpegCodes {
+  std::array<std::uint8_t, 16> counts{};  // by length, as stored
+  std::vector<std::uint8_t> symbols;
+  std::array<std::uint32_t, 17> limit{};  // of the 16 next bits: a code of this length is below it
+  std::array<std::int32_t, 17> offset{};  // from a code of this length to its symbol
+  // By the next bits. Of AC codes: length | run << 8 | value << 16, value being the coefficient where code
+  // and value fit, and length that of both; else kJpegPartial | length, with the value's size in its place; 0
+  // where the code is longer. Of DC codes: length | size << 8.
+  std::array<std::uint32_t, 1 << kJpegLookup> lookup{};
+};
+
+// From the order in which coefficients are stored to the place in the block, row by row; runs that leave the
+// block lead to [64].
+extern const std::array<std::uint8_t, 64 + kJpegEndRun + 16> kJpegPlaces;
+
+// The compressed data of a baseline JPEG and what it takes to decode it.
+struct JpegScan {
+  struct Component {
+    int h = 1, v = 1;  // blocks in an MCU
+    const JpegCodes *dc = nullptr, *ac = nullptr;
+    const std::int32_t* steps = nullptr;  // quantisation [64], row by row
+    std::uint8_t* pixels = nullptr;       // of the region's MCUs
+    std::ptrdiff_t stride = 0;
+  };
+
+  std::array<Component, 3> components;
+  int count = 0;    // of components
+  int across = 0;   // MCUs in a row of the image
+  int restart = 0;  // MCUs between restarts; 0: none
+  Rect region;      // in MCUs
+  int shrink = 1;   // 1, 2, 4 or 8
+  // Without stuffing; kJpegSlack bytes can be read after it.
+  const std::uint8_t* data = nullptr;
+  const std::vector<std::size_t>* intervals =
+      nullptr;  // where each restart interval begins, and the last ends
+};
+
+// Bytes that reading a block may run past the end of the data before it is noticed: 64 values of 26 bits
+// each, and a word.
+constexpr std::size_t kJpegSlack = 64 * 4 + 16;
+
+// Resizing works on rows of 16-bit values, in units of 1 / 64 level (255 · 64 and bicubic's overshoot fit),
+// with weights in units of 1 / 16384 (at an edge bicubic weights exceed one, so a bit is left above it).
+constexpr int kRowBits = 6;
+constexpr int kWeightBits = 14;
+constexpr int kRowPadding = 16;  // values that a kernel may read or write past the end of a row
+
+struct Kernels {
+  // out[i] = the sum over k of weights[k] · source[k · stride + i], i < count: rows of bytes to one of
+  // values.
+  void (*blend_rows)(const std::uint8_t* source, std::ptrdiff_t stride, const std::int16_t* weights, int taps,
+                     int count, std::int16_t* out);
+  // Pixel i = the sum over k of weights[i · taps + k] · pixel first[i] + k, for values of three colours side
+  // by side; taps is even. Rounded to bytes.
+  void (*blend_pixels)(const std::int16_t* row, const int* first, const std::int16_t* weights, int taps,
+                       int outputs, std::uint8_t* out);
+  // The same for single values, to values. taps is 4 or a multiple of 8, outputs a multiple of 4.
+  void (*blend_values)(const std::int16_t* row, const int* first, const std::int16_t* weights, int taps,
+                       int outputs, std::int16_t* out);
+  // Brightness and colour differences to RGB bytes; cb and cr are null for grey.
+  void (*merge_colours)(const std::int16_t* y, const std::int16_t* cb, const std::int16_t* cr, int count,
+                        std::uint8_t* out);
+  // Decodes the region's MCUs to pixels; false when the data is damaged before their end.
+  bool (*decode_scan)(const JpegScan& scan);
+};
+
+namespace v2 {
+extern const Kernels kKernels;
+}
+namespace v3 {
+extern const Kernels kKernels;
+}
+
+// The best that this machine can run.
+const Kernels& kernels();
+
+}  // namespace redline::data

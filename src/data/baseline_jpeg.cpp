@@ -219,7 +219,7 @@ bool BaselineJpeg::unstuff(std::span<const std::uint8_t> scan) {
   return true;
 }
 
-bool BaselineJpeg::decode(const Rect& region, int shrink, Planes& out) {
+bool BaselineJpeg::decode(const Rect& region, int shrink, Planes& out, const Kernels& with) {
   check(!components_.empty(), "decode() without an open image");
   const int h = components_[0].h, v = components_[0].v;
   const int left = region.x / (8 * h), right = divide_up(region.x + region.width, 8 * h);
@@ -256,7 +256,7 @@ bool BaselineJpeg::decode(const Rect& region, int shrink, Planes& out) {
     plane.width = std::min(columns, divide_up(width_, plane.step_x) - plane.origin_x);
     plane.height = std::min(rows, divide_up(height_, plane.step_y) - plane.origin_y);
   }
-  return kernels().decode_scan(scan);
+  return with.decode_scan(scan);
 }
 
 }  // namespace redline::data

@@ -24,7 +24,7 @@ class BaselineJpeg {
   // Decodes at least `region` of the opened image, shrunk by 1, 2, 4 or 8, into memory that lives until the
   // next decode(). False when the data is damaged before the region's end; what follows is not looked at. May
   // be called again.
-  bool decode(const Rect& region, int shrink, Planes& out);
+  bool decode(const Rect& region, int shrink, Planes& out, const Kernels& with = kernels());
 
  private:
   struct Component {

@@ -10,9 +10,9 @@
 #include <expat.h>
 #include <spdlog/spdlog.h>
 
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "data/archive_reader.h"
-#include "base/crc32c.h"
 #include "data/file.h"
 
 namespace redline::data {

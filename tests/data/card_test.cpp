@@ -162,7 +162,7 @@ LoaderOptions options(bool train, std::shared_ptr<backend::ImageDecoder> decoder
   o.seed = 4;
   o.transform.train = train;
   o.transform.size = 16;
-  o.transform.shrink_on_decode = false;  // the card does not
+  o.transform.shortcuts = false;  // the card takes none
   o.decoder = std::move(decoder);
   o.fixed_split = true;
   return o;

@@ -110,13 +110,13 @@ struct Bench {
 };
 
 // Annotation files that were named, or that lie beside ImageNet's tars; none without either.
-std::unique_ptr<BoxTable> load_boxes(const ConvertOptions& o, const Progress& progress) {
+std::unique_ptr<BoxTable> load_boxes(const ConvertOptions& o, std::int64_t images, const Progress& progress) {
   fs::path path = o.boxes;
   if (path.empty() && is_ilsvrc(o.source)) path = boxes_beside(o.source);
   if (path.empty()) return nullptr;
   spdlog::info("reading boxes from {}", path.string());
   auto table = std::make_unique<BoxTable>(
-      BoxTable::load(path, [&](std::int64_t, std::int64_t) { return !progress || progress(0, 1); }));
+      BoxTable::load(path, [&](std::int64_t, std::int64_t) { return !progress || progress(0, images); }));
   spdlog::info("boxes of {} images, {} annotation files left out", table->images(), table->bad_files());
   return table;
 }
@@ -251,15 +251,14 @@ class Converter {
 ConvertResult convert_to_tfrecord(const ConvertOptions& options, const Progress& progress) {
   validate(options);
   const std::vector<SplitWork> splits = open_splits(options);
-  const std::unique_ptr<BoxTable> boxes = load_boxes(options, progress);
+  std::int64_t images = 0;
+  for (const SplitWork& split : splits) images += split.source->count();
+  const std::unique_ptr<BoxTable> boxes = load_boxes(options, images, progress);
   const std::unique_ptr<FolderLock> lock =
       claim_folder(options.target, kManifest, manifest_text(options, splits, boxes.get()));
   std::vector<ShardTask> tasks;
-  std::int64_t images = 0;
-  for (const SplitWork& split : splits) {
-    images += split.source->count();
+  for (const SplitWork& split : splits)
     for (int shard = 0; shard < split.shards; ++shard) tasks.push_back({&split, shard});
-  }
   Converter converter(options, images, boxes.get(), progress);
   parallel_for(static_cast<std::int64_t>(tasks.size()), options.threads, [&](std::int64_t item, int worker) {
     const auto number = static_cast<std::size_t>(item);

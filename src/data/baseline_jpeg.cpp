@@ -224,22 +224,23 @@ bool BaselineJpeg::decode(const Rect& region, int shrink, Planes& out, const Ker
   const int h = components_[0].h, v = components_[0].v;
   const int left = region.x / (8 * h), right = divide_up(region.x + region.width, 8 * h);
   const int top = region.y / (8 * v), bottom = divide_up(region.y + region.height, 8 * v);
-  const int side = 8 / shrink;
   JpegScan scan;
   scan.count = out.count = static_cast<int>(components_.size());
   scan.across = divide_up(width_, 8 * h);
   scan.restart = restart_;
   scan.region = {left, top, right - left, bottom - top};
-  scan.shrink = shrink;
   scan.data = scan_.data();
   scan.intervals = &intervals_;
   for (std::size_t i = 0; i < components_.size(); ++i) {
     const Component& c = components_[i];
+    // Colours that are stored at half the resolution have less to be shrunk by.
+    const int own = std::max(1, shrink / std::max(h / c.h, v / c.v)), side = 8 / own;
     const int columns = (right - left) * c.h * side, rows = (bottom - top) * c.v * side;
     const std::size_t needed = static_cast<std::size_t>(columns) * static_cast<std::size_t>(rows);
     if (pixels_[i].size() < needed) pixels_[i].resize(needed);
     scan.components[i] = {c.h,
                           c.v,
+                          own,
                           &dc_[static_cast<std::size_t>(c.dc)],
                           &ac_[static_cast<std::size_t>(c.ac)],
                           steps_[static_cast<std::size_t>(c.steps)].data(),
@@ -248,8 +249,8 @@ bool BaselineJpeg::decode(const Rect& region, int shrink, Planes& out, const Ker
     Plane& plane = out.plane[i];
     plane.data = pixels_[i].data();
     plane.stride = columns;
-    plane.step_x = shrink * h / c.h;
-    plane.step_y = shrink * v / c.v;
+    plane.step_x = own * h / c.h;
+    plane.step_y = own * v / c.v;
     plane.origin_x = left * c.h * side;
     plane.origin_y = top * c.v * side;
     // The last blocks reach past the image.

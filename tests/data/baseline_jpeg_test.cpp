@@ -105,6 +105,8 @@ TEST(BaselineJpeg, ShrinkingKeepsThePicture) {
   Opened full(bytes), small(bytes);
   for (const int shrink : {2, 4, 8}) {
     ASSERT_TRUE(small.reader.decode({0, 0, 160, 128}, shrink, small.planes));
+    EXPECT_LE(small.planes.plane[1].step_x, std::max(2, shrink))
+        << "colours need no less than brightness has";
     const Plane &a = full.planes.plane[0], &b = small.planes.plane[0];
     ASSERT_EQ(b.width, 160 / shrink);
     ASSERT_EQ(b.height, 128 / shrink);

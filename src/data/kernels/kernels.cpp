@@ -166,7 +166,6 @@ class ScanReader {
   // MCUs [first, first + count) of the scan; those that are kept go to this row of the region, from its left.
   template <bool kKeep>
   bool read_mcus(int first, int count, int row) {
-    const int side = 8 / scan_.shrink;
     for (int mcu = first; mcu < first + count; ++mcu) {
       if (mcu == 0 || (scan_.restart != 0 && mcu % scan_.restart == 0)) {
         if (!start_interval(scan_.restart == 0 ? 0 : static_cast<std::size_t>(mcu / scan_.restart)))
@@ -174,6 +173,7 @@ class ScanReader {
       }
       for (std::size_t i = 0; i < static_cast<std::size_t>(scan_.count); ++i) {
         const JpegScan::Component& c = scan_.components[i];
+        const int side = 8 / c.shrink;
         for (int part = 0; part < c.h * c.v; ++part) {
           bool flat = false;
           Bits bits = bits_;  // a copy that the compiler can keep in registers
@@ -188,7 +188,7 @@ class ScanReader {
             for (int line = 0; line < side; ++line)
               std::memset(to + line * c.stride, value, static_cast<std::size_t>(side));
           } else {
-            idct(scan_.shrink, block_.data(), c.steps, to, c.stride);
+            idct(c.shrink, block_.data(), c.steps, to, c.stride);
           }
         }
       }

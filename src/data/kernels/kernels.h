@@ -36,6 +36,7 @@ extern const std::array<std::uint8_t, 64 + kJpegEndRun + 16> kJpegPlaces;
 struct JpegScan {
   struct Component {
     int h = 1, v = 1;  // blocks in an MCU
+    int shrink = 1;    // 1, 2, 4 or 8
     const JpegCodes *dc = nullptr, *ac = nullptr;
     const std::int32_t* steps = nullptr;  // quantisation [64], row by row
     std::uint8_t* pixels = nullptr;       // of the region's MCUs
@@ -47,7 +48,6 @@ struct JpegScan {
   int across = 0;   // MCUs in a row of the image
   int restart = 0;  // MCUs between restarts; 0: none
   Rect region;      // in MCUs
-  int shrink = 1;   // 1, 2, 4 or 8
   // Without stuffing; kJpegSlack bytes can be read after it.
   const std::uint8_t* data = nullptr;
   const std::vector<std::size_t>* intervals =

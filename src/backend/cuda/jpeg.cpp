@@ -11,8 +11,8 @@
 namespace redline::backend::cuda {
 namespace {
 
-// Decoded images of a launch lie in one pool. It grows in steps to the largest seen, up to the limit; a batch
-// that needs more is decoded in parts.
+// Decoded images of a launch lie in one pool. It grows with the largest batch seen; one that needs more than
+// the limit is decoded in parts.
 constexpr std::size_t kPoolStep = std::size_t{32} << 20, kPoolLimit = std::size_t{512} << 20;
 constexpr std::size_t kAlignment = 256;
 // A larger image goes to the CPU, which decodes it at a fraction of its size.
@@ -159,7 +159,8 @@ class JpegDecoder final : public ImageDecoder {
     for (const EncodedImage& image : images) needed += pool_bytes(image);
     if (needed > pool_.size()) {
       pool_ = DeviceMemory();  // first, so that both are never there together
-      pool_ = DeviceMemory((needed + kPoolStep - 1) / kPoolStep * kPoolStep);
+      // A quarter more than this batch needs: to grow again stops the device.
+      pool_ = DeviceMemory((needed + needed / 4 + kPoolStep - 1) / kPoolStep * kPoolStep);
     }
     data_.clear();
     sizes_.clear();

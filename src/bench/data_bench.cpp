@@ -77,6 +77,7 @@ class Measurement {
     o.transform.train = train;
     o.transform.size = options.image_size;
     o.max_bad = options.max_bad;
+    if (train) o.decoder = options.decoder;
     loader_ = std::make_unique<data::Loader>(std::move(source), o);
     target_.resize(static_cast<std::size_t>(o.batch_size) * image_bytes());
     result_.train = train;
@@ -108,9 +109,11 @@ class Measurement {
                       (after.resize - before.resize) / images};
     result_.hand_over = copying / images;
     result_.waited = (loader_->waited_seconds() - waited_before) / seconds;
-    // The encoded image into a buffer, the pixels into the ring, and from there to the trainer.
-    result_.bytes_moved =
-        result_.images_per_second * (2 * mean_bytes + 3 * static_cast<double>(image_bytes()));
+    result_.cpu_share = loader_->cpu_share();
+    // The encoded image into a buffer, the pixels into the ring, and from there to the trainer; or the
+    // encoded image into the ring, and from there to the card.
+    const double moved = on_card_ ? 5 * mean_bytes : 2 * mean_bytes + 3 * static_cast<double>(image_bytes());
+    result_.bytes_moved = result_.images_per_second * moved;
     result_.cold = one_pass;
     return result_;
   }
@@ -120,7 +123,7 @@ class Measurement {
     return static_cast<std::size_t>(options_.image_size) * static_cast<std::size_t>(options_.image_size) * 3;
   }
 
-  // Takes a batch and copies it; gives the seconds of the copy.
+  // Takes a batch and copies it, unless it is on a card; gives the seconds of the copy.
   double take() {
     breathe_();
     data::Batch batch;
@@ -130,7 +133,8 @@ class Measurement {
     }
     const Stopwatch watch;
     const std::size_t bytes = static_cast<std::size_t>(batch.count) * image_bytes();
-    std::memcpy(target_.data(), batch.images, bytes);
+    on_card_ = batch.device_images != nullptr;
+    if (!on_card_) std::memcpy(target_.data(), batch.images, bytes);
     ++taken_;
     result_.images += batch.count;
     return watch.seconds();
@@ -141,6 +145,7 @@ class Measurement {
   std::unique_ptr<data::Loader> loader_;
   std::vector<std::uint8_t> target_;
   std::int64_t epoch_ = 0, taken_ = 0;
+  bool on_card_ = false;
   DataTiming result_;
 };
 

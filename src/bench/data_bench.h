@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "backend/image_decoder.h"
 #include "data/augment.h"
 #include "data/progress.h"
 
@@ -17,9 +19,10 @@ struct DataBenchOptions {
   std::vector<int> threads;  // counts to measure with, each at least 1
   int batch_size = 64;
   int image_size = 224;
-  double seconds = 3;     // of each measurement, after a warm-up
-  bool cold = true;       // also measure with the files dropped from the page cache
-  double max_bad = 0.01;  // share of the images that may be bad
+  double seconds = 3;                              // of each measurement, after a warm-up
+  bool cold = true;                                // also measure with the files dropped from the page cache
+  double max_bad = 0.01;                           // share of the images that may be bad
+  std::shared_ptr<backend::ImageDecoder> decoder;  // of training images, a card's; empty: the threads
 };
 
 struct DataTiming {
@@ -31,6 +34,7 @@ struct DataTiming {
   data::StageSeconds stages;  // seconds of a thread for an image
   double hand_over = 0;       // seconds to copy an image out of the ring, as the trainer does
   double waited = 0;          // share of the time in which the reader of batches waited
+  double cpu_share = 0;       // of the images, that threads decoded to relieve the card
   double bytes_moved = 0;     // by copies that cannot be avoided, a second: read and written bytes both count
 };
 

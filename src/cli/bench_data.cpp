@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "backend/backend.h"
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/machine.h"
@@ -20,7 +21,7 @@ namespace {
 
 struct DataFlags {
   bench::DataBenchOptions options;
-  std::string path, json;
+  std::string path, json, decode = "cpu";
   bool warm_only = false;
 };
 
@@ -47,6 +48,8 @@ void print_bench(const bench::DataBench& bench, const DataFlags& flags) {
   fmt::print("{}: {}, {} + {} images, {} on average; {} px, batch {}\n", flags.path, bench.kind,
              bench.train_images, bench.val_images, format_bytes(static_cast<std::uint64_t>(bench.mean_bytes)),
              flags.options.image_size, flags.options.batch_size);
+  if (flags.options.decoder)
+    fmt::print("training images decoded by {}\n", flags.options.decoder->description());
   fmt::print("memory copy:");
   for (const bench::CopyTiming& copy : bench.copies)
     fmt::print(" {:.1f} GB/s with {} thread{}{}", copy.bytes_per_second / 1e9, copy.threads,
@@ -78,6 +81,7 @@ nlohmann::ordered_json to_json(const bench::DataBench& bench, const DataFlags& f
                {"mean_bytes", bench.mean_bytes},
                {"image_size", flags.options.image_size},
                {"batch", flags.options.batch_size},
+               {"decoder", flags.options.decoder ? flags.options.decoder->description() : "cpu"},
                {"peak_memory_bytes", bench.peak_memory},
                {"copy", nlohmann::ordered_json::array()},
                {"timings", nlohmann::ordered_json::array()}});
@@ -95,12 +99,21 @@ nlohmann::ordered_json to_json(const bench::DataBench& bench, const DataFlags& f
                                  {"resize", t.stages.resize},
                                  {"hand_over", t.hand_over}}},
                                {"waiting_share", t.waited},
+                               {"relieved_share", t.cpu_share},
                                {"bytes_moved_per_second", t.bytes_moved}});
   return json;
 }
 
+// Throws UnavailableError where the GPU, or its decoder, is not there.
+std::shared_ptr<backend::ImageDecoder> gpu_decoder() {
+  backend::DeviceOptions device;
+  device.device = "cuda";
+  return backend::make_backend(device)->make_image_decoder();
+}
+
 int run_data_bench(DataFlags& flags) {
   require_optimised_build();
+  if (flags.decode == "gpu") flags.options.decoder = gpu_decoder();
   flags.options.path = flags.path;
   flags.options.cold = !flags.warm_only;
   if (flags.options.threads.empty()) flags.options.threads = doubling_up_to(inspect_machine().cores_allowed);
@@ -134,7 +147,8 @@ int run_data_bench(DataFlags& flags) {
 void add_bench_data(CLI::App& group, Context& context) {
   CLI::App& command = add_command(
       group, "data", "Time reading, decoding and resizing a data set's images, by thread count and stage",
-      {"redline bench data shapes", "redline bench data imagenet --threads 1,8,16 --json data.json"});
+      {"redline bench data shapes", "redline bench data imagenet --threads 1,8,16 --json data.json",
+       "redline bench data imagenet --decode gpu --batch-size 256 --warm-only"});
   const auto flags = std::make_shared<DataFlags>();
   bench::DataBenchOptions& o = flags->options;
   command.add_option("path", flags->path, "The data set")->required();
@@ -142,6 +156,9 @@ void add_bench_data(CLI::App& group, Context& context) {
       ->delimiter(',');
   command.add_option("--image-size", o.image_size, "Pixels of a side")->capture_default_str();
   command.add_option("-b,--batch-size,--batch", o.batch_size, "Images in a batch")->capture_default_str();
+  command.add_option("--decode", flags->decode, "What decodes training JPEGs: cpu, or a gpu's engines")
+      ->check(CLI::IsMember({"cpu", "gpu"}))
+      ->capture_default_str();
   command.add_option("--seconds", o.seconds, "How long each setting is measured")->capture_default_str();
   command.add_option("--max-bad", o.max_bad, "Share of the images that may be bad")->capture_default_str();
   command.add_flag("--warm-only", flags->warm_only, "Leave the page cache alone, and do not measure cold");

@@ -43,7 +43,7 @@ class JpegCuda : public testing::Test {
     o.train = train;
     o.size = size;
     o.filter = filter;
-    o.shrink_on_decode = false;  // the card does not
+    o.shortcuts = false;  // the card takes none
     return o;
   }
 

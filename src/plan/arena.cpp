@@ -1,6 +1,7 @@
 #include "plan/arena.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -85,6 +86,23 @@ class Placer {
       std::ranges::for_each(ops()[i].inputs, touch);
       std::ranges::for_each(ops()[i].outputs, touch);
     }
+    for (const Beside& beside : plan_.beside) {
+      const Op& op = ops()[static_cast<std::size_t>(beside.op)];
+      for (const auto* ids : {&op.inputs, &op.outputs}) {
+        for (TensorId id : *ids) {
+          if (id == kNone) continue;
+          int& last = plan_.placements[at(id)].last_op;
+          last = std::max(last, beside.join - 1);
+        }
+      }
+    }
+    // What a norm knows per channel is small: it stays for an op more, so that a backend may do its last
+    // reader together with the next op.
+    for (std::size_t i = 0; i < plan_.placements.size(); ++i) {
+      int& last = plan_.placements[i].last_op;
+      if (last >= 0 && plan_.graph().tensors()[i].shape.rank() <= 2)
+        last = std::min(last + 1, last_position());
+    }
     // The host reads logits after the step.
     if (plan_.model.logits != kNone) plan_.placements[at(plan_.model.logits)].last_op = last_position();
     if (!keep_all_) return;
@@ -121,16 +139,20 @@ class Placer {
 
   void fill_buckets(std::size_t bucket_bytes) {
     std::size_t offset = 0;
+    std::map<int, int> done_after;
+    for (const Beside& beside : plan_.beside) done_after[beside.op] = beside.join - 1;
     for (std::size_t i = 0; i < ops().size(); ++i) {
       if (ops()[i].phase == Phase::update) break;
+      const auto late = done_after.find(static_cast<int>(i));
+      const int done = late == done_after.end() ? static_cast<int>(i) : late->second;
       for (TensorId id : ops()[i].outputs) {
         if (id == kNone || plan_.placement(id).region != Region::bucket) continue;
         if (plan_.buckets.empty() || plan_.buckets.back().bytes >= bucket_bytes) {
-          plan_.buckets.push_back({{}, offset, 0, 0});
+          plan_.buckets.push_back({{}, offset, 0, -1});
         }
         Bucket& bucket = plan_.buckets.back();
         bucket.gradients.push_back(id);
-        bucket.ready_after_op = static_cast<int>(i);
+        bucket.ready_after_op = std::max(bucket.ready_after_op, done);
         plan_.placements[at(id)].offset = offset;
         offset += aligned(plan_.placement(id).bytes);
         bucket.bytes = offset - bucket.offset;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "graph/autodiff.h"
 #include "plan/arena.h"
+#include "plan/beside.h"
 #include "plan/fuse.h"
 
 namespace redline::plan {
@@ -226,12 +227,16 @@ Plan make_plan(const Options& options, const Capabilities& backend) {
     if (options.accumulate > 1) {
       plan.model.graph = with_accumulation(plan.model.graph, plan.model.scalars, gradients);
     }
+    if (backend.weight_gradients_beside() > 0) {
+      plan.model.graph = sums_before_weight_gradients(plan.model.graph);
+    }
     plan.update_begin = static_cast<int>(plan.graph().ops().size());
     if (options.optimizer != OptimizerKind::none) {
       Guard guard;
       plan.model.graph = with_guard(plan.model.graph, options, plan.model.scalars, guard);
       add_update(plan, options, guard, gradients);
     }
+    plan.beside = find_beside(plan.graph(), plan.update_begin, backend.weight_gradients_beside());
   } else {
     plan.update_begin = static_cast<int>(plan.graph().ops().size());
   }

@@ -43,6 +43,8 @@ class Capabilities {
   virtual bool conv_gives_sums() const { return false; }
   // In what type the gradients of matrices and filters are kept, for activations of a type.
   virtual graph::DType weight_gradient(graph::DType) const { return graph::DType::f32; }
+  // How many weight gradients may be under way beside the other ops; each keeps its inputs alive for longer.
+  virtual int weight_gradients_beside() const { return 0; }
 };
 
 enum class Region : std::uint8_t {
@@ -65,7 +67,12 @@ struct Placement {
 struct Bucket {
   std::vector<graph::TensorId> gradients;
   std::size_t offset = 0, bytes = 0;
-  int ready_after_op = -1;  // position of the op that completes it
+  int ready_after_op = -1;  // position of the op after which it is complete
+};
+
+// An op that may run beside those that follow it; op `join` begins when it is done.
+struct Beside {
+  int op = 0, join = 0;
 };
 
 struct Plan {
@@ -73,6 +80,7 @@ struct Plan {
   graph::TensorId check = graph::kNone;  // f32 [kStepChecks]; none without an optimizer
   std::vector<Placement> placements;     // by TensorId
   std::vector<Bucket> buckets;
+  std::vector<Beside> beside;  // by rising op
   std::size_t arena_bytes = 0;
   std::size_t gradient_bytes = 0;
   int update_begin = 0;              // ops from here on are the update

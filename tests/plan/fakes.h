@@ -7,6 +7,7 @@ namespace redline::plan {
 
 struct FakeBackend : Capabilities {
   bool pool = true, fused = true, blocked = false, sums = false;
+  int beside = 0;
 
   bool supports(graph::OpKind kind, graph::DType) const override {
     if (kind == graph::OpKind::affine_pool) return pool;
@@ -19,6 +20,7 @@ struct FakeBackend : Capabilities {
     return blocked && activation ? Layout::blocked16 : Layout::plain;
   }
   bool conv_gives_sums() const override { return sums; }
+  int weight_gradients_beside() const override { return beside; }
 };
 
 }  // namespace redline::plan

@@ -46,6 +46,11 @@ std::vector<Variant> variants() {
     add("unfused", [](Variant& v) { v.options.fuse = false; });
     add("blocked", [](Variant& v) { v.backend.blocked = true; });
     add("sums", [](Variant& v) { v.backend.sums = true; });
+    add("overlapping", [](Variant& v) { v.backend.beside = 2; });
+    add("overlapping and accumulating", [](Variant& v) {
+      v.backend.beside = 1;
+      v.options.accumulate = 2;
+    });
     add("bf16", [](Variant& v) { v.options.model.dtype = graph::DType::bf16; });
     add("accumulating", [](Variant& v) { v.options.accumulate = 4; });
     add("ema and reduce", [](Variant& v) { v.options.ema = v.options.all_reduce = true; });
@@ -118,6 +123,64 @@ TEST(Arena, LifetimesCoverEveryUse) {
     EXPECT_EQ(plan.placement(plan.model.logits).last_op, static_cast<int>(ops.size()) - 1)
         << "the host reads the logits";
   }
+}
+
+TEST(Overlap, HoldsMemoryUntilTheJoin) {
+  for (const Variant& v : variants()) {
+    SCOPED_TRACE(v.name);
+    const Plan plan = make_plan(v.options, v.backend);
+    const auto& ops = plan.graph().ops();
+    const auto gradients =
+        std::ranges::count_if(ops, [](const Op& op) { return op.kind == OpKind::conv_grad_weight; });
+    EXPECT_EQ(std::ranges::count_if(plan.beside,
+                                    [&](const Beside& beside) {
+                                      return ops[static_cast<std::size_t>(beside.op)].kind ==
+                                             OpKind::conv_grad_weight;
+                                    }),
+              v.backend.beside > 0 ? gradients : 0);
+    for (const Beside& beside : plan.beside) {
+      EXPECT_GT(beside.join, beside.op);
+      EXPECT_LE(beside.join, plan.update_begin);
+      const Op& op = ops[static_cast<std::size_t>(beside.op)];
+      for (const auto* ids : {&op.inputs, &op.outputs}) {
+        for (TensorId id : *ids) {
+          if (id == kNone) continue;
+          EXPECT_GE(plan.placement(id).last_op, beside.join - 1);
+        }
+      }
+      // Nobody else reads what it writes before the join; a gradient and its addition to a total run in
+      // order.
+      for (int later = beside.op + 1; later < beside.join; ++later) {
+        const Op& reader = ops[static_cast<std::size_t>(later)];
+        if (reader.kind == OpKind::accumulate) continue;
+        for (TensorId written : op.outputs) EXPECT_EQ(std::ranges::count(reader.inputs, written), 0);
+      }
+    }
+  }
+}
+
+TEST(Overlap, KeepsAtMostSoManyUnderWay) {
+  FakeBackend backend;
+  backend.beside = 3;
+  const Plan plan = make_plan(small("resnet50"), backend);
+  for (const Beside& one : plan.beside) {
+    const auto under_way = std::ranges::count_if(
+        plan.beside, [&](const Beside& other) { return other.op <= one.op && other.join > one.op; });
+    EXPECT_LE(under_way, 3);
+  }
+}
+
+TEST(Overlap, PutsSumsNextToTheGradientThatFeedsThem) {
+  FakeBackend backend;
+  backend.beside = 2;
+  const Plan plan = make_plan(small("resnet50"), backend);
+  const auto& ops = plan.graph().ops();
+  int neighbours = 0;
+  for (std::size_t i = 0; i + 1 < ops.size(); ++i) {
+    if (ops[i].kind != OpKind::conv_grad_input || ops[i + 1].kind != OpKind::norm_grad_stats) continue;
+    neighbours += std::ranges::count(ops[i + 1].inputs, ops[i].outputs[0]) == 1 ? 1 : 0;
+  }
+  EXPECT_EQ(neighbours, 47) << "all but the stem's and those of the four shortcuts and the first block";
 }
 
 TEST(Arena, IsSmallerThanItsTensors) {

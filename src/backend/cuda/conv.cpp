@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -151,13 +150,9 @@ std::unordered_map<std::int64_t, void*> pack(const ConvShape& shape, const ConvP
 // The handle that plans run with; cuDNN ties a stream to a handle, so one per library, used by one thread.
 class CudnnPlan final : public ConvPlan {
  public:
-  CudnnPlan(std::unique_ptr<ConvGraph> graph, const ConvShape& shape, std::int64_t index, double milliseconds,
+  CudnnPlan(std::unique_ptr<ConvGraph> graph, const ConvShape& shape, std::int64_t index,
             std::shared_ptr<CudnnHandle> handle)
-      : graph_(std::move(graph)),
-        shape_(shape),
-        index_(index),
-        milliseconds_(milliseconds),
-        handle_(std::move(handle)) {}
+      : graph_(std::move(graph)), shape_(shape), index_(index), handle_(std::move(handle)) {}
 
   void run(const ConvPointers& pointers, void* workspace, cudaStream_t stream) const override {
     cudnnSetStream(handle_->get(), stream);
@@ -168,47 +163,12 @@ class CudnnPlan final : public ConvPlan {
   std::size_t workspace_bytes() const override {
     return static_cast<std::size_t>(graph_->graph().get_workspace_size_plan_at_index(index_));
   }
-  double milliseconds() const override { return milliseconds_; }
 
  private:
   std::unique_ptr<ConvGraph> graph_;
   ConvShape shape_;
   std::int64_t index_;
-  double milliseconds_;
   std::shared_ptr<CudnnHandle> handle_;
-};
-
-// key -> index of the plan in cuDNN's own order.
-class ChoiceCache {
- public:
-  explicit ChoiceCache(std::string file) : file_(std::move(file)) {
-    std::ifstream in(file_);
-    std::string key;
-    std::int64_t index = 0;
-    while (in >> key >> index) choices_[key] = index;
-  }
-  // -1 when unknown.
-  std::int64_t find(const std::string& key) const {
-    const auto it = choices_.find(key);
-    return it == choices_.end() ? -1 : it->second;
-  }
-  void put(const std::string& key, std::int64_t index) {
-    choices_[key] = index;
-    changed_ = true;
-  }
-  void save() {
-    if (!changed_ || file_.empty()) return;
-    std::ofstream out(file_ + ".tmp", std::ios::trunc);
-    for (const auto& [key, index] : choices_) out << key << ' ' << index << '\n';
-    out.close();
-    if (out) std::rename((file_ + ".tmp").c_str(), file_.c_str());
-    changed_ = false;
-  }
-
- private:
-  std::string file_;
-  std::map<std::string, std::int64_t> choices_;
-  bool changed_ = false;
 };
 
 // Random bytes that are finite, small numbers in every type: timing on zeros flatters.
@@ -230,14 +190,9 @@ DeviceMemory random_memory(std::size_t bytes) {
 
 class CudnnLibrary final : public ConvLibrary {
  public:
-  CudnnLibrary(const std::string& cache_file, bool deterministic)
-      : cache_(cache_file), deterministic_(deterministic), handle_(std::make_shared<CudnnHandle>()) {
+  CudnnLibrary(Choices& choices, bool deterministic)
+      : choices_(choices), deterministic_(deterministic), handle_(std::make_shared<CudnnHandle>()) {
     check_cuda(cudaGetDevice(&device_), "asking for the device");
-  }
-
-  std::string version() const override {
-    const std::size_t v = cudnnGetVersion();
-    return fmt::format("{}.{}.{}", v / 10000, v / 100 % 100, v % 100);
   }
 
   std::vector<std::shared_ptr<const ConvPlan>> find(const std::vector<ConvShape>& shapes) override {
@@ -248,7 +203,6 @@ class CudnnLibrary final : public ConvLibrary {
       todo.push_back(shape);
     }
     build_all(todo);
-    cache_.save();
     std::vector<std::shared_ptr<const ConvPlan>> plans;
     for (const ConvShape& shape : shapes) plans.push_back(known_.at(shape.key()));
     return plans;
@@ -298,31 +252,25 @@ class CudnnLibrary final : public ConvLibrary {
       if (shape.pass == ConvPass::forward_sums) return;
       throw UnavailableError("cuDNN has no plan for {}: {}", shape.key(), why);
     }
-    const std::int64_t cached = lookup(shape.key());
-    double milliseconds = 0.0;
+    const std::int64_t cached = choices_.find(shape.key());
     std::int64_t chosen = -1;
     if (cached >= 0 && cached < graph->graph().get_execution_plan_count() &&
         graph->graph().build_plan_at_index(handle, cached).is_good()) {
       chosen = cached;
     } else {
-      chosen = time_plans(*graph, shape, handle, milliseconds);
+      chosen = time_plans(*graph, shape, handle);
     }
     const std::lock_guard lock(mutex_);
     if (chosen < 0) {
       if (shape.pass == ConvPass::forward_sums) return;
       throw UnavailableError("none of cuDNN's plans for {} works on this device", shape.key());
     }
-    cache_.put(shape.key(), chosen);
-    known_[shape.key()] = std::make_shared<CudnnPlan>(std::move(graph), shape, chosen, milliseconds, handle_);
-  }
-
-  std::int64_t lookup(const std::string& key) {
-    const std::lock_guard lock(mutex_);
-    return cache_.find(key);
+    choices_.put(shape.key(), chosen);
+    known_[shape.key()] = std::make_shared<CudnnPlan>(std::move(graph), shape, chosen, handle_);
   }
 
   // The index of the fastest plan that runs; -1 when none does.
-  std::int64_t time_plans(ConvGraph& graph, const ConvShape& shape, cudnnHandle_t handle, double& best) {
+  std::int64_t time_plans(ConvGraph& graph, const ConvShape& shape, cudnnHandle_t handle) {
     constexpr std::int64_t kMost = 10;
     constexpr std::int64_t kMostWorkspace = std::int64_t{1} << 31;
     std::vector<std::int64_t> built;
@@ -333,8 +281,11 @@ class CudnnLibrary final : public ConvLibrary {
         built.push_back(i);
       }
     }
+    // Timing differs from run to run; where bits may not, cuDNN's first proposal is taken.
+    if (deterministic_ && !built.empty()) return built.front();
     const std::lock_guard lock(timing_mutex_);
     std::int64_t chosen = -1;
+    double best = 0.0;
     for (const std::int64_t index : built) {
       const double ms = time_plan(graph, shape, handle, index);
       if (ms > 0.0 && (chosen < 0 || ms < best)) {
@@ -376,7 +327,7 @@ class CudnnLibrary final : public ConvLibrary {
     return best;
   }
 
-  ChoiceCache cache_;
+  Choices& choices_;
   bool deterministic_;
   std::shared_ptr<CudnnHandle> handle_;
   int device_ = 0;
@@ -388,14 +339,19 @@ class CudnnLibrary final : public ConvLibrary {
 
 }  // namespace
 
+std::string cudnn_version() {
+  const std::size_t v = cudnnGetVersion();
+  return fmt::format("{}.{}.{}", v / 10000, v / 100 % 100, v % 100);
+}
+
 std::string ConvShape::key() const {
   constexpr const char* kPasses[] = {"forward", "forward_sums", "grad_input", "grad_weight"};
   return fmt::format("{}_{}_n{}c{}h{}w{}k{}r{}s{}p{}", kPasses[static_cast<int>(pass)], name_of(dtype), n, c,
                      h, w, k, kernel, stride, pad);
 }
 
-std::unique_ptr<ConvLibrary> make_conv_library(const std::string& cache_file, bool deterministic) {
-  return std::make_unique<CudnnLibrary>(cache_file, deterministic);
+std::unique_ptr<ConvLibrary> make_conv_library(Choices& choices, bool deterministic) {
+  return std::make_unique<CudnnLibrary>(choices, deterministic);
 }
 
 }  // namespace redline::backend::cuda

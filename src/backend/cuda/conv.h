@@ -1,5 +1,4 @@
-// Convolutions by cuDNN's graph API. A plan is found once per shape by timing what cuDNN offers, and the
-// choice is remembered on disk, so that a second start does not time again.
+// Convolutions by cuDNN's graph API. A plan is found once per shape by timing what cuDNN offers.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cuda/choices.h"
 #include "graph/tensor.h"
 
 namespace redline::backend::cuda {
@@ -40,7 +40,6 @@ class ConvPlan {
   virtual ~ConvPlan() = default;
   virtual void run(const ConvPointers& pointers, void* workspace, cudaStream_t stream) const = 0;
   virtual std::size_t workspace_bytes() const = 0;
-  virtual double milliseconds() const = 0;  // as timed when chosen; 0 when taken from the cache
 };
 
 class ConvLibrary {
@@ -49,10 +48,10 @@ class ConvLibrary {
   // Finds a plan for every shape, in parallel on the host, timing on the device. An entry is null where cuDNN
   // has none (only forward_sums may come back null: the plain convolution always exists).
   virtual std::vector<std::shared_ptr<const ConvPlan>> find(const std::vector<ConvShape>& shapes) = 0;
-  virtual std::string version() const = 0;
 };
 
-// cache_file: where choices are remembered; empty for nowhere.
-std::unique_ptr<ConvLibrary> make_conv_library(const std::string& cache_file, bool deterministic);
+// `choices` outlives the library.
+std::unique_ptr<ConvLibrary> make_conv_library(Choices& choices, bool deterministic);
+std::string cudnn_version();  // "9.19.0"
 
 }  // namespace redline::backend::cuda

@@ -47,13 +47,6 @@ Matrix matrix_of(const graph::Shape& shape) {
   return {shape.n() * shape.h() * shape.w(), static_cast<int>(shape.c())};
 }
 
-// What a separate pass over y costs, counted at a bandwidth that such a pass reaches.
-double sums_milliseconds(const graph::Tensor& y) {
-  constexpr double kBytesPerMillisecond = 3.5e9;
-  return static_cast<double>(y.shape.elements()) * static_cast<double>(graph::size_of(y.dtype)) /
-         kBytesPerMillisecond;
-}
-
 // A gradient that is wanted in fp32 though convolutions give the activations' type.
 Step widened(std::shared_ptr<const ConvPlan> plan, ConvPointers pointers, const OpView& op, Shared& shared) {
   const Type type = type_of(op.in_tensor(0).dtype);
@@ -62,14 +55,15 @@ Step widened(std::shared_ptr<const ConvPlan> plan, ConvPointers pointers, const 
       std::make_shared<DeviceMemory>(static_cast<std::size_t>(count) * graph::size_of(op.in_tensor(0).dtype));
   pointers.w = narrow->data();
   return [=, plan = std::move(plan), dw = op.out<float>(0), &shared](cudaStream_t stream) {
-    plan->run(pointers, shared.work(), stream);
+    plan->run(pointers, shared.beside().data(), stream);
     widen(type, count, narrow->data(), dw, stream);
   };
 }
 
 }  // namespace
 
-ConvSteps::ConvSteps(const plan::Plan& plan, ConvLibrary& library) {
+ConvSteps::ConvSteps(const plan::Plan& plan, const Places& places, Shared& shared)
+    : plan_(plan), places_(places), shared_(shared) {
   std::vector<ConvShape> shapes;
   std::vector<const graph::Op*> owners;
   for (const graph::Op& op : plan.graph().ops()) {
@@ -92,50 +86,50 @@ ConvSteps::ConvSteps(const plan::Plan& plan, ConvLibrary& library) {
         break;
     }
   }
-  const auto plans = library.find(shapes);
+  const auto plans = shared.convs().find(shapes);
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    Choice& choice = choices_[owners[i]];
-    if (shapes[i].pass != ConvPass::forward_sums) {
-      choice = {plans[i], gives_sums(*owners[i])};
-    } else if (plans[i] != nullptr) {
-      const double apart =
-          choice.plan->milliseconds() + sums_milliseconds(plan.graph().tensor(owners[i]->outputs[0]));
-      // Without timings (both from the cache) the fused one wins: it nearly always does.
-      if (plans[i]->milliseconds() == 0.0 || plans[i]->milliseconds() <= apart) choice = {plans[i], false};
-    }
+    Found& found = found_[owners[i]];
+    (shapes[i].pass == ConvPass::forward_sums ? found.with_sums : found.plain) = plans[i];
   }
 }
 
-Step ConvSteps::make(const OpView& op, const graph::Op& key, std::byte* weights, Shared& shared) const {
-  const Choice& choice = choices_.at(&key);
-  ConvPointers pointers;
-  switch (key.kind) {
-    case OpKind::conv:
-      pointers = {op.in(0), weights, op.out(0), op.out<float>(1)};
-      break;
-    case OpKind::conv_grad_input:
-      pointers = {op.out(0), weights, op.in(0), nullptr};
-      break;
-    default:
-      pointers = {op.in(0), op.out(0), op.in(1), nullptr};
-      break;
+Ways ConvSteps::make(const graph::Op& key) const {
+  const OpView op(plan_, key, places_.address);
+  const Found& found = found_.at(&key);
+  if (key.kind == OpKind::conv_grad_weight) {
+    shared_.beside().need(found.plain->workspace_bytes());
+    const ConvPointers pointers{op.in(0), op.out(0), op.in(1), nullptr};
+    if (op.out_tensor(0).dtype != op.in_tensor(0).dtype) {
+      return {"", {{widened(found.plain, pointers, op, shared_)}}};
+    }
+    return {"", {{[plan = found.plain, pointers, &shared = shared_](cudaStream_t stream) {
+              plan->run(pointers, shared.beside().data(), stream);
+            }}}};
   }
-  shared.need(choice.plan->workspace_bytes());
-  if (key.kind == OpKind::conv_grad_weight && op.out_tensor(0).dtype != op.in_tensor(0).dtype) {
-    return widened(choice.plan, pointers, op, shared);
-  }
-  if (!choice.sums_apart) {
-    return [plan = choice.plan, pointers, &shared](cudaStream_t stream) {
+  std::byte* weights = places_.weights(key.inputs[1], op.in_tensor(0).dtype);
+  const auto by_cudnn = [&](const std::shared_ptr<const ConvPlan>& plan, const ConvPointers& pointers) {
+    shared_.need(plan->workspace_bytes());
+    return [plan, pointers, &shared = shared_](cudaStream_t stream) {
       plan->run(pointers, shared.work(), stream);
     };
+  };
+  if (key.kind == OpKind::conv_grad_input) {
+    return {"", {{by_cudnn(found.plain, {op.out(0), weights, op.in(0), nullptr})}}};
   }
+  const ConvPointers pointers{op.in(0), weights, op.out(0), op.out<float>(1)};
+  if (!gives_sums(key)) return {"", {{by_cudnn(found.plain, pointers)}}};
   const Matrix m = matrix_of(op.out_tensor(0).shape);
   const Type type = type_of(op.out_tensor(0).dtype);
-  shared.need(reduce_partials(m, type) * sizeof(float));
-  return [plan = choice.plan, pointers, m, type, &shared](cudaStream_t stream) {
-    plan->run(pointers, shared.work(), stream);
-    channel_sums(type, m, pointers.y, pointers.sums, shared.reduce_space(), stream);
-  };
+  shared_.need(reduce_partials(m, type) * sizeof(float));
+  Ways ways{"sums_" + shape_of(plan_, key, ConvPass::forward_sums).key(), {}};
+  ways.ways.push_back(
+      {[apart = by_cudnn(found.plain, pointers), m, type, pointers, &shared = shared_](cudaStream_t stream) {
+        apart(stream);
+        channel_sums(type, m, pointers.y, pointers.sums, shared.reduce_space(), stream);
+      }});
+  if (found.with_sums != nullptr) ways.ways.push_back({by_cudnn(found.with_sums, pointers)});
+  if (auto own = make_pointwise_sums(op, weights, shared_)) ways.ways.push_back({*own});
+  return ways;
 }
 
 }  // namespace redline::backend::cuda

@@ -1,4 +1,5 @@
 // The plugin: device, state, executable, and the entry that the program looks up.
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -153,23 +154,22 @@ class InputSlots {
 
 class CudaExecutable final : public Executable {
  public:
-  CudaExecutable(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<CudaState> state, ConvLibrary& convs)
+  CudaExecutable(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<CudaState> state, ConvLibrary& convs,
+                 Choices& choices, bool deterministic, const cudaDeviceProp& device)
       : plan_(std::move(plan)),
         state_(std::move(state)),
-        stream_(make_stream()),
+        stream_(make_stream(/*urgent=*/true)),
+        beside_(make_stream()),
         copies_(make_stream()),
-        shared_(convs),
+        shared_(convs, device),
         arena_(plan_->arena_bytes),
         gradients_(plan_->gradient_bytes) {
     const auto& tensors = plan_->graph().tensors();
     for (std::size_t i = 0; i < tensors.size(); ++i)
       addresses_.push_back(place(tensors[i], plan_->placements[i]));
-    const ConvSteps convolutions(*plan_, convs);
-    UpdateSteps updates(
-        *plan_, [this](TensorId id) { return address(id); },
-        [this](TensorId id) { return weights(id, dtype()); }, dtype(), shared_);
-    for (const graph::Op& op : plan_->graph().ops()) steps_.push_back(make(op, convolutions, updates));
-    shared_.allocate();
+    const Places places{[this](TensorId id) { return address(id); },
+                        [this](TensorId id, DType dtype) { return weights(id, dtype); }};
+    make_steps(places, choices, deterministic);
   }
 
   ~CudaExecutable() override { cudaStreamSynchronize(stream_.get()); }
@@ -274,14 +274,85 @@ class CudaExecutable final : public Executable {
     return plan_->placement(id).region == Region::state ? state_->copy(tensor.name, dtype) : address(id);
   }
 
-  Step make(const graph::Op& op, const ConvSteps& convolutions, UpdateSteps& updates) {
-    const OpView view(*plan_, op, [this](TensorId id) { return address(id); });
+  // Every way to do each op, alone and with its neighbours; then, with memory to run them in, the fastest.
+  void make_steps(const Places& places, Choices& choices, bool deterministic) {
+    const auto& ops = plan_->graph().ops();
+    const ConvSteps convolutions(*plan_, places, shared_);
+    UpdateSteps updates(
+        *plan_, places.address, [&](TensorId id) { return places.weights(id, dtype()); }, dtype(), shared_);
+    std::vector<Ways> alone;
+    std::map<std::size_t, std::vector<Step>> merged;
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      alone.push_back(make(ops[i], places, convolutions, updates));
+      if (auto steps = merge_steps(*plan_, i, places, shared_)) merged[i] = std::move(*steps);
+    }
+    shared_.allocate();
+    const auto choose = [&](const Ways& from) {
+      // Timing differs from run to run: where bits may not, the last way is taken, the most fused one.
+      if (deterministic || from.key.empty()) return from.ways.back();
+      return from.ways[fastest(from, choices)];
+    };
+    for (const Ways& ways : alone) steps_.push_back(choose(ways).front());
+    for (const auto& [first, together] : merged) {
+      const auto begin = steps_.begin() + static_cast<std::ptrdiff_t>(first);
+      const auto end = begin + static_cast<std::ptrdiff_t>(together.size());
+      std::ranges::copy(choose({merge_key(*plan_, first), {{begin, end}, together}}), begin);
+    }
+    choices.save();
+  }
+
+  std::size_t fastest(const Ways& from, Choices& choices) {
+    const std::int64_t known = choices.find(from.key);
+    if (known >= 0 && known < static_cast<std::int64_t>(from.ways.size())) {
+      return static_cast<std::size_t>(known);
+    }
+    std::size_t best = 0;
+    float best_time = 0.0F;
+    for (std::size_t way = 0; way < from.ways.size(); ++way) {
+      const float time = milliseconds(from.ways[way]);
+      if (way == 0 || time < best_time) {
+        best = way;
+        best_time = time;
+      }
+    }
+    choices.put(from.key, static_cast<std::int64_t>(best));
+    return best;
+  }
+
+  // The best of a few runs. Nothing that matters lies in the memory they write yet.
+  float milliseconds(const std::vector<Step>& steps) const {
+    constexpr int kRepeats = 4, kRuns = 4;
+    const Event begin = make_event(true), end = make_event(true);
+    float best = 0.0F;
+    for (int repeat = 0; repeat < kRepeats; ++repeat) {
+      check_cuda(cudaEventRecord(begin.get(), stream_.get()), "timing");
+      for (int run = 0; run < kRuns; ++run) {
+        for (const Step& step : steps) step(stream_.get());
+      }
+      check_cuda(cudaEventRecord(end.get(), stream_.get()), "timing");
+      check_cuda(cudaEventSynchronize(end.get()), "timing");
+      check_cuda(cudaGetLastError(), "timing");
+      float time = 0.0F;
+      check_cuda(cudaEventElapsedTime(&time, begin.get(), end.get()), "timing");
+      if (repeat < 2 || time < best) best = time;  // the first warms up
+    }
+    return best;
+  }
+
+  Ways make(const graph::Op& op, const Places& places, const ConvSteps& convolutions, UpdateSteps& updates) {
     switch (op.kind) {
       case OpKind::conv:
       case OpKind::conv_grad_input:
-        return convolutions.make(view, op, weights(op.inputs[1], view.in_tensor(0).dtype), shared_);
       case OpKind::conv_grad_weight:
-        return convolutions.make(view, op, nullptr, shared_);
+        return convolutions.make(op);
+      default:
+        return {"", {{make_only(op, places, updates)}}};
+    }
+  }
+
+  Step make_only(const graph::Op& op, const Places& places, UpdateSteps& updates) {
+    const OpView view(*plan_, op, places.address);
+    switch (op.kind) {
       case OpKind::linear:
         return make_linear(view, weights(op.inputs[1], view.in_tensor(0).dtype), shared_);
       case OpKind::linear_grad_input:
@@ -298,7 +369,7 @@ class CudaExecutable final : public Executable {
     check_cuda(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal), "starting a capture");
     cudaGraph_t raw = nullptr;
     try {
-      for (std::size_t i = begin; i < end; ++i) launch(i);
+      launch_overlapped(begin, end);
     } catch (...) {
       cudaStreamEndCapture(stream_.get(), &raw);
       if (raw != nullptr) cudaGraphDestroy(raw);
@@ -311,8 +382,41 @@ class CudaExecutable final : public Executable {
     return GraphExec(exec);
   }
 
-  void launch(std::size_t i) {
-    steps_[i](stream_.get());
+  // Ops that may run beside the others go to a stream of their own; what waits for them joins it.
+  void launch_overlapped(std::size_t begin, std::size_t end) {
+    std::vector<Event> marks;
+    const auto follow = [&](cudaStream_t later, cudaStream_t earlier) {
+      marks.push_back(make_event(false));
+      check_cuda(cudaEventRecord(marks.back().get(), earlier), "marking a step");
+      check_cuda(cudaStreamWaitEvent(later, marks.back().get()), "ordering steps");
+    };
+    std::map<std::size_t, std::size_t> joins;  // op -> before which op it is done
+    for (const plan::Beside& op : plan_->beside)
+      joins[static_cast<std::size_t>(op.op)] = static_cast<std::size_t>(op.join);
+    std::map<std::size_t, cudaEvent_t> waiting;  // before op -> event of the last op it waits for
+    for (std::size_t i = begin; i < end; ++i) {
+      if (const auto it = waiting.find(i); it != waiting.end()) {
+        check_cuda(cudaStreamWaitEvent(stream_.get(), it->second), "ordering steps");
+        waiting.erase(it);
+      }
+      const auto beside = joins.find(i);
+      if (beside == joins.end()) {
+        launch(i, stream_.get());
+        continue;
+      }
+      follow(beside_.get(), stream_.get());
+      launch(i, beside_.get());
+      marks.push_back(make_event(false));
+      check_cuda(cudaEventRecord(marks.back().get(), beside_.get()), "marking a step");
+      waiting[std::min(beside->second, end)] = marks.back().get();
+    }
+    for (const auto& [op, event] : waiting) {
+      check_cuda(cudaStreamWaitEvent(stream_.get(), event), "ordering steps");
+    }
+  }
+
+  void launch(std::size_t i, cudaStream_t stream) {
+    steps_[i](stream);
     const cudaError_t result = cudaGetLastError();
     if (result != cudaSuccess) {
       const graph::Op& op = plan_->graph().ops()[i];
@@ -325,7 +429,7 @@ class CudaExecutable final : public Executable {
     for (std::size_t i = begin; i <= end; ++i) events.push_back(make_event(true));
     check_cuda(cudaEventRecord(events[0].get(), stream_.get()), "timing");
     for (std::size_t i = begin; i < end; ++i) {
-      launch(i);
+      launch(i, stream_.get());
       check_cuda(cudaEventRecord(events[i - begin + 1].get(), stream_.get()), "timing");
     }
     check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
@@ -343,7 +447,7 @@ class CudaExecutable final : public Executable {
 
   std::shared_ptr<const plan::Plan> plan_;
   std::shared_ptr<CudaState> state_;
-  Stream stream_, copies_;
+  Stream stream_, beside_, copies_;
   Shared shared_;
   DeviceMemory arena_, gradients_;
   std::vector<DeviceMemory> io_;
@@ -356,7 +460,7 @@ class CudaExecutable final : public Executable {
 
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(const DeviceOptions& options) {
+  explicit CudaBackend(const DeviceOptions& options) : deterministic_(options.deterministic) {
     int count = 0;
     const cudaError_t result = cudaGetDeviceCount(&count);
     if (result != cudaSuccess || count == 0) {
@@ -370,15 +474,17 @@ class CudaBackend final : public Backend {
       cudaDriverGetVersion(&driver);
       std::string card = properties_.name;
       for (char& c : card) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '-';
-      cache = fmt::format("{}/cudnn-{}-{}-driver{}{}.txt", options.cache_dir, cudnn_version(), card, driver,
-                          options.deterministic ? "-deterministic" : "");
+      cache = fmt::format("{}/kernels-{}-{}-cudnn{}-driver{}.txt", options.cache_dir, kChoicesVersion, card,
+                          cudnn_version(), driver);
     }
-    convs_ = make_conv_library(cache, options.deterministic);
+    choices_ = std::make_unique<Choices>(deterministic_ ? "" : cache);
+    convs_ = make_conv_library(*choices_, deterministic_);
   }
 
   bool supports(OpKind, DType) const override { return true; }
   bool conv_gives_sums() const override { return true; }
   DType weight_gradient(DType activations) const override { return activations; }
+  int weight_gradients_beside() const override { return 2; }
 
   Layout layout(const graph::Graph& graph, TensorId id) const override {
     const graph::Tensor& tensor = graph.tensor(id);
@@ -394,19 +500,21 @@ class CudaBackend final : public Backend {
   std::string description() const override {
     return fmt::format("cuda: {}, {} GiB, compute capability {}.{}, cuDNN {}", properties_.name,
                        properties_.totalGlobalMem >> 30, properties_.major, properties_.minor,
-                       convs_->version());
+                       cudnn_version());
   }
   std::shared_ptr<State> make_state() override { return std::make_shared<CudaState>(); }
   std::unique_ptr<Executable> compile(std::shared_ptr<const plan::Plan> plan,
                                       std::shared_ptr<State> state) override {
     auto own = std::dynamic_pointer_cast<CudaState>(std::move(state));
     check(own != nullptr, "the state was made by another backend");
-    return std::make_unique<CudaExecutable>(std::move(plan), std::move(own), *convs_);
+    return std::make_unique<CudaExecutable>(std::move(plan), std::move(own), *convs_, *choices_,
+                                            deterministic_, properties_);
   }
   std::shared_ptr<ImageDecoder> make_image_decoder() override { return make_jpeg_decoder(); }
 
  private:
-  static std::string cudnn_version() { return make_conv_library("", false)->version(); }
+  // Of what the numbers in a file of choices mean; raised when ways are added or put in another order.
+  static constexpr int kChoicesVersion = 1;
 
   // Three channels are stored as four where only convolutions and the image input touch them.
   static bool only_convolved(const graph::Graph& graph, TensorId id) {
@@ -422,7 +530,9 @@ class CudaBackend final : public Backend {
     return true;
   }
 
+  bool deterministic_;
   cudaDeviceProp properties_{};
+  std::unique_ptr<Choices> choices_;
   std::unique_ptr<ConvLibrary> convs_;
 };
 

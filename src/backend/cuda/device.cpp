@@ -13,6 +13,16 @@ void check_cuda(cudaError_t result, const char* what) {
   throw InternalError("{}: {} ({})", what, cudaGetErrorString(result), cudaGetErrorName(result));
 }
 
+bool launches_early() {
+  static const bool can = [] {
+    int device = 0, major = 0;
+    check_cuda(cudaGetDevice(&device), "asking for the device");
+    check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "asking");
+    return major >= 9;
+  }();
+  return can;
+}
+
 DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   void* memory = nullptr;
@@ -36,9 +46,12 @@ PinnedMemory::~PinnedMemory() {
   if (data_ != nullptr) cudaFreeHost(data_);
 }
 
-Stream make_stream() {
+Stream make_stream(bool urgent) {
   cudaStream_t stream = nullptr;
-  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+  int lowest = 0, highest = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "asking for stream priorities");
+  check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? highest : lowest),
+             "making a stream");
   return Stream(stream);
 }
 

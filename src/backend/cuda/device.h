@@ -83,7 +83,7 @@ using Event = CudaHandle<cudaEvent_t, cudaEventDestroy>;
 using Graph = CudaHandle<cudaGraph_t, cudaGraphDestroy>;
 using GraphExec = CudaHandle<cudaGraphExec_t, cudaGraphExecDestroy>;
 
-Stream make_stream();
+Stream make_stream(bool urgent = false);  // work on an urgent one goes first where both are ready
 Event make_event(bool timed);
 
 Type type_of(graph::DType dtype);  // throws InternalError for integers

@@ -48,8 +48,8 @@ constexpr std::size_t kBlasWork = std::size_t{32} << 20;
 
 }  // namespace
 
-Shared::Shared(ConvLibrary& convs)
-    : convs_(convs), counters_(kReduceCounters * sizeof(unsigned)), blas_work_(kBlasWork) {
+Shared::Shared(ConvLibrary& convs, const cudaDeviceProp& device)
+    : convs_(convs), device_(device), counters_(kReduceCounters * sizeof(unsigned)), blas_work_(kBlasWork) {
   cublasHandle_t handle = nullptr;
   check_blas(cublasCreate(&handle));
   blas_ = handle;
@@ -59,7 +59,10 @@ Shared::Shared(ConvLibrary& convs)
 
 Shared::~Shared() { cublasDestroy(static_cast<cublasHandle_t>(blas_)); }
 
-void Shared::allocate() { work_ = DeviceMemory(bytes_); }
+void Shared::allocate() {
+  work_.allocate();
+  beside_.allocate();
+}
 
 ReduceSpace Shared::reduce_space() const {
   return {reinterpret_cast<float*>(work_.data()), reinterpret_cast<unsigned*>(counters_.data())};

@@ -9,7 +9,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "backend/cuda/conv.h"
@@ -20,44 +22,83 @@ namespace redline::backend::cuda {
 
 using Step = std::function<void(cudaStream_t)>;
 
-// Memory and libraries that steps share. Steps run one after the other on one stream, so they share one work
-// space; makers say how much they need before it is allocated.
+// Scratch memory of the steps of one stream, which run one after the other: makers say how much they need
+// before it is allocated.
+class WorkSpace {
+ public:
+  void need(std::size_t bytes) { bytes_ = bytes > bytes_ ? bytes : bytes_; }
+  void allocate() { memory_ = DeviceMemory(bytes_); }
+  std::byte* data() const { return memory_.data(); }
+  std::size_t size() const { return memory_.size(); }
+
+ private:
+  std::size_t bytes_ = 0;
+  DeviceMemory memory_;
+};
+
+// Memory and libraries that steps share.
 class Shared {
  public:
-  explicit Shared(ConvLibrary& convs);
+  Shared(ConvLibrary& convs, const cudaDeviceProp& device);
   ~Shared();
   Shared(const Shared&) = delete;
   Shared& operator=(const Shared&) = delete;
 
   ConvLibrary& convs() { return convs_; }
-  void need(std::size_t bytes) { bytes_ = bytes > bytes_ ? bytes : bytes_; }
+  const cudaDeviceProp& device() const { return device_; }
+  void need(std::size_t bytes) { work_.need(bytes); }
+  WorkSpace& beside() { return beside_; }  // of the steps that run beside the others
   void allocate();
   std::byte* work() const { return work_.data(); }
-  std::size_t work_bytes() const { return work_.size(); }
+  std::size_t work_bytes() const { return work_.size() + beside_.size(); }
   ReduceSpace reduce_space() const;
   void* blas() const { return blas_; }  // cublasHandle_t
 
  private:
   ConvLibrary& convs_;
-  std::size_t bytes_ = 0;
-  DeviceMemory work_, counters_, blas_work_;
+  const cudaDeviceProp& device_;
+  WorkSpace work_, beside_;
+  DeviceMemory counters_, blas_work_;
   void* blas_ = nullptr;
 };
 
-// conv.cpp's plans for every convolution of a graph, found together.
+// Several ways to do the work of neighbouring ops: each gives one step per op. The fastest is found by timing
+// them, once per key.
+struct Ways {
+  std::string key;  // of the choice; unused when there is one way only
+  std::vector<std::vector<Step>> ways;
+};
+
+// Where a plan's tensors lie, and its weights as kernels of activations of a type read them.
+struct Places {
+  std::function<std::byte*(graph::TensorId)> address;
+  std::function<std::byte*(graph::TensorId, graph::DType)> weights;
+};
+
+// conv_steps.cpp: cuDNN's plans for every convolution of a graph, found together.
 class ConvSteps {
  public:
-  ConvSteps(const plan::Plan& plan, ConvLibrary& library);
-  // `weights` is the copy that kernels read (conv, grad_input) or the gradient (grad_weight).
-  Step make(const OpView& op, const graph::Op& key, std::byte* weights, Shared& shared) const;
+  ConvSteps(const plan::Plan& plan, const Places& places, Shared& shared);
+  Ways make(const graph::Op& op) const;
 
  private:
-  struct Choice {
-    std::shared_ptr<const ConvPlan> plan;
-    bool sums_apart = false;  // the norm's sums need a pass of their own
+  struct Found {
+    std::shared_ptr<const ConvPlan> plain, with_sums;  // the latter may be null
   };
-  std::map<const graph::Op*, Choice> choices_;
+  const plan::Plan& plan_;
+  Places places_;
+  Shared& shared_;
+  std::map<const graph::Op*, Found> found_;
 };
+
+// merged.cpp: neighbouring ops, beginning with the op at a position, in one kernel; empty where there is
+// none.
+std::optional<std::vector<Step>> merge_steps(const plan::Plan& plan, std::size_t position,
+                                             const Places& places, Shared& shared);
+// What timing decides: "" when merging always pays.
+std::string merge_key(const plan::Plan& plan, std::size_t position);
+// The 1x1 convolution that also gives the norm's sums, by a kernel of our own; empty where it cannot be used.
+std::optional<Step> make_pointwise_sums(const OpView& op, std::byte* weights, Shared& shared);
 
 // linear.cpp
 Step make_linear(const OpView& op, std::byte* weights, Shared& shared);
@@ -65,6 +106,12 @@ Step make_linear_grad_input(const OpView& op, std::byte* weights, Shared& shared
 Step make_linear_grad_weight(const OpView& op, Shared& shared);
 // steps.cpp: everything but convolutions, matrix products and updates.
 Step make_step(const OpView& op, Shared& shared);
+Pool pool_of(const graph::Shape& in, const graph::Shape& out, const graph::PoolAttr& attr);
+NormFinalize norm_finalize_of(const OpView& op, const float* sums, float* affine);
+// With `finalize`, the affine is worked out there too.
+Step make_affine_act(const OpView& op, const std::optional<NormFinalize>& finalize);
+NormGradStats norm_grad_stats_of(const OpView& op);
+NormGradApply norm_grad_apply_of(const OpView& op);
 
 // update_steps.cpp: ops that are one launch over many tensors, and the ops around them.
 class UpdateSteps {

@@ -14,28 +14,17 @@ void need_reduce(Shared& shared, const Matrix& m, Type type) {
   shared.need(reduce_partials(m, type) * sizeof(float));
 }
 
-NormFinalize finalize_of(const OpView& op, const float* sums, float* affine) {
-  const auto& attr = op.attr<graph::NormAttr>();
-  const Matrix m = matrix_of(op.in_tensor(0));
-  return {m.channels,      static_cast<double>(m.rows),
-          attr.epsilon,    attr.momentum,
-          attr.training,   sums,
-          op.in<float>(1), op.in<float>(2),
-          op.in<float>(3), op.in<float>(4),
-          affine,          op.out<float>(1)};
-}
-
 Step make_norm_stats(const OpView& op, Shared& shared) {
   const Matrix m = matrix_of(op.in_tensor(0));
   const Type type = type_of(op.in_tensor(0).dtype);
   const bool training = op.attr<graph::NormAttr>().training;
   if (!training || op.in(5) != nullptr) {
-    const NormFinalize finalize = finalize_of(op, op.in<float>(5), op.out<float>(0));
+    const NormFinalize finalize = norm_finalize_of(op, op.in<float>(5), op.out<float>(0));
     return [finalize](cudaStream_t stream) { norm_finalize(finalize, stream); };
   }
   auto sums = std::make_shared<DeviceMemory>(static_cast<std::size_t>(2 * m.channels) * sizeof(float));
   auto* sums_at = reinterpret_cast<float*>(sums->data());
-  const NormFinalize finalize = finalize_of(op, sums_at, op.out<float>(0));
+  const NormFinalize finalize = norm_finalize_of(op, sums_at, op.out<float>(0));
   need_reduce(shared, m, type);
   return [=, y = op.in(0), &shared](cudaStream_t stream) {
     channel_sums(type, m, y, reinterpret_cast<float*>(sums->data()), shared.reduce_space(), stream);
@@ -50,7 +39,7 @@ Step make_batch_norm(const OpView& op, Shared& shared) {
   auto space = std::make_shared<DeviceMemory>(2 * channel_bytes);
   auto* sums = reinterpret_cast<float*>(space->data());
   auto* affine = sums + 2 * m.channels;
-  const NormFinalize finalize = finalize_of(op, sums, affine);
+  const NormFinalize finalize = norm_finalize_of(op, sums, affine);
   const AffineAct apply{op.in(0), affine, nullptr, nullptr, false, op.out(0), nullptr};
   need_reduce(shared, m, type);
   return [=, y = op.in(0), &shared](cudaStream_t stream) {
@@ -62,30 +51,17 @@ Step make_batch_norm(const OpView& op, Shared& shared) {
   };
 }
 
-Step make_affine_act(const OpView& op) {
-  const AffineAct apply{
-      op.in(0),  op.in<float>(1),        op.in(2), op.in<float>(3), op.attr<graph::ActAttr>().relu,
-      op.out(0), op.out<std::uint8_t>(1)};
-  return [apply, m = matrix_of(op.in_tensor(0)), type = type_of(op.in_tensor(0).dtype)](cudaStream_t stream) {
-    affine_act(type, m, apply, stream);
-  };
-}
-
 Step make_norm_grad_stats(const OpView& op, Shared& shared) {
   const Matrix m = matrix_of(op.in_tensor(2));
   const Type type = type_of(op.in_tensor(2).dtype);
-  const NormGradStats stats{
-      op.in(0),        op.in(1),         op.in(2),         {op.in<float>(3), op.in<std::uint8_t>(4)},
-      op.in<float>(5), op.out<float>(0), op.out<float>(1), op.out(2)};
+  const NormGradStats stats = norm_grad_stats_of(op);
   need_reduce(shared, m, type);
   return
       [=, &shared](cudaStream_t stream) { norm_grad_stats(type, m, stats, shared.reduce_space(), stream); };
 }
 
 Step make_norm_grad_apply(const OpView& op) {
-  const NormGradApply apply{op.in(0),        op.in(1),        {op.in<float>(2), op.in<std::uint8_t>(3)},
-                            op.in<float>(4), op.in<float>(5), op.in<float>(6),
-                            op.in<float>(7), op.out(0)};
+  const NormGradApply apply = norm_grad_apply_of(op);
   return [apply, m = matrix_of(op.in_tensor(1)), type = type_of(op.in_tensor(1).dtype)](cudaStream_t stream) {
     norm_grad_apply(type, m, apply, stream);
   };
@@ -103,18 +79,6 @@ Step make_batch_norm_grad(const OpView& op, Shared& shared) {
     norm_grad_stats(type, m, stats, shared.reduce_space(), stream);
     norm_grad_apply(type, m, apply, stream);
   };
-}
-
-Pool pool_of(const graph::Shape& in, const graph::Shape& out, const graph::PoolAttr& attr) {
-  return {static_cast<int>(in.n()),
-          static_cast<int>(in.c()),
-          static_cast<int>(in.h()),
-          static_cast<int>(in.w()),
-          static_cast<int>(out.h()),
-          static_cast<int>(out.w()),
-          attr.kernel,
-          attr.stride,
-          attr.pad};
 }
 
 Step make_max_pool(const OpView& op) {
@@ -182,6 +146,59 @@ Step make_loss(const OpView& op, Shared& shared) {
 
 }  // namespace
 
+Pool pool_of(const graph::Shape& in, const graph::Shape& out, const graph::PoolAttr& attr) {
+  return {static_cast<int>(in.n()),
+          static_cast<int>(in.c()),
+          static_cast<int>(in.h()),
+          static_cast<int>(in.w()),
+          static_cast<int>(out.h()),
+          static_cast<int>(out.w()),
+          attr.kernel,
+          attr.stride,
+          attr.pad};
+}
+
+NormFinalize norm_finalize_of(const OpView& op, const float* sums, float* affine) {
+  const auto& attr = op.attr<graph::NormAttr>();
+  const Matrix m = matrix_of(op.in_tensor(0));
+  const auto count = static_cast<double>(m.rows);
+  return {m.channels,
+          1.0 / count,
+          count > 1.0 ? static_cast<float>(count / (count - 1.0)) : 1.0F,
+          attr.epsilon,
+          attr.momentum,
+          attr.training,
+          sums,
+          op.in<float>(1),
+          op.in<float>(2),
+          op.in<float>(3),
+          op.in<float>(4),
+          affine,
+          op.out<float>(1)};
+}
+
+Step make_affine_act(const OpView& op, const std::optional<NormFinalize>& finalize) {
+  const AffineAct apply{
+      op.in(0),  op.in<float>(1),        op.in(2), op.in<float>(3), op.attr<graph::ActAttr>().relu,
+      op.out(0), op.out<std::uint8_t>(1)};
+  return [=, m = matrix_of(op.in_tensor(0)), type = type_of(op.in_tensor(0).dtype)](cudaStream_t stream) {
+    AffineAct args = apply;
+    args.finalize = finalize ? &*finalize : nullptr;
+    affine_act(type, m, args, stream);
+  };
+}
+
+NormGradStats norm_grad_stats_of(const OpView& op) {
+  return {op.in(0),        op.in(1),         op.in(2),         {op.in<float>(3), op.in<std::uint8_t>(4)},
+          op.in<float>(5), op.out<float>(0), op.out<float>(1), op.out(2)};
+}
+
+NormGradApply norm_grad_apply_of(const OpView& op) {
+  return {op.in(0),        op.in(1),        {op.in<float>(2), op.in<std::uint8_t>(3)},
+          op.in<float>(4), op.in<float>(5), op.in<float>(6),
+          op.in<float>(7), op.out(0)};
+}
+
 Step make_step(const OpView& op, Shared& shared) {
   switch (op.kind()) {
     case OpKind::normalize_image:
@@ -191,7 +208,7 @@ Step make_step(const OpView& op, Shared& shared) {
     case OpKind::norm_stats:
       return make_norm_stats(op, shared);
     case OpKind::affine_act:
-      return make_affine_act(op);
+      return make_affine_act(op, std::nullopt);
     case OpKind::max_pool:
     case OpKind::affine_pool:
       return make_max_pool(op);

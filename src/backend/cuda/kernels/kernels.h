@@ -14,6 +14,9 @@
 
 namespace redline::backend::cuda {
 
+// Whether the current device lets a kernel be put on it while the one before still runs. Asked once.
+bool launches_early();
+
 enum class Type : std::uint8_t { f32, f16, bf16 };
 
 struct Matrix {
@@ -40,7 +43,8 @@ void channel_sums(Type type, Matrix m, const void* y, float* sums, ReduceSpace s
 
 struct NormFinalize {
   int channels;
-  double count;  // elements per channel
+  double inverse_count;  // 1 / elements per channel
+  float unbiased;        // elements / (elements - 1): what makes a variance that of the population
   float epsilon, momentum;
   bool training;
   const float *sums, *gamma, *beta;  // sums only in training
@@ -57,6 +61,9 @@ struct AffineAct {
   bool relu;
   void* z;
   std::uint8_t* mask;  // ?
+  // Works out `affine` itself, from the norm's sums, in place of norm_finalize. Only with `sums` and
+  // training.
+  const NormFinalize* finalize = nullptr;  // ?
 };
 void affine_act(Type type, Matrix m, const AffineAct& args, cudaStream_t stream);
 
@@ -86,6 +93,23 @@ void max_pool(Type type, const Pool& pool, const void* x, const float* affine /*
               std::uint8_t* index /* ? */, cudaStream_t stream);
 void max_pool_grad(Type type, const Pool& pool, const void* dy, const std::uint8_t* index, void* dx,
                    cudaStream_t stream);
+
+// The gradient of a norm and ReLU in front of a max pool of 3x3, stride 2, pad 1 over an even number of rows
+// and columns, from the pool's gradient and indices: the gradient in between is never written. `gate` of the
+// arguments is by affine; their `g` is not used.
+struct PooledGradient {
+  Pool pool;
+  const void* dy;
+  const std::uint8_t* index;
+
+  static bool possible(const Pool& pool, Type type);
+  Matrix blocks() const;  // what reduce_partials is asked for: 2x2 pixels make a row
+};
+void pooled_norm_grad_stats(Type type, const PooledGradient& pooled, const NormGradStats& args,
+                            ReduceSpace space, cudaStream_t stream);
+void pooled_norm_grad_apply(Type type, const PooledGradient& pooled, const NormGradApply& args,
+                            cudaStream_t stream);
+
 void avg_pool(Type type, int images, int pixels, int channels, const void* x, void* y, cudaStream_t stream);
 void avg_pool_grad(Type type, int images, int pixels, int channels, const void* dy, void* dx,
                    cudaStream_t stream);

@@ -10,6 +10,10 @@
 
 namespace redline::backend::cuda {
 
+inline constexpr int kThreads = 256;
+
+inline std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
 template <typename T>
 __device__ __forceinline__ float to_float(T value) {
   return static_cast<float>(value);
@@ -38,6 +42,46 @@ __device__ __forceinline__ __nv_bfloat16 from_float(float value) {
   return __float2bfloat16_rn(value);
 }
 
+// Every kernel begins with this. On cards that can, a kernel of ours is put on the device while the one
+// before it still runs (see launch); here it waits for that one's results, and lets the next one come.
+__device__ __forceinline__ void begin_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+struct Launch {
+  dim3 grid;
+  int threads = kThreads;
+  std::size_t shared_bytes = 0;
+  int cluster = 1;  // blocks along x that run together and reach each other's shared memory
+};
+
+// Launches a kernel that begins with begin_kernel().
+template <typename... Parameters, typename... Arguments>
+void launch(void (*kernel)(Parameters...), const Launch& how, cudaStream_t stream,
+            const Arguments&... arguments) {
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (launches_early()) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (how.cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {static_cast<unsigned>(how.cluster), 1, 1};
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = how.grid;
+  config.blockDim = dim3(static_cast<unsigned>(how.threads));
+  config.dynamicSmemBytes = how.shared_bytes;
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = count;
+  cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
 // N elements that are loaded and stored at once.
 template <typename T, int N>
 struct alignas(sizeof(T) * N) Vec {
@@ -56,15 +100,70 @@ __device__ __forceinline__ void store(void* base, std::int64_t index, const Vec<
   static_cast<Vec<T, N>*>(base)[index] = value;
 }
 
-// Per-channel fp32 values of one vector's channels.
+// Per-channel fp32 values of one vector's channels; zeros from a null array.
 template <int N>
 struct Lanes {
   float v[N];
   __device__ __forceinline__ explicit Lanes(const float* array, int first) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) v[i] = array[first + i];
+    for (int i = 0; i < N; ++i) v[i] = array == nullptr ? 0.0F : array[first + i];
   }
   __device__ __forceinline__ float operator[](int i) const { return v[i]; }
+};
+
+// Numbers per channel that take work to find: a block finds each once and its threads pick theirs, or, where
+// rows are too wide for that, every thread finds those of its own channels.
+template <int N, int kCount>
+struct PerChannel {
+  float v[kCount][N];
+
+  static __device__ __forceinline__ bool shared_by_block(int channels) { return channels <= kThreads * N; }
+
+  // `find` gives an array of kCount for a channel. All threads of the block take part.
+  template <typename Find>
+  __device__ __forceinline__ PerChannel(int first, int channels, const Find& find) {
+    __shared__ float table[kCount][kThreads * N];
+    if (shared_by_block(channels)) {
+      for (int c = threadIdx.x; c < channels; c += kThreads) {
+        const Values found = find(c);
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) table[i][c] = found.v[i];
+      }
+      __syncthreads();
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+        for (int k = 0; k < N; ++k) v[i][k] = table[i][first + k];
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        const Values found = find(first + k);
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) v[i][k] = found.v[i];
+      }
+    }
+  }
+
+  struct Values {
+    float v[kCount];
+  };
+};
+
+// A norm's gradient for some channels: dy = a * g + b * y + c.
+template <int N>
+struct NormSlope {
+  PerChannel<N, 3> abc;
+  __device__ __forceinline__ NormSlope(const NormGradApply& args, int first, int channels, float count)
+      : abc(first, channels, [&](int at) {
+          const float inverse = args.saved[channels + at], a = args.gamma[at] * inverse;
+          const float b = -a * inverse * args.dgamma[at] / count;
+          const float c = -a * args.dbeta[at] / count - b * args.saved[at];
+          return typename PerChannel<N, 3>::Values{{a, b, c}};
+        }) {}
+  __device__ __forceinline__ float at(int k, float g, float y) const {
+    return fmaf(abc.v[0][k], g, fmaf(abc.v[1][k], y, abc.v[2][k]));
+  }
 };
 
 // Calls body.template operator()<T, N>() with the widest vectors that divide `channels`.
@@ -81,10 +180,6 @@ void dispatch(Type type, int channels, const Body& body) {
                                : body.template operator()<__nv_bfloat16, 1>();
   }
 }
-
-inline constexpr int kThreads = 256;
-
-inline std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // A grid whose stride is a multiple of the vectors of a row, so that a thread sees one channel vector only.
 inline int grid_for(std::int64_t vectors, int row_vectors, int per_thread) {

@@ -1,0 +1,495 @@
+#include "backend/cuda/kernels/pointwise.h"
+
+#include <cudaTypedefs.h>
+
+#include "backend/cuda/kernels/hopper.cuh"
+#include "backend/cuda/kernels/vec.cuh"
+
+namespace redline::backend::cuda {
+namespace {
+
+// A block keeps 64 columns of b in shared memory and walks down the rows, 128 at a time: one warp feeds two
+// rings by the copy engine (64-wide pieces of a; tiles of y and of the other gradient), two groups of four
+// warps each take 64 rows. The result is written over a tile of the ring and stored from there. Sums stay in
+// registers until the walk ends. Blocks of neighbouring columns form a cluster: each fetches its share of the
+// rows of a and the copy engine hands it to all of them.
+constexpr int kTile = 64;   // columns of a block; also the depth of a piece of a
+constexpr int kRows = 128;  // rows of a tile
+constexpr int kGroup = 128;
+constexpr int kBlock = 2 * kGroup + 32;
+constexpr int kTileBytes = kRows * kTile * 2;
+constexpr int kMostStages = 8;
+
+struct Rings {
+  int a_stages, tile_stages;
+  int cluster;
+};
+
+struct Barriers {
+  std::uint64_t b_full;
+  std::uint64_t a_full[kMostStages], a_empty[kMostStages];
+  std::uint64_t tile_full[kMostStages], tile_empty[kMostStages];
+};
+
+// Tiles of a stage of the second ring.
+template <Epilogue kEpilogue>
+constexpr int kTilesOf = kEpilogue == Epilogue::joined ? 2 : 1;
+
+std::size_t shared_bytes(const Pointwise& work, const Rings& rings) {
+  const int tiles = work.epilogue == Epilogue::joined ? kTilesOf<Epilogue::joined> : 1;
+  return 1024 + static_cast<std::size_t>(work.k) * kTile * 2 +
+         static_cast<std::size_t>(rings.a_stages + rings.tile_stages * tiles) * kTileBytes;
+}
+
+#ifdef REDLINE_HOPPER
+
+// A position in a ring and the parity of its barriers.
+struct Cursor {
+  int stage = 0;
+  unsigned parity = 0;
+  __device__ __forceinline__ void next(int stages) {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1U;
+    }
+  }
+};
+
+// Two neighbouring elements.
+template <typename T>
+struct Pair;
+template <>
+struct Pair<__half> {
+  __half2 v;
+  __device__ float2 floats() const { return __half22float2(v); }
+  static __device__ Pair of(float x, float y) { return {__floats2half2_rn(x, y)}; }
+};
+template <>
+struct Pair<__nv_bfloat16> {
+  __nv_bfloat162 v;
+  __device__ float2 floats() const { return __bfloat1622float2(v); }
+  static __device__ Pair of(float x, float y) { return {__floats2bfloat162_rn(x, y)}; }
+};
+
+// What the epilogue knows of the block's columns.
+struct Columns {
+  float mean[kTile], scale[kTile], bias[kTile];
+};
+
+template <typename T, Epilogue kEpilogue>
+__device__ void produce(const Pointwise& work, Rings rings, const CUtensorMap& a, const CUtensorMap& b,
+                        const CUtensorMap& y, const CUtensorMap& other, std::byte* b_at, std::byte* a_at,
+                        std::byte* tile_at, Barriers& bars, int column, int first, int stride, int tiles) {
+  using namespace hopper;
+  constexpr int kTiles = kTilesOf<kEpilogue>;
+  const int pieces = work.k / kTile;
+  barrier_expect(&bars.b_full, static_cast<unsigned>(work.k) * kTile * 2);
+  for (int piece = 0; piece < pieces; ++piece) {
+    std::byte* to = b_at + piece * kTile * kTile * 2;
+    if constexpr (kEpilogue == Epilogue::sums) {
+      load_tile(to, b, piece * kTile, column, &bars.b_full);
+    } else {
+      load_tile(to, b, column, piece * kTile, &bars.b_full);
+    }
+  }
+  Cursor a_ring, tile_ring;
+  for (int tile = first; tile < tiles; tile += stride) {
+    for (int piece = 0; piece < pieces; ++piece) {
+      barrier_wait(&bars.a_empty[a_ring.stage], a_ring.parity ^ 1U);
+      std::uint64_t* full = &bars.a_full[a_ring.stage];
+      std::byte* to = a_at + a_ring.stage * kTileBytes;
+      barrier_expect(full, kTileBytes);
+      if (rings.cluster == 1) {
+        load_tile(to, a, piece * kTile, tile * kRows, full);
+      } else {
+        const int share = kRows / rings.cluster, from = block_of_cluster() * share;
+        load_tile_for_all(to + from * 128, a, piece * kTile, tile * kRows + from, full,
+                          static_cast<std::uint16_t>((1U << rings.cluster) - 1));
+      }
+      a_ring.next(rings.a_stages);
+    }
+    if constexpr (kEpilogue != Epilogue::sums) {
+      const bool both = kEpilogue == Epilogue::joined && work.other != nullptr;
+      std::uint64_t* full = &bars.tile_full[tile_ring.stage];
+      barrier_wait(&bars.tile_empty[tile_ring.stage], tile_ring.parity ^ 1U);
+      barrier_expect(full, both ? 2 * kTileBytes : kTileBytes);
+      std::byte* to = tile_at + tile_ring.stage * kTiles * kTileBytes;
+      load_tile(to, y, column, tile * kRows, full);
+      if (both) load_tile(to + kTileBytes, other, column, tile * kRows, full);
+      tile_ring.next(rings.tile_stages);
+    }
+  }
+}
+
+// The bits of 64 columns for this thread's two rows.
+struct MaskBits {
+  std::uint64_t low = 0, high = 0;
+  __device__ __forceinline__ void load(const Pointwise& work, std::int64_t row, int column) {
+    const auto* rows = reinterpret_cast<const std::uint64_t*>(work.mask);
+    if (row < work.rows) low = rows[(row * work.n + column) / 64];
+    if (row + 8 < work.rows) high = rows[((row + 8) * work.n + column) / 64];
+  }
+};
+
+template <typename T, Epilogue kEpilogue>
+struct Sums {
+  float first[kTile / 4] = {}, second[kTile / 4] = {};
+
+  // Turns two neighbouring results of a row into what is stored.
+  __device__ __forceinline__ Pair<T> take(float x, float y, int j, int lane_column, const Columns& columns,
+                                          float2 input, float2 other, unsigned bits) {
+    if constexpr (kEpilogue == Epilogue::sums) {
+      const Pair<T> stored = Pair<T>::of(x, y);
+      const float2 value = stored.floats();
+      add(j, value, value);
+      return stored;
+    } else {
+      const int c = 8 * j + lane_column;
+      if constexpr (kEpilogue == Epilogue::gated) {
+        if (fmaf(input.x, columns.scale[c], columns.bias[c]) <= 0.0F) x = 0.0F;
+        if (fmaf(input.y, columns.scale[c + 1], columns.bias[c + 1]) <= 0.0F) y = 0.0F;
+      } else {
+        x = (bits & 1U) != 0U ? x + other.x : 0.0F;
+        y = (bits & 2U) != 0U ? y + other.y : 0.0F;
+      }
+      add(j, {x, y}, {input.x - columns.mean[c], input.y - columns.mean[c + 1]});
+      return Pair<T>::of(x, y);
+    }
+  }
+
+  __device__ __forceinline__ void add(int j, float2 value, float2 factor) {
+    first[2 * j] += value.x;
+    first[2 * j + 1] += value.y;
+    second[2 * j] = fmaf(value.x, factor.x, second[2 * j]);
+    second[2 * j + 1] = fmaf(value.y, factor.y, second[2 * j + 1]);
+  }
+};
+
+// Adds the sums of all threads of the block and, in the last block of a column, of all blocks: in a fixed
+// order, so that results do not depend on timing.
+template <typename T, Epilogue kEpilogue>
+__device__ void finish(const Pointwise& work, Sums<T, kEpilogue>& sums, float* scratch, ReduceSpace space,
+                       int column) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < kTile / 4; ++i) {
+#pragma unroll
+    for (int offset = 4; offset < 32; offset <<= 1) {
+      sums.first[i] += __shfl_xor_sync(~0U, sums.first[i], offset);
+      sums.second[i] += __shfl_xor_sync(~0U, sums.second[i], offset);
+    }
+    if (lane < 4) {
+      const int c = i / 2 * 8 + lane * 2 + i % 2;
+      scratch[warp * 2 * kTile + c] = sums.first[i];
+      scratch[warp * 2 * kTile + kTile + c] = sums.second[i];
+    }
+  }
+  __shared__ bool last;
+  hopper::sync_group(1, 2 * kGroup);
+  const int tile = column / kTile, blocks = static_cast<int>(gridDim.y), t = static_cast<int>(threadIdx.x);
+  float* partials = space.partials + std::int64_t{tile} * blocks * 2 * kTile;
+  if (t < 2 * kTile) {
+    float sum = 0.0F;
+    for (int w = 0; w < 8; ++w) sum += scratch[w * 2 * kTile + t];
+    partials[blockIdx.y * 2 * kTile + t] = sum;
+  }
+  __threadfence();
+  hopper::sync_group(1, 2 * kGroup);
+  if (t == 0) {
+    last = atomicAdd(&space.counters[tile], 1U) == gridDim.y - 1;
+    if (last) space.counters[tile] = 0;
+  }
+  hopper::sync_group(1, 2 * kGroup);
+  if (!last || t >= 2 * kTile) return;
+  __threadfence();
+  double sum = 0.0;
+#pragma unroll 8
+  for (int block = 0; block < blocks; ++block) sum += __ldcg(&partials[block * 2 * kTile + t]);
+  const int c = column + t % kTile;
+  const bool is_first = t < kTile;
+  if (kEpilogue != Epilogue::sums && !is_first) sum *= work.saved[work.n + c];
+  (is_first ? work.first : work.second)[c] = static_cast<float>(sum);
+}
+
+// A stage is filled by all blocks of the cluster: each must know that it is free.
+__device__ __forceinline__ void release_a(Barriers& bars, int stage, const Rings& rings, bool leader) {
+  if (rings.cluster == 1) {
+    if (leader) hopper::barrier_arrive(&bars.a_empty[stage]);
+  } else if (const int thread = threadIdx.x % kGroup; thread < rings.cluster) {
+    hopper::barrier_arrive_at(&bars.a_empty[stage], thread);
+  }
+}
+
+template <typename T, Epilogue kEpilogue>
+__device__ void consume(const Pointwise& work, Rings rings, const CUtensorMap& out, std::byte* b_at,
+                        std::byte* a_at, std::byte* tile_at, Barriers& bars, const Columns& columns,
+                        Sums<T, kEpilogue>& sums, int column, int first_tile, int stride, int tiles) {
+  using namespace hopper;
+  constexpr int kTiles = kTilesOf<kEpilogue>;
+  constexpr bool kForward = kEpilogue == Epilogue::sums;
+  const int group = threadIdx.x / kGroup, lane = threadIdx.x % 32;
+  const int row = group * 64 + threadIdx.x % kGroup / 32 * 16 + lane / 4;  // of the tile; and the one 8 below
+  const bool leader = threadIdx.x % kGroup == 0;
+  const int pieces = work.k / kTile;
+  barrier_wait(&bars.b_full, 0);
+  Cursor a_ring, tile_ring;
+  int release = -1;  // the tile stage whose store may still be read
+  MaskBits mask, next_mask;
+  if constexpr (kEpilogue == Epilogue::joined)
+    next_mask.load(work, std::int64_t{first_tile} * kRows + row, column);
+  for (int tile = first_tile; tile < tiles; tile += stride) {
+    float d[32];
+    int held = -1;  // the stage that the products under way read
+    for (int piece = 0; piece < pieces; ++piece) {
+      barrier_wait(&bars.a_full[a_ring.stage], a_ring.parity);
+      const std::byte* a_rows = a_at + a_ring.stage * kTileBytes + group * 64 * 128;
+      const std::byte* b_piece = b_at + piece * kTile * kTile * 2;
+      matrix_begin();
+#pragma unroll
+      for (int step = 0; step < kTile / 16; ++step) {
+        const std::uint64_t a = matrix(a_rows + step * 32, 16, 1024);
+        const std::uint64_t b = kForward ? matrix(b_piece + step * 32, 16, 1024)
+                                         : matrix(b_piece + step * 2048, kTile * kTile * 2, 1024);
+        multiply<T, !kForward>(d, a, b, piece + step > 0);
+      }
+      matrix_commit();
+      if (held >= 0) {
+        matrix_wait<1>();
+        release_a(bars, held, rings, leader);
+      }
+      held = a_ring.stage;
+      a_ring.next(rings.a_stages);
+    }
+    if constexpr (kEpilogue == Epilogue::joined) {
+      mask = next_mask;
+      if (tile + stride < tiles) next_mask.load(work, std::int64_t{tile + stride} * kRows + row, column);
+    }
+    if constexpr (kForward) {
+      if (leader) wait_stores_read<1>();  // with two stages or more, this one is free again
+      sync_group(2 + group, kGroup);
+    } else {
+      barrier_wait(&bars.tile_full[tile_ring.stage], tile_ring.parity);
+    }
+    std::byte* y_tile = tile_at + tile_ring.stage * kTiles * kTileBytes;
+    std::byte* other_tile = y_tile + (kTiles - 1) * kTileBytes;
+    matrix_wait<0>();
+    release_a(bars, held, rings, leader);
+#pragma unroll
+    for (int j = 0; j < kTile / 8; ++j) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {  // the row, and the one eight below: the same swizzle
+        const int at = (row + 8 * half) * 128 + ((j ^ (row & 7)) << 4) + lane % 4 * 4;
+        float2 input = {0.0F, 0.0F}, other = {0.0F, 0.0F};
+        if constexpr (!kForward) input = reinterpret_cast<const Pair<T>*>(y_tile + at)->floats();
+        unsigned bits = 0;
+        if constexpr (kEpilogue == Epilogue::joined) {
+          if (work.other != nullptr) other = reinterpret_cast<const Pair<T>*>(other_tile + at)->floats();
+          bits = static_cast<unsigned>((half == 0 ? mask.low : mask.high) >> (8 * j + lane % 4 * 2));
+        }
+        const Pair<T> stored = sums.take(d[4 * j + 2 * half], d[4 * j + 2 * half + 1], j, lane % 4 * 2,
+                                         columns, input, other, bits);
+        *reinterpret_cast<Pair<T>*>(other_tile + at) = stored;
+      }
+    }
+    fence_async();
+    sync_group(2 + group, kGroup);
+    if (leader) {
+      store_tile(out, column, tile * kRows + group * 64, other_tile + group * 64 * 128);
+      commit_stores();
+      if constexpr (!kForward) {
+        wait_stores_read<1>();
+        if (release >= 0) barrier_arrive(&bars.tile_empty[release]);
+        release = tile_ring.stage;
+      }
+    }
+    tile_ring.next(rings.tile_stages);
+  }
+  if (leader) wait_stores();
+}
+
+#endif
+
+template <typename T, Epilogue kEpilogue>
+__global__ void __launch_bounds__(kBlock, 2)
+    pointwise_kernel(const __grid_constant__ Pointwise work, Rings rings,
+                     const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
+                     const __grid_constant__ CUtensorMap y, const __grid_constant__ CUtensorMap other,
+                     const __grid_constant__ CUtensorMap out, ReduceSpace space) {
+#ifdef REDLINE_HOPPER
+  using namespace hopper;
+  extern __shared__ std::byte dynamic[];
+  __shared__ Barriers bars;
+  __shared__ Columns columns;
+  __shared__ float scratch[8 * 2 * kTile];
+  std::byte* b_at = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
+  std::byte* a_at = b_at + std::int64_t{work.k} * kTile * 2;
+  std::byte* tile_at = a_at + rings.a_stages * kTileBytes;
+  const int column = static_cast<int>(blockIdx.x) * kTile;
+  const int first = static_cast<int>(blockIdx.y), stride = static_cast<int>(gridDim.y);
+  const int tiles = static_cast<int>((work.rows + kRows - 1) / kRows);
+
+  if (threadIdx.x == 0) {
+    barrier_init(&bars.b_full, 1);
+    for (int i = 0; i < kMostStages; ++i) {
+      barrier_init(&bars.a_full[i], 1);
+      barrier_init(&bars.a_empty[i], 2 * static_cast<unsigned>(rings.cluster));
+      barrier_init(&bars.tile_full[i], 1);
+      barrier_init(&bars.tile_empty[i], 2);
+    }
+    fence_async();
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  begin_kernel();
+  if (kEpilogue != Epilogue::sums && threadIdx.x < kTile) {
+    const int c = column + static_cast<int>(threadIdx.x);
+    columns.mean[threadIdx.x] = work.saved[c];
+    if constexpr (kEpilogue == Epilogue::gated) {
+      columns.scale[threadIdx.x] = work.affine[c];
+      columns.bias[threadIdx.x] = work.affine[work.n + c];
+    }
+  }
+  if (rings.cluster > 1) {
+    sync_cluster();
+  } else {
+    __syncthreads();
+  }
+  if (threadIdx.x >= 2 * kGroup) {
+    if (threadIdx.x == 2 * kGroup) {
+      produce<T, kEpilogue>(work, rings, a, b, y, other, b_at, a_at, tile_at, bars, column, first, stride,
+                            tiles);
+    }
+    return;
+  }
+  Sums<T, kEpilogue> sums;
+  consume<T, kEpilogue>(work, rings, out, b_at, a_at, tile_at, bars, columns, sums, column, first, stride,
+                        tiles);
+  finish(work, sums, scratch, space, column);
+  // Nobody leaves while others may still write to its shared memory.
+  if (rings.cluster > 1) sync_cluster();
+#endif
+}
+
+// Rows of `columns` elements, moved in boxes of 64 columns by `box_rows`.
+CUtensorMap describe(const void* data, Type type, std::int64_t rows, int columns, int box_rows) {
+  static const auto encode = [] {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found);
+    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(entry);
+  }();
+  CUtensorMap map{};
+  if (encode == nullptr || data == nullptr) return map;
+  const cuuint64_t size[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t stride[1] = {static_cast<cuuint64_t>(columns) * 2};
+  const cuuint32_t box[2] = {kTile, static_cast<cuuint32_t>(box_rows)}, step[2] = {1, 1};
+  encode(&map, type == Type::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
+         const_cast<void*>(data), size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+         CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return map;
+}
+
+// Rings as deep as shared memory allows; two blocks on a multiprocessor where both fit.
+Rings choose_rings(const Pointwise& work, std::size_t each, bool& fits) {
+  Rings rings{2, 2, 1};
+  fits = shared_bytes(work, rings) <= each;
+  for (bool grown = fits; grown;) {
+    grown = false;
+    for (int* stages : {&rings.tile_stages, &rings.a_stages}) {
+      if (*stages == kMostStages || (stages == &rings.tile_stages && *stages == 4)) continue;
+      ++*stages;
+      if (shared_bytes(work, rings) <= each) {
+        grown = true;
+      } else {
+        --*stages;
+      }
+    }
+  }
+  return rings;
+}
+
+constexpr std::size_t kStaticShared = 6 << 10;  // of the kernel itself, and what the system keeps
+
+Rings choose_rings(const Pointwise& work, const cudaDeviceProp& device, int& blocks_each, bool& fits) {
+  for (blocks_each = 2; blocks_each >= 1; --blocks_each) {
+    const std::size_t each = device.sharedMemPerMultiprocessor / static_cast<std::size_t>(blocks_each);
+    const Rings rings =
+        choose_rings(work, std::min(each, device.sharedMemPerBlockOptin) - kStaticShared - 1024, fits);
+    if (fits) return rings;
+  }
+  blocks_each = 0;
+  return {};
+}
+
+// Calls body(kernel) with the kernel of a work's type and epilogue.
+template <typename T, typename Body>
+void with_kernel(Epilogue epilogue, const Body& body) {
+  switch (epilogue) {
+    case Epilogue::sums:
+      return body(pointwise_kernel<T, Epilogue::sums>);
+    case Epilogue::gated:
+      return body(pointwise_kernel<T, Epilogue::gated>);
+    case Epilogue::joined:
+      return body(pointwise_kernel<T, Epilogue::joined>);
+  }
+}
+template <typename Body>
+void with_kernel(const Pointwise& work, const Body& body) {
+  if (work.type == Type::f16) {
+    with_kernel<__half>(work.epilogue, body);
+  } else {
+    with_kernel<__nv_bfloat16>(work.epilogue, body);
+  }
+}
+
+}  // namespace
+
+bool PointwiseLaunch::possible(const Pointwise& work, const cudaDeviceProp& device) {
+  if (device.major != 9 || work.type == Type::f32 || work.rows < 1) return false;
+  if (work.k % kTile != 0 || work.n % kTile != 0 || work.n / kTile > static_cast<int>(kReduceCounters)) {
+    return false;
+  }
+  int blocks_each = 0;
+  bool fits = false;
+  choose_rings(work, device, blocks_each, fits);
+  return fits;
+}
+
+PointwiseLaunch::PointwiseLaunch(const Pointwise& work, const cudaDeviceProp& device) : work_(work) {
+  int blocks_each = 0;
+  bool fits = false;
+  const Rings rings = choose_rings(work, device, blocks_each, fits);
+  a_stages_ = rings.a_stages;
+  tile_stages_ = rings.tile_stages;
+  shared_bytes_ = shared_bytes(work, rings);
+  const int columns = work.n / kTile;
+  const std::int64_t tiles = divide_up(work.rows, kRows);
+  const int wanted = device.multiProcessorCount * blocks_each / columns;
+  blocks_ = static_cast<int>(std::min<std::int64_t>(tiles, std::max(1, wanted)));
+  cluster_ = columns % 4 == 0 ? 4 : columns % 2 == 0 ? 2 : 1;
+  a_ = describe(work.a, work.type, work.rows, work.k, kRows / cluster_);
+  b_ = work.epilogue == Epilogue::sums ? describe(work.b, work.type, work.n, work.k, kTile)
+                                       : describe(work.b, work.type, work.k, work.n, kTile);
+  y_ = describe(work.y, work.type, work.rows, work.n, kRows);
+  other_ = describe(work.other, work.type, work.rows, work.n, kRows);
+  out_ = describe(work.out, work.type, work.rows, work.n, kRows / 2);
+  // One limit for a kernel, whatever the shape: launches of several shapes share it.
+  with_kernel(work_, [&](auto kernel) {
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         static_cast<int>(device.sharedMemPerBlockOptin - kStaticShared));
+  });
+}
+
+std::size_t PointwiseLaunch::partials() const {
+  return static_cast<std::size_t>(blocks_) * 2 * static_cast<std::size_t>(work_.n);
+}
+
+void PointwiseLaunch::run(ReduceSpace space, cudaStream_t stream) const {
+  with_kernel(work_, [&](auto kernel) {
+    launch(kernel,
+           {dim3(static_cast<unsigned>(work_.n / kTile), static_cast<unsigned>(blocks_)), kBlock,
+            shared_bytes_, cluster_},
+           stream, work_, Rings{a_stages_, tile_stages_, cluster_}, a_, b_, y_, other_, out_, space);
+  });
+}
+
+}  // namespace redline::backend::cuda

@@ -1,0 +1,102 @@
+// Sums over the rows of a matrix, per channel. A block owns a tile of eight channel vectors and a share of
+// the rows; partial sums go to memory, and the last block of a tile adds them in a fixed order, so that the
+// result does not depend on timing.
+#pragma once
+
+#include "backend/cuda/kernels/vec.cuh"
+
+namespace redline::backend::cuda {
+
+inline constexpr int kUnroll = 4;  // vectors that a thread has under way
+
+inline constexpr int kTileVectors = 8;
+inline constexpr int kTileRows = kThreads / kTileVectors;
+
+// As many blocks as run at a time, so that the rows end for all of them together.
+inline constexpr int kReduceBlocks = 132 * 3;
+
+struct ReduceGrid {
+  int tiles, splits;
+  ReduceGrid(const Matrix& m, int n) {
+    tiles = static_cast<int>(divide_up(m.channels, std::int64_t{kTileVectors} * n));
+    const std::int64_t most = divide_up(m.rows, kTileRows * kUnroll),
+                       wanted = divide_up(kReduceBlocks, tiles);
+    splits = static_cast<int>(most < wanted ? most : wanted);
+  }
+  dim3 blocks() const { return {static_cast<unsigned>(tiles), static_cast<unsigned>(splits)}; }
+};
+
+template <int N>
+__device__ bool sum_over_block(float (&first)[N], float (&second)[N], ReduceSpace space, float* totals) {
+  constexpr int kTile = kTileVectors * N;  // channels
+  union Shared {
+    float rows[kTileRows][2][kTile + 1];
+    float4 groups[kThreads];
+  };
+  __shared__ Shared shared;
+  __shared__ bool last;
+  const int vector = threadIdx.x % kTileVectors, row = threadIdx.x / kTileVectors;
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    shared.rows[row][0][vector * N + k] = first[k];
+    shared.rows[row][1][vector * N + k] = second[k];
+  }
+  __syncthreads();
+  float* partials = space.partials + std::int64_t{blockIdx.x} * gridDim.y * 2 * kTile;
+  for (int i = threadIdx.x; i < 2 * kTile; i += kThreads) {
+    float sum = 0.0F;
+#pragma unroll 8
+    for (int r = 0; r < kTileRows; ++r) sum += shared.rows[r][i / kTile][i % kTile];
+    partials[std::int64_t{blockIdx.y} * 2 * kTile + i] = sum;
+  }
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(&space.counters[blockIdx.x], 1U) == gridDim.y - 1;
+    if (last) space.counters[blockIdx.x] = 0;
+  }
+  __syncthreads();
+  if (!last) return false;
+  __threadfence();
+  // Groups of threads add interleaved shares of the partials, four sums a thread and many loads under way,
+  // then one adds the groups.
+  constexpr int kFours = 2 * kTile / 4, kGroups = kThreads / kFours;
+  {
+    const int four = threadIdx.x % kFours, group = threadIdx.x / kFours;
+    const auto* from = reinterpret_cast<const float4*>(partials) + four;
+    double sum[4] = {};
+#pragma unroll 16
+    for (int p = group; p < static_cast<int>(gridDim.y); p += kGroups) {
+      const float4 part = __ldcg(from + std::int64_t{p} * kFours);
+      sum[0] += part.x;
+      sum[1] += part.y;
+      sum[2] += part.z;
+      sum[3] += part.w;
+    }
+    shared.groups[group * kFours + four] = {static_cast<float>(sum[0]), static_cast<float>(sum[1]),
+                                            static_cast<float>(sum[2]), static_cast<float>(sum[3])};
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < 2 * kTile; i += kThreads) {
+    float sum = 0.0F;
+    for (int group = 0; group < kGroups; ++group) sum += (&shared.groups[0].x)[group * 2 * kTile + i];
+    totals[i] = sum;
+  }
+  __syncthreads();
+  return true;
+}
+
+// From a tile's totals: of the gradient, and of its products with y - mean.
+template <int N>
+__device__ __forceinline__ void write_norm_gradients(const float* totals, int channels,
+                                                     const NormGradStats& args) {
+  constexpr int kTile = kTileVectors * N;
+  for (int i = threadIdx.x; i < kTile; i += kThreads) {
+    const int channel = static_cast<int>(blockIdx.x) * kTile + i;
+    if (channel >= channels) continue;
+    args.dbeta[channel] = totals[i];
+    args.dgamma[channel] = totals[kTile + i] * args.saved[channels + channel];
+  }
+}
+
+}  // namespace redline::backend::cuda

@@ -1,0 +1,162 @@
+// The stem's backward: max pool, ReLU and norm at once.
+#include "backend/cuda/kernels/reduce.cuh"
+#include "backend/cuda/kernels/vec.cuh"
+
+namespace redline::backend::cuda {
+namespace {
+
+// Two by two pixels at (2i, 2j): what their gradients need lies in four windows, (i, j) to (i + 1, j + 1).
+struct PixelBlock {
+  std::int64_t image;
+  int i, j;
+
+  __device__ __forceinline__ PixelBlock(const Pool& p, std::int64_t row) {
+    j = static_cast<int>(row % p.out_w);
+    i = static_cast<int>(row / p.out_w % p.out_h);
+    image = row / p.out_w / p.out_h;
+  }
+  // Vector of pixel q (row by row) of the block.
+  __device__ __forceinline__ std::int64_t at(const Pool& p, int q, int row_vectors, int vector) const {
+    return ((image * p.h + 2 * i + q / 2) * p.w + 2 * j + q % 2) * row_vectors + vector;
+  }
+};
+
+template <typename T, int N>
+struct Windows {
+  Vec<T, N> gradient[4];
+  Vec<std::uint8_t, N> index[4];
+
+  __device__ __forceinline__ Windows(const PooledGradient& from, const PixelBlock& block, int row_vectors,
+                                     int vector) {
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      const int oh = block.i + q / 2, ow = block.j + q % 2;
+      const bool there = oh < from.pool.out_h && ow < from.pool.out_w;
+      const std::int64_t at = ((block.image * from.pool.out_h + (there ? oh : block.i)) * from.pool.out_w +
+                               (there ? ow : block.j)) *
+                                  row_vectors +
+                              vector;
+      gradient[q] = load<T, N>(from.dy, at);
+      index[q] = load<std::uint8_t, N>(from.index, at);
+      if (!there) {
+#pragma unroll
+        for (int k = 0; k < N; ++k) index[q].v[k] = 0xFF;
+      }
+    }
+  }
+
+  __device__ __forceinline__ float tap(int window, int position, int k) const {
+    return index[window].v[k] == position ? gradient[window].at(k) : 0.0F;
+  }
+  // Of pixel q of the block, element k.
+  __device__ __forceinline__ float at(int q, int k) const {
+    switch (q) {
+      case 0:
+        return tap(0, 4, k);
+      case 1:
+        return tap(0, 5, k) + tap(1, 3, k);
+      case 2:
+        return tap(0, 7, k) + tap(2, 1, k);
+      default:
+        return tap(0, 8, k) + tap(1, 6, k) + tap(2, 2, k) + tap(3, 0, k);
+    }
+  }
+};
+
+template <typename T, int N>
+__global__ void __launch_bounds__(kThreads)
+    pooled_stats_kernel(PooledGradient from, NormGradStats args, ReduceSpace space) {
+  begin_kernel();
+  const int row_vectors = from.pool.channels / N, channels = from.pool.channels;
+  const int vector = static_cast<int>(blockIdx.x) * kTileVectors + threadIdx.x % kTileVectors;
+  const std::int64_t rows = std::int64_t{from.pool.images} * from.pool.out_h * from.pool.out_w;
+  const std::int64_t stride = std::int64_t{gridDim.y} * kTileRows;
+  float sum[N] = {}, dot[N] = {};
+  if (vector < row_vectors) {
+    const Lanes<N> mean(args.saved, vector * N);
+    const Lanes<N> scale(args.gate.affine, vector * N), bias(args.gate.affine + channels, vector * N);
+    for (std::int64_t r = std::int64_t{blockIdx.y} * kTileRows + threadIdx.x / kTileVectors; r < rows;
+         r += stride) {
+      const PixelBlock block(from.pool, r);
+      Vec<T, N> y[4];
+#pragma unroll
+      for (int q = 0; q < 4; ++q) y[q] = load<T, N>(args.y, block.at(from.pool, q, row_vectors, vector));
+      const Windows<T, N> windows(from, block, row_vectors, vector);
+#pragma unroll
+      for (int q = 0; q < 4; ++q) {
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+          const float value = y[q].at(k);
+          const float gradient = fmaf(value, scale[k], bias[k]) > 0.0F ? windows.at(q, k) : 0.0F;
+          sum[k] += gradient;
+          dot[k] = fmaf(gradient, value - mean[k], dot[k]);
+        }
+      }
+    }
+  }
+  constexpr int kTile = kTileVectors * N;
+  __shared__ float totals[2 * kTile];
+  if (sum_over_block<N>(sum, dot, space, totals)) write_norm_gradients<N>(totals, channels, args);
+}
+
+template <typename T, int N>
+__global__ void __launch_bounds__(kThreads)
+    pooled_apply_kernel(PooledGradient from, float per_channel, NormGradApply args) {
+  begin_kernel();
+  const int row_vectors = from.pool.channels / N, channels = from.pool.channels;
+  const std::int64_t rows = std::int64_t{from.pool.images} * from.pool.out_h * from.pool.out_w;
+  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
+  const std::int64_t first = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int vector = static_cast<int>(first % row_vectors);
+  const NormSlope<N> slope(args, vector * N, channels, per_channel);
+  const Lanes<N> scale(args.gate.affine, vector * N), bias(args.gate.affine + channels, vector * N);
+  for (std::int64_t at = first; at < rows * row_vectors; at += stride) {
+    const PixelBlock block(from.pool, at / row_vectors);
+    Vec<T, N> y[4];
+#pragma unroll
+    for (int q = 0; q < 4; ++q) y[q] = load<T, N>(args.y, block.at(from.pool, q, row_vectors, vector));
+    const Windows<T, N> windows(from, block, row_vectors, vector);
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      Vec<T, N> dy;
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        const float value = y[q].at(k);
+        const float gradient = fmaf(value, scale[k], bias[k]) > 0.0F ? windows.at(q, k) : 0.0F;
+        dy.set(k, slope.at(k, gradient, value));
+      }
+      store<T, N>(args.dy, block.at(from.pool, q, row_vectors, vector), dy);
+    }
+  }
+}
+
+}  // namespace
+
+bool PooledGradient::possible(const Pool& p, Type type) {
+  return p.kernel == 3 && p.stride == 2 && p.pad == 1 && p.h == 2 * p.out_h && p.w == 2 * p.out_w &&
+         p.channels % (type == Type::f32 ? 4 : 8) == 0;
+}
+
+Matrix PooledGradient::blocks() const {
+  return {std::int64_t{pool.images} * pool.out_h * pool.out_w, pool.channels};
+}
+
+void pooled_norm_grad_stats(Type type, const PooledGradient& pooled, const NormGradStats& args,
+                            ReduceSpace space, cudaStream_t stream) {
+  dispatch(type, pooled.pool.channels, [&]<typename T, int N>() {
+    const ReduceGrid grid(pooled.blocks(), N);
+    launch(pooled_stats_kernel<T, N>, {grid.blocks()}, stream, pooled, args, space);
+  });
+}
+
+void pooled_norm_grad_apply(Type type, const PooledGradient& pooled, const NormGradApply& args,
+                            cudaStream_t stream) {
+  const float per_channel = static_cast<float>(pooled.blocks().rows) * 4.0F;
+  dispatch(type, pooled.pool.channels, [&]<typename T, int N>() {
+    const int row_vectors = pooled.pool.channels / N;
+    const int grid = grid_for(pooled.blocks().rows * row_vectors, row_vectors, 2);
+    launch(pooled_apply_kernel<T, N>, {static_cast<unsigned>(grid)}, stream, pooled, per_channel, args);
+  });
+}
+
+}  // namespace redline::backend::cuda

@@ -1,0 +1,208 @@
+// Ops that one kernel does together, where the plan puts them side by side. The tensor between them need not
+// be written: each merge spares a pass over memory.
+#include <algorithm>
+
+#include "backend/cuda/kernels/pointwise.h"
+#include "backend/cuda/step.h"
+
+namespace redline::backend::cuda {
+namespace {
+
+using graph::Op;
+using graph::OpKind;
+using graph::TensorId;
+
+const Step kNothing = [](cudaStream_t) {};
+
+const Op* op_at(const plan::Plan& plan, std::size_t position, OpKind kind) {
+  const auto& ops = plan.graph().ops();
+  return position < ops.size() && ops[position].kind == kind ? &ops[position] : nullptr;
+}
+
+TensorId id_of(const std::vector<TensorId>& ids, std::size_t i) {
+  return i < ids.size() ? ids[i] : graph::kNone;
+}
+
+// Positions of the ops that read a tensor.
+std::vector<std::size_t> readers(const plan::Plan& plan, TensorId id) {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < plan.graph().ops().size(); ++i) {
+    if (std::ranges::count(plan.graph().ops()[i].inputs, id) > 0) found.push_back(i);
+  }
+  return found;
+}
+
+bool overlap(const plan::Plan& plan, const Places& places, TensorId a, TensorId b) {
+  if (a == graph::kNone || b == graph::kNone) return false;
+  const std::byte *pa = places.address(a), *pb = places.address(b);
+  return pa < pb + plan.placement(b).bytes && pb < pa + plan.placement(a).bytes;
+}
+
+bool is_pointwise(const plan::Plan& plan, const Op& op, TensorId weights) {
+  const graph::Shape& w = plan.graph().tensor(weights).shape;
+  const auto& attr = op.attr<graph::ConvAttr>();
+  return w[2] == 1 && attr.stride == 1 && attr.pad == 0;
+}
+
+std::int64_t rows_of(const graph::Shape& shape) { return shape.n() * shape.h() * shape.w(); }
+
+// norm_grad_stats: g, g2, y, affine, mask, saved -> dgamma, dbeta, masked
+// norm_grad_apply: g, y, affine, mask, ...
+//
+// The input gradient of a 1x1 convolution, and the sums of the norm it arrives at. What is written in place
+// of the gradient is gated already; the norm's other op gates it again, which changes nothing.
+struct GradientAndSums {
+  const Op *gradient = nullptr, *sums = nullptr;
+
+  GradientAndSums(const plan::Plan& plan, std::size_t position) {
+    const Op* first = op_at(plan, position, OpKind::conv_grad_input);
+    const Op* second = op_at(plan, position + 1, OpKind::norm_grad_stats);
+    if (first == nullptr || second == nullptr || !is_pointwise(plan, *first, first->inputs[1])) return;
+    const TensorId made = first->outputs[0];
+    if (second->inputs[0] != made && second->inputs[1] != made) return;
+    for (std::size_t reader : readers(plan, made)) {
+      const Op& op = plan.graph().ops()[reader];
+      const bool gates_again = op.kind == OpKind::norm_grad_apply && op.inputs[0] == made &&
+                               op.inputs[2] == second->inputs[3] && op.inputs[3] == second->inputs[4];
+      if (reader != position + 1 && !gates_again) return;
+    }
+    const bool has_mask = second->inputs[4] != graph::kNone, has_affine = second->inputs[3] != graph::kNone;
+    if (has_mask == has_affine || (has_affine && second->inputs[1] != graph::kNone)) return;
+    gradient = first;
+    sums = second;
+  }
+  explicit operator bool() const { return gradient != nullptr; }
+
+  TensorId other() const { return sums->inputs[sums->inputs[0] == gradient->outputs[0] ? 1 : 0]; }
+  TensorId written() const {
+    const TensorId masked = id_of(sums->outputs, 2);
+    return masked == graph::kNone ? gradient->outputs[0] : masked;
+  }
+};
+
+std::optional<std::vector<Step>> merge_gradient(const plan::Plan& plan, const GradientAndSums& pair,
+                                                const Places& places, Shared& shared) {
+  const TensorId dy = pair.gradient->inputs[0], y = pair.sums->inputs[2], out = pair.written();
+  const graph::Tensor& from = plan.graph().tensor(dy);
+  const graph::Tensor& to = plan.graph().tensor(out);
+  if (graph::size_of(from.dtype) != 2 || overlap(plan, places, out, dy) || overlap(plan, places, out, y)) {
+    return std::nullopt;
+  }
+  Pointwise work;
+  work.type = type_of(from.dtype);
+  work.epilogue = pair.sums->inputs[4] != graph::kNone ? Epilogue::joined : Epilogue::gated;
+  work.rows = rows_of(to.shape);
+  work.k = static_cast<int>(from.shape.c());
+  work.n = static_cast<int>(to.shape.c());
+  if (!PointwiseLaunch::possible(work, shared.device())) return std::nullopt;
+  const OpView sums(plan, *pair.sums, places.address);
+  work.a = places.address(dy);
+  work.b = places.weights(pair.gradient->inputs[1], from.dtype);
+  work.out = places.address(out);
+  work.y = sums.in(2);
+  work.affine = sums.in<float>(3);
+  work.mask = sums.in<std::uint8_t>(4);
+  work.saved = sums.in<float>(5);
+  work.other = places.address(pair.other());
+  work.first = sums.out<float>(1);
+  work.second = sums.out<float>(0);
+  const PointwiseLaunch launch(work, shared.device());
+  shared.need(launch.partials() * sizeof(float));
+  return std::vector<Step>{
+      [launch, &shared](cudaStream_t stream) { launch.run(shared.reduce_space(), stream); }, kNothing};
+}
+
+// The stem: the pool's gradient is gathered by the norm's two ops instead of being written.
+std::optional<std::vector<Step>> merge_stem(const plan::Plan& plan, std::size_t position,
+                                            const Places& places, Shared& shared) {
+  const Op* pool_op = op_at(plan, position, OpKind::max_pool_grad);
+  const Op* stats_op = op_at(plan, position + 1, OpKind::norm_grad_stats);
+  const Op* apply_op = op_at(plan, position + 2, OpKind::norm_grad_apply);
+  if (pool_op == nullptr || stats_op == nullptr || apply_op == nullptr) return std::nullopt;
+  const TensorId made = pool_op->outputs[0], dy = pool_op->inputs[0], index = pool_op->inputs[1];
+  const bool plain = stats_op->inputs[0] == made && apply_op->inputs[0] == made &&
+                     stats_op->inputs[1] == graph::kNone && stats_op->inputs[4] == graph::kNone &&
+                     stats_op->inputs[3] != graph::kNone && id_of(stats_op->outputs, 2) == graph::kNone &&
+                     readers(plan, made).size() == 2;
+  const TensorId written = apply_op->outputs[0];
+  if (!plain || overlap(plan, places, written, dy) || overlap(plan, places, written, index)) {
+    return std::nullopt;
+  }
+  const OpView pool(plan, *pool_op, places.address), stats(plan, *stats_op, places.address),
+      apply(plan, *apply_op, places.address);
+  const PooledGradient pooled{
+      pool_of(pool.out_tensor(0).shape, pool.in_tensor(0).shape, pool.attr<graph::PoolAttr>()), pool.in(0),
+      pool.in<std::uint8_t>(1)};
+  const Type type = type_of(pool.in_tensor(0).dtype);
+  if (!PooledGradient::possible(pooled.pool, type)) return std::nullopt;
+  shared.need(reduce_partials(pooled.blocks(), type) * sizeof(float));
+  const NormGradStats sums = norm_grad_stats_of(stats);
+  const NormGradApply result = norm_grad_apply_of(apply);
+  return std::vector<Step>{
+      kNothing,
+      [=, &shared](cudaStream_t stream) {
+        pooled_norm_grad_stats(type, pooled, sums, shared.reduce_space(), stream);
+      },
+      [=](cudaStream_t stream) { pooled_norm_grad_apply(type, pooled, result, stream); }};
+}
+
+// The norm's scale and bias, worked out where they are first applied.
+std::optional<std::vector<Step>> merge_affine(const plan::Plan& plan, std::size_t position,
+                                              const Places& places) {
+  const Op* norm_op = op_at(plan, position, OpKind::norm_stats);
+  const Op* act_op = op_at(plan, position + 1, OpKind::affine_act);
+  if (norm_op == nullptr || act_op == nullptr || act_op->inputs[1] != norm_op->outputs[0])
+    return std::nullopt;
+  const TensorId sums = id_of(norm_op->inputs, 5);
+  if (sums == graph::kNone || !norm_op->attr<graph::NormAttr>().training) return std::nullopt;
+  for (TensorId written : act_op->outputs) {
+    if (overlap(plan, places, written, sums)) return std::nullopt;
+  }
+  const OpView norm(plan, *norm_op, places.address), act(plan, *act_op, places.address);
+  return std::vector<Step>{
+      kNothing, make_affine_act(act, norm_finalize_of(norm, norm.in<float>(5), norm.out<float>(0)))};
+}
+
+}  // namespace
+
+std::optional<std::vector<Step>> merge_steps(const plan::Plan& plan, std::size_t position,
+                                             const Places& places, Shared& shared) {
+  if (const GradientAndSums pair(plan, position); pair) return merge_gradient(plan, pair, places, shared);
+  if (auto steps = merge_affine(plan, position, places)) return steps;
+  return merge_stem(plan, position, places, shared);
+}
+
+std::string merge_key(const plan::Plan& plan, std::size_t position) {
+  const GradientAndSums pair(plan, position);
+  if (!pair) return "";
+  const graph::Tensor& dy = plan.graph().tensor(pair.gradient->inputs[0]);
+  const graph::Tensor& y = plan.graph().tensor(pair.sums->inputs[2]);
+  return fmt::format("merge_{}_{}_{}_{}x{}x{}", pair.sums->inputs[4] != graph::kNone ? "joined" : "gated",
+                     pair.other() == graph::kNone ? "one" : "two", name_of(dy.dtype), rows_of(y.shape),
+                     dy.shape.c(), y.shape.c());
+}
+
+std::optional<Step> make_pointwise_sums(const OpView& op, std::byte* weights, Shared& shared) {
+  const graph::Tensor &x = op.in_tensor(0), &w = op.in_tensor(1), &y = op.out_tensor(0);
+  const auto& attr = op.attr<graph::ConvAttr>();
+  if (graph::size_of(x.dtype) != 2 || w.shape[2] != 1 || attr.stride != 1 || attr.pad != 0 ||
+      op.in_layout(0) != plan::Layout::channels_last) {
+    return std::nullopt;
+  }
+  Pointwise work;
+  work.type = type_of(x.dtype);
+  work.rows = rows_of(y.shape);
+  work.k = static_cast<int>(x.shape.c());
+  work.n = static_cast<int>(y.shape.c());
+  if (!PointwiseLaunch::possible(work, shared.device())) return std::nullopt;
+  work.a = op.in(0);
+  work.b = weights;
+  work.out = op.out(0);
+  work.first = op.out<float>(1);
+  work.second = work.first + work.n;
+  const PointwiseLaunch launch(work, shared.device());
+  shared.need(launch.partials() * sizeof(float));
+  return [launch, &shared](cudaStream_t stream) { launch.run(shared.reduce_space(), stream); };
+}
+
+}  // namespace redline::backend::cuda

@@ -271,7 +271,7 @@ class CudnnLibrary final : public ConvLibrary {
 
   // The index of the fastest plan that runs; -1 when none does.
   std::int64_t time_plans(ConvGraph& graph, const ConvShape& shape, cudnnHandle_t handle) {
-    constexpr std::int64_t kMost = 10;
+    constexpr std::int64_t kMost = 16;
     constexpr std::int64_t kMostWorkspace = std::int64_t{1} << 31;
     std::vector<std::int64_t> built;
     const std::int64_t count = graph.graph().get_execution_plan_count();

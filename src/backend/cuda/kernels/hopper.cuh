@@ -42,27 +42,6 @@ __device__ __forceinline__ void barrier_wait(std::uint64_t* barrier, unsigned pa
       : "memory");
 }
 
-// The same barrier of another block of the cluster.
-__device__ __forceinline__ void barrier_arrive_at(std::uint64_t* barrier, int block) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 there;\n"
-      "mapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
-      "}\n" ::"r"(shared_address(barrier)),
-      "r"(block)
-      : "memory");
-}
-__device__ __forceinline__ int block_of_cluster() {
-  std::uint32_t rank = 0;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return static_cast<int>(rank);
-}
-// All threads that have not ended, of all blocks of the cluster.
-__device__ __forceinline__ void sync_cluster() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-
 // Makes barriers and ordinary writes to shared memory visible to the copy engine and the matrix units.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -77,15 +56,6 @@ __device__ __forceinline__ void load_tile(void* to, const CUtensorMap& map, int 
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
       "[%4];" ::"r"(shared_address(to)),
       "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier))
-      : "memory");
-}
-// Into the same place of every block of the cluster in `blocks`, a bit each, completing each one's barrier.
-__device__ __forceinline__ void load_tile_for_all(void* to, const CUtensorMap& map, int column, int row,
-                                                  std::uint64_t* barrier, std::uint16_t blocks) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
-      "[%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
-      "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier)), "h"(blocks)
       : "memory");
 }
 __device__ __forceinline__ void store_tile(const CUtensorMap& map, int column, int row, const void* from) {

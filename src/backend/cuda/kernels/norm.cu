@@ -133,7 +133,8 @@ void launch_affine_act(const Matrix& m, const AffineAct& args, cudaStream_t stre
   const int grid = grid_for(vectors, row_vectors, kUnroll);
   const NormFinalize norm = kFinalize ? *args.finalize : NormFinalize{};
   const auto run = [&](auto kernel) {
-    launch(kernel, {static_cast<unsigned>(grid)}, stream, vectors, row_vectors, args, norm);
+    launch(kernel, {static_cast<unsigned>(grid), kThreads, 0, is_small(vectors)}, stream, vectors,
+           row_vectors, args, norm);
   };
   if (args.mask != nullptr) {
     run(affine_act_kernel<T, N, kShortcut, true, true, kFinalize>);
@@ -207,19 +208,20 @@ template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     channel_sums_kernel(std::int64_t rows, int row_vectors, const void* y, float* sums, ReduceSpace space) {
   begin_kernel();
+  constexpr int kDeep = 2 * kUnroll;  // one array only
   const int vector = static_cast<int>(blockIdx.x) * kTileVectors + threadIdx.x % kTileVectors;
   const std::int64_t stride = std::int64_t{gridDim.y} * kTileRows;
   float sum[N] = {}, squares[N] = {};
   if (vector < row_vectors) {
     for (std::int64_t r = std::int64_t{blockIdx.y} * kTileRows + threadIdx.x / kTileVectors; r < rows;
-         r += stride * kUnroll) {
-      Vec<T, N> values[kUnroll];
+         r += stride * kDeep) {
+      Vec<T, N> values[kDeep];
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
+      for (int u = 0; u < kDeep; ++u) {
         if (r + u * stride < rows) values[u] = load<T, N>(y, (r + u * stride) * row_vectors + vector);
       }
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
+      for (int u = 0; u < kDeep; ++u) {
         if (r + u * stride >= rows) break;
 #pragma unroll
         for (int k = 0; k < N; ++k) {
@@ -241,7 +243,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename T, int N, GateKind kGate, bool kTwo, bool kMasked>
-__global__ void __launch_bounds__(kThreads, kTwo ? 2 : 3)
+__global__ void __launch_bounds__(kThreads, kReduceBlocksEach)
     grad_stats_kernel(std::int64_t rows, int row_vectors, NormGradStats args, ReduceSpace space) {
   begin_kernel();
   const int vector = static_cast<int>(blockIdx.x) * kTileVectors + threadIdx.x % kTileVectors;
@@ -315,7 +317,7 @@ void channel_sums(Type type, Matrix m, const void* y, float* sums, ReduceSpace s
 }
 
 void norm_finalize(const NormFinalize& args, cudaStream_t stream) {
-  launch(finalize_kernel, {static_cast<unsigned>(divide_up(args.channels, 64)), 64}, stream, args);
+  launch(finalize_kernel, {static_cast<unsigned>(divide_up(args.channels, 64)), 64, 0, true}, stream, args);
 }
 
 void affine_act(Type type, Matrix m, const AffineAct& args, cudaStream_t stream) {
@@ -336,7 +338,10 @@ void norm_grad_stats(Type type, Matrix m, const NormGradStats& args, ReduceSpace
     const ReduceGrid grid(m, N);
     const dim3 blocks = grid.blocks();
     const int row_vectors = m.channels / N;
-    const auto run = [&](auto kernel) { launch(kernel, {blocks}, stream, m.rows, row_vectors, args, space); };
+    const auto run = [&](auto kernel) {
+      launch(kernel, {blocks, kThreads, 0, is_small(m.rows * row_vectors)}, stream, m.rows, row_vectors, args,
+             space);
+    };
     dispatch_gate(args.gate, [&]<GateKind kGate>() {
       if (args.g2 != nullptr && args.masked != nullptr) {
         run(grad_stats_kernel<T, N, kGate, true, true>);
@@ -357,8 +362,8 @@ void norm_grad_apply(Type type, Matrix m, const NormGradApply& args, cudaStream_
     const std::int64_t vectors = m.rows * row_vectors;
     const int grid = grid_for(vectors, row_vectors, kUnroll);
     dispatch_gate(args.gate, [&]<GateKind kGate>() {
-      launch(grad_apply_kernel<T, N, kGate>, {static_cast<unsigned>(grid)}, stream, vectors, row_vectors,
-             static_cast<float>(m.rows), args);
+      launch(grad_apply_kernel<T, N, kGate>, {static_cast<unsigned>(grid), kThreads, 0, is_small(vectors)},
+             stream, vectors, row_vectors, static_cast<float>(m.rows), args);
     });
   });
 }

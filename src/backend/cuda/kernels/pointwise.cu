@@ -11,8 +11,7 @@ namespace {
 // A block keeps 64 columns of b in shared memory and walks down the rows, 128 at a time: one warp feeds two
 // rings by the copy engine (64-wide pieces of a; tiles of y and of the other gradient), two groups of four
 // warps each take 64 rows. The result is written over a tile of the ring and stored from there. Sums stay in
-// registers until the walk ends. Blocks of neighbouring columns form a cluster: each fetches its share of the
-// rows of a and the copy engine hands it to all of them.
+// registers until the walk ends.
 constexpr int kTile = 64;   // columns of a block; also the depth of a piece of a
 constexpr int kRows = 128;  // rows of a tile
 constexpr int kGroup = 128;
@@ -22,7 +21,6 @@ constexpr int kMostStages = 8;
 
 struct Rings {
   int a_stages, tile_stages;
-  int cluster;
 };
 
 struct Barriers {
@@ -96,16 +94,8 @@ __device__ void produce(const Pointwise& work, Rings rings, const CUtensorMap& a
   for (int tile = first; tile < tiles; tile += stride) {
     for (int piece = 0; piece < pieces; ++piece) {
       barrier_wait(&bars.a_empty[a_ring.stage], a_ring.parity ^ 1U);
-      std::uint64_t* full = &bars.a_full[a_ring.stage];
-      std::byte* to = a_at + a_ring.stage * kTileBytes;
-      barrier_expect(full, kTileBytes);
-      if (rings.cluster == 1) {
-        load_tile(to, a, piece * kTile, tile * kRows, full);
-      } else {
-        const int share = kRows / rings.cluster, from = block_of_cluster() * share;
-        load_tile_for_all(to + from * 128, a, piece * kTile, tile * kRows + from, full,
-                          static_cast<std::uint16_t>((1U << rings.cluster) - 1));
-      }
+      barrier_expect(&bars.a_full[a_ring.stage], kTileBytes);
+      load_tile(a_at + a_ring.stage * kTileBytes, a, piece * kTile, tile * kRows, &bars.a_full[a_ring.stage]);
       a_ring.next(rings.a_stages);
     }
     if constexpr (kEpilogue != Epilogue::sums) {
@@ -211,15 +201,6 @@ __device__ void finish(const Pointwise& work, Sums<T, kEpilogue>& sums, float* s
   (is_first ? work.first : work.second)[c] = static_cast<float>(sum);
 }
 
-// A stage is filled by all blocks of the cluster: each must know that it is free.
-__device__ __forceinline__ void release_a(Barriers& bars, int stage, const Rings& rings, bool leader) {
-  if (rings.cluster == 1) {
-    if (leader) hopper::barrier_arrive(&bars.a_empty[stage]);
-  } else if (const int thread = threadIdx.x % kGroup; thread < rings.cluster) {
-    hopper::barrier_arrive_at(&bars.a_empty[stage], thread);
-  }
-}
-
 template <typename T, Epilogue kEpilogue>
 __device__ void consume(const Pointwise& work, Rings rings, const CUtensorMap& out, std::byte* b_at,
                         std::byte* a_at, std::byte* tile_at, Barriers& bars, const Columns& columns,
@@ -255,7 +236,7 @@ __device__ void consume(const Pointwise& work, Rings rings, const CUtensorMap& o
       matrix_commit();
       if (held >= 0) {
         matrix_wait<1>();
-        release_a(bars, held, rings, leader);
+        if (leader) barrier_arrive(&bars.a_empty[held]);
       }
       held = a_ring.stage;
       a_ring.next(rings.a_stages);
@@ -273,7 +254,7 @@ __device__ void consume(const Pointwise& work, Rings rings, const CUtensorMap& o
     std::byte* y_tile = tile_at + tile_ring.stage * kTiles * kTileBytes;
     std::byte* other_tile = y_tile + (kTiles - 1) * kTileBytes;
     matrix_wait<0>();
-    release_a(bars, held, rings, leader);
+    if (leader) barrier_arrive(&bars.a_empty[held]);
 #pragma unroll
     for (int j = 0; j < kTile / 8; ++j) {
 #pragma unroll
@@ -332,7 +313,7 @@ __global__ void __launch_bounds__(kBlock, 2)
     barrier_init(&bars.b_full, 1);
     for (int i = 0; i < kMostStages; ++i) {
       barrier_init(&bars.a_full[i], 1);
-      barrier_init(&bars.a_empty[i], 2 * static_cast<unsigned>(rings.cluster));
+      barrier_init(&bars.a_empty[i], 2);
       barrier_init(&bars.tile_full[i], 1);
       barrier_init(&bars.tile_empty[i], 2);
     }
@@ -348,11 +329,7 @@ __global__ void __launch_bounds__(kBlock, 2)
       columns.bias[threadIdx.x] = work.affine[work.n + c];
     }
   }
-  if (rings.cluster > 1) {
-    sync_cluster();
-  } else {
-    __syncthreads();
-  }
+  __syncthreads();
   if (threadIdx.x >= 2 * kGroup) {
     if (threadIdx.x == 2 * kGroup) {
       produce<T, kEpilogue>(work, rings, a, b, y, other, b_at, a_at, tile_at, bars, column, first, stride,
@@ -364,8 +341,6 @@ __global__ void __launch_bounds__(kBlock, 2)
   consume<T, kEpilogue>(work, rings, out, b_at, a_at, tile_at, bars, columns, sums, column, first, stride,
                         tiles);
   finish(work, sums, scratch, space, column);
-  // Nobody leaves while others may still write to its shared memory.
-  if (rings.cluster > 1) sync_cluster();
 #endif
 }
 
@@ -390,7 +365,7 @@ CUtensorMap describe(const void* data, Type type, std::int64_t rows, int columns
 
 // Rings as deep as shared memory allows; two blocks on a multiprocessor where both fit.
 Rings choose_rings(const Pointwise& work, std::size_t each, bool& fits) {
-  Rings rings{2, 2, 1};
+  Rings rings{2, 2};
   fits = shared_bytes(work, rings) <= each;
   for (bool grown = fits; grown;) {
     grown = false;
@@ -465,8 +440,7 @@ PointwiseLaunch::PointwiseLaunch(const Pointwise& work, const cudaDeviceProp& de
   const std::int64_t tiles = divide_up(work.rows, kRows);
   const int wanted = device.multiProcessorCount * blocks_each / columns;
   blocks_ = static_cast<int>(std::min<std::int64_t>(tiles, std::max(1, wanted)));
-  cluster_ = columns % 4 == 0 ? 4 : columns % 2 == 0 ? 2 : 1;
-  a_ = describe(work.a, work.type, work.rows, work.k, kRows / cluster_);
+  a_ = describe(work.a, work.type, work.rows, work.k, kRows);
   b_ = work.epilogue == Epilogue::sums ? describe(work.b, work.type, work.n, work.k, kTile)
                                        : describe(work.b, work.type, work.k, work.n, kTile);
   y_ = describe(work.y, work.type, work.rows, work.n, kRows);
@@ -487,8 +461,8 @@ void PointwiseLaunch::run(ReduceSpace space, cudaStream_t stream) const {
   with_kernel(work_, [&](auto kernel) {
     launch(kernel,
            {dim3(static_cast<unsigned>(work_.n / kTile), static_cast<unsigned>(blocks_)), kBlock,
-            shared_bytes_, cluster_},
-           stream, work_, Rings{a_stages_, tile_stages_, cluster_}, a_, b_, y_, other_, out_, space);
+            shared_bytes_, is_small(work_.rows * work_.n / 8)},
+           stream, work_, Rings{a_stages_, tile_stages_}, a_, b_, y_, other_, out_, space);
   });
 }
 

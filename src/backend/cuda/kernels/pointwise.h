@@ -53,8 +53,7 @@ class PointwiseLaunch {
   Pointwise work_;
   CUtensorMap a_{}, b_{}, y_{}, other_{}, out_{};
   int a_stages_ = 2, tile_stages_ = 2;
-  int blocks_ = 1;   // that share the rows, for each 64 columns
-  int cluster_ = 1;  // blocks of neighbouring columns that share what they read
+  int blocks_ = 1;  // that share the rows, for each 64 columns
   std::size_t shared_bytes_ = 0;
 };
 

@@ -13,7 +13,8 @@ inline constexpr int kTileVectors = 8;
 inline constexpr int kTileRows = kThreads / kTileVectors;
 
 // As many blocks as run at a time, so that the rows end for all of them together.
-inline constexpr int kReduceBlocks = 132 * 3;
+inline constexpr int kReduceBlocksEach = 2;  // on a multiprocessor
+inline constexpr int kReduceBlocks = 132 * kReduceBlocksEach;
 
 struct ReduceGrid {
   int tiles, splits;

@@ -64,7 +64,7 @@ struct Windows {
 };
 
 template <typename T, int N>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kReduceBlocksEach)
     pooled_stats_kernel(PooledGradient from, NormGradStats args, ReduceSpace space) {
   begin_kernel();
   const int row_vectors = from.pool.channels / N, channels = from.pool.channels;

@@ -5,29 +5,80 @@
 namespace redline::backend::cuda {
 namespace {
 
-__device__ __forceinline__ float gradient_at(const UpdateChunk& chunk, int i) {
-  switch (chunk.g_type) {
-    case Type::f16:
-      return to_float(static_cast<const __half*>(chunk.g)[i]);
-    case Type::bf16:
-      return to_float(static_cast<const __nv_bfloat16*>(chunk.g)[i]);
-    default:
-      return static_cast<const float*>(chunk.g)[i];
-  }
-}
+// Eight neighbouring elements of an array of any type, or as many as are left of it.
+struct Eight {
+  float v[8];
 
-__device__ __forceinline__ void put_copy(const UpdateChunk& chunk, int i, float value) {
-  if (chunk.copy == nullptr) return;
-  switch (chunk.copy_type) {
-    case Type::f16:
-      static_cast<__half*>(chunk.copy)[i] = from_float<__half>(value);
-      break;
-    case Type::bf16:
-      static_cast<__nv_bfloat16*>(chunk.copy)[i] = from_float<__nv_bfloat16>(value);
-      break;
-    default:
-      static_cast<float*>(chunk.copy)[i] = value;
-      break;
+  __device__ __forceinline__ static Eight from(const void* array, Type type, int first, int count) {
+    switch (type) {
+      case Type::f16:
+        return read<__half>(array, first, count);
+      case Type::bf16:
+        return read<__nv_bfloat16>(array, first, count);
+      default:
+        return read<float>(array, first, count);
+    }
+  }
+  __device__ __forceinline__ void to(void* array, Type type, int first, int count) const {
+    switch (type) {
+      case Type::f16:
+        return write<__half>(array, first, count);
+      case Type::bf16:
+        return write<__nv_bfloat16>(array, first, count);
+      default:
+        return write<float>(array, first, count);
+    }
+  }
+
+ private:
+  template <typename T>
+  __device__ __forceinline__ static Eight read(const void* array, int first, int count) {
+    constexpr int kWide = 16 / sizeof(T);
+    Eight out;
+    if (first + 8 <= count) {
+#pragma unroll
+      for (int k = 0; k < 8; k += kWide) {
+        const auto part = load<T, kWide>(array, (first + k) / kWide);
+#pragma unroll
+        for (int l = 0; l < kWide; ++l) out.v[k + l] = part.at(l);
+      }
+    } else {
+      for (int k = 0; k < 8; ++k)
+        out.v[k] = first + k < count ? to_float(static_cast<const T*>(array)[first + k]) : 0.0F;
+    }
+    return out;
+  }
+  template <typename T>
+  __device__ __forceinline__ void write(void* array, int first, int count) const {
+    constexpr int kWide = 16 / sizeof(T);
+    if (first + 8 <= count) {
+#pragma unroll
+      for (int k = 0; k < 8; k += kWide) {
+        Vec<T, kWide> part;
+#pragma unroll
+        for (int l = 0; l < kWide; ++l) part.set(l, v[k + l]);
+        store<T, kWide>(array, (first + k) / kWide, part);
+      }
+    } else {
+      for (int k = 0; k < 8 && first + k < count; ++k)
+        static_cast<T*>(array)[first + k] = from_float<T>(v[k]);
+    }
+  }
+};
+
+// Walks over a chunk: change(w, g, v) gives the new w and v of an element.
+template <typename Change>
+__device__ __forceinline__ void update_chunk(const UpdateChunk& chunk, const Change& change) {
+#pragma unroll 2
+  for (int i = static_cast<int>(threadIdx.x) * 8; i < chunk.count; i += kThreads * 8) {
+    Eight w = Eight::from(chunk.w, Type::f32, i, chunk.count);
+    const Eight g = Eight::from(chunk.g, chunk.g_type, i, chunk.count);
+    Eight v = Eight::from(chunk.v, Type::f32, i, chunk.count);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) change(w.v[k], g.v[k], v.v[k]);
+    w.to(chunk.w, Type::f32, i, chunk.count);
+    v.to(chunk.v, Type::f32, i, chunk.count);
+    if (chunk.copy != nullptr) w.to(chunk.copy, chunk.copy_type, i, chunk.count);
   }
 }
 
@@ -36,16 +87,11 @@ __global__ void __launch_bounds__(kThreads)
   if (check[graph::kFinite] == 0.0F) return;
   const UpdateChunk chunk = chunks[blockIdx.x];
   const float rate = scalars[graph::kLearningRate], scale = check[graph::kUnscale];
-#pragma unroll 4
-  for (int i = threadIdx.x; i < chunk.count; i += kThreads) {
-    const float w = chunk.w[i];
-    const float g = fmaf(chunk.weight_decay, w, gradient_at(chunk, i) * scale);
-    const float v = fmaf(rule.momentum, chunk.v[i], g);
-    const float updated = w - rate * (rule.nesterov ? fmaf(rule.momentum, v, g) : v);
-    chunk.v[i] = v;
-    chunk.w[i] = updated;
-    put_copy(chunk, i, updated);
-  }
+  update_chunk(chunk, [&](float& w, float gradient, float& v) {
+    const float g = fmaf(chunk.weight_decay, w, gradient * scale);
+    v = fmaf(rule.momentum, v, g);
+    w -= rate * (rule.nesterov ? fmaf(rule.momentum, v, g) : v);
+  });
 }
 
 __device__ float block_sum(float value) {
@@ -65,10 +111,15 @@ __global__ void __launch_bounds__(kThreads)
   const UpdateChunk chunk = chunks[blockIdx.x];
   const float scale = check[graph::kUnscale];
   float w_squares = 0.0F, g_squares = 0.0F;
-  for (int i = threadIdx.x; i < chunk.count; i += kThreads) {
-    const float w = chunk.w[i], g = gradient_at(chunk, i) * scale;
-    w_squares = fmaf(w, w, w_squares);
-    g_squares = fmaf(g, g, g_squares);
+#pragma unroll 2
+  for (int i = static_cast<int>(threadIdx.x) * 8; i < chunk.count; i += kThreads * 8) {
+    const Eight w = Eight::from(chunk.w, Type::f32, i, chunk.count);
+    const Eight g = Eight::from(chunk.g, chunk.g_type, i, chunk.count);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      w_squares = fmaf(w.v[k], w.v[k], w_squares);
+      g_squares = fmaf(g.v[k] * scale, g.v[k] * scale, g_squares);
+    }
   }
   w_squares = block_sum(w_squares);
   g_squares = block_sum(g_squares);
@@ -94,15 +145,10 @@ __global__ void __launch_bounds__(kThreads)
     ratio = rule.trust * w_norm / (g_norm + chunk.weight_decay * w_norm + rule.epsilon);
   }
   const float rate = scalars[graph::kLearningRate] * ratio, scale = check[graph::kUnscale];
-#pragma unroll 4
-  for (int i = threadIdx.x; i < chunk.count; i += kThreads) {
-    const float w = chunk.w[i];
-    const float g = fmaf(chunk.weight_decay, w, gradient_at(chunk, i) * scale);
-    const float v = fmaf(rule.momentum, chunk.v[i], rate * g);
-    chunk.v[i] = v;
-    chunk.w[i] = w - v;
-    put_copy(chunk, i, w - v);
-  }
+  update_chunk(chunk, [&](float& w, float gradient, float& v) {
+    v = fmaf(rule.momentum, v, rate * fmaf(chunk.weight_decay, w, gradient * scale));
+    w -= v;
+  });
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -116,37 +162,14 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <typename T>
-__device__ float squares_of(const UpdateChunk& chunk) {
-  constexpr int kWide = 16 / sizeof(T);
-  const int vectors = chunk.count / kWide;
-  float sum = 0.0F;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < vectors; i += kThreads) {
-    const auto values = load<T, kWide>(chunk.g, i);
-#pragma unroll
-    for (int k = 0; k < kWide; ++k) sum = fmaf(values.at(k), values.at(k), sum);
-  }
-  for (int i = vectors * kWide + threadIdx.x; i < chunk.count; i += kThreads) {
-    const float value = to_float(static_cast<const T*>(chunk.g)[i]);
-    sum = fmaf(value, value, sum);
-  }
-  return sum;
-}
-
 __global__ void __launch_bounds__(kThreads) squares_kernel(const UpdateChunk* chunks, float* partials) {
   const UpdateChunk chunk = chunks[blockIdx.x];
   float sum = 0.0F;
-  switch (chunk.g_type) {
-    case Type::f16:
-      sum = squares_of<__half>(chunk);
-      break;
-    case Type::bf16:
-      sum = squares_of<__nv_bfloat16>(chunk);
-      break;
-    default:
-      sum = squares_of<float>(chunk);
-      break;
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x) * 8; i < chunk.count; i += kThreads * 8) {
+    const Eight g = Eight::from(chunk.g, chunk.g_type, i, chunk.count);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) sum = fmaf(g.v[k], g.v[k], sum);
   }
   sum = block_sum(sum);
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;

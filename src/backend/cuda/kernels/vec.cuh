@@ -55,30 +55,28 @@ struct Launch {
   dim3 grid;
   int threads = kThreads;
   std::size_t shared_bytes = 0;
-  int cluster = 1;  // blocks along x that run together and reach each other's shared memory
+  // Whether it may come while the kernel before it ends. Pays for small ones, which are over in little more
+  // time than it takes to launch them; blocks of large ones would keep others from running meanwhile.
+  bool early = false;
 };
+
+// Whether so many vectors make a small kernel.
+inline bool is_small(std::int64_t vectors) { return vectors < std::int64_t{1} << 21; }
 
 // Launches a kernel that begins with begin_kernel().
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), const Launch& how, cudaStream_t stream,
             const Arguments&... arguments) {
-  cudaLaunchAttribute attributes[2] = {};
-  unsigned count = 0;
-  if (launches_early()) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (how.cluster > 1) {
-    attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count++].val.clusterDim = {static_cast<unsigned>(how.cluster), 1, 1};
-  }
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = how.grid;
   config.blockDim = dim3(static_cast<unsigned>(how.threads));
   config.dynamicSmemBytes = how.shared_bytes;
   config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = count;
+  config.attrs = &early;
+  config.numAttrs = how.early && launches_early() ? 1 : 0;
   cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 }
 

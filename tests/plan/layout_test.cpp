@@ -58,10 +58,61 @@ TEST(Layout, WeightsAreBlockedBothWays) {
   EXPECT_EQ(memory[513], 0.0F);               // o 17 is padding
 }
 
+TEST(Layout, FoldedImagesHaveFourPixelsSideBySide) {
+  const Tensor x{"x", {1, 3, 3, 2}, DType::f32, TensorKind::activation};
+  const auto memory = stored(x, Layout::folded, counting(18));
+  ASSERT_EQ(memory.size(), 2U * 16U);
+  EXPECT_EQ((std::vector<float>(memory.begin(), memory.begin() + 16)),
+            (std::vector<float>{1, 7, 13, 0, 2, 8, 14, 0, 3, 9, 15, 0, 4, 10, 16, 0}));
+  EXPECT_EQ((std::vector<float>(memory.begin() + 16, memory.end())),
+            (std::vector<float>{5, 11, 17, 0, 6, 12, 18, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
+}
+
+// A 7x7 convolution of stride two is a 4x4 of stride one over the folded image, the sums being the same.
+TEST(Layout, FoldedWeightsMeetFoldedPixels) {
+  const Tensor x{"x", {1, 3, 9, 11}, DType::f32, TensorKind::activation};
+  const Tensor w{"w", {2, 3, 7, 7}, DType::f32, TensorKind::parameter};
+  const auto pixels = counting(3 * 9 * 11), weights = counting(2 * 3 * 49);
+  const auto folded_x = stored(x, Layout::folded, pixels), folded_w = stored(w, Layout::folded, weights);
+  ASSERT_EQ(folded_w.size(), 2U * 256U);
+  const auto at = [](int a, int b, int c, int d, int nb, int nc, int nd) {
+    return ((a * nb + b) * nc + c) * nd + d;
+  };
+  for (int o = 0; o < 2; ++o) {
+    for (int oh = 0; oh < 5; ++oh) {
+      for (int ow = 0; ow < 6; ++ow) {
+        double plain = 0, folded = 0;
+        for (int c = 0; c < 3; ++c) {
+          for (int r = 0; r < 7; ++r) {
+            for (int s = 0; s < 7; ++s) {
+              const int h = 2 * oh - 3 + r, v = 2 * ow - 3 + s;
+              if (h < 0 || h >= 9 || v < 0 || v >= 11) continue;
+              plain += double{pixels[static_cast<std::size_t>(at(0, c, h, v, 3, 9, 11))]} *
+                       double{weights[static_cast<std::size_t>(at(o, c, r, s, 3, 7, 7))]};
+            }
+          }
+        }
+        for (int r = 0; r < 4; ++r) {
+          for (int s = 0; s < 4; ++s) {
+            const int h = oh - 2 + r, v = ow - 2 + s;
+            if (h < 0 || h >= 5 || v < 0 || v >= 6) continue;
+            for (int k = 0; k < 16; ++k) {
+              folded += double{folded_x[static_cast<std::size_t>(at(0, h, v, k, 5, 6, 16))]} *
+                        double{folded_w[static_cast<std::size_t>(at(o, r, s, k, 4, 4, 16))]};
+            }
+          }
+        }
+        EXPECT_EQ(plain, folded) << o << " " << oh << " " << ow;
+      }
+    }
+  }
+}
+
 TEST(Layout, EveryLayoutReadsBackWhatWasWritten) {
   for (const Shape& shape :
        {Shape{3, 17, 5, 7}, Shape{16, 3, 7, 7}, Shape{40, 16, 1, 1}, Shape{5, 33}, Shape{9}}) {
-    for (Layout layout : {Layout::plain, Layout::channels_last, Layout::blocked16, Layout::weights16}) {
+    for (Layout layout : {Layout::plain, Layout::channels_last, Layout::channels_last4, Layout::blocked16,
+                          Layout::weights16}) {
       for (DType dtype : {DType::f32, DType::i32}) {
         const Tensor tensor{"t", shape, dtype, TensorKind::activation};
         const auto values = counting(shape.elements());

@@ -50,6 +50,7 @@ memory::format_tag tag_of(const graph::Shape& shape, Layout layout) {
     case Layout::channels_last:
       return tag::acdb;
     case Layout::channels_last4:
+    case Layout::folded:
       break;
     case Layout::blocked16:
       return tag::aBcd16b;

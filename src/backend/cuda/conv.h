@@ -16,12 +16,13 @@ namespace redline::backend::cuda {
 
 enum class ConvPass : std::uint8_t { forward, forward_sums, grad_input, grad_weight };
 
-// A convolution's shapes, channels as stored (the stem's three are four).
+// A convolution's shapes as stored: the stem's may be folded.
 struct ConvShape {
   ConvPass pass = ConvPass::forward;
   graph::DType dtype = graph::DType::f16;
   std::int64_t n = 0, c = 0, h = 0, w = 0, k = 0, out_h = 0, out_w = 0;
   int kernel = 1, stride = 1, pad = 0;
+  int pad_after = 0;  // below and to the right
 
   std::string key() const;
   friend bool operator==(const ConvShape&, const ConvShape&) = default;

@@ -28,6 +28,10 @@ ConvTensors tensors_of(const graph::Op& op) {
   }
 }
 
+bool is_folded(const plan::Plan& plan, const graph::Op& op) {
+  return plan.placement(tensors_of(op).x).layout == plan::Layout::folded;
+}
+
 bool gives_sums(const graph::Op& op) { return op.kind == OpKind::conv && op.outputs.size() > 1; }
 
 ConvShape shape_of(const plan::Plan& plan, const graph::Op& op, ConvPass pass) {
@@ -35,12 +39,24 @@ ConvShape shape_of(const plan::Plan& plan, const graph::Op& op, ConvPass pass) {
   const graph::Shape &x = plan.graph().tensor(t.x).shape, &w = plan.graph().tensor(t.w).shape;
   const graph::Shape& y = plan.graph().tensor(t.y).shape;
   const auto& attr = op.attr<graph::ConvAttr>();
-  return {pass,        plan.graph().tensor(t.x).dtype,
-          x.n(),       stored_channels(x, plan.placement(t.x).layout),
-          x.h(),       x.w(),
-          y.c(),       y.h(),
-          y.w(),       static_cast<int>(w[2]),
-          attr.stride, attr.pad};
+  ConvShape shape{pass,        plan.graph().tensor(t.x).dtype,
+                  x.n(),       stored_channels(x, plan.placement(t.x).layout),
+                  x.h(),       x.w(),
+                  y.c(),       y.h(),
+                  y.w(),       static_cast<int>(w[2]),
+                  attr.stride, attr.pad,
+                  attr.pad};
+  if (is_folded(plan, op)) {
+    // Output row o reads rows 2o - 3 to 2o + 3: the pairs o - 2 to o + 1.
+    shape.c = 16;
+    shape.h = (x.h() + 1) / 2;
+    shape.w = (x.w() + 1) / 2;
+    shape.kernel = 4;
+    shape.stride = 1;
+    shape.pad = 2;
+    shape.pad_after = 1;
+  }
+  return shape;
 }
 
 Matrix matrix_of(const graph::Shape& shape) {
@@ -99,11 +115,17 @@ Ways ConvSteps::make(const graph::Op& key) const {
   if (key.kind == OpKind::conv_grad_weight) {
     shared_.beside().need(found.plain->workspace_bytes());
     const ConvPointers pointers{op.in(0), op.out(0), op.in(1), nullptr};
-    if (op.out_tensor(0).dtype != op.in_tensor(0).dtype) {
-      return {"", {{widened(found.plain, pointers, op, shared_)}}};
-    }
-    return {"", {{[plan = found.plain, pointers, &shared = shared_](cudaStream_t stream) {
-              plan->run(pointers, shared.beside().data(), stream);
+    Step step = [plan = found.plain, pointers, &shared = shared_](cudaStream_t stream) {
+      plan->run(pointers, shared.beside().data(), stream);
+    };
+    const bool widens = op.out_tensor(0).dtype != op.in_tensor(0).dtype;
+    if (widens) step = widened(found.plain, pointers, op, shared_);
+    if (!is_folded(plan_, key)) return {"", {{step}}};
+    return {"",
+            {{[step, type = type_of(op.out_tensor(0).dtype), dw = op.out(0),
+               filters = op.out_tensor(0).shape[0]](cudaStream_t stream) {
+              step(stream);
+              clear_folded_padding(type, filters, dw, stream);
             }}}};
   }
   std::byte* weights = places_.weights(key.inputs[1], op.in_tensor(0).dtype);

@@ -493,7 +493,9 @@ class CudaBackend final : public Backend {
       return tensor.dtype == DType::u8 ? Layout::channels_last : Layout::plain;
     const bool image =
         tensor.shape.c() == 3 && (tensor.kind != TensorKind::activation || only_convolved(graph, id));
-    return image ? Layout::channels_last4 : Layout::channels_last;
+    if (!image) return Layout::channels_last;
+    const bool foldable = tensor.kind == TensorKind::activation || tensor.shape.h() == 7;
+    return foldable && folds(graph) ? Layout::folded : Layout::channels_last4;
   }
 
   std::string name() const override { return "cuda"; }
@@ -515,6 +517,26 @@ class CudaBackend final : public Backend {
  private:
   // Of what the numbers in a file of choices mean; raised when ways are added or put in another order.
   static constexpr int kChoicesVersion = 1;
+
+  // Whether every convolution of a three-channel image is the stem's, whose four channels at a time would
+  // leave the matrix units waiting: folded, it has sixteen.
+  static bool folds(const graph::Graph& graph) {
+    bool any = false;
+    for (const graph::Op& op : graph.ops()) {
+      const bool forward = op.kind == OpKind::conv, weights = op.kind == OpKind::conv_grad_weight;
+      if (!forward && !weights && op.kind != OpKind::conv_grad_input) continue;
+      const graph::Shape& filter = graph.tensor(weights ? op.outputs[0] : op.inputs[1]).shape;
+      if (filter[1] != 3) continue;
+      const auto& attr = op.attr<graph::ConvAttr>();
+      const bool stem = filter[2] == 7 && filter[3] == 7 && attr.stride == 2 && attr.pad == 3;
+      // A picture of the filter's own size could not be told from a filter.
+      const bool like_filter = graph.tensor(op.inputs[0]).shape.h() == 7;
+      if (op.kind == OpKind::conv_grad_input || !stem || like_filter || !only_convolved(graph, op.inputs[0]))
+        return false;
+      any = true;
+    }
+    return any;
+  }
 
   // Three channels are stored as four where only convolutions and the image input touch them.
   static bool only_convolved(const graph::Graph& graph, TensorId id) {

@@ -108,20 +108,21 @@ Step make_avg_pool(const OpView& op, bool gradient) {
 Step make_normalize(const OpView& op) {
   const graph::Tensor &images = op.in_tensor(0), &x = op.out_tensor(0);
   const Type type = type_of(x.dtype);
-  const std::int64_t plane = x.shape.h() * x.shape.w();
+  const Images shape{x.shape.n(), static_cast<int>(x.shape.h()), static_cast<int>(x.shape.w()),
+                     op.out_layout(0) == plan::Layout::folded};
   if (images.dtype == graph::DType::f32) {
-    return [=, n = x.shape.n(), from = op.in<float>(0), to = op.out(0)](cudaStream_t stream) {
-      pack_image(type, n, plane, from, to, stream);
+    return [=, from = op.in<float>(0), to = op.out(0)](cudaStream_t stream) {
+      pack_image(type, shape, from, to, stream);
     };
   }
   const auto& attr = op.attr<graph::NormalizeAttr>();
-  ImageNormalize args{x.shape.n() * plane, {}, {}};
+  ImageNormalize args{};
   for (int c = 0; c < 3; ++c) {
     args.scale[c] = 1.0F / (255.0F * attr.std[c]);
     args.bias[c] = -attr.mean[c] / attr.std[c];
   }
   return [=, from = op.in<std::uint8_t>(0), to = op.out(0)](cudaStream_t stream) {
-    normalize_image(type, args, from, to, stream);
+    normalize_image(type, shape, args, from, to, stream);
   };
 }
 

@@ -81,45 +81,109 @@ void dispatch_type(Type type, const Body& body) {
   dispatch(type, 1, [&]<typename T, int N>() { body.template operator()<T>(); });
 }
 
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    normalize_kernel(ImageNormalize args, const std::uint8_t* images, void* x) {
-  // Four pixels a thread: three words in, four vectors of four out.
-  const std::int64_t first = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * 4;
-  if (first >= args.pixels) return;
-  std::uint8_t bytes[12];
-  if (first + 4 <= args.pixels) {
-    const auto* words = reinterpret_cast<const std::uint32_t*>(images + first * 3);
+// The bytes of a row of images, normalised.
+struct BytesOfImages {
+  const std::uint8_t* images;
+  ImageNormalize args;
+
+  // Four neighbouring pixels of a row, from an even column on, as many as there are; nothing below the last
+  // row.
+  __device__ __forceinline__ void four(const Images& shape, std::int64_t image, int h, int w,
+                                       float (&pixels)[4][3]) const {
+    const std::int64_t first = ((image * shape.h + h) * shape.w + w) * 3;
+    const int there = h < shape.h ? min(4, shape.w - w) : 0;
+    if (there == 4 && first % 4 == 0) {
+      const auto* words = reinterpret_cast<const std::uint32_t*>(images + first);
+      const std::uint32_t word[3] = {words[0], words[1], words[2]};
 #pragma unroll
-    for (int i = 0; i < 3; ++i) {
-      const std::uint32_t word = words[i];
+      for (int i = 0; i < 12; ++i) put(pixels, i, static_cast<std::uint8_t>(word[i / 4] >> (8 * (i % 4))));
+    } else {
 #pragma unroll
-      for (int b = 0; b < 4; ++b) bytes[i * 4 + b] = static_cast<std::uint8_t>(word >> (8 * b));
+      for (int i = 0; i < 12; ++i) {
+        if (i / 3 < there) {
+          put(pixels, i, images[first + i]);
+        } else {
+          pixels[i / 3][i % 3] = 0.0F;
+        }
+      }
     }
-  } else {
-    for (int i = 0; i < 12; ++i) bytes[i] = first * 3 + i < args.pixels * 3 ? images[first * 3 + i] : 0;
   }
+
+ private:
+  __device__ __forceinline__ void put(float (&pixels)[4][3], int i, std::uint8_t byte) const {
+    pixels[i / 3][i % 3] = fmaf(static_cast<float>(byte), args.scale[i % 3], args.bias[i % 3]);
+  }
+};
+
+struct FloatsOfImages {
+  const float* images;  // planes
+
+  __device__ __forceinline__ void four(const Images& shape, std::int64_t image, int h, int w,
+                                       float (&pixels)[4][3]) const {
+    for (int p = 0; p < 4; ++p) {
+      for (int c = 0; c < 3; ++c) {
+        const bool there = h < shape.h && w + p < shape.w;
+        pixels[p][c] = there ? images[((image * 3 + c) * shape.h + h) * shape.w + w + p] : 0.0F;
+      }
+    }
+  }
+};
+
+// A thread takes four columns by two rows.
+template <typename T, bool kFolded, typename From>
+__global__ void __launch_bounds__(kThreads) image_kernel(Images shape, From from, void* x) {
+  const int fours = (shape.w + 3) / 4, rows = (shape.h + 1) / 2;
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= shape.count * rows * fours) return;
+  const int w = static_cast<int>(i % fours) * 4, h = static_cast<int>(i / fours % rows) * 2;
+  const std::int64_t image = i / fours / rows;
 #pragma unroll
-  for (int p = 0; p < 4; ++p) {
-    if (first + p >= args.pixels) return;
-    Vec<T, 4> out;
+  for (int dy = 0; dy < 2; ++dy) {
+    float pixels[4][3];
+    from.four(shape, image, h + dy, w, pixels);
+    if constexpr (kFolded) {
+      const int pairs = (shape.w + 1) / 2;
 #pragma unroll
-    for (int c = 0; c < 3; ++c)
-      out.set(c, fmaf(static_cast<float>(bytes[p * 3 + c]), args.scale[c], args.bias[c]));
-    out.set(3, 0.0F);
-    store<T, 4>(x, first + p, out);
+      for (int pair = 0; pair < 2; ++pair) {
+        if (w / 2 + pair >= pairs) break;
+        Vec<T, 8> out;
+#pragma unroll
+        for (int k = 0; k < 8; ++k) out.set(k, k % 4 < 3 ? pixels[pair * 2 + k / 4][k % 4] : 0.0F);
+        store<T, 8>(x, ((image * rows + h / 2) * pairs + w / 2 + pair) * 2 + dy, out);
+      }
+    } else {
+      if (h + dy >= shape.h) break;
+#pragma unroll
+      for (int p = 0; p < 4; ++p) {
+        if (w + p >= shape.w) break;
+        Vec<T, 4> out;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) out.set(k, k < 3 ? pixels[p][k] : 0.0F);
+        store<T, 4>(x, (image * shape.h + h + dy) * shape.w + w + p, out);
+      }
+    }
   }
 }
 
+template <typename From>
+void launch_image(Type type, const Images& shape, const From& from, void* x, cudaStream_t stream) {
+  const std::int64_t work = shape.count * ((shape.h + 1) / 2) * ((shape.w + 3) / 4);
+  const int grid = static_cast<int>(divide_up(work, kThreads));
+  dispatch_type(type, [&]<typename T>() {
+    if (shape.folded) {
+      image_kernel<T, true><<<grid, kThreads, 0, stream>>>(shape, from, x);
+    } else {
+      image_kernel<T, false><<<grid, kThreads, 0, stream>>>(shape, from, x);
+    }
+  });
+}
+
+// A block per filter of 4 x 4 x (2, 2, 4), a thread per element.
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    pack_image_kernel(std::int64_t pixels, std::int64_t plane, const float* from, void* x) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= pixels) return;
-  Vec<T, 4> out;
-  for (int c = 0; c < 3; ++c) out.set(c, from[(i / plane * 3 + c) * plane + i % plane]);
-  out.set(3, 0.0F);
-  store<T, 4>(x, i, out);
+__global__ void clear_folded_padding_kernel(T* dw) {
+  const int i = threadIdx.x, inside = i % 16, pair_x = i / 16 % 4, pair_y = i / 64;
+  const bool no_row = pair_y == 0 && inside < 8, no_column = pair_x == 0 && inside % 8 < 4;
+  if (no_row || no_column || inside % 4 == 3) dw[blockIdx.x * 256 + i] = from_float<T>(0.0F);
 }
 
 __global__ void fill_rows_kernel(std::int64_t count, int columns, const float* bias, float* y) {
@@ -159,19 +223,18 @@ void widen(Type type, std::int64_t count, const void* x, float* y, cudaStream_t 
   dispatch_type(type, [&]<typename T>() { launch_flat<float>(count, y, stream, Convert<T, float>{x}); });
 }
 
-void normalize_image(Type type, const ImageNormalize& args, const std::uint8_t* images, void* x,
-                     cudaStream_t stream) {
-  dispatch_type(type, [&]<typename T>() {
-    const int grid = static_cast<int>(divide_up(args.pixels, std::int64_t{kThreads} * 4));
-    normalize_kernel<T><<<grid, kThreads, 0, stream>>>(args, images, x);
-  });
+void normalize_image(Type type, const Images& shape, const ImageNormalize& args, const std::uint8_t* images,
+                     void* x, cudaStream_t stream) {
+  launch_image(type, shape, BytesOfImages{images, args}, x, stream);
 }
 
-void pack_image(Type type, std::int64_t images, std::int64_t plane, const float* from, void* x,
-                cudaStream_t stream) {
+void pack_image(Type type, const Images& shape, const float* from, void* x, cudaStream_t stream) {
+  launch_image(type, shape, FloatsOfImages{from}, x, stream);
+}
+
+void clear_folded_padding(Type type, std::int64_t filters, void* dw, cudaStream_t stream) {
   dispatch_type(type, [&]<typename T>() {
-    const int grid = static_cast<int>(divide_up(images * plane, kThreads));
-    pack_image_kernel<T><<<grid, kThreads, 0, stream>>>(images * plane, plane, from, x);
+    clear_folded_padding_kernel<T><<<static_cast<int>(filters), 256, 0, stream>>>(static_cast<T*>(dw));
   });
 }
 

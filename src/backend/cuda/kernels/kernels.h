@@ -122,16 +122,21 @@ void cast(Type type, std::int64_t count, const float* x, void* y, cudaStream_t s
 // `type` to fp32.
 void widen(Type type, std::int64_t count, const void* x, float* y, cudaStream_t stream);
 
+struct Images {
+  std::int64_t count;
+  int h, w;
+  bool folded;  // written two by two pixels side by side, else pixel by pixel; four channels, the last zero
+};
 struct ImageNormalize {
-  std::int64_t pixels;      // of all images
   float scale[3], bias[3];  // x = byte * scale + bias
 };
-// Bytes NHWC with three channels to four channels, the last zero.
-void normalize_image(Type type, const ImageNormalize& args, const std::uint8_t* images, void* x,
-                     cudaStream_t stream);
-// fp32 NCHW with three channels (planes of `plane` pixels) to channels-last with four.
-void pack_image(Type type, std::int64_t images, std::int64_t plane, const float* from, void* x,
-                cudaStream_t stream);
+// Bytes NHWC with three channels.
+void normalize_image(Type type, const Images& shape, const ImageNormalize& args, const std::uint8_t* images,
+                     void* x, cudaStream_t stream);
+// fp32 NCHW with three channels.
+void pack_image(Type type, const Images& shape, const float* from, void* x, cudaStream_t stream);
+// Zeros where the gradient of folded weights has no tap of the convolution.
+void clear_folded_padding(Type type, std::int64_t filters, void* dw, cudaStream_t stream);
 
 struct Loss {
   int rows, classes;

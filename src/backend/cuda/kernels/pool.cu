@@ -54,6 +54,97 @@ __global__ void __launch_bounds__(kThreads)
   if (index != nullptr) store<std::uint8_t, N>(index, i, where);
 }
 
+// --- The stem's pool: 3x3, stride 2, pad 1, of relu(scale * y + bias), in 16-bit types
+// -------------------------- The affine only grows or only falls with y, so the largest result is that of the
+// largest or the smallest y: y's bits, turned into a number that sorts as the result does, with the window's
+// tap behind them, make a key, and one integer maximum keeps value and place.
+
+constexpr int kStrip = 4;  // output rows of a thread; a row between two windows is read once for both
+
+// Two 16-bit floats, each as an unsigned number of the same order.
+__device__ __forceinline__ std::uint32_t sortable(std::uint32_t pair) {
+  const std::uint32_t negative = (pair >> 15 & 0x00010001U) * 0x7FFFU;
+  return pair ^ (negative | 0x80008000U);
+}
+
+__device__ __forceinline__ std::uint16_t from_sortable(std::uint32_t number) {
+  return static_cast<std::uint16_t>(number ^ ((number & 0x8000U) != 0U ? 0x8000U : 0xFFFFU));
+}
+
+// The best of three pixels of a row: the sortable number, then two bits that are larger the further left.
+struct RowKeys {
+  std::uint32_t key[8];
+};
+
+__device__ __forceinline__ RowKeys row_keys(const Pool& p, const void* x, std::int64_t image, int h, int ow,
+                                            int row_vectors, int vector, const std::uint32_t (&flip)[4]) {
+  RowKeys best{};
+  if (h < 0 || h >= p.h) return best;
+#pragma unroll
+  for (int kw = 0; kw < 3; ++kw) {
+    const int w = ow * 2 - 1 + kw;
+    if (w < 0 || w >= p.w) continue;
+    const uint4 in = static_cast<const uint4*>(x)[((image * p.h + h) * p.w + w) * row_vectors + vector];
+    const std::uint32_t pairs[4] = {in.x, in.y, in.z, in.w};
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const std::uint32_t number = sortable(pairs[k]) ^ flip[k];
+      best.key[2 * k] = max(best.key[2 * k], number << 16 | static_cast<std::uint32_t>(2 - kw));
+      best.key[2 * k + 1] =
+          max(best.key[2 * k + 1], (number & 0xFFFF0000U) | static_cast<std::uint32_t>(2 - kw));
+    }
+  }
+  return best;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    stem_pool_kernel(Pool p, const void* x, const float* affine, void* y, std::uint8_t* index) {
+  const int row_vectors = p.channels / 8, strips = (p.out_h + kStrip - 1) / kStrip;
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= std::int64_t{p.images} * strips * p.out_w * row_vectors) return;
+  const int vector = static_cast<int>(i % row_vectors), ow = static_cast<int>(i / row_vectors % p.out_w);
+  const std::int64_t strip = i / row_vectors / p.out_w;
+  const std::int64_t image = strip / strips;
+  const int first = static_cast<int>(strip % strips) * kStrip;
+  const Lanes<8> scale(affine, vector * 8), bias(affine + p.channels, vector * 8);
+  std::uint32_t flip[4];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    flip[k] = (scale[2 * k] < 0.0F ? 0x0000FFFFU : 0U) | (scale[2 * k + 1] < 0.0F ? 0xFFFF0000U : 0U);
+  }
+  RowKeys above = row_keys(p, x, image, first * 2 - 1, ow, row_vectors, vector, flip);
+#pragma unroll
+  for (int oh = first; oh < first + kStrip; ++oh) {
+    if (oh >= p.out_h) break;
+    const RowKeys middle = row_keys(p, x, image, oh * 2, ow, row_vectors, vector, flip);
+    const RowKeys below = row_keys(p, x, image, oh * 2 + 1, ow, row_vectors, vector, flip);
+    Vec<T, 8> out;
+    Vec<std::uint8_t, 8> where;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      // Two more bits say the row; the first maximum wins.
+      const std::uint32_t best = max(max(above.key[k] | 8U, middle.key[k] | 4U), below.key[k]);
+      const std::uint32_t number = (best >> 16) ^ (scale[k] < 0.0F ? 0xFFFFU : 0U);
+      const std::uint16_t bits = from_sortable(number);
+      const float value = fmaf(to_float(*reinterpret_cast<const T*>(&bits)), scale[k], bias[k]);
+      out.set(k, value < 0.0F ? 0.0F : value);
+      // Where all are equal after the affine and the ReLU, the first pixel wins.
+      const bool equal = !(value > 0.0F) || scale[k] == 0.0F;
+      where.v[k] = equal ? static_cast<std::uint8_t>((oh == 0 ? 3 : 0) + (ow == 0 ? 1 : 0))
+                         : static_cast<std::uint8_t>((2 - (best >> 2 & 3U)) * 3 + 2 - (best & 3U));
+    }
+    const std::int64_t at = ((image * p.out_h + oh) * p.out_w + ow) * row_vectors + vector;
+    store<T, 8>(y, at, out);
+    if (index != nullptr) store<std::uint8_t, 8>(index, at, where);
+    above = below;
+  }
+}
+
+bool is_stem_pool(const Pool& p) {
+  return p.kernel == 3 && p.stride == 2 && p.pad == 1 && p.channels % 8 == 0;
+}
+
 // Every input pixel looks at the windows that cover it and takes the gradients it won.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
@@ -130,6 +221,14 @@ int blocks_for(std::int64_t vectors) { return static_cast<int>(divide_up(vectors
 void max_pool(Type type, const Pool& p, const void* x, const float* affine, void* y, std::uint8_t* index,
               cudaStream_t stream) {
   dispatch(type, p.channels, [&]<typename T, int N>() {
+    if constexpr (sizeof(T) == 2) {
+      if (affine != nullptr && is_stem_pool(p)) {
+        const std::int64_t strips = std::int64_t{p.images} * divide_up(p.out_h, kStrip);
+        stem_pool_kernel<T><<<blocks_for(strips * p.out_w * (p.channels / 8)), kThreads, 0, stream>>>(
+            p, x, affine, y, index);
+        return;
+      }
+    }
     const int grid = blocks_for(std::int64_t{p.images} * p.out_h * p.out_w * (p.channels / N));
     if (affine != nullptr) {
       max_pool_kernel<T, N, true><<<grid, kThreads, 0, stream>>>(p, x, affine, y, index);

@@ -5,11 +5,11 @@
 namespace redline::backend::cuda {
 namespace {
 
-// Eight neighbouring elements of an array of any type, or as many as are left of it.
-struct Eight {
-  float v[8];
+// Four neighbouring elements of an array of any type, or as many as are left of it.
+struct Four {
+  float v[4];
 
-  __device__ __forceinline__ static Eight from(const void* array, Type type, int first, int count) {
+  __device__ __forceinline__ static Four from(const void* array, Type type, int first, int count) {
     switch (type) {
       case Type::f16:
         return read<__half>(array, first, count);
@@ -32,35 +32,27 @@ struct Eight {
 
  private:
   template <typename T>
-  __device__ __forceinline__ static Eight read(const void* array, int first, int count) {
-    constexpr int kWide = 16 / sizeof(T);
-    Eight out;
-    if (first + 8 <= count) {
+  __device__ __forceinline__ static Four read(const void* array, int first, int count) {
+    Four out;
+    if (first + 4 <= count) {
+      const auto part = load<T, 4>(array, first / 4);
 #pragma unroll
-      for (int k = 0; k < 8; k += kWide) {
-        const auto part = load<T, kWide>(array, (first + k) / kWide);
-#pragma unroll
-        for (int l = 0; l < kWide; ++l) out.v[k + l] = part.at(l);
-      }
+      for (int k = 0; k < 4; ++k) out.v[k] = part.at(k);
     } else {
-      for (int k = 0; k < 8; ++k)
+      for (int k = 0; k < 4; ++k)
         out.v[k] = first + k < count ? to_float(static_cast<const T*>(array)[first + k]) : 0.0F;
     }
     return out;
   }
   template <typename T>
   __device__ __forceinline__ void write(void* array, int first, int count) const {
-    constexpr int kWide = 16 / sizeof(T);
-    if (first + 8 <= count) {
+    if (first + 4 <= count) {
+      Vec<T, 4> part;
 #pragma unroll
-      for (int k = 0; k < 8; k += kWide) {
-        Vec<T, kWide> part;
-#pragma unroll
-        for (int l = 0; l < kWide; ++l) part.set(l, v[k + l]);
-        store<T, kWide>(array, (first + k) / kWide, part);
-      }
+      for (int k = 0; k < 4; ++k) part.set(k, v[k]);
+      store<T, 4>(array, first / 4, part);
     } else {
-      for (int k = 0; k < 8 && first + k < count; ++k)
+      for (int k = 0; k < 4 && first + k < count; ++k)
         static_cast<T*>(array)[first + k] = from_float<T>(v[k]);
     }
   }
@@ -69,13 +61,13 @@ struct Eight {
 // Walks over a chunk: change(w, g, v) gives the new w and v of an element.
 template <typename Change>
 __device__ __forceinline__ void update_chunk(const UpdateChunk& chunk, const Change& change) {
-#pragma unroll 2
-  for (int i = static_cast<int>(threadIdx.x) * 8; i < chunk.count; i += kThreads * 8) {
-    Eight w = Eight::from(chunk.w, Type::f32, i, chunk.count);
-    const Eight g = Eight::from(chunk.g, chunk.g_type, i, chunk.count);
-    Eight v = Eight::from(chunk.v, Type::f32, i, chunk.count);
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x) * 4; i < chunk.count; i += kThreads * 4) {
+    Four w = Four::from(chunk.w, Type::f32, i, chunk.count);
+    const Four g = Four::from(chunk.g, chunk.g_type, i, chunk.count);
+    Four v = Four::from(chunk.v, Type::f32, i, chunk.count);
 #pragma unroll
-    for (int k = 0; k < 8; ++k) change(w.v[k], g.v[k], v.v[k]);
+    for (int k = 0; k < 4; ++k) change(w.v[k], g.v[k], v.v[k]);
     w.to(chunk.w, Type::f32, i, chunk.count);
     v.to(chunk.v, Type::f32, i, chunk.count);
     if (chunk.copy != nullptr) w.to(chunk.copy, chunk.copy_type, i, chunk.count);
@@ -111,12 +103,12 @@ __global__ void __launch_bounds__(kThreads)
   const UpdateChunk chunk = chunks[blockIdx.x];
   const float scale = check[graph::kUnscale];
   float w_squares = 0.0F, g_squares = 0.0F;
-#pragma unroll 2
-  for (int i = static_cast<int>(threadIdx.x) * 8; i < chunk.count; i += kThreads * 8) {
-    const Eight w = Eight::from(chunk.w, Type::f32, i, chunk.count);
-    const Eight g = Eight::from(chunk.g, chunk.g_type, i, chunk.count);
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x) * 4; i < chunk.count; i += kThreads * 4) {
+    const Four w = Four::from(chunk.w, Type::f32, i, chunk.count);
+    const Four g = Four::from(chunk.g, chunk.g_type, i, chunk.count);
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
+    for (int k = 0; k < 4; ++k) {
       w_squares = fmaf(w.v[k], w.v[k], w_squares);
       g_squares = fmaf(g.v[k] * scale, g.v[k] * scale, g_squares);
     }
@@ -165,11 +157,11 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads) squares_kernel(const UpdateChunk* chunks, float* partials) {
   const UpdateChunk chunk = chunks[blockIdx.x];
   float sum = 0.0F;
-#pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x) * 8; i < chunk.count; i += kThreads * 8) {
-    const Eight g = Eight::from(chunk.g, chunk.g_type, i, chunk.count);
+#pragma unroll 8
+  for (int i = static_cast<int>(threadIdx.x) * 4; i < chunk.count; i += kThreads * 4) {
+    const Four g = Four::from(chunk.g, chunk.g_type, i, chunk.count);
 #pragma unroll
-    for (int k = 0; k < 8; ++k) sum = fmaf(g.v[k], g.v[k], sum);
+    for (int k = 0; k < 4; ++k) sum = fmaf(g.v[k], g.v[k], sum);
   }
   sum = block_sum(sum);
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;

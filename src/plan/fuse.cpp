@@ -32,7 +32,7 @@ class Fuser {
   Fuser(const Graph& graph, const Capabilities& backend, DType dtype)
       : in_(graph),
         fuse_pool_(backend.supports(OpKind::affine_pool, dtype)),
-        fuse_sums_(backend.conv_gives_sums()),
+        fuse_sums_(backend.conv_gives_sums(dtype)),
         consumers_(graph.tensors().size()) {
     for (const Tensor& tensor : graph.tensors()) out_.graph.add_tensor(tensor);
     for (std::size_t i = 0; i < graph.ops().size(); ++i) {

@@ -19,12 +19,15 @@ std::int64_t blocks(std::int64_t channels) { return (channels + kBlock - 1) / kB
 std::int64_t fours(std::int64_t channels) { return (channels + 3) / 4 * 4; }
 
 constexpr std::int64_t kFoldedKernel = 7;
-constexpr std::int64_t kFold = 16;  // elements of two by two pixels of four channels
+constexpr std::int64_t kFoldedBefore = 2;  // pairs of padding
+constexpr std::int64_t kFold = 16;         // elements of two by two pixels of four channels
 
 bool is_folded_kernel(const Shape& s) { return s[2] == kFoldedKernel && s[3] == kFoldedKernel; }
 
-// Pairs of rows or columns.
-std::int64_t pairs(std::int64_t size) { return (size + 1) / 2; }
+// Pairs of rows or columns as stored.
+std::int64_t pairs(const Shape& s, std::int64_t size) {
+  return (size + 1) / 2 + (is_folded_kernel(s) ? 0 : kFoldedBefore + 1);
+}
 
 // Where element (a, b, h, w) of a rank-4 tensor lies.
 std::int64_t offset_of(const Shape& s, Layout layout, std::int64_t a, std::int64_t b, std::int64_t h,
@@ -37,9 +40,9 @@ std::int64_t offset_of(const Shape& s, Layout layout, std::int64_t a, std::int64
     case Layout::channels_last4:
       return ((a * s[2] + h) * s[3] + w) * fours(s[1]) + b;
     case Layout::folded: {
-      const std::int64_t shift = is_folded_kernel(s) ? 1 : 0;
+      const std::int64_t shift = is_folded_kernel(s) ? 1 : 2 * kFoldedBefore;
       const std::int64_t y = h + shift, x = w + shift;
-      return ((a * pairs(s[2]) + y / 2) * pairs(s[3]) + x / 2) * kFold + (y % 2 * 2 + x % 2) * 4 + b;
+      return ((a * pairs(s, s[2]) + y / 2) * pairs(s, s[3]) + x / 2) * kFold + (y % 2 * 2 + x % 2) * 4 + b;
     }
     case Layout::blocked16:
       return (((a * blocks(s[1]) + b / kBlock) * s[2] + h) * s[3] + w) * kBlock + b % kBlock;
@@ -130,7 +133,7 @@ std::int64_t stored_elements(const Shape& shape, Layout layout) {
     case Layout::channels_last4:
       return shape[0] * fours(shape[1]) * shape[2] * shape[3];
     case Layout::folded:
-      return shape[0] * pairs(shape[2]) * pairs(shape[3]) * kFold;
+      return shape[0] * pairs(shape, shape[2]) * pairs(shape, shape[3]) * kFold;
     case Layout::blocked16:
       return shape[0] * blocks(shape[1]) * kBlock * shape[2] * shape[3];
     case Layout::weights16: {

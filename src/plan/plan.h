@@ -40,7 +40,7 @@ class Capabilities {
   // The layout in which this backend wants a tensor to lie.
   virtual Layout layout(const graph::Graph& graph, graph::TensorId id) const = 0;
   // Whether convolutions gather the sums for the norm that follows as they write their output.
-  virtual bool conv_gives_sums() const { return false; }
+  virtual bool conv_gives_sums(graph::DType) const { return false; }
   // In what type the gradients of matrices and filters are kept, for activations of a type.
   virtual graph::DType weight_gradient(graph::DType) const { return graph::DType::f32; }
   // How many weight gradients may be under way beside the other ops; each keeps its inputs alive for longer.

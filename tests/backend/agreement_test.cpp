@@ -126,7 +126,7 @@ bool offers(const backend::Backend& on, const OpCase& op_case, DType dtype) {
   const graph::Op& op = op_case.op();
   const bool sums = (op.kind == OpKind::conv && op.outputs.size() > 1) ||
                     (op.kind == OpKind::norm_stats && op.inputs.size() > 5);
-  if (sums && !on.conv_gives_sums()) return false;
+  if (sums && !on.conv_gives_sums(dtype)) return false;
   for (TensorId id : op_case.graph.of_kind(graph::TensorKind::gradient)) {
     const DType kept = op_case.graph.tensor(id).dtype;
     if (kept != DType::f32 && kept != on.weight_gradient(dtype)) return false;

@@ -19,7 +19,7 @@ struct FakeBackend : Capabilities {
     const bool activation = tensor.kind == graph::TensorKind::activation && tensor.shape.rank() == 4;
     return blocked && activation ? Layout::blocked16 : Layout::plain;
   }
-  bool conv_gives_sums() const override { return sums; }
+  bool conv_gives_sums(graph::DType) const override { return sums; }
   int weight_gradients_beside() const override { return beside; }
 };
 

@@ -61,11 +61,15 @@ TEST(Layout, WeightsAreBlockedBothWays) {
 TEST(Layout, FoldedImagesHaveFourPixelsSideBySide) {
   const Tensor x{"x", {1, 3, 3, 2}, DType::f32, TensorKind::activation};
   const auto memory = stored(x, Layout::folded, counting(18));
-  ASSERT_EQ(memory.size(), 2U * 16U);
-  EXPECT_EQ((std::vector<float>(memory.begin(), memory.begin() + 16)),
-            (std::vector<float>{1, 7, 13, 0, 2, 8, 14, 0, 3, 9, 15, 0, 4, 10, 16, 0}));
-  EXPECT_EQ((std::vector<float>(memory.begin() + 16, memory.end())),
-            (std::vector<float>{5, 11, 17, 0, 6, 12, 18, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
+  ASSERT_EQ(memory.size(), 5U * 4U * 16U);  // 2 x 1 pairs, two pairs before and one after
+  const auto pair = [&](int row, int column) {
+    const auto at = memory.begin() + (row * 4 + column) * 16;
+    return std::vector<float>(at, at + 16);
+  };
+  EXPECT_EQ(pair(2, 2), (std::vector<float>{1, 7, 13, 0, 2, 8, 14, 0, 3, 9, 15, 0, 4, 10, 16, 0}));
+  EXPECT_EQ(pair(3, 2), (std::vector<float>{5, 11, 17, 0, 6, 12, 18, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(pair(2, 1), std::vector<float>(16, 0.0F));
+  EXPECT_EQ(pair(4, 3), std::vector<float>(16, 0.0F));
 }
 
 // A 7x7 convolution of stride two is a 4x4 of stride one over the folded image, the sums being the same.
@@ -94,10 +98,9 @@ TEST(Layout, FoldedWeightsMeetFoldedPixels) {
         }
         for (int r = 0; r < 4; ++r) {
           for (int s = 0; s < 4; ++s) {
-            const int h = oh - 2 + r, v = ow - 2 + s;
-            if (h < 0 || h >= 5 || v < 0 || v >= 6) continue;
+            const int h = oh + r, v = ow + s;
             for (int k = 0; k < 16; ++k) {
-              folded += double{folded_x[static_cast<std::size_t>(at(0, h, v, k, 5, 6, 16))]} *
+              folded += double{folded_x[static_cast<std::size_t>(at(0, h, v, k, 8, 9, 16))]} *
                         double{folded_w[static_cast<std::size_t>(at(o, r, s, k, 4, 4, 16))]};
             }
           }

@@ -128,8 +128,7 @@ class ConvGraph {
 
   template <typename Attributes>
   Attributes windowed(Attributes attributes) const {
-    attributes.set_pre_padding({shape_.pad, shape_.pad})
-        .set_post_padding({shape_.pad_after, shape_.pad_after})
+    attributes.set_padding({shape_.pad, shape_.pad})
         .set_stride({shape_.stride, shape_.stride})
         .set_dilation({std::int64_t{1}, std::int64_t{1}});
     return attributes;
@@ -347,8 +346,8 @@ std::string cudnn_version() {
 
 std::string ConvShape::key() const {
   constexpr const char* kPasses[] = {"forward", "forward_sums", "grad_input", "grad_weight"};
-  return fmt::format("{}_{}_n{}c{}h{}w{}k{}r{}s{}p{}-{}", kPasses[static_cast<int>(pass)], name_of(dtype), n,
-                     c, h, w, k, kernel, stride, pad, pad_after);
+  return fmt::format("{}_{}_n{}c{}h{}w{}k{}r{}s{}p{}", kPasses[static_cast<int>(pass)], name_of(dtype), n, c,
+                     h, w, k, kernel, stride, pad);
 }
 
 std::unique_ptr<ConvLibrary> make_conv_library(Choices& choices, bool deterministic) {

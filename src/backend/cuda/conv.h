@@ -22,7 +22,6 @@ struct ConvShape {
   graph::DType dtype = graph::DType::f16;
   std::int64_t n = 0, c = 0, h = 0, w = 0, k = 0, out_h = 0, out_w = 0;
   int kernel = 1, stride = 1, pad = 0;
-  int pad_after = 0;  // below and to the right
 
   std::string key() const;
   friend bool operator==(const ConvShape&, const ConvShape&) = default;

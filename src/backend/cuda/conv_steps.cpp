@@ -44,17 +44,14 @@ ConvShape shape_of(const plan::Plan& plan, const graph::Op& op, ConvPass pass) {
                   x.h(),       x.w(),
                   y.c(),       y.h(),
                   y.w(),       static_cast<int>(w[2]),
-                  attr.stride, attr.pad,
-                  attr.pad};
+                  attr.stride, attr.pad};
   if (is_folded(plan, op)) {
-    // Output row o reads rows 2o - 3 to 2o + 3: the pairs o - 2 to o + 1.
     shape.c = 16;
-    shape.h = (x.h() + 1) / 2;
-    shape.w = (x.w() + 1) / 2;
+    shape.h = y.h() + 3;
+    shape.w = y.w() + 3;
     shape.kernel = 4;
     shape.stride = 1;
-    shape.pad = 2;
-    shape.pad_after = 1;
+    shape.pad = 0;
   }
   return shape;
 }
@@ -147,10 +144,10 @@ Ways ConvSteps::make(const graph::Op& key) const {
   ways.ways.push_back(
       {[apart = by_cudnn(found.plain, pointers), m, type, pointers, &shared = shared_](cudaStream_t stream) {
         apart(stream);
-        channel_sums(type, m, pointers.y, pointers.sums, shared.reduce_space(), stream);
+        channel_sums(type, m, pointers.y, nullptr, pointers.sums, shared.reduce_space(), stream);
       }});
   if (found.with_sums != nullptr) ways.ways.push_back({by_cudnn(found.with_sums, pointers)});
-  if (auto own = make_pointwise_sums(op, weights, shared_)) ways.ways.push_back({*own});
+  for (const Step& own : make_pointwise_sums(op, weights, shared_)) ways.ways.push_back({own});
   return ways;
 }
 

@@ -281,10 +281,10 @@ class CudaExecutable final : public Executable {
     UpdateSteps updates(
         *plan_, places.address, [&](TensorId id) { return places.weights(id, dtype()); }, dtype(), shared_);
     std::vector<Ways> alone;
-    std::map<std::size_t, std::vector<Step>> merged;
+    std::map<std::size_t, std::vector<std::vector<Step>>> merged;  // ways to do some ops from one on at once
     for (std::size_t i = 0; i < ops.size(); ++i) {
       alone.push_back(make(ops[i], places, convolutions, updates));
-      if (auto steps = merge_steps(*plan_, i, places, shared_)) merged[i] = std::move(*steps);
+      if (auto ways = merge_steps(*plan_, i, places, shared_); !ways.empty()) merged[i] = std::move(ways);
     }
     shared_.allocate();
     const auto choose = [&](const Ways& from) {
@@ -295,8 +295,9 @@ class CudaExecutable final : public Executable {
     for (const Ways& ways : alone) steps_.push_back(choose(ways).front());
     for (const auto& [first, together] : merged) {
       const auto begin = steps_.begin() + static_cast<std::ptrdiff_t>(first);
-      const auto end = begin + static_cast<std::ptrdiff_t>(together.size());
-      std::ranges::copy(choose({merge_key(*plan_, first), {{begin, end}, together}}), begin);
+      Ways ways{merge_key(*plan_, first), together};
+      ways.ways.emplace(ways.ways.begin(), begin, begin + static_cast<std::ptrdiff_t>(together[0].size()));
+      std::ranges::copy(choose(ways), begin);
     }
     choices.save();
   }
@@ -482,7 +483,8 @@ class CudaBackend final : public Backend {
   }
 
   bool supports(OpKind, DType) const override { return true; }
-  bool conv_gives_sums() const override { return true; }
+  // In fp32 nothing fuses, and the norm's own two passes are more exact.
+  bool conv_gives_sums(DType dtype) const override { return dtype != DType::f32; }
   DType weight_gradient(DType activations) const override { return activations; }
   int weight_gradients_beside() const override { return 2; }
 
@@ -528,7 +530,8 @@ class CudaBackend final : public Backend {
       const graph::Shape& filter = graph.tensor(weights ? op.outputs[0] : op.inputs[1]).shape;
       if (filter[1] != 3) continue;
       const auto& attr = op.attr<graph::ConvAttr>();
-      const bool stem = filter[2] == 7 && filter[3] == 7 && attr.stride == 2 && attr.pad == 3;
+      const bool stem = graph.tensor(op.inputs[0]).dtype == DType::bf16 && filter[2] == 7 && filter[3] == 7 &&
+                        attr.stride == 2 && attr.pad == 3;
       // A picture of the filter's own size could not be told from a filter.
       const bool like_filter = graph.tensor(op.inputs[0]).shape.h() == 7;
       if (op.kind == OpKind::conv_grad_input || !stem || like_filter || !only_convolved(graph, op.inputs[0]))

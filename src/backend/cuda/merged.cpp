@@ -80,13 +80,24 @@ struct GradientAndSums {
   }
 };
 
-std::optional<std::vector<Step>> merge_gradient(const plan::Plan& plan, const GradientAndSums& pair,
-                                                const Places& places, Shared& shared) {
+// A step for each way to launch it.
+std::vector<Step> pointwise_steps(const Pointwise& work, Shared& shared) {
+  std::vector<Step> steps;
+  for (int blocks_each : PointwiseLaunch::ways(work, shared.device())) {
+    const PointwiseLaunch launch(work, shared.device(), blocks_each);
+    shared.need(launch.partials() * sizeof(float));
+    steps.push_back([launch, &shared](cudaStream_t stream) { launch.run(shared.reduce_space(), stream); });
+  }
+  return steps;
+}
+
+std::vector<std::vector<Step>> merge_gradient(const plan::Plan& plan, const GradientAndSums& pair,
+                                              const Places& places, Shared& shared) {
   const TensorId dy = pair.gradient->inputs[0], y = pair.sums->inputs[2], out = pair.written();
   const graph::Tensor& from = plan.graph().tensor(dy);
   const graph::Tensor& to = plan.graph().tensor(out);
   if (graph::size_of(from.dtype) != 2 || overlap(plan, places, out, dy) || overlap(plan, places, out, y)) {
-    return std::nullopt;
+    return {};
   }
   Pointwise work;
   work.type = type_of(from.dtype);
@@ -94,7 +105,7 @@ std::optional<std::vector<Step>> merge_gradient(const plan::Plan& plan, const Gr
   work.rows = rows_of(to.shape);
   work.k = static_cast<int>(from.shape.c());
   work.n = static_cast<int>(to.shape.c());
-  if (!PointwiseLaunch::possible(work, shared.device())) return std::nullopt;
+  if (PointwiseLaunch::ways(work, shared.device()).empty()) return {};
   const OpView sums(plan, *pair.sums, places.address);
   work.a = places.address(dy);
   work.b = places.weights(pair.gradient->inputs[1], from.dtype);
@@ -106,19 +117,18 @@ std::optional<std::vector<Step>> merge_gradient(const plan::Plan& plan, const Gr
   work.other = places.address(pair.other());
   work.first = sums.out<float>(1);
   work.second = sums.out<float>(0);
-  const PointwiseLaunch launch(work, shared.device());
-  shared.need(launch.partials() * sizeof(float));
-  return std::vector<Step>{
-      [launch, &shared](cudaStream_t stream) { launch.run(shared.reduce_space(), stream); }, kNothing};
+  std::vector<std::vector<Step>> ways;
+  for (const Step& step : pointwise_steps(work, shared)) ways.push_back({step, kNothing});
+  return ways;
 }
 
 // The stem: the pool's gradient is gathered by the norm's two ops instead of being written.
-std::optional<std::vector<Step>> merge_stem(const plan::Plan& plan, std::size_t position,
-                                            const Places& places, Shared& shared) {
+std::vector<std::vector<Step>> merge_stem(const plan::Plan& plan, std::size_t position, const Places& places,
+                                          Shared& shared) {
   const Op* pool_op = op_at(plan, position, OpKind::max_pool_grad);
   const Op* stats_op = op_at(plan, position + 1, OpKind::norm_grad_stats);
   const Op* apply_op = op_at(plan, position + 2, OpKind::norm_grad_apply);
-  if (pool_op == nullptr || stats_op == nullptr || apply_op == nullptr) return std::nullopt;
+  if (pool_op == nullptr || stats_op == nullptr || apply_op == nullptr) return {};
   const TensorId made = pool_op->outputs[0], dy = pool_op->inputs[0], index = pool_op->inputs[1];
   const bool plain = stats_op->inputs[0] == made && apply_op->inputs[0] == made &&
                      stats_op->inputs[1] == graph::kNone && stats_op->inputs[4] == graph::kNone &&
@@ -126,7 +136,7 @@ std::optional<std::vector<Step>> merge_stem(const plan::Plan& plan, std::size_t 
                      readers(plan, made).size() == 2;
   const TensorId written = apply_op->outputs[0];
   if (!plain || overlap(plan, places, written, dy) || overlap(plan, places, written, index)) {
-    return std::nullopt;
+    return {};
   }
   const OpView pool(plan, *pool_op, places.address), stats(plan, *stats_op, places.address),
       apply(plan, *apply_op, places.address);
@@ -134,41 +144,41 @@ std::optional<std::vector<Step>> merge_stem(const plan::Plan& plan, std::size_t 
       pool_of(pool.out_tensor(0).shape, pool.in_tensor(0).shape, pool.attr<graph::PoolAttr>()), pool.in(0),
       pool.in<std::uint8_t>(1)};
   const Type type = type_of(pool.in_tensor(0).dtype);
-  if (!PooledGradient::possible(pooled.pool, type)) return std::nullopt;
+  if (!PooledGradient::possible(pooled.pool, type)) return {};
   shared.need(reduce_partials(pooled.blocks(), type) * sizeof(float));
   const NormGradStats sums = norm_grad_stats_of(stats);
   const NormGradApply result = norm_grad_apply_of(apply);
-  return std::vector<Step>{
-      kNothing,
-      [=, &shared](cudaStream_t stream) {
-        pooled_norm_grad_stats(type, pooled, sums, shared.reduce_space(), stream);
-      },
-      [=](cudaStream_t stream) { pooled_norm_grad_apply(type, pooled, result, stream); }};
+  return std::vector<Step> {
+    kNothing,
+        [=, &shared](cudaStream_t stream) {
+          pooled_norm_grad_stats(type, pooled, sums, shared.reduce_space(), stream);
+        },
+        [=](cudaStream_t stream) { pooled_norm_grad_apply(type, pooled, result, stream); }
+  }
+};
 }
 
 // The norm's scale and bias, worked out where they are first applied.
-std::optional<std::vector<Step>> merge_affine(const plan::Plan& plan, std::size_t position,
-                                              const Places& places) {
+std::vector<std::vector<Step>> merge_affine(const plan::Plan& plan, std::size_t position,
+                                            const Places& places) {
   const Op* norm_op = op_at(plan, position, OpKind::norm_stats);
   const Op* act_op = op_at(plan, position + 1, OpKind::affine_act);
-  if (norm_op == nullptr || act_op == nullptr || act_op->inputs[1] != norm_op->outputs[0])
-    return std::nullopt;
+  if (norm_op == nullptr || act_op == nullptr || act_op->inputs[1] != norm_op->outputs[0]) return {};
   const TensorId sums = id_of(norm_op->inputs, 5);
-  if (sums == graph::kNone || !norm_op->attr<graph::NormAttr>().training) return std::nullopt;
+  if (sums == graph::kNone || !norm_op->attr<graph::NormAttr>().training) return {};
   for (TensorId written : act_op->outputs) {
-    if (overlap(plan, places, written, sums)) return std::nullopt;
+    if (overlap(plan, places, written, sums)) return {};
   }
   const OpView norm(plan, *norm_op, places.address), act(plan, *act_op, places.address);
-  return std::vector<Step>{
-      kNothing, make_affine_act(act, norm_finalize_of(norm, norm.in<float>(5), norm.out<float>(0)))};
+  return {{kNothing, make_affine_act(act, norm_finalize_of(norm, norm.in<float>(5), norm.out<float>(0)))}};
 }
 
 }  // namespace
 
-std::optional<std::vector<Step>> merge_steps(const plan::Plan& plan, std::size_t position,
-                                             const Places& places, Shared& shared) {
+std::vector<std::vector<Step>> merge_steps(const plan::Plan& plan, std::size_t position, const Places& places,
+                                           Shared& shared) {
   if (const GradientAndSums pair(plan, position); pair) return merge_gradient(plan, pair, places, shared);
-  if (auto steps = merge_affine(plan, position, places)) return steps;
+  if (auto ways = merge_affine(plan, position, places); !ways.empty()) return ways;
   return merge_stem(plan, position, places, shared);
 }
 
@@ -182,27 +192,25 @@ std::string merge_key(const plan::Plan& plan, std::size_t position) {
                      dy.shape.c(), y.shape.c());
 }
 
-std::optional<Step> make_pointwise_sums(const OpView& op, std::byte* weights, Shared& shared) {
+std::vector<Step> make_pointwise_sums(const OpView& op, std::byte* weights, Shared& shared) {
   const graph::Tensor &x = op.in_tensor(0), &w = op.in_tensor(1), &y = op.out_tensor(0);
   const auto& attr = op.attr<graph::ConvAttr>();
   if (graph::size_of(x.dtype) != 2 || w.shape[2] != 1 || attr.stride != 1 || attr.pad != 0 ||
       op.in_layout(0) != plan::Layout::channels_last) {
-    return std::nullopt;
+    return {};
   }
   Pointwise work;
   work.type = type_of(x.dtype);
   work.rows = rows_of(y.shape);
   work.k = static_cast<int>(x.shape.c());
   work.n = static_cast<int>(y.shape.c());
-  if (!PointwiseLaunch::possible(work, shared.device())) return std::nullopt;
+  if (PointwiseLaunch::ways(work, shared.device()).empty()) return {};
   work.a = op.in(0);
   work.b = weights;
   work.out = op.out(0);
   work.first = op.out<float>(1);
   work.second = work.first + work.n;
-  const PointwiseLaunch launch(work, shared.device());
-  shared.need(launch.partials() * sizeof(float));
-  return [launch, &shared](cudaStream_t stream) { launch.run(shared.reduce_space(), stream); };
+  return pointwise_steps(work, shared);
 }
 
 }  // namespace redline::backend::cuda

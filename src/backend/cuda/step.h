@@ -91,14 +91,15 @@ class ConvSteps {
   std::map<const graph::Op*, Found> found_;
 };
 
-// merged.cpp: neighbouring ops, beginning with the op at a position, in one kernel; empty where there is
-// none.
-std::optional<std::vector<Step>> merge_steps(const plan::Plan& plan, std::size_t position,
-                                             const Places& places, Shared& shared);
+// merged.cpp: ways to do neighbouring ops, beginning with the op at a position, in one kernel: a step for
+// each of them. Empty where there is none.
+std::vector<std::vector<Step>> merge_steps(const plan::Plan& plan, std::size_t position, const Places& places,
+                                           Shared& shared);
 // What timing decides: "" when merging always pays.
 std::string merge_key(const plan::Plan& plan, std::size_t position);
-// The 1x1 convolution that also gives the norm's sums, by a kernel of our own; empty where it cannot be used.
-std::optional<Step> make_pointwise_sums(const OpView& op, std::byte* weights, Shared& shared);
+// The 1x1 convolution that also gives the norm's sums, by kernels of our own; empty where they cannot be
+// used.
+std::vector<Step> make_pointwise_sums(const OpView& op, std::byte* weights, Shared& shared);
 
 // linear.cpp
 Step make_linear(const OpView& op, std::byte* weights, Shared& shared);

@@ -14,40 +14,40 @@ void need_reduce(Shared& shared, const Matrix& m, Type type) {
   shared.need(reduce_partials(m, type) * sizeof(float));
 }
 
-Step make_norm_stats(const OpView& op, Shared& shared) {
+// The norm of an op that nobody gave sums: in training a pass for the mean and one for the rest.
+Step make_own_norm(const OpView& op, float* affine, Shared& shared) {
   const Matrix m = matrix_of(op.in_tensor(0));
   const Type type = type_of(op.in_tensor(0).dtype);
-  const bool training = op.attr<graph::NormAttr>().training;
-  if (!training || op.in(5) != nullptr) {
-    const NormFinalize finalize = norm_finalize_of(op, op.in<float>(5), op.out<float>(0));
-    return [finalize](cudaStream_t stream) { norm_finalize(finalize, stream); };
-  }
-  auto sums = std::make_shared<DeviceMemory>(static_cast<std::size_t>(2 * m.channels) * sizeof(float));
-  auto* sums_at = reinterpret_cast<float*>(sums->data());
-  const NormFinalize finalize = norm_finalize_of(op, sums_at, op.out<float>(0));
+  auto space = std::make_shared<DeviceMemory>(static_cast<std::size_t>(4 * m.channels) * sizeof(float));
+  auto* rough = reinterpret_cast<float*>(space->data());
+  float* sums = rough + 2 * m.channels;
+  NormFinalize finalize = norm_finalize_of(op, sums, affine);
+  finalize.rough = rough;
   need_reduce(shared, m, type);
   return [=, y = op.in(0), &shared](cudaStream_t stream) {
-    channel_sums(type, m, y, reinterpret_cast<float*>(sums->data()), shared.reduce_space(), stream);
+    if (finalize.training) {
+      channel_sums(type, m, y, nullptr, rough, shared.reduce_space(), stream);
+      channel_sums(type, m, y, rough, sums, shared.reduce_space(), stream);
+    }
     norm_finalize(finalize, stream);
+    static_cast<void>(space);  // lives as long as the step
   };
+}
+
+Step make_norm_stats(const OpView& op, Shared& shared) {
+  if (op.in(5) == nullptr) return make_own_norm(op, op.out<float>(0), shared);
+  const NormFinalize finalize = norm_finalize_of(op, op.in<float>(5), op.out<float>(0));
+  return [finalize](cudaStream_t stream) { norm_finalize(finalize, stream); };
 }
 
 Step make_batch_norm(const OpView& op, Shared& shared) {
   const Matrix m = matrix_of(op.in_tensor(0));
-  const Type type = type_of(op.in_tensor(0).dtype);
-  const auto channel_bytes = static_cast<std::size_t>(2 * m.channels) * sizeof(float);
-  auto space = std::make_shared<DeviceMemory>(2 * channel_bytes);
-  auto* sums = reinterpret_cast<float*>(space->data());
-  auto* affine = sums + 2 * m.channels;
-  const NormFinalize finalize = norm_finalize_of(op, sums, affine);
-  const AffineAct apply{op.in(0), affine, nullptr, nullptr, false, op.out(0), nullptr};
-  need_reduce(shared, m, type);
-  return [=, y = op.in(0), &shared](cudaStream_t stream) {
-    if (finalize.training) {
-      channel_sums(type, m, y, reinterpret_cast<float*>(space->data()), shared.reduce_space(), stream);
-    }
-    norm_finalize(finalize, stream);
-    affine_act(type, m, apply, stream);
+  auto affine = std::make_shared<DeviceMemory>(static_cast<std::size_t>(2 * m.channels) * sizeof(float));
+  const Step norm = make_own_norm(op, reinterpret_cast<float*>(affine->data()), shared);
+  return [=, y = op.in(0), z = op.out(0), type = type_of(op.in_tensor(0).dtype)](cudaStream_t stream) {
+    norm(stream);
+    const auto* scales = reinterpret_cast<const float*>(affine->data());
+    affine_act(type, m, {y, scales, nullptr, nullptr, false, z, nullptr}, stream);
   };
 }
 

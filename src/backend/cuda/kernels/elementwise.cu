@@ -86,13 +86,12 @@ struct BytesOfImages {
   const std::uint8_t* images;
   ImageNormalize args;
 
-  // Four neighbouring pixels of a row, from an even column on, as many as there are; nothing below the last
-  // row.
+  // Four neighbouring pixels of a row, zeros where they are outside the image.
   __device__ __forceinline__ void four(const Images& shape, std::int64_t image, int h, int w,
                                        float (&pixels)[4][3]) const {
     const std::int64_t first = ((image * shape.h + h) * shape.w + w) * 3;
-    const int there = h < shape.h ? min(4, shape.w - w) : 0;
-    if (there == 4 && first % 4 == 0) {
+    const bool row = h >= 0 && h < shape.h;
+    if (row && w >= 0 && w + 4 <= shape.w && first % 4 == 0) {
       const auto* words = reinterpret_cast<const std::uint32_t*>(images + first);
       const std::uint32_t word[3] = {words[0], words[1], words[2]};
 #pragma unroll
@@ -100,7 +99,7 @@ struct BytesOfImages {
     } else {
 #pragma unroll
       for (int i = 0; i < 12; ++i) {
-        if (i / 3 < there) {
+        if (row && w + i / 3 >= 0 && w + i / 3 < shape.w) {
           put(pixels, i, images[first + i]);
         } else {
           pixels[i / 3][i % 3] = 0.0F;
@@ -122,53 +121,62 @@ struct FloatsOfImages {
                                        float (&pixels)[4][3]) const {
     for (int p = 0; p < 4; ++p) {
       for (int c = 0; c < 3; ++c) {
-        const bool there = h < shape.h && w + p < shape.w;
+        const bool there = h >= 0 && h < shape.h && w + p >= 0 && w + p < shape.w;
         pixels[p][c] = there ? images[((image * 3 + c) * shape.h + h) * shape.w + w + p] : 0.0F;
       }
     }
   }
 };
 
-// A thread takes four columns by two rows.
+constexpr int kFoldedBefore = 2;  // pairs of padding in a folded image; and one after
+
+// What launch_image works on: four columns by two rows a thread, the padding of folded images included.
+struct ImageGrid {
+  int fours, rows, shift;
+  __host__ __device__ explicit ImageGrid(const Images& shape)
+      : fours((shape.w + (shape.folded ? 2 * kFoldedBefore + 2 : 0) + 3) / 4),
+        rows((shape.h + 1) / 2 + (shape.folded ? kFoldedBefore + 1 : 0)),
+        shift(shape.folded ? 2 * kFoldedBefore : 0) {}
+};
+
 template <typename T, bool kFolded, typename From>
 __global__ void __launch_bounds__(kThreads) image_kernel(Images shape, From from, void* x) {
-  const int fours = (shape.w + 3) / 4, rows = (shape.h + 1) / 2;
+  const ImageGrid grid(shape);
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= shape.count * rows * fours) return;
-  const int w = static_cast<int>(i % fours) * 4, h = static_cast<int>(i / fours % rows) * 2;
-  const std::int64_t image = i / fours / rows;
+  if (i >= shape.count * grid.rows * grid.fours) return;
+  const int w = static_cast<int>(i % grid.fours) * 4, h = static_cast<int>(i / grid.fours % grid.rows) * 2;
+  const std::int64_t image = i / grid.fours / grid.rows;
+  float pixels[2][4][3];
 #pragma unroll
-  for (int dy = 0; dy < 2; ++dy) {
-    float pixels[4][3];
-    from.four(shape, image, h + dy, w, pixels);
-    if constexpr (kFolded) {
-      const int pairs = (shape.w + 1) / 2;
+  for (int dy = 0; dy < 2; ++dy) from.four(shape, image, h + dy - grid.shift, w - grid.shift, pixels[dy]);
+  if constexpr (kFolded) {
+    const int pairs = (shape.w + 1) / 2 + kFoldedBefore + 1;
 #pragma unroll
-      for (int pair = 0; pair < 2; ++pair) {
-        if (w / 2 + pair >= pairs) break;
-        Vec<T, 8> out;
+    for (int at = 0; at < 4; ++at) {
+      const int pair = at / 2, dy = at % 2;
+      if (w / 2 + pair >= pairs) break;
+      Vec<T, 8> out;
 #pragma unroll
-        for (int k = 0; k < 8; ++k) out.set(k, k % 4 < 3 ? pixels[pair * 2 + k / 4][k % 4] : 0.0F);
-        store<T, 8>(x, ((image * rows + h / 2) * pairs + w / 2 + pair) * 2 + dy, out);
-      }
-    } else {
-      if (h + dy >= shape.h) break;
+      for (int k = 0; k < 8; ++k) out.set(k, k % 4 < 3 ? pixels[dy][pair * 2 + k / 4][k % 4] : 0.0F);
+      store<T, 8>(x, ((image * grid.rows + h / 2) * pairs + w / 2 + pair) * 2 + dy, out);
+    }
+  } else {
 #pragma unroll
-      for (int p = 0; p < 4; ++p) {
-        if (w + p >= shape.w) break;
-        Vec<T, 4> out;
+    for (int at = 0; at < 8; ++at) {
+      const int dy = at / 4, p = at % 4;
+      if (h + dy >= shape.h || w + p >= shape.w) continue;
+      Vec<T, 4> out;
 #pragma unroll
-        for (int k = 0; k < 4; ++k) out.set(k, k < 3 ? pixels[p][k] : 0.0F);
-        store<T, 4>(x, (image * shape.h + h + dy) * shape.w + w + p, out);
-      }
+      for (int k = 0; k < 4; ++k) out.set(k, k < 3 ? pixels[dy][p][k] : 0.0F);
+      store<T, 4>(x, (image * shape.h + h + dy) * shape.w + w + p, out);
     }
   }
 }
 
 template <typename From>
 void launch_image(Type type, const Images& shape, const From& from, void* x, cudaStream_t stream) {
-  const std::int64_t work = shape.count * ((shape.h + 1) / 2) * ((shape.w + 3) / 4);
-  const int grid = static_cast<int>(divide_up(work, kThreads));
+  const ImageGrid of(shape);
+  const int grid = static_cast<int>(divide_up(shape.count * of.rows * of.fours, kThreads));
   dispatch_type(type, [&]<typename T>() {
     if (shape.folded) {
       image_kernel<T, true><<<grid, kThreads, 0, stream>>>(shape, from, x);

@@ -38,8 +38,10 @@ struct Gate {
   const std::uint8_t* mask = nullptr;  // ? gates by bits
 };
 
-// sums[2,C]: of y and of y^2.
-void channel_sums(Type type, Matrix m, const void* y, float* sums, ReduceSpace space, cudaStream_t stream);
+// sums[2,C]: of y and of y^2; with `rough`, the sums of an earlier pass, of y - mean and its square, which
+// loses no digits where the mean is large.
+void channel_sums(Type type, Matrix m, const void* y, const float* rough /* ? */, float* sums,
+                  ReduceSpace space, cudaStream_t stream);
 
 struct NormFinalize {
   int channels;
@@ -49,7 +51,8 @@ struct NormFinalize {
   bool training;
   const float *sums, *gamma, *beta;  // sums only in training
   float *mean, *var, *affine;
-  float* saved;  // ?
+  float* saved;                  // ?
+  const float* rough = nullptr;  // ? what the sums were taken with
 };
 void norm_finalize(const NormFinalize& args, cudaStream_t stream);
 
@@ -125,7 +128,7 @@ void widen(Type type, std::int64_t count, const void* x, float* y, cudaStream_t 
 struct Images {
   std::int64_t count;
   int h, w;
-  bool folded;  // written two by two pixels side by side, else pixel by pixel; four channels, the last zero
+  bool folded;  // written as Layout::folded, else pixel by pixel; four channels, the last zero
 };
 struct ImageNormalize {
   float scale[3], bias[3];  // x = byte * scale + bias

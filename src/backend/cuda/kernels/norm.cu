@@ -19,6 +19,9 @@ __device__ __forceinline__ ChannelNorm norm_of(const NormFinalize& args, int c) 
     const double mean = args.sums[c] * args.inverse_count;
     const double var = args.sums[args.channels + c] * args.inverse_count - mean * mean;
     norm.mean = static_cast<float>(mean);
+    if (args.rough != nullptr) {
+      norm.mean += args.rough[c] * (1.0F / static_cast<float>(1.0 / args.inverse_count));
+    }
     norm.var = static_cast<float>(fmax(0.0, var));
   } else {
     norm.mean = args.mean[c];
@@ -206,13 +209,16 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
-    channel_sums_kernel(std::int64_t rows, int row_vectors, const void* y, float* sums, ReduceSpace space) {
+    channel_sums_kernel(std::int64_t rows, int row_vectors, const void* y, const float* rough, float* sums,
+                        ReduceSpace space) {
   begin_kernel();
   constexpr int kDeep = 2 * kUnroll;  // one array only
   const int vector = static_cast<int>(blockIdx.x) * kTileVectors + threadIdx.x % kTileVectors;
   const std::int64_t stride = std::int64_t{gridDim.y} * kTileRows;
   float sum[N] = {}, squares[N] = {};
   if (vector < row_vectors) {
+    const Lanes<N> first_sums(rough, vector * N);
+    const float inverse = 1.0F / static_cast<float>(rows);
     for (std::int64_t r = std::int64_t{blockIdx.y} * kTileRows + threadIdx.x / kTileVectors; r < rows;
          r += stride * kDeep) {
       Vec<T, N> values[kDeep];
@@ -225,7 +231,7 @@ __global__ void __launch_bounds__(kThreads)
         if (r + u * stride >= rows) break;
 #pragma unroll
         for (int k = 0; k < N; ++k) {
-          const float value = values[u].at(k);
+          const float value = values[u].at(k) - first_sums[k] * inverse;
           sum[k] += value;
           squares[k] = fmaf(value, value, squares[k]);
         }
@@ -309,10 +315,11 @@ std::size_t reduce_partials(const Matrix& m, Type type) {
          static_cast<std::size_t>(n);
 }
 
-void channel_sums(Type type, Matrix m, const void* y, float* sums, ReduceSpace space, cudaStream_t stream) {
+void channel_sums(Type type, Matrix m, const void* y, const float* rough, float* sums, ReduceSpace space,
+                  cudaStream_t stream) {
   dispatch(type, m.channels, [&]<typename T, int N>() {
     const ReduceGrid grid(m, N);
-    launch(channel_sums_kernel<T, N>, {grid.blocks()}, stream, m.rows, m.channels / N, y, sums, space);
+    launch(channel_sums_kernel<T, N>, {grid.blocks()}, stream, m.rows, m.channels / N, y, rough, sums, space);
   });
 }
 

@@ -2,6 +2,9 @@
 
 #include <cudaTypedefs.h>
 
+#include <algorithm>
+#include <optional>
+
 #include "backend/cuda/kernels/hopper.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
@@ -363,11 +366,17 @@ CUtensorMap describe(const void* data, Type type, std::int64_t rows, int columns
   return map;
 }
 
-// Rings as deep as shared memory allows; two blocks on a multiprocessor where both fit.
-Rings choose_rings(const Pointwise& work, std::size_t each, bool& fits) {
+constexpr std::size_t kStaticShared = 6 << 10;  // of the kernel itself, and what the system keeps
+constexpr int kMostEach = 2;                    // blocks on a multiprocessor, as many as registers allow
+
+// Rings as deep as shared memory allows with so many blocks on a multiprocessor; none when two stages do not
+// fit.
+std::optional<Rings> choose_rings(const Pointwise& work, const cudaDeviceProp& device, int blocks_each) {
+  const std::size_t share = device.sharedMemPerMultiprocessor / static_cast<std::size_t>(blocks_each);
+  const std::size_t each = std::min(share, device.sharedMemPerBlockOptin) - kStaticShared - 1024;
   Rings rings{2, 2};
-  fits = shared_bytes(work, rings) <= each;
-  for (bool grown = fits; grown;) {
+  if (shared_bytes(work, rings) > each) return std::nullopt;
+  for (bool grown = true; grown;) {
     grown = false;
     for (int* stages : {&rings.tile_stages, &rings.a_stages}) {
       if (*stages == kMostStages || (stages == &rings.tile_stages && *stages == 4)) continue;
@@ -380,19 +389,6 @@ Rings choose_rings(const Pointwise& work, std::size_t each, bool& fits) {
     }
   }
   return rings;
-}
-
-constexpr std::size_t kStaticShared = 6 << 10;  // of the kernel itself, and what the system keeps
-
-Rings choose_rings(const Pointwise& work, const cudaDeviceProp& device, int& blocks_each, bool& fits) {
-  for (blocks_each = 2; blocks_each >= 1; --blocks_each) {
-    const std::size_t each = device.sharedMemPerMultiprocessor / static_cast<std::size_t>(blocks_each);
-    const Rings rings =
-        choose_rings(work, std::min(each, device.sharedMemPerBlockOptin) - kStaticShared - 1024, fits);
-    if (fits) return rings;
-  }
-  blocks_each = 0;
-  return {};
 }
 
 // Calls body(kernel) with the kernel of a work's type and epilogue.
@@ -418,21 +414,21 @@ void with_kernel(const Pointwise& work, const Body& body) {
 
 }  // namespace
 
-bool PointwiseLaunch::possible(const Pointwise& work, const cudaDeviceProp& device) {
-  if (device.major != 9 || work.type == Type::f32 || work.rows < 1) return false;
+std::vector<int> PointwiseLaunch::ways(const Pointwise& work, const cudaDeviceProp& device) {
+  if (device.major != 9 || work.type == Type::f32 || work.rows < 1) return {};
   if (work.k % kTile != 0 || work.n % kTile != 0 || work.n / kTile > static_cast<int>(kReduceCounters)) {
-    return false;
+    return {};
   }
-  int blocks_each = 0;
-  bool fits = false;
-  choose_rings(work, device, blocks_each, fits);
-  return fits;
+  std::vector<int> found;
+  for (int each = 1; each <= kMostEach; ++each) {
+    if (choose_rings(work, device, each)) found.push_back(each);
+  }
+  return found;
 }
 
-PointwiseLaunch::PointwiseLaunch(const Pointwise& work, const cudaDeviceProp& device) : work_(work) {
-  int blocks_each = 0;
-  bool fits = false;
-  const Rings rings = choose_rings(work, device, blocks_each, fits);
+PointwiseLaunch::PointwiseLaunch(const Pointwise& work, const cudaDeviceProp& device, int blocks_each)
+    : work_(work) {
+  const Rings rings = choose_rings(work, device, blocks_each).value();
   a_stages_ = rings.a_stages;
   tile_stages_ = rings.tile_stages;
   shared_bytes_ = shared_bytes(work, rings);

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "backend/cuda/kernels/kernels.h"
 
@@ -42,10 +43,11 @@ struct Pointwise {
 // A launch made ready: tiles described to the copy engine, ring sizes chosen.
 class PointwiseLaunch {
  public:
-  // Whether the device and the shape allow it.
-  static bool possible(const Pointwise& work, const cudaDeviceProp& device);
+  // How many blocks a multiprocessor may hold: several small ones overlap each other's work, one large one
+  // has deeper rings. Empty where device or shape do not allow the kernel.
+  static std::vector<int> ways(const Pointwise& work, const cudaDeviceProp& device);
 
-  PointwiseLaunch(const Pointwise& work, const cudaDeviceProp& device);
+  PointwiseLaunch(const Pointwise& work, const cudaDeviceProp& device, int blocks_each);
   std::size_t partials() const;  // floats of reduce space
   void run(ReduceSpace space, cudaStream_t stream) const;
 

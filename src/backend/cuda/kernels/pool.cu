@@ -76,22 +76,28 @@ struct RowKeys {
   std::uint32_t key[8];
 };
 
+// Loads are unconditional, from the nearest pixel, so that all are under way at once; what is outside loses.
 __device__ __forceinline__ RowKeys row_keys(const Pool& p, const void* x, std::int64_t image, int h, int ow,
                                             int row_vectors, int vector, const std::uint32_t (&flip)[4]) {
-  RowKeys best{};
-  if (h < 0 || h >= p.h) return best;
+  const bool row = h >= 0 && h < p.h;
+  const std::int64_t from = (image * p.h + min(max(h, 0), p.h - 1)) * p.w;
+  uint4 in[3];
 #pragma unroll
   for (int kw = 0; kw < 3; ++kw) {
-    const int w = ow * 2 - 1 + kw;
-    if (w < 0 || w >= p.w) continue;
-    const uint4 in = static_cast<const uint4*>(x)[((image * p.h + h) * p.w + w) * row_vectors + vector];
-    const std::uint32_t pairs[4] = {in.x, in.y, in.z, in.w};
+    const int w = min(max(ow * 2 - 1 + kw, 0), p.w - 1);
+    in[kw] = static_cast<const uint4*>(x)[(from + w) * row_vectors + vector];
+  }
+  RowKeys best{};
+#pragma unroll
+  for (int kw = 0; kw < 3; ++kw) {
+    const bool there = row && ow * 2 - 1 + kw >= 0 && ow * 2 - 1 + kw < p.w;
+    const std::uint32_t kept = there ? ~0U : 0U, place = there ? static_cast<std::uint32_t>(2 - kw) : 0U;
+    const std::uint32_t pairs[4] = {in[kw].x, in[kw].y, in[kw].z, in[kw].w};
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      const std::uint32_t number = sortable(pairs[k]) ^ flip[k];
-      best.key[2 * k] = max(best.key[2 * k], number << 16 | static_cast<std::uint32_t>(2 - kw));
-      best.key[2 * k + 1] =
-          max(best.key[2 * k + 1], (number & 0xFFFF0000U) | static_cast<std::uint32_t>(2 - kw));
+      const std::uint32_t number = (sortable(pairs[k]) ^ flip[k]) & kept;
+      best.key[2 * k] = max(best.key[2 * k], number << 16 | place);
+      best.key[2 * k + 1] = max(best.key[2 * k + 1], (number & 0xFFFF0000U) | place);
     }
   }
   return best;

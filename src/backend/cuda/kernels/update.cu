@@ -5,34 +5,12 @@
 namespace redline::backend::cuda {
 namespace {
 
-// Four neighbouring elements of an array of any type, or as many as are left of it.
+// Four neighbouring elements of an array of T, or as many as are left of it.
 struct Four {
   float v[4];
 
-  __device__ __forceinline__ static Four from(const void* array, Type type, int first, int count) {
-    switch (type) {
-      case Type::f16:
-        return read<__half>(array, first, count);
-      case Type::bf16:
-        return read<__nv_bfloat16>(array, first, count);
-      default:
-        return read<float>(array, first, count);
-    }
-  }
-  __device__ __forceinline__ void to(void* array, Type type, int first, int count) const {
-    switch (type) {
-      case Type::f16:
-        return write<__half>(array, first, count);
-      case Type::bf16:
-        return write<__nv_bfloat16>(array, first, count);
-      default:
-        return write<float>(array, first, count);
-    }
-  }
-
- private:
   template <typename T>
-  __device__ __forceinline__ static Four read(const void* array, int first, int count) {
+  __device__ __forceinline__ static Four from(const void* array, int first, int count) {
     Four out;
     if (first + 4 <= count) {
       const auto part = load<T, 4>(array, first / 4);
@@ -45,7 +23,7 @@ struct Four {
     return out;
   }
   template <typename T>
-  __device__ __forceinline__ void write(void* array, int first, int count) const {
+  __device__ __forceinline__ void to(void* array, int first, int count) const {
     if (first + 4 <= count) {
       Vec<T, 4> part;
 #pragma unroll
@@ -58,20 +36,49 @@ struct Four {
   }
 };
 
+// Calls body.template operator()<T>() with the type of an array, outside of loops: a branch between loads
+// keeps them from being under way together.
+template <typename Body>
+__device__ __forceinline__ void with_type(Type type, const Body& body) {
+  switch (type) {
+    case Type::f16:
+      return body.template operator()<__half>();
+    case Type::bf16:
+      return body.template operator()<__nv_bfloat16>();
+    default:
+      return body.template operator()<float>();
+  }
+}
+
 // Walks over a chunk: change(w, g, v) gives the new w and v of an element.
 template <typename Change>
 __device__ __forceinline__ void update_chunk(const UpdateChunk& chunk, const Change& change) {
-#pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x) * 4; i < chunk.count; i += kThreads * 4) {
-    Four w = Four::from(chunk.w, Type::f32, i, chunk.count);
-    const Four g = Four::from(chunk.g, chunk.g_type, i, chunk.count);
-    Four v = Four::from(chunk.v, Type::f32, i, chunk.count);
+  constexpr int kDeep = 4, kStep = kThreads * 4;
+  with_type(chunk.g_type, [&]<typename G>() {
+    with_type(chunk.copy_type, [&]<typename C>() {
+      for (int base = static_cast<int>(threadIdx.x) * 4; base < chunk.count; base += kStep * kDeep) {
+        Four w[kDeep], g[kDeep], v[kDeep];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) change(w.v[k], g.v[k], v.v[k]);
-    w.to(chunk.w, Type::f32, i, chunk.count);
-    v.to(chunk.v, Type::f32, i, chunk.count);
-    if (chunk.copy != nullptr) w.to(chunk.copy, chunk.copy_type, i, chunk.count);
-  }
+        for (int d = 0; d < kDeep; ++d) {
+          const int i = base + d * kStep;
+          if (i >= chunk.count) break;
+          w[d] = Four::from<float>(chunk.w, i, chunk.count);
+          g[d] = Four::from<G>(chunk.g, i, chunk.count);
+          v[d] = Four::from<float>(chunk.v, i, chunk.count);
+        }
+#pragma unroll
+        for (int d = 0; d < kDeep; ++d) {
+          const int i = base + d * kStep;
+          if (i >= chunk.count) break;
+#pragma unroll
+          for (int k = 0; k < 4; ++k) change(w[d].v[k], g[d].v[k], v[d].v[k]);
+          w[d].to<float>(chunk.w, i, chunk.count);
+          v[d].to<float>(chunk.v, i, chunk.count);
+          if (chunk.copy != nullptr) w[d].to<C>(chunk.copy, i, chunk.count);
+        }
+      }
+    });
+  });
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -103,16 +110,18 @@ __global__ void __launch_bounds__(kThreads)
   const UpdateChunk chunk = chunks[blockIdx.x];
   const float scale = check[graph::kUnscale];
   float w_squares = 0.0F, g_squares = 0.0F;
+  with_type(chunk.g_type, [&]<typename G>() {
 #pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x) * 4; i < chunk.count; i += kThreads * 4) {
-    const Four w = Four::from(chunk.w, Type::f32, i, chunk.count);
-    const Four g = Four::from(chunk.g, chunk.g_type, i, chunk.count);
+    for (int i = static_cast<int>(threadIdx.x) * 4; i < chunk.count; i += kThreads * 4) {
+      const Four w = Four::from<float>(chunk.w, i, chunk.count);
+      const Four g = Four::from<G>(chunk.g, i, chunk.count);
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      w_squares = fmaf(w.v[k], w.v[k], w_squares);
-      g_squares = fmaf(g.v[k] * scale, g.v[k] * scale, g_squares);
+      for (int k = 0; k < 4; ++k) {
+        w_squares = fmaf(w.v[k], w.v[k], w_squares);
+        g_squares = fmaf(g.v[k] * scale, g.v[k] * scale, g_squares);
+      }
     }
-  }
+  });
   w_squares = block_sum(w_squares);
   g_squares = block_sum(g_squares);
   if (threadIdx.x == 0) {
@@ -157,12 +166,14 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads) squares_kernel(const UpdateChunk* chunks, float* partials) {
   const UpdateChunk chunk = chunks[blockIdx.x];
   float sum = 0.0F;
+  with_type(chunk.g_type, [&]<typename G>() {
 #pragma unroll 8
-  for (int i = static_cast<int>(threadIdx.x) * 4; i < chunk.count; i += kThreads * 4) {
-    const Four g = Four::from(chunk.g, chunk.g_type, i, chunk.count);
+    for (int i = static_cast<int>(threadIdx.x) * 4; i < chunk.count; i += kThreads * 4) {
+      const Four g = Four::from<G>(chunk.g, i, chunk.count);
 #pragma unroll
-    for (int k = 0; k < 4; ++k) sum = fmaf(g.v[k], g.v[k], sum);
-  }
+      for (int k = 0; k < 4; ++k) sum = fmaf(g.v[k], g.v[k], sum);
+    }
+  });
   sum = block_sum(sum);
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ namespace {
 struct Named {
   const char* name;
   Target target;
+
+  friend void PrintTo(const Named& one, std::ostream* out) { *out << one.name; }
 };
 
 const Named kTargets[] = {

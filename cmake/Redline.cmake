@@ -21,7 +21,8 @@ if(REDLINE_SANITIZE)
   set(_sanitize -fsanitize=${REDLINE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
   # GCC's flow warnings misfire on instrumented code, so they stay warnings in sanitizer builds.
   target_compile_options(redline_options INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:${_sanitize} -Wno-error=maybe-uninitialized -Wno-error=stringop-overflow
+    $<$<COMPILE_LANGUAGE:CXX>:${_sanitize}>
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-error=maybe-uninitialized -Wno-error=stringop-overflow
       -Wno-error=array-bounds -Wno-tsan>)
   target_link_options(redline_options INTERFACE -fsanitize=${REDLINE_SANITIZE})
 endif()

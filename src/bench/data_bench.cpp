@@ -236,7 +236,6 @@ DataBench bench_data(const DataBenchOptions& options, const data::Progress& prog
   const auto breathe = [&] {
     if (progress && !progress(done, passes)) throw data::Stopped{};
   };
-  for (const int threads : options.threads) bench.copies.push_back(time_copy(threads));
   for (const bool training : {true, false}) {
     const std::shared_ptr<const data::RecordSource>& source = training ? train : val;
     if (!source) continue;
@@ -254,7 +253,8 @@ DataBench bench_data(const DataBenchOptions& options, const data::Progress& prog
       ++done;
     }
   }
-  bench.peak_memory = peak_memory();
+  bench.peak_memory = peak_memory();  // before the copies, whose buffers are no part of loading
+  for (const int threads : options.threads) bench.copies.push_back(time_copy(threads));
   return bench;
 }
 

@@ -49,7 +49,7 @@ struct DataBench {
   double mean_bytes = 0;  // of an encoded training image, from a sample of them
   std::vector<CopyTiming> copies;
   std::vector<DataTiming> timings;  // val's are left out where there is no val
-  std::uint64_t peak_memory = 0;    // bytes resident at most in this process, with all thread counts measured
+  std::uint64_t peak_memory = 0;    // bytes resident at most while images were loaded
 };
 
 // progress counts measurements. Throws as the loader does; UsageError for options that make no sense; Stopped

@@ -12,9 +12,6 @@ constexpr int kMaxDcSize = 11, kMaxAcSize = 10;
 
 int divide_up(int value, int by) { return (value + by - 1) / by; }
 
-// What `size` bits after a code stand for.
-int extend(int bits, int size) { return bits < (1 << (size - 1)) ? bits - (1 << size) + 1 : bits; }
-
 // Fills in the tables from counts and symbols; false when they are no code, or none of a baseline image.
 bool build(JpegCodes& codes, bool ac) {
   codes.lookup.fill(0);
@@ -44,7 +41,7 @@ bool build(JpegCodes& codes, bool ac) {
             entry |= kJpegPartial | static_cast<std::uint32_t>(size) << 16;
           else if (size > 0)
             entry = (entry + static_cast<std::uint32_t>(size)) |
-                    static_cast<std::uint32_t>(extend(rest >> (spare - size), size)) << 16;
+                    static_cast<std::uint32_t>(jpeg_value(rest >> (spare - size), size)) << 16;
         }
         codes.lookup[(code << spare) + static_cast<std::uint32_t>(rest)] = entry;
       }

@@ -12,11 +12,6 @@ namespace {
 
 constexpr int kMaxLevel = 4096;  // of a DC coefficient; an image of 8 bits has at most 2047
 
-// What `size` bits after a code stand for: the upper half of their range as it is, the lower half negative.
-REDLINE_INLINE int extend(int bits, int size) {
-  return bits < (1 << (size - 1)) ? bits - (1 << size) + 1 : bits;
-}
-
 // The next bits are the highest of `word`; at least `count` of them are there.
 struct Bits {
   const std::uint8_t* at = nullptr;
@@ -44,7 +39,7 @@ struct Bits {
     if (size == 0) return 0;
     const int bits = static_cast<int>(peek(size));
     consume(size);
-    return extend(bits, size);
+    return jpeg_value(bits, size);
   }
 };
 

@@ -28,6 +28,10 @@ struct JpegCodes {
   std::array<std::uint32_t, 1 << kJpegLookup> lookup{};
 };
 
+// What `size` (at least 1) bits after a code stand for: the upper half of their range as it is, the lower
+// half negative.
+inline int jpeg_value(int bits, int size) { return bits < (1 << (size - 1)) ? bits - (1 << size) + 1 : bits; }
+
 // From the order in which coefficients are stored to the place in the block, row by row; runs that leave the
 // block lead to [64].
 extern const std::array<std::uint8_t, 64 + kJpegEndRun + 16> kJpegPlaces;

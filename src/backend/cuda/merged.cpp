@@ -83,8 +83,8 @@ struct GradientAndSums {
 // A step for each way to launch it.
 std::vector<Step> pointwise_steps(const Pointwise& work, Shared& shared) {
   std::vector<Step> steps;
-  for (int blocks_each : PointwiseLaunch::ways(work, shared.device())) {
-    const PointwiseLaunch launch(work, shared.device(), blocks_each);
+  for (const PointwiseLaunch::Way& way : PointwiseLaunch::ways(work, shared.device())) {
+    const PointwiseLaunch launch(work, shared.device(), way);
     shared.need(launch.partials() * sizeof(float));
     steps.push_back([launch, &shared](cudaStream_t stream) { launch.run(shared.reduce_space(), stream); });
   }
@@ -148,14 +148,13 @@ std::vector<std::vector<Step>> merge_stem(const plan::Plan& plan, std::size_t po
   shared.need(reduce_partials(pooled.blocks(), type) * sizeof(float));
   const NormGradStats sums = norm_grad_stats_of(stats);
   const NormGradApply result = norm_grad_apply_of(apply);
-  return std::vector<Step> {
-    kNothing,
-        [=, &shared](cudaStream_t stream) {
-          pooled_norm_grad_stats(type, pooled, sums, shared.reduce_space(), stream);
-        },
-        [=](cudaStream_t stream) { pooled_norm_grad_apply(type, pooled, result, stream); }
-  }
-};
+  const Step gather_sums = [=, &shared](cudaStream_t stream) {
+    pooled_norm_grad_stats(type, pooled, sums, shared.reduce_space(), stream);
+  };
+  const Step gather_apply = [=](cudaStream_t stream) {
+    pooled_norm_grad_apply(type, pooled, result, stream);
+  };
+  return {{kNothing, gather_sums, gather_apply}};
 }
 
 // The norm's scale and bias, worked out where they are first applied.

@@ -11,20 +11,22 @@
 namespace redline::backend::cuda {
 namespace {
 
-// A block keeps 64 columns of b in shared memory and walks down the rows, 128 at a time: one warp feeds two
-// rings by the copy engine (64-wide pieces of a; tiles of y and of the other gradient), two groups of four
-// warps each take 64 rows. The result is written over a tile of the ring and stored from there. Sums stay in
-// registers until the walk ends.
+// A block keeps one or two strips of 64 columns of b in shared memory and walks down the rows, 128 at a time:
+// one warp feeds two rings by the copy engine (64-wide pieces of a; tiles of y and of the other gradient),
+// two groups of four warps each take 64 rows. The result is written over a tile of the ring and stored from
+// there. Sums stay in registers until the walk ends.
 constexpr int kTile = 64;   // columns of a block; also the depth of a piece of a
 constexpr int kRows = 128;  // rows of a tile
 constexpr int kGroup = 128;
 constexpr int kBlock = 2 * kGroup + 32;
 constexpr int kTileBytes = kRows * kTile * 2;
 constexpr int kMostStages = 8;
+constexpr int kMostEach = 2;  // blocks of one strip on a multiprocessor, as many as registers allow
 
 struct Rings {
   int a_stages, tile_stages;
 };
+using Way = PointwiseLaunch::Way;
 
 struct Barriers {
   std::uint64_t b_full;
@@ -36,9 +38,9 @@ struct Barriers {
 template <Epilogue kEpilogue>
 constexpr int kTilesOf = kEpilogue == Epilogue::joined ? 2 : 1;
 
-std::size_t shared_bytes(const Pointwise& work, const Rings& rings) {
+std::size_t shared_bytes(const Pointwise& work, const Way& way, const Rings& rings) {
   const int tiles = work.epilogue == Epilogue::joined ? kTilesOf<Epilogue::joined> : 1;
-  return 1024 + static_cast<std::size_t>(work.k) * kTile * 2 +
+  return 1024 + static_cast<std::size_t>(work.k) * static_cast<std::size_t>(way.strips) * kTile * 2 +
          static_cast<std::size_t>(rings.a_stages + rings.tile_stages * tiles) * kTileBytes;
 }
 
@@ -72,25 +74,26 @@ struct Pair<__nv_bfloat16> {
   static __device__ Pair of(float x, float y) { return {__floats2bfloat162_rn(x, y)}; }
 };
 
-// What the epilogue knows of the block's columns.
+// What the epilogue knows of a strip's columns.
 struct Columns {
   float mean[kTile], scale[kTile], bias[kTile];
 };
 
-template <typename T, Epilogue kEpilogue>
+template <typename T, Epilogue kEpilogue, int kStrips>
 __device__ void produce(const Pointwise& work, Rings rings, const CUtensorMap& a, const CUtensorMap& b,
                         const CUtensorMap& y, const CUtensorMap& other, std::byte* b_at, std::byte* a_at,
                         std::byte* tile_at, Barriers& bars, int column, int first, int stride, int tiles) {
   using namespace hopper;
   constexpr int kTiles = kTilesOf<kEpilogue>;
   const int pieces = work.k / kTile;
-  barrier_expect(&bars.b_full, static_cast<unsigned>(work.k) * kTile * 2);
-  for (int piece = 0; piece < pieces; ++piece) {
-    std::byte* to = b_at + piece * kTile * kTile * 2;
+  barrier_expect(&bars.b_full, static_cast<unsigned>(work.k) * kStrips * kTile * 2);
+  for (int i = 0; i < pieces * kStrips; ++i) {
+    std::byte* to = b_at + i * kTile * kTile * 2;
+    const int k = i / kStrips * kTile, n = column + i % kStrips * kTile;
     if constexpr (kEpilogue == Epilogue::sums) {
-      load_tile(to, b, piece * kTile, column, &bars.b_full);
+      load_tile(to, b, k, n, &bars.b_full);
     } else {
-      load_tile(to, b, column, piece * kTile, &bars.b_full);
+      load_tile(to, b, n, k, &bars.b_full);
     }
   }
   Cursor a_ring, tile_ring;
@@ -103,13 +106,15 @@ __device__ void produce(const Pointwise& work, Rings rings, const CUtensorMap& a
     }
     if constexpr (kEpilogue != Epilogue::sums) {
       const bool both = kEpilogue == Epilogue::joined && work.other != nullptr;
-      std::uint64_t* full = &bars.tile_full[tile_ring.stage];
-      barrier_wait(&bars.tile_empty[tile_ring.stage], tile_ring.parity ^ 1U);
-      barrier_expect(full, both ? 2 * kTileBytes : kTileBytes);
-      std::byte* to = tile_at + tile_ring.stage * kTiles * kTileBytes;
-      load_tile(to, y, column, tile * kRows, full);
-      if (both) load_tile(to + kTileBytes, other, column, tile * kRows, full);
-      tile_ring.next(rings.tile_stages);
+      for (int strip = 0; strip < kStrips; ++strip) {
+        std::uint64_t* full = &bars.tile_full[tile_ring.stage];
+        barrier_wait(&bars.tile_empty[tile_ring.stage], tile_ring.parity ^ 1U);
+        barrier_expect(full, both ? 2 * kTileBytes : kTileBytes);
+        std::byte* to = tile_at + tile_ring.stage * kTiles * kTileBytes;
+        load_tile(to, y, column + strip * kTile, tile * kRows, full);
+        if (both) load_tile(to + kTileBytes, other, column + strip * kTile, tile * kRows, full);
+        tile_ring.next(rings.tile_stages);
+      }
     }
   }
 }
@@ -204,10 +209,11 @@ __device__ void finish(const Pointwise& work, Sums<T, kEpilogue>& sums, float* s
   (is_first ? work.first : work.second)[c] = static_cast<float>(sum);
 }
 
-template <typename T, Epilogue kEpilogue>
+template <typename T, Epilogue kEpilogue, int kStrips>
 __device__ void consume(const Pointwise& work, Rings rings, const CUtensorMap& out, std::byte* b_at,
-                        std::byte* a_at, std::byte* tile_at, Barriers& bars, const Columns& columns,
-                        Sums<T, kEpilogue>& sums, int column, int first_tile, int stride, int tiles) {
+                        std::byte* a_at, std::byte* tile_at, Barriers& bars, const Columns* columns,
+                        Sums<T, kEpilogue> (&sums)[kStrips], int column, int first_tile, int stride,
+                        int tiles) {
   using namespace hopper;
   constexpr int kTiles = kTilesOf<kEpilogue>;
   constexpr bool kForward = kEpilogue == Epilogue::sums;
@@ -218,23 +224,30 @@ __device__ void consume(const Pointwise& work, Rings rings, const CUtensorMap& o
   barrier_wait(&bars.b_full, 0);
   Cursor a_ring, tile_ring;
   int release = -1;  // the tile stage whose store may still be read
-  MaskBits mask, next_mask;
-  if constexpr (kEpilogue == Epilogue::joined)
-    next_mask.load(work, std::int64_t{first_tile} * kRows + row, column);
+  MaskBits mask[kStrips], next_mask[kStrips];
+  const auto fetch_masks = [&](int tile) {
+#pragma unroll
+    for (int strip = 0; strip < kStrips; ++strip)
+      next_mask[strip].load(work, std::int64_t{tile} * kRows + row, column + strip * kTile);
+  };
+  if constexpr (kEpilogue == Epilogue::joined) fetch_masks(first_tile);
   for (int tile = first_tile; tile < tiles; tile += stride) {
-    float d[32];
+    float d[kStrips][32];
     int held = -1;  // the stage that the products under way read
     for (int piece = 0; piece < pieces; ++piece) {
       barrier_wait(&bars.a_full[a_ring.stage], a_ring.parity);
       const std::byte* a_rows = a_at + a_ring.stage * kTileBytes + group * 64 * 128;
-      const std::byte* b_piece = b_at + piece * kTile * kTile * 2;
       matrix_begin();
 #pragma unroll
       for (int step = 0; step < kTile / 16; ++step) {
         const std::uint64_t a = matrix(a_rows + step * 32, 16, 1024);
-        const std::uint64_t b = kForward ? matrix(b_piece + step * 32, 16, 1024)
-                                         : matrix(b_piece + step * 2048, kTile * kTile * 2, 1024);
-        multiply<T, !kForward>(d, a, b, piece + step > 0);
+#pragma unroll
+        for (int strip = 0; strip < kStrips; ++strip) {
+          const std::byte* b_piece = b_at + (piece * kStrips + strip) * kTile * kTile * 2;
+          const std::uint64_t b = kForward ? matrix(b_piece + step * 32, 16, 1024)
+                                           : matrix(b_piece + step * 2048, kTile * kTile * 2, 1024);
+          multiply<T, !kForward>(d[strip], a, b, piece + step > 0);
+        }
       }
       matrix_commit();
       if (held >= 0) {
@@ -245,56 +258,61 @@ __device__ void consume(const Pointwise& work, Rings rings, const CUtensorMap& o
       a_ring.next(rings.a_stages);
     }
     if constexpr (kEpilogue == Epilogue::joined) {
-      mask = next_mask;
-      if (tile + stride < tiles) next_mask.load(work, std::int64_t{tile + stride} * kRows + row, column);
+#pragma unroll
+      for (int strip = 0; strip < kStrips; ++strip) mask[strip] = next_mask[strip];
+      if (tile + stride < tiles) fetch_masks(tile + stride);
     }
-    if constexpr (kForward) {
-      if (leader) wait_stores_read<1>();  // with two stages or more, this one is free again
-      sync_group(2 + group, kGroup);
-    } else {
-      barrier_wait(&bars.tile_full[tile_ring.stage], tile_ring.parity);
-    }
-    std::byte* y_tile = tile_at + tile_ring.stage * kTiles * kTileBytes;
-    std::byte* other_tile = y_tile + (kTiles - 1) * kTileBytes;
     matrix_wait<0>();
     if (leader) barrier_arrive(&bars.a_empty[held]);
 #pragma unroll
-    for (int j = 0; j < kTile / 8; ++j) {
+    for (int strip = 0; strip < kStrips; ++strip) {
+      if constexpr (kForward) {
+        if (leader) wait_stores_read<1>();  // with two stages or more, this one is free again
+        sync_group(2 + group, kGroup);
+      } else {
+        barrier_wait(&bars.tile_full[tile_ring.stage], tile_ring.parity);
+      }
+      std::byte* y_tile = tile_at + tile_ring.stage * kTiles * kTileBytes;
+      std::byte* other_tile = y_tile + (kTiles - 1) * kTileBytes;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {  // the row, and the one eight below: the same swizzle
-        const int at = (row + 8 * half) * 128 + ((j ^ (row & 7)) << 4) + lane % 4 * 4;
-        float2 input = {0.0F, 0.0F}, other = {0.0F, 0.0F};
-        if constexpr (!kForward) input = reinterpret_cast<const Pair<T>*>(y_tile + at)->floats();
-        unsigned bits = 0;
-        if constexpr (kEpilogue == Epilogue::joined) {
-          if (work.other != nullptr) other = reinterpret_cast<const Pair<T>*>(other_tile + at)->floats();
-          bits = static_cast<unsigned>((half == 0 ? mask.low : mask.high) >> (8 * j + lane % 4 * 2));
+      for (int j = 0; j < kTile / 8; ++j) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {  // the row, and the one eight below: the same swizzle
+          const int at = (row + 8 * half) * 128 + ((j ^ (row & 7)) << 4) + lane % 4 * 4;
+          float2 input = {0.0F, 0.0F}, other = {0.0F, 0.0F};
+          if constexpr (!kForward) input = reinterpret_cast<const Pair<T>*>(y_tile + at)->floats();
+          unsigned bits = 0;
+          if constexpr (kEpilogue == Epilogue::joined) {
+            if (work.other != nullptr) other = reinterpret_cast<const Pair<T>*>(other_tile + at)->floats();
+            bits = static_cast<unsigned>((half == 0 ? mask[strip].low : mask[strip].high) >>
+                                         (8 * j + lane % 4 * 2));
+          }
+          *reinterpret_cast<Pair<T>*>(other_tile + at) =
+              sums[strip].take(d[strip][4 * j + 2 * half], d[strip][4 * j + 2 * half + 1], j, lane % 4 * 2,
+                               columns[strip], input, other, bits);
         }
-        const Pair<T> stored = sums.take(d[4 * j + 2 * half], d[4 * j + 2 * half + 1], j, lane % 4 * 2,
-                                         columns, input, other, bits);
-        *reinterpret_cast<Pair<T>*>(other_tile + at) = stored;
       }
-    }
-    fence_async();
-    sync_group(2 + group, kGroup);
-    if (leader) {
-      store_tile(out, column, tile * kRows + group * 64, other_tile + group * 64 * 128);
-      commit_stores();
-      if constexpr (!kForward) {
-        wait_stores_read<1>();
-        if (release >= 0) barrier_arrive(&bars.tile_empty[release]);
-        release = tile_ring.stage;
+      fence_async();
+      sync_group(2 + group, kGroup);
+      if (leader) {
+        store_tile(out, column + strip * kTile, tile * kRows + group * 64, other_tile + group * 64 * 128);
+        commit_stores();
+        if constexpr (!kForward) {
+          wait_stores_read<1>();
+          if (release >= 0) barrier_arrive(&bars.tile_empty[release]);
+          release = tile_ring.stage;
+        }
       }
+      tile_ring.next(rings.tile_stages);
     }
-    tile_ring.next(rings.tile_stages);
   }
   if (leader) wait_stores();
 }
 
 #endif
 
-template <typename T, Epilogue kEpilogue>
-__global__ void __launch_bounds__(kBlock, 2)
+template <typename T, Epilogue kEpilogue, int kStrips>
+__global__ void __launch_bounds__(kBlock, kStrips == 1 ? kMostEach : 1)
     pointwise_kernel(const __grid_constant__ Pointwise work, Rings rings,
                      const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
                      const __grid_constant__ CUtensorMap y, const __grid_constant__ CUtensorMap other,
@@ -303,12 +321,12 @@ __global__ void __launch_bounds__(kBlock, 2)
   using namespace hopper;
   extern __shared__ std::byte dynamic[];
   __shared__ Barriers bars;
-  __shared__ Columns columns;
+  __shared__ Columns columns[kStrips];
   __shared__ float scratch[8 * 2 * kTile];
   std::byte* b_at = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
-  std::byte* a_at = b_at + std::int64_t{work.k} * kTile * 2;
+  std::byte* a_at = b_at + std::int64_t{work.k} * kStrips * kTile * 2;
   std::byte* tile_at = a_at + rings.a_stages * kTileBytes;
-  const int column = static_cast<int>(blockIdx.x) * kTile;
+  const int column = static_cast<int>(blockIdx.x) * kStrips * kTile;
   const int first = static_cast<int>(blockIdx.y), stride = static_cast<int>(gridDim.y);
   const int tiles = static_cast<int>((work.rows + kRows - 1) / kRows);
 
@@ -324,26 +342,31 @@ __global__ void __launch_bounds__(kBlock, 2)
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   begin_kernel();
-  if (kEpilogue != Epilogue::sums && threadIdx.x < kTile) {
-    const int c = column + static_cast<int>(threadIdx.x);
-    columns.mean[threadIdx.x] = work.saved[c];
+  if (kEpilogue != Epilogue::sums && threadIdx.x < kStrips * kTile) {
+    const int c = column + static_cast<int>(threadIdx.x), at = static_cast<int>(threadIdx.x) % kTile;
+    Columns& of = columns[threadIdx.x / kTile];
+    of.mean[at] = work.saved[c];
     if constexpr (kEpilogue == Epilogue::gated) {
-      columns.scale[threadIdx.x] = work.affine[c];
-      columns.bias[threadIdx.x] = work.affine[work.n + c];
+      of.scale[at] = work.affine[c];
+      of.bias[at] = work.affine[work.n + c];
     }
   }
   __syncthreads();
   if (threadIdx.x >= 2 * kGroup) {
     if (threadIdx.x == 2 * kGroup) {
-      produce<T, kEpilogue>(work, rings, a, b, y, other, b_at, a_at, tile_at, bars, column, first, stride,
-                            tiles);
+      produce<T, kEpilogue, kStrips>(work, rings, a, b, y, other, b_at, a_at, tile_at, bars, column, first,
+                                     stride, tiles);
     }
     return;
   }
-  Sums<T, kEpilogue> sums;
-  consume<T, kEpilogue>(work, rings, out, b_at, a_at, tile_at, bars, columns, sums, column, first, stride,
-                        tiles);
-  finish(work, sums, scratch, space, column);
+  Sums<T, kEpilogue> sums[kStrips];
+  consume<T, kEpilogue, kStrips>(work, rings, out, b_at, a_at, tile_at, bars, columns, sums, column, first,
+                                 stride, tiles);
+#pragma unroll
+  for (int strip = 0; strip < kStrips; ++strip) {
+    if (strip > 0) sync_group(1, 2 * kGroup);  // the scratch memory is used again
+    finish(work, sums[strip], scratch, space, column + strip * kTile);
+  }
 #endif
 }
 
@@ -367,21 +390,20 @@ CUtensorMap describe(const void* data, Type type, std::int64_t rows, int columns
 }
 
 constexpr std::size_t kStaticShared = 6 << 10;  // of the kernel itself, and what the system keeps
-constexpr int kMostEach = 2;                    // blocks on a multiprocessor, as many as registers allow
 
 // Rings as deep as shared memory allows with so many blocks on a multiprocessor; none when two stages do not
 // fit.
-std::optional<Rings> choose_rings(const Pointwise& work, const cudaDeviceProp& device, int blocks_each) {
-  const std::size_t share = device.sharedMemPerMultiprocessor / static_cast<std::size_t>(blocks_each);
+std::optional<Rings> choose_rings(const Pointwise& work, const cudaDeviceProp& device, const Way& way) {
+  const std::size_t share = device.sharedMemPerMultiprocessor / static_cast<std::size_t>(way.blocks_each);
   const std::size_t each = std::min(share, device.sharedMemPerBlockOptin) - kStaticShared - 1024;
   Rings rings{2, 2};
-  if (shared_bytes(work, rings) > each) return std::nullopt;
+  if (shared_bytes(work, way, rings) > each) return std::nullopt;
   for (bool grown = true; grown;) {
     grown = false;
     for (int* stages : {&rings.tile_stages, &rings.a_stages}) {
       if (*stages == kMostStages || (stages == &rings.tile_stages && *stages == 4)) continue;
       ++*stages;
-      if (shared_bytes(work, rings) <= each) {
+      if (shared_bytes(work, way, rings) <= each) {
         grown = true;
       } else {
         --*stages;
@@ -392,49 +414,51 @@ std::optional<Rings> choose_rings(const Pointwise& work, const cudaDeviceProp& d
 }
 
 // Calls body(kernel) with the kernel of a work's type and epilogue.
-template <typename T, typename Body>
+template <typename T, int kStrips, typename Body>
 void with_kernel(Epilogue epilogue, const Body& body) {
   switch (epilogue) {
     case Epilogue::sums:
-      return body(pointwise_kernel<T, Epilogue::sums>);
+      return body(pointwise_kernel<T, Epilogue::sums, kStrips>);
     case Epilogue::gated:
-      return body(pointwise_kernel<T, Epilogue::gated>);
+      return body(pointwise_kernel<T, Epilogue::gated, kStrips>);
     case Epilogue::joined:
-      return body(pointwise_kernel<T, Epilogue::joined>);
+      return body(pointwise_kernel<T, Epilogue::joined, kStrips>);
   }
 }
 template <typename Body>
-void with_kernel(const Pointwise& work, const Body& body) {
+void with_kernel(const Pointwise& work, const Way& way, const Body& body) {
   if (work.type == Type::f16) {
-    with_kernel<__half>(work.epilogue, body);
+    way.strips == 1 ? with_kernel<__half, 1>(work.epilogue, body)
+                    : with_kernel<__half, 2>(work.epilogue, body);
   } else {
-    with_kernel<__nv_bfloat16>(work.epilogue, body);
+    way.strips == 1 ? with_kernel<__nv_bfloat16, 1>(work.epilogue, body)
+                    : with_kernel<__nv_bfloat16, 2>(work.epilogue, body);
   }
 }
 
 }  // namespace
 
-std::vector<int> PointwiseLaunch::ways(const Pointwise& work, const cudaDeviceProp& device) {
+std::vector<Way> PointwiseLaunch::ways(const Pointwise& work, const cudaDeviceProp& device) {
   if (device.major != 9 || work.type == Type::f32 || work.rows < 1) return {};
   if (work.k % kTile != 0 || work.n % kTile != 0 || work.n / kTile > static_cast<int>(kReduceCounters)) {
     return {};
   }
-  std::vector<int> found;
-  for (int each = 1; each <= kMostEach; ++each) {
-    if (choose_rings(work, device, each)) found.push_back(each);
+  std::vector<Way> found;
+  for (const Way& way : {Way{1, 1}, Way{kMostEach, 1}, Way{1, 2}}) {
+    if (work.n % (way.strips * kTile) == 0 && choose_rings(work, device, way)) found.push_back(way);
   }
   return found;
 }
 
-PointwiseLaunch::PointwiseLaunch(const Pointwise& work, const cudaDeviceProp& device, int blocks_each)
-    : work_(work) {
-  const Rings rings = choose_rings(work, device, blocks_each).value();
+PointwiseLaunch::PointwiseLaunch(const Pointwise& work, const cudaDeviceProp& device, const Way& way)
+    : work_(work), way_(way) {
+  const Rings rings = choose_rings(work, device, way).value();
   a_stages_ = rings.a_stages;
   tile_stages_ = rings.tile_stages;
-  shared_bytes_ = shared_bytes(work, rings);
-  const int columns = work.n / kTile;
+  shared_bytes_ = shared_bytes(work, way, rings);
+  const int columns = work.n / (way.strips * kTile);
   const std::int64_t tiles = divide_up(work.rows, kRows);
-  const int wanted = device.multiProcessorCount * blocks_each / columns;
+  const int wanted = device.multiProcessorCount * way.blocks_each / columns;
   blocks_ = static_cast<int>(std::min<std::int64_t>(tiles, std::max(1, wanted)));
   a_ = describe(work.a, work.type, work.rows, work.k, kRows);
   b_ = work.epilogue == Epilogue::sums ? describe(work.b, work.type, work.n, work.k, kTile)
@@ -443,7 +467,7 @@ PointwiseLaunch::PointwiseLaunch(const Pointwise& work, const cudaDeviceProp& de
   other_ = describe(work.other, work.type, work.rows, work.n, kRows);
   out_ = describe(work.out, work.type, work.rows, work.n, kRows / 2);
   // One limit for a kernel, whatever the shape: launches of several shapes share it.
-  with_kernel(work_, [&](auto kernel) {
+  with_kernel(work_, way_, [&](auto kernel) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          static_cast<int>(device.sharedMemPerBlockOptin - kStaticShared));
   });
@@ -454,10 +478,10 @@ std::size_t PointwiseLaunch::partials() const {
 }
 
 void PointwiseLaunch::run(ReduceSpace space, cudaStream_t stream) const {
-  with_kernel(work_, [&](auto kernel) {
+  with_kernel(work_, way_, [&](auto kernel) {
     launch(kernel,
-           {dim3(static_cast<unsigned>(work_.n / kTile), static_cast<unsigned>(blocks_)), kBlock,
-            shared_bytes_, is_small(work_.rows * work_.n / 8)},
+           {dim3(static_cast<unsigned>(work_.n / (way_.strips * kTile)), static_cast<unsigned>(blocks_)),
+            kBlock, shared_bytes_, is_small(work_.rows * work_.n / 8)},
            stream, work_, Rings{a_stages_, tile_stages_}, a_, b_, y_, other_, out_, space);
   });
 }

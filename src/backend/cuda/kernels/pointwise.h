@@ -43,19 +43,24 @@ struct Pointwise {
 // A launch made ready: tiles described to the copy engine, ring sizes chosen.
 class PointwiseLaunch {
  public:
-  // How many blocks a multiprocessor may hold: several small ones overlap each other's work, one large one
-  // has deeper rings. Empty where device or shape do not allow the kernel.
-  static std::vector<int> ways(const Pointwise& work, const cudaDeviceProp& device);
+  // Several blocks on a multiprocessor overlap each other's work, one has deeper rings; a block of two strips
+  // of 64 columns reads a half as often.
+  struct Way {
+    int blocks_each = 1, strips = 1;
+  };
+  // Empty where device or shape do not allow the kernel.
+  static std::vector<Way> ways(const Pointwise& work, const cudaDeviceProp& device);
 
-  PointwiseLaunch(const Pointwise& work, const cudaDeviceProp& device, int blocks_each);
+  PointwiseLaunch(const Pointwise& work, const cudaDeviceProp& device, const Way& way);
   std::size_t partials() const;  // floats of reduce space
   void run(ReduceSpace space, cudaStream_t stream) const;
 
  private:
   Pointwise work_;
+  Way way_;
   CUtensorMap a_{}, b_{}, y_{}, other_{}, out_{};
   int a_stages_ = 2, tile_stages_ = 2;
-  int blocks_ = 1;  // that share the rows, for each 64 columns
+  int blocks_ = 1;  // that share the rows
   std::size_t shared_bytes_ = 0;
 };
 

@@ -43,15 +43,6 @@ class Descriptor {
   int fd_;
 };
 
-// Makes the rename itself durable. File systems that cannot sync a folder say EINVAL; there is no more to do.
-void sync_folder_of(const std::filesystem::path& path) {
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  const Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd.get() < 0 || (::fsync(fd.get()) != 0 && errno != EINVAL)) {
-    throw IoError("cannot sync the folder {}: {}", folder.string(), reason(errno));
-  }
-}
-
 // The process id in a partial file's name; 0 when the name is not one of ours.
 pid_t owner_of(const std::string& name) {
   if (name.size() < 2 || name[0] != '.' || !name.ends_with(kSuffix)) return 0;
@@ -130,7 +121,15 @@ void AtomicFile::commit() {
     ::unlink(partial_.c_str());
     throw IoError("cannot write {}: {}", path_.string(), reason(error));
   }
-  if (sync_ == Sync::yes) sync_folder_of(path_);
+  if (sync_ == Sync::yes) sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
+}
+
+void sync_folder(const std::filesystem::path& folder) {
+  const Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // File systems that cannot sync a folder say EINVAL; there is no more to do.
+  if (fd.get() < 0 || (::fsync(fd.get()) != 0 && errno != EINVAL)) {
+    throw IoError("cannot sync the folder {}: {}", folder.string(), reason(errno));
+  }
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content, Sync sync) {

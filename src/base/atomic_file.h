@@ -51,6 +51,10 @@ class AtomicFile {
 void write_file_atomically(const std::filesystem::path& path, std::string_view content,
                            Sync sync = Sync::yes);
 
+// Makes the names in a folder survive a power cut. IoError on failure; a file system that cannot do it at all
+// is none.
+void sync_folder(const std::filesystem::path& folder);
+
 // Removes the partial files of processes of this machine that no longer run from one folder; gives how many.
 std::size_t remove_partial_files(const std::filesystem::path& folder);
 

@@ -9,6 +9,8 @@
 namespace redline {
 namespace {
 
+constexpr std::array kSignals{SIGINT, SIGTERM, SIGUSR1};
+
 // A signal handler can reach nothing but globals; these are written only by it and by StopSignals.
 std::atomic<bool> alive{false};
 std::atomic<bool> stop{false};
@@ -32,13 +34,11 @@ StopSignals::StopSignals() {
   action.sa_handler = handle;
   ::sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
-  ::sigaction(SIGINT, &action, &old_interrupt_);
-  ::sigaction(SIGTERM, &action, &old_terminate_);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &action, &old_[i]);
 }
 
 StopSignals::~StopSignals() {
-  ::sigaction(SIGINT, &old_interrupt_, nullptr);
-  ::sigaction(SIGTERM, &old_terminate_, nullptr);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &old_[i], nullptr);
   alive = false;
 }
 

@@ -1,8 +1,10 @@
-// Stopping politely. While a StopSignals lives, the first SIGINT or SIGTERM only raises a flag that long work
-// polls (finish the step, write a checkpoint, leave); a second one ends the process at once with 128+signal.
-// Commands that hold no StopSignals keep the system's behaviour: they die at the first.
+// Stopping politely. While a StopSignals lives, the first SIGINT, SIGTERM or SIGUSR1 (which schedulers send
+// ahead of a preemption) only raises a flag that long work polls (finish the step, write a checkpoint,
+// leave); a second one ends the process at once with 128+signal. Commands that hold no StopSignals keep the
+// system's behaviour: they die at the first.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <csignal>
 
@@ -20,11 +22,10 @@ class StopSignals {
   // Any thread. The reference is valid for the whole program.
   const std::atomic<bool>& flag() const;
   bool requested() const { return flag().load(std::memory_order_relaxed); }
-  int signal() const;  // SIGINT or SIGTERM; 0 while none came
+  int signal() const;  // which one came; 0 while none did
 
  private:
-  struct sigaction old_interrupt_ {};
-  struct sigaction old_terminate_ {};
+  std::array<struct sigaction, 3> old_{};  // as in signals.cpp's list
 };
 
 }  // namespace redline

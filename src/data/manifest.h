@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "base/staging.h"
 #include "data/record_source.h"
-#include "data/staging.h"
 
 namespace redline::data {
 

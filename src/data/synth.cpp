@@ -8,6 +8,7 @@
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "base/staging.h"
 #include "data/convert.h"
 #include "data/devkit.h"
 #include "data/encode.h"
@@ -15,7 +16,6 @@
 #include "data/ilsvrc.h"
 #include "data/parallel.h"
 #include "data/record_source.h"
-#include "data/staging.h"
 #include "data/synth_image.h"
 #include "data/tar.h"
 

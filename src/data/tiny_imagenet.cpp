@@ -6,10 +6,10 @@
 
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/staging.h"
 #include "data/archive_reader.h"
 #include "data/file.h"
 #include "data/image_folder.h"
-#include "data/staging.h"
 #include "data/val_annotations.h"
 
 namespace redline::data {

@@ -13,12 +13,14 @@ namespace redline {
 namespace {
 
 TEST(StopSignals, TheFirstRaisesTheFlag) {
-  StopSignals signals;
-  EXPECT_FALSE(signals.requested());
-  EXPECT_EQ(signals.signal(), 0);
-  ::raise(SIGTERM);
-  EXPECT_TRUE(signals.requested());
-  EXPECT_EQ(signals.signal(), SIGTERM);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
+    StopSignals signals;
+    EXPECT_FALSE(signals.requested());
+    EXPECT_EQ(signals.signal(), 0);
+    ::raise(signal);
+    EXPECT_TRUE(signals.requested());
+    EXPECT_EQ(signals.signal(), signal);
+  }
 }
 
 TEST(StopSignals, StartsOverWithEachOne) {

@@ -1,25 +1,23 @@
-#include "data/staging.h"
+#include "base/staging.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
+#include "base/atomic_file.h"
 #include "base/error.h"
-#include "base/temporary_folder.h"
-#include "data/file.h"
+#include "temporary_folder.h"
 
-namespace redline::data {
+namespace redline {
 namespace {
-
-const std::vector<std::uint8_t> kBytes{1, 2, 3};
 
 TEST(Staging, AppearsOnlyWhenCommitted) {
   const TemporaryFolder folder;
   {
     StagingFolder staging(folder / "out");
-    write_whole(staging.path() / "a", kBytes);
+    write_file_atomically(staging.path() / "a", "abc");
     EXPECT_FALSE(std::filesystem::exists(folder / "out"));
-    staging.commit();
+    staging.commit(Sync::yes);
   }
   EXPECT_TRUE(std::filesystem::exists(folder / "out" / "a"));
   EXPECT_EQ(folder.entries(), 1);
@@ -29,7 +27,7 @@ TEST(Staging, LeavesNothingWithoutCommit) {
   const TemporaryFolder folder;
   {
     const StagingFolder staging(folder / "out");
-    write_whole(staging.path() / "a", kBytes);
+    write_file_atomically(staging.path() / "a", "abc");
   }
   EXPECT_EQ(folder.entries(), 0);
 }
@@ -45,7 +43,7 @@ TEST(Staging, TakesAnEmptyFolderATrailingSlashAndMissingParents) {
 
 TEST(Staging, RefusesWhatIsThere) {
   const TemporaryFolder folder;
-  write_whole(folder / "file", kBytes);
+  write_file_atomically(folder / "file", "abc");
   EXPECT_THROW(StagingFolder(folder / "file"), UsageError);
   EXPECT_THROW(StagingFolder(folder.path()), UsageError);
   EXPECT_THROW(StagingFolder(""), UsageError);
@@ -54,27 +52,29 @@ TEST(Staging, RefusesWhatIsThere) {
 
 TEST(FolderLock, IsHeldByOneAtATime) {
   const TemporaryFolder folder;
-  write_whole(folder / "a", kBytes);
+  write_file_atomically(folder / "a", "abc");
   {
     const FolderLock lock(folder / "a");
     EXPECT_THROW(FolderLock(folder / "a"), TryAgainError);
   }
   EXPECT_NO_THROW(FolderLock(folder / "a"));
   EXPECT_THROW(FolderLock(folder / "b"), IoError);
+  const FolderLock whole(folder.path());  // the folder itself
+  EXPECT_THROW(FolderLock(folder.path()), TryAgainError);
 }
 
 TEST(File, ReadsWhatWasWritten) {
   const TemporaryFolder folder;
-  write_whole(folder / "a", kBytes);
+  write_file_atomically(folder / "a", "abc");
   std::vector<std::uint8_t> scratch(100);
   const auto bytes = read_whole(folder / "a", 1000, scratch);
-  EXPECT_EQ(std::vector<std::uint8_t>(bytes.begin(), bytes.end()), kBytes);
-  EXPECT_THROW(write_whole(folder / "a", kBytes), IoError);  // never over another file
+  EXPECT_EQ(std::vector<std::uint8_t>(bytes.begin(), bytes.end()), "abc");
+  EXPECT_THROW(write_file_atomically(folder / "a", "abc"), IoError);  // never over another file
 }
 
 TEST(File, RefusesFoldersLargeFilesAndMissingOnes) {
   const TemporaryFolder folder;
-  write_whole(folder / "a", kBytes);
+  write_file_atomically(folder / "a", "abc");
   std::vector<std::uint8_t> scratch;
   EXPECT_THROW(read_whole(folder / "a", 2, scratch), DataError);
   EXPECT_THROW(read_whole(folder.path(), 1000, scratch), DataError);
@@ -86,11 +86,11 @@ TEST(File, AFullDiskIsAnIoError) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
   const TemporaryFolder folder;
   try {
-    write_whole("/dev/full", kBytes);
+    write_file_atomically("/dev/full", "abc");
     FAIL() << "wrote to a full disk";
   } catch (const IoError&) {
   }
 }
 
 }  // namespace
-}  // namespace redline::data
+}  // namespace redline

@@ -4,7 +4,9 @@
 
 #include <filesystem>
 
-namespace redline::data {
+#include "base/atomic_file.h"
+
+namespace redline {
 
 // Filled beside its final name, then renamed. One thread makes and ends it; any may write files under path().
 class StagingFolder {
@@ -20,8 +22,9 @@ class StagingFolder {
 
   const std::filesystem::path& path() const { return path_; }
 
-  // Gives the folder its name. IoError on failure.
-  void commit();
+  // Gives the folder its name. Sync::yes makes the folder and its name survive a power cut; the files in it
+  // are synced by those who write them. IoError on failure.
+  void commit(Sync sync = Sync::no);
 
  private:
   std::filesystem::path target_;
@@ -29,13 +32,16 @@ class StagingFolder {
   bool committed_ = false;
 };
 
-// Holds a folder for one process, by a lock on a file in it, as long as it lives (and no longer than the
-// process).
+// Removes what StagingFolders left behind in one folder, whoever made them: for the one who holds its lock.
+void remove_staging(const std::filesystem::path& parent);
+
+// Holds a folder for one process, by a lock on it or on a file in it, as long as it lives (and no longer than
+// the process).
 class FolderLock {
  public:
-  // file is there already. Throws TryAgainError when another process holds it, IoError when it cannot be
-  // opened.
-  explicit FolderLock(const std::filesystem::path& file);
+  // The folder, or the file in it, is there already. Throws TryAgainError when another process holds it,
+  // IoError when it cannot be opened or the file system has no such locks.
+  explicit FolderLock(const std::filesystem::path& path);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
@@ -44,4 +50,4 @@ class FolderLock {
   int fd_ = -1;
 };
 
-}  // namespace redline::data
+}  // namespace redline

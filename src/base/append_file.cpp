@@ -7,9 +7,17 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <spdlog/spdlog.h>
+
 #include "base/error.h"
 
 namespace redline {
+namespace {
+
+constexpr double kRetrySeconds = 1;               // between tries while the file cannot be written
+constexpr std::size_t kMostWaiting = 64U << 20U;  // bytes
+
+}  // namespace
 
 AppendFile::AppendFile(std::filesystem::path path, Existing existing) : path_(std::move(path)) {
   const int mode = existing == Existing::refuse ? O_EXCL : 0;
@@ -22,23 +30,47 @@ AppendFile::~AppendFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+void AppendFile::refuse() const {
+  throw IoError("cannot write {}: {}; free some space or choose another --output-dir", path_.string(),
+                std::strerror(error_));
+}
+
 void AppendFile::append(std::string_view record) {
+  waiting_ += record;
+  if (error_ != 0 && since_tried_.seconds() < kRetrySeconds) return;
+  if (!flush() && waiting_.size() > kMostWaiting) refuse();
+}
+
+bool AppendFile::flush() {
+  since_tried_.restart();
   std::size_t done = 0;
-  while (done < record.size()) {
-    const ssize_t written = ::write(descriptor_, record.data() + done, record.size() - done);
+  while (done < waiting_.size()) {
+    const ssize_t written = ::write(descriptor_, waiting_.data() + done, waiting_.size() - done);
     if (written >= 0) {
       done += static_cast<std::size_t>(written);
       continue;
     }
     if (errno == EINTR) continue;
     const int reason = errno;
+    if (error_ == 0) {
+      spdlog::warn("cannot write {}: {}; what is to be written is kept until that is possible",
+                   path_.string(), std::strerror(reason));
+    }
+    error_ = reason;
     // A torn record would spoil the file for its readers. If even this fails there is nothing left to try.
     [[maybe_unused]] const int cut = ::ftruncate(descriptor_, whole_bytes_);
     [[maybe_unused]] const off_t back = ::lseek(descriptor_, whole_bytes_, SEEK_SET);
-    throw IoError("cannot write {}: {}; free some space or choose another --output-dir", path_.string(),
-                  std::strerror(reason));
+    return false;
   }
-  whole_bytes_ += static_cast<std::int64_t>(record.size());
+  if (error_ != 0) spdlog::warn("{} can be written again, and nothing was lost", path_.string());
+  error_ = 0;
+  whole_bytes_ += static_cast<std::int64_t>(done);
+  waiting_.clear();
+  return true;
+}
+
+void AppendFile::finish() {
+  if (!flush()) refuse();
 }
 
 }  // namespace redline

@@ -3,7 +3,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
+
+#include "base/clock.h"
 
 namespace redline {
 
@@ -19,15 +22,26 @@ class AppendFile {
   AppendFile& operator=(const AppendFile&) = delete;
 
   // Hands one record to the system at once: a reader is never behind, and a killed process loses nothing.
-  // When it cannot be written whole, the file is cut back to the record before.
+  // When the file system refuses it (a full disk), a warning is logged, and it is kept in memory and written
+  // as soon as that works again; the file ends with a whole record at any time. Throws once 64 MiB wait.
   void append(std::string_view record);
+  // Tries to write what waits; whether nothing waits after it.
+  bool flush();
+  // The same, and throws when something is left.
+  void finish();
 
   const std::filesystem::path& path() const { return path_; }
+  bool empty() const { return whole_bytes_ == 0; }  // nothing is in the file
 
  private:
+  [[noreturn]] void refuse() const;
+
   std::filesystem::path path_;
   int descriptor_ = -1;
   std::int64_t whole_bytes_ = 0;  // length of the file up to its last whole record
+  std::string waiting_;           // records that are not in the file yet
+  int error_ = 0;                 // of the last write; 0 when it went well
+  Stopwatch since_tried_;
 };
 
 }  // namespace redline

@@ -124,6 +124,12 @@ void AtomicFile::commit() {
   if (sync_ == Sync::yes) sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
 }
 
+void sync_file(const std::filesystem::path& path) {
+  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd.get() < 0 || ::fsync(fd.get()) != 0)
+    throw IoError("cannot sync {}: {}", path.string(), reason(errno));
+}
+
 void sync_folder(const std::filesystem::path& folder) {
   const Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // File systems that cannot sync a folder say EINVAL; there is no more to do.

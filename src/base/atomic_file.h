@@ -51,8 +51,9 @@ class AtomicFile {
 void write_file_atomically(const std::filesystem::path& path, std::string_view content,
                            Sync sync = Sync::yes);
 
-// Makes the names in a folder survive a power cut. IoError on failure; a file system that cannot do it at all
-// is none.
+// Makes a file's content, or the names in a folder, survive a power cut. IoError on failure; a file system
+// that cannot sync a folder at all is none.
+void sync_file(const std::filesystem::path& path);
 void sync_folder(const std::filesystem::path& folder);
 
 // Removes the partial files of processes of this machine that no longer run from one folder; gives how many.

@@ -118,7 +118,7 @@ int run_demo(const Options& options, const Context& context) {
   fmt::print("2. Training {} on them\n", options.model);
   std::fflush(stdout);
   const train::Outcome outcome = train::run_training(config, context.arguments, console());
-  if (outcome.signal != 0) return kSignalExit + outcome.signal;
+  if (outcome.signal != 0) return exit_code(outcome);
   fmt::print("\n3. Done: {:.1f}% of the {} pictures it had never seen are recognised.\n\n",
              100 * outcome.top1, options.held_out);
   fmt::print("Every number is in {0}/metrics.jsonl, every option in {0}/config.toml. Next:\n",

@@ -1,8 +1,11 @@
 #include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <string>
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/train_options.h"
@@ -12,15 +15,33 @@
 namespace redline::cli {
 namespace {
 
+namespace fs = std::filesystem;
+
 struct Options {
   TrainOptions train;
+  CLI::Option* resume_option = nullptr;
+  std::string resume;  // a run folder, or empty
   bool dry_run = false, print_config = false;
 };
 
-constexpr int kSignalExit = 128;
+// The configuration of the run that is named, with the given flags over it.
+train::Config config_of(const std::string& run, const TrainOptions& options) {
+  const fs::path folder = fs::path(run + "/").lexically_normal().parent_path();
+  if (!fs::is_regular_file(folder / "config.toml")) {
+    throw UsageError(
+        "--resume {0}: it is no run folder, having no config.toml; if {0} is the data, put it before "
+        "--resume",
+        run);
+  }
+  train::Config config = options.config(folder / "config.toml");
+  config.run.output_dir = folder.has_parent_path() ? folder.parent_path().string() : ".";
+  config.run.name = folder.filename().string();
+  return config;
+}
 
 int run_train(const Options& options, const Context& context) {
-  train::Config config = options.train.config();
+  train::Config config =
+      options.resume.empty() ? options.train.config() : config_of(options.resume, options.train);
   if (config.run.quiet) set_up_logging(LogLevel::quiet);
   if (options.print_config) {
     fmt::print("{}", train::to_toml(config));
@@ -31,8 +52,8 @@ int run_train(const Options& options, const Context& context) {
     train::print_plan(config, stdout);
     return 0;
   }
-  const train::Outcome outcome = train::run_training(config, context.arguments, console());
-  return outcome.signal == 0 ? 0 : kSignalExit + outcome.signal;
+  const train::Resume resume{options.resume_option->count() > 0, options.resume};
+  return exit_code(train::run_training(config, context.arguments, console(), resume));
 }
 
 }  // namespace
@@ -43,9 +64,18 @@ void add_train(CLI::App& app, Context& context) {
                   {"redline train flowers --model resnet18 --image-size 64 -b 64 -e 20 --lr 0.05",
                    "redline train synthetic --steps 20 --amp",
                    "redline train -c runs/first/config.toml --name second --lr 0.05",
-                   "redline train flowers -b 256 --dry-run"});
+                   "redline train flowers --name first --checkpoint-every 5m --resume",
+                   "redline train --resume runs/first", "redline train flowers -b 256 --dry-run"});
   const auto options = std::make_shared<Options>();
   options->train.add(command);
+  options->resume_option =
+      command
+          .add_option("--resume", options->resume,
+                      "Go on from the newest checkpoint of a run: of this folder, with its options, or "
+                      "without one of "
+                      "the run that --output-dir and --name say (a new one when there is none)")
+          ->expected(0, 1)
+          ->type_name("[RUN]");
   command.add_flag("--dry-run", options->dry_run,
                    "Print ops, FLOPs, memory and fusions of the run; train nothing");
   command.add_flag("--print-config", options->print_config,

@@ -74,8 +74,9 @@ train::Console console() {
   return {stdout, live};
 }
 
-train::Config TrainOptions::config() const {
-  train::Config config = file_.empty() ? train::Config{} : train::read_config(file_);
+train::Config TrainOptions::config(const std::filesystem::path& defaults) const {
+  const std::filesystem::path file = file_.empty() ? defaults : std::filesystem::path(file_);
+  train::Config config = file.empty() ? train::Config{} : train::read_config(file);
   for (const auto& [field, option] : options_) {
     if (option->count() == 0 || field->group.empty()) continue;
     for (const train::Field& other : train::fields()) {

@@ -1,6 +1,7 @@
 // The options of a training run on the command line, for every command that trains.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,9 +18,9 @@ class TrainOptions {
   // Adds -c, all flags of the configuration and the positional data. Lives until parsing is over.
   void add(CLI::App& command);
 
-  // The configuration file, if one was given, with the given flags over it. Throws UsageError or IoError for
-  // a bad file; the values are not validated.
-  train::Config config() const;
+  // The configuration file, if one was given, or else `defaults`, if that is not empty, with the given flags
+  // over it. Throws UsageError or IoError for a bad file; the values are not validated.
+  train::Config config(const std::filesystem::path& defaults = {}) const;
 
  private:
   std::string file_;

@@ -40,7 +40,7 @@ class BatchSource {
   virtual void start_epoch(std::int64_t epoch, std::int64_t first_batch = 0) = 0;
 
   // The next batch of the epoch, or false at its end. Gives back the memory of the batch before.
-  // Throws DataError when more samples are bad than allowed.
+  // Throws DataError when more samples are bad than allowed, IoError when they cannot be read.
   virtual bool next(Batch& batch) = 0;
 
   // Seconds that next() has spent waiting for data since construction.

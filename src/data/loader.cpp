@@ -95,7 +95,7 @@ class Loader::Pool {
   void note_card(int rows, int failed);
   Place load_row(Worker& worker, std::int64_t epoch, std::int64_t sample, Slot& slot, int row,
                  Place preferred);
-  void note_bad(std::int64_t sample, const std::string& reason);
+  void note_bad(std::int64_t sample, const Error& reason);
   std::size_t slot_of(std::int64_t batch) const {
     return static_cast<std::size_t>(batch % static_cast<std::int64_t>(slots_.size()));
   }
@@ -129,6 +129,7 @@ class Loader::Pool {
   double waited_at_card_ = 0;                // waited_ then
   std::map<std::int64_t, std::string> bad_;  // sample -> reason
   StageSeconds seconds_;
+  std::int64_t unreadable_ = 0;  // of these, those that could not be read
   std::exception_ptr failure_;
 
   std::vector<std::thread> threads_;
@@ -338,7 +339,7 @@ Loader::Pool::Place Loader::Pool::load_row(Worker& worker, std::int64_t epoch, s
       return place;
     } catch (const Error& error) {
       if (error.code() != ExitCode::bad_data && error.code() != ExitCode::io) throw;
-      note_bad(sample, error.what());
+      note_bad(sample, error);
     }
     if (!options_.transform.train) break;
     sample = static_cast<std::int64_t>(replacement.below(static_cast<std::uint64_t>(source_->count())));
@@ -349,17 +350,25 @@ Loader::Pool::Place Loader::Pool::load_row(Worker& worker, std::int64_t epoch, s
   return Place::host;
 }
 
-void Loader::Pool::note_bad(std::int64_t sample, const std::string& reason) {
+void Loader::Pool::note_bad(std::int64_t sample, const Error& reason) {
   const std::lock_guard lock(mutex_);
-  if (!bad_.emplace(sample, reason).second) return;
+  if (!bad_.emplace(sample, reason.what()).second) return;
+  if (reason.code() == ExitCode::io) ++unreadable_;
   const auto count = static_cast<std::int64_t>(bad_.size());
-  if (count <= kLoggedBad) spdlog::warn("skipped {}: {}", source_->name(sample), reason);
+  if (count <= kLoggedBad) spdlog::warn("skipped {}: {}", source_->name(sample), reason.what());
   if (count == kLoggedBad) spdlog::warn("further bad samples are counted, not named");
-  if (count > max_bad_)
-    throw DataError(
-        "{} of {} samples are bad, more than --max-bad {} allows; the last was {}: {}. Remove the bad "
-        "files ('redline data verify' lists them) or raise --max-bad",
-        count, source_->count(), options_.max_bad, source_->name(sample), reason);
+  if (count <= max_bad_) return;
+  const std::string which = fmt::format("more than --max-bad {} allows; the last was {}: {}",
+                                        options_.max_bad, source_->name(sample), reason.what());
+  // The files are gone or their disk is: nothing is wrong with the data as such.
+  if (2 * unreadable_ > count) {
+    throw IoError("{} of {} samples cannot be read, {}. See whether the data is still there, and try again",
+                  count, source_->count(), which);
+  }
+  throw DataError(
+      "{} of {} samples are bad, {}. Remove the bad files ('redline data verify' lists them) or raise "
+      "--max-bad",
+      count, source_->count(), which);
 }
 
 double Loader::Pool::cpu_share() const {

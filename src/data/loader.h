@@ -4,7 +4,8 @@
 // Its memory is allocated once. What a batch holds depends on the data, the seed and the epoch alone, never
 // on timing. A sample that cannot be read or decoded is named in the log once and counted; training takes
 // another sample in its place (chosen by seed, epoch and sample), evaluation leaves the row out (label -1).
-// More bad samples than allowed end the run with DataError.
+// More bad samples than allowed end the run with DataError, or with IoError when most of them could not be
+// read.
 //
 // With a card's decoder, the threads read files and choose crops as ever, and the card decodes those that it
 // can; batches are then on the card. What it cannot decode, and the part that would make the trainer wait,

@@ -1,9 +1,12 @@
 #include "metrics/jsonl.h"
 
 #include <cmath>
+#include <fstream>
 #include <string>
 
 #include <nlohmann/json.hpp>
+
+#include "base/error.h"
 
 namespace redline::metrics {
 namespace {
@@ -24,10 +27,66 @@ std::string line_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+enum class Place { before, after, unknown /* damaged: kept when good lines follow */ };
+
+Place place_of(const std::string& line, const Resumed& resumed) {
+  try {
+    const Json json = Json::parse(line);
+    const auto kind = json.at("kind").get<std::string>();
+    if (kind == "run") return Place::before;
+    if (kind == "end") return Place::after;
+    const auto step = json.at("step").get<std::int64_t>();
+    if (step != resumed.step) return step < resumed.step ? Place::before : Place::after;
+    return kind == "evaluation" && !resumed.evaluated ? Place::after : Place::before;
+  } catch (const nlohmann::json::exception&) {
+    return Place::unknown;
+  }
+}
+
 }  // namespace
+
+std::uint64_t bytes_until(const std::filesystem::path& path, const Resumed& resumed) {
+  std::ifstream file(path, std::ios::binary);
+  std::uint64_t at = 0, kept = 0;
+  for (std::string line; std::getline(file, line) && !file.eof();) {  // a last line without its end is torn
+    at += line.size() + 1;
+    const Place place = place_of(line, resumed);
+    if (place == Place::after) break;
+    if (place == Place::before) kept = at;
+  }
+  return kept;
+}
+
+namespace {
+
+// Takes back what comes again, and says how the file is to be opened.
+Existing cut_back(const std::filesystem::path& path, const std::optional<Resumed>& resumed) {
+  if (!resumed) return Existing::refuse;
+  std::error_code error;
+  if (std::filesystem::exists(path)) std::filesystem::resize_file(path, bytes_until(path, *resumed), error);
+  if (error) throw IoError("cannot shorten {}: {}", path.string(), error.message());
+  return Existing::append;
+}
+
+}  // namespace
+
+JsonlSink::JsonlSink(const std::filesystem::path& path, const std::optional<Resumed>& resumed)
+    : file_(path, cut_back(path, resumed)) {}
 
 void JsonlSink::begin(const RunInfo& info) {
   Json json;
+  if (info.resumed && !file_.empty()) {  // the first line is there
+    json["kind"] = "resume";
+    json["step"] = info.resumed->step;
+    json["started"] = info.started;
+    json["program"] = {{"version", info.version}, {"commit", info.commit}};
+    json["device"] = info.device;
+    json["batch_size"] = info.batch_size;
+    json["accumulate"] = info.accumulate;
+    json["total_steps"] = info.total_steps;
+    file_.append(line_of(json));
+    return;
+  }
   json["schema"] = "redline.metrics";
   json["version"] = kJsonlVersion;
   json["kind"] = "run";
@@ -88,6 +147,30 @@ void JsonlSink::evaluation(const Evaluation& evaluation) {
   file_.append(line_of(json));
 }
 
+void JsonlSink::checkpoint(const Checkpoint& checkpoint) {
+  Json json;
+  json["kind"] = "checkpoint";
+  json["step"] = checkpoint.step;
+  json["name"] = checkpoint.name;
+  json["bytes"] = checkpoint.bytes;
+  if (checkpoint.best) json["best"] = true;
+  put(json, "stall_seconds", checkpoint.stall_seconds);
+  put(json, "interval_seconds", checkpoint.interval_seconds);
+  put(json, "write_seconds", checkpoint.write_seconds);
+  put(json, "elapsed", checkpoint.elapsed);
+  if (!checkpoint.error.empty()) json["error"] = checkpoint.error;
+  file_.append(line_of(json));
+}
+
+void JsonlSink::notice(const Notice& notice) {
+  Json json;
+  json["kind"] = "notice";
+  json["step"] = notice.step;
+  json["what"] = notice.what;
+  json["text"] = notice.text;
+  file_.append(line_of(json));
+}
+
 void JsonlSink::end(const End& end) {
   Json json;
   json["kind"] = "end";
@@ -100,6 +183,7 @@ void JsonlSink::end(const End& end) {
   put(json, "train_seconds", end.train_seconds);
   put(json, "data_seconds", end.data_seconds);
   file_.append(line_of(json));
+  file_.finish();
 }
 
 }  // namespace redline::metrics

@@ -1,12 +1,14 @@
 // metrics.jsonl: every number of a run, one JSON object a line.
 //
 // The first line has "schema": "redline.metrics", "version": 1 and the run's facts; each line says its
-// "kind": run, step, evaluation or end. Numbers that JSON cannot hold are null, with the value as text beside
-// them:
+// "kind": run, step, evaluation, checkpoint, notice, resume or end. Numbers that JSON cannot hold are null,
+// with the value as text beside them:
 //   "loss": null, "loss_text": "nan"
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 
 #include "base/append_file.h"
 #include "metrics/recorder.h"
@@ -16,19 +18,28 @@ namespace redline::metrics {
 inline constexpr int kJsonlVersion = 1;
 
 // Every record is handed to the system as it comes, so a reader following the file is never behind and a
-// killed run loses nothing. Throws IoError when the file cannot be created or a line cannot be written whole;
-// the file then ends with the last whole line.
+// killed run loses nothing. Lines that cannot be written (a full disk) are kept and written later, as
+// AppendFile does it.
 class JsonlSink final : public Sink {
  public:
-  explicit JsonlSink(const std::filesystem::path& path) : file_(path) {}
+  // A new file. With `resumed`, goes on with the one that is there, taking back what was recorded after that
+  // point. Throws IoError when it cannot be opened.
+  explicit JsonlSink(const std::filesystem::path& path, const std::optional<Resumed>& resumed = {});
 
   void begin(const RunInfo& info) override;
   void step(const Step& step) override;
   void evaluation(const Evaluation& evaluation) override;
+  void checkpoint(const Checkpoint& checkpoint) override;
+  void notice(const Notice& notice) override;
+  void flush() override { file_.flush(); }
+  // Throws IoError when lines are left that cannot be written.
   void end(const End& end) override;
 
  private:
   AppendFile file_;
 };
+
+// How many bytes of a metrics file are the records up to that point: whole lines, none after it.
+std::uint64_t bytes_until(const std::filesystem::path& path, const Resumed& resumed);
 
 }  // namespace redline::metrics

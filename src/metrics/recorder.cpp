@@ -32,6 +32,18 @@ void Recorder::histogram(const Histogram& histogram) {
   for (const auto& sink : sinks_) sink->histogram(histogram);
 }
 
+void Recorder::checkpoint(const Checkpoint& checkpoint) {
+  for (const auto& sink : sinks_) sink->checkpoint(checkpoint);
+}
+
+void Recorder::notice(const Notice& notice) {
+  for (const auto& sink : sinks_) sink->notice(notice);
+}
+
+void Recorder::flush() {
+  for (const auto& sink : sinks_) sink->flush();
+}
+
 void Recorder::end(const End& end) {
   std::exception_ptr failure;
   for (const auto& sink : sinks_) {

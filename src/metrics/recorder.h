@@ -23,6 +23,11 @@ class Sink {
   virtual void evaluation(const Evaluation&) {}
   virtual void picture(const Picture&) {}
   virtual void histogram(const Histogram&) {}
+  virtual void checkpoint(const Checkpoint&) {}
+  virtual void notice(const Notice&) {}
+  // Hands all that was told so far to the system: a checkpoint is about to be taken, and a run that goes on
+  // from it must find these records.
+  virtual void flush() {}
   virtual void end(const End&) {}
 };
 
@@ -37,6 +42,9 @@ class Recorder {
   void evaluation(const Evaluation& evaluation);
   void picture(const Picture& picture);
   void histogram(const Histogram& histogram);
+  void checkpoint(const Checkpoint& checkpoint);
+  void notice(const Notice& notice);
+  void flush();
   // Every sink hears the end, even when one before it fails; the first failure is thrown after that.
   void end(const End& end);
 

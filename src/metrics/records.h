@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -12,6 +13,13 @@ namespace redline::metrics {
 struct Hyperparameter {
   std::string name;  // "optimizer.lr"
   std::variant<bool, double, std::string> value;
+};
+
+// Where a run goes on that was broken off. What was recorded after that point happens again, so every sink
+// takes it back.
+struct Resumed {
+  std::int64_t step = 0;   // updates done
+  bool evaluated = false;  // the evaluation after that step, if there was one, is not repeated
 };
 
 // Told once, before the first step.
@@ -31,6 +39,7 @@ struct RunInfo {
   std::string started;          // UTC, ISO 8601
   std::string config;           // all options, as TOML
   std::vector<Hyperparameter> hyperparameters;
+  std::optional<Resumed> resumed;
 };
 
 // One step: an update of the weights, from all its accumulated batches. Losses and accuracies are means over
@@ -78,6 +87,26 @@ struct Histogram {
   std::string tag;  // "weights/fc.bias"
   std::int64_t step = 0;
   std::vector<Bucket> buckets;  // rising, each beginning where the one before ends
+};
+
+// A checkpoint that was written, or could not be. Told a few steps after the one it holds.
+struct Checkpoint {
+  std::int64_t step = 0;
+  std::string name;  // of its folder
+  std::uint64_t bytes = 0;
+  bool best = false;            // its evaluation was the best so far
+  double stall_seconds = 0;     // that training stood still for it
+  double interval_seconds = 0;  // since the one before it
+  double write_seconds = 0;     // until it was on the disk, while training went on
+  double elapsed = 0;           // when it was taken
+  std::string error;            // why it could not be written; empty when it was
+};
+
+// Something that a person should know about.
+struct Notice {
+  std::int64_t step = 0;
+  std::string what;  // in one word, for programs: "loss_spike"
+  std::string text;  // for people
 };
 
 // Told once, after the last step, however the run ended.

@@ -213,12 +213,14 @@ void TensorBoardSink::histogram(const Histogram& histogram) {
 
 void TensorBoardSink::end(const End& end) {
   // An interrupted run may go on; a second end would not be read.
-  if (!file_ || end.reason == "interrupted") return;
+  if (!file_) return;
+  if (end.reason == "interrupted") return file_->finish();
   proto::HparamsData data;
   data.mutable_session_end_info()->set_status(end.reason == "finished" ? proto::STATUS_SUCCESS
                                                                        : proto::STATUS_FAILURE);
   data.mutable_session_end_info()->set_end_time_secs(now());
   append(hparams_event(last_step_, kSessionEndTag, data));
+  file_->finish();
 }
 
 }  // namespace redline::metrics

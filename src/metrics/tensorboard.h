@@ -18,7 +18,8 @@
 
 namespace redline::metrics {
 
-// Writes each record as it comes. Throws IoError when the file cannot be made or written.
+// Writes each record as it comes, keeping what a full disk refuses as AppendFile does. Throws IoError when
+// the file cannot be made, or at the end not be written.
 class TensorBoardSink final : public Sink {
  public:
   explicit TensorBoardSink(std::filesystem::path folder) : folder_(std::move(folder)) {}
@@ -29,6 +30,9 @@ class TensorBoardSink final : public Sink {
   void evaluation(const Evaluation& evaluation) override;
   void picture(const Picture& picture) override;
   void histogram(const Histogram& histogram) override;
+  void flush() override {
+    if (file_) file_->flush();
+  }
   void end(const End& end) override;
 
  private:

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "train/interval.h"
 
 namespace redline::train {
 namespace {
@@ -137,6 +138,8 @@ void check_device_and_run(const Config& config) {
   at_least("--log-every", config.run.log_every, 1);
   at_least("--histograms-every", config.run.histograms_every, 0);
   at_least("--max-bad-steps", config.run.max_bad_steps, 1);
+  at_least("--keep", config.run.keep, 1);
+  if (!config.run.checkpoint_every.empty()) parse_interval(config.run.checkpoint_every, "--checkpoint-every");
   if (config.run.output_dir.empty()) throw UsageError("--output-dir is empty");
   const std::string& name = config.run.name;
   if (name == "." || name == ".." || name.find('/') != std::string::npos) {

@@ -72,6 +72,8 @@ struct RunConfig {
   std::int64_t log_every = 10;
   std::int64_t histograms_every = 0;  // steps; 0: never
   std::int64_t max_bad_steps = 10;
+  std::string checkpoint_every;  // an interval; empty: every ten minutes, never for synthetic data
+  std::int64_t keep = 3;         // newest checkpoints that stay
   bool quiet = false;
 };
 

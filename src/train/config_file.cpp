@@ -175,16 +175,20 @@ Config parse_config(const std::string& text, const std::string& name) {
 
 Config read_config(const std::filesystem::path& path) { return parse_config(read_file(path), path.string()); }
 
-std::string to_toml(const Config& config, const Facts& facts) {
+std::string value_text(const Field& field, const Config& config) {
   Config copied = config;
+  return std::visit(
+      [&](auto member) {
+        const auto& found = member(copied);
+        return is_set(found) ? text_of(found) : std::string();
+      },
+      field.member);
+}
+
+std::string to_toml(const Config& config, const Facts& facts) {
   std::string text, section;
   for (const Field& field : fields()) {
-    const std::string value = std::visit(
-        [&](auto member) {
-          const auto& found = member(copied);
-          return is_set(found) ? text_of(found) : std::string();
-        },
-        field.member);
+    const std::string value = value_text(field, config);
     if (value.empty()) continue;
     if (field.section != section) {
       text += fmt::format("{}[{}]\n", section.empty() ? "" : "\n", field.section);

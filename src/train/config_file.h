@@ -21,6 +21,9 @@ Config read_config(const std::filesystem::path& path);
 // The same for the text itself; `name` stands for the file in messages.
 Config parse_config(const std::string& text, const std::string& name);
 
+// One option's value as the file has it; empty when it has none.
+std::string value_text(const Field& field, const Config& config);
+
 // All options that have a value, defaults included, by section; the facts in [record].
 std::string to_toml(const Config& config, const Facts& facts = {});
 

@@ -190,6 +190,12 @@ std::vector<Field> run_fields() {
       {"run", "max_bad_steps", "--max-bad-steps",
        "steps in a row with gradients that are not finite before training stops",
        [](Config& c) -> Int& { return c.run.max_bad_steps; }},
+      {"run", "checkpoint_every", "--checkpoint-every",
+       "steps (500), epochs (1ep) or time (90s, 5m, 1h) between checkpoints, or off (default: 10m; off for "
+       "synthetic data)",
+       [](Config& c) -> Text& { return c.run.checkpoint_every; }},
+      {"run", "keep", "--keep", "newest checkpoints that stay; the best one stays too",
+       [](Config& c) -> Int& { return c.run.keep; }},
       {"run", "quiet", "--quiet,-q", "no progress, only the closing summary",
        [](Config& c) -> bool& { return c.run.quiet; }},
   };

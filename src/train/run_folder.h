@@ -2,9 +2,10 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 
-#include "train/setup.h"
+#include "base/staging.h"
 
 namespace redline::train {
 
@@ -12,24 +13,34 @@ namespace redline::train {
 std::string default_run_name(const std::string& model, const std::string& data_path,
                              const std::string& timestamp);
 
-// Creates the folder for one run; never takes one that is there. Without keep(), the destructor removes it
-// again, so that a run that cannot start leaves nothing.
+// The newest folder of a run of this model and data in output_dir, by its default name; empty when none.
+std::filesystem::path newest_run(const std::filesystem::path& output_dir, const std::string& model,
+                                 const std::string& data_path);
+
+// The folder of one run, held by this process: a second one that wants it gets TryAgainError. Without keep(),
+// the destructor removes a new one again, so that a run that cannot start leaves nothing.
 class RunFolder {
  public:
   // A name that the user chose and that is taken is a UsageError; a default one gets a number. IoError when
   // the folder cannot be made.
   RunFolder(const std::filesystem::path& output_dir, const std::string& name, bool chosen);
+  // Goes on in the folder of a run that was broken off, and clears away what it left unfinished.
+  explicit RunFolder(const std::filesystem::path& existing);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
   std::string name() const { return path_.filename().string(); }
+  std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
+  // Takes away what a run that begins again would record twice: its numbers and event files.
+  void remove_records() const;
   void keep() { keep_ = true; }
 
  private:
   std::filesystem::path path_;
   std::filesystem::path made_parent_;  // the topmost folder made on the way, removed again without keep()
+  std::unique_ptr<FolderLock> lock_;   // none where the file system has no locks
   bool keep_ = false;
 };
 

@@ -1,8 +1,12 @@
 #include "train/session.h"
 
 #include <algorithm>
+#include <csignal>
 #include <exception>
+#include <filesystem>
+#include <limits>
 #include <memory>
+#include <optional>
 
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
@@ -16,13 +20,16 @@
 #include "metrics/console.h"
 #include "metrics/jsonl.h"
 #include "metrics/tensorboard.h"
+#include "train/checkpointer.h"
 #include "train/config_file.h"
 #include "train/observe.h"
+#include "train/resume.h"
 #include "train/run_folder.h"
 #include "train/setup.h"
 #include "train/trainer.h"
 
 namespace redline::train {
+namespace fs = std::filesystem;
 namespace {
 
 Facts facts_of(const Setup& setup, const std::vector<std::string>& arguments, const std::string& name,
@@ -90,21 +97,140 @@ class OutcomeSink final : public metrics::Sink {
   Outcome& outcome_;
 };
 
-const char* signal_name(int signal) { return signal == SIGINT ? "SIGINT" : "SIGTERM"; }
+const char* signal_name(int signal) {
+  return signal == SIGINT ? "SIGINT" : signal == SIGUSR1 ? "SIGUSR1" : "SIGTERM";
+}
 
-// The end is told even when the run failed; a second failure on the way must not hide the first.
-void tell_failure(metrics::Recorder& recorder, const Trainer& trainer, const char* what) {
+Subject subject_of(const Setup& setup, const data::BatchSource& train) {
+  const Config& config = setup.config;
+  return {config.model.name,
+          setup.classes,
+          config.model.image_size,
+          images_per_step(config),
+          steps_per_epoch(config, train),
+          train.samples(),
+          to_toml(config)};
+}
+
+// The folder of this run: a new one, or one to go on in.
+std::unique_ptr<RunFolder> open_folder(const Setup& setup, const Resume& resume, const std::string& started,
+                                       bool& resuming) {
+  const Config& config = setup.config;
+  fs::path existing = resume.run;
+  if (resume.wanted && resume.run.empty()) {
+    existing = config.run.name.empty()
+                   ? newest_run(config.run.output_dir, config.model.name, config.data.path)
+                   : fs::path(config.run.output_dir) / config.run.name;
+    if (!fs::is_directory(existing)) existing.clear();
+  }
+  resuming = !existing.empty();
+  if (resuming) return std::make_unique<RunFolder>(existing);
+  const bool chosen = !config.run.name.empty();
+  const std::string name =
+      chosen ? config.run.name : default_run_name(config.model.name, config.data.path, started);
+  if (resume.wanted)
+    spdlog::info("there is nothing to resume in {}: a new run begins", config.run.output_dir);
+  return std::make_unique<RunFolder>(config.run.output_dir, name, chosen);
+}
+
+void save_config(const Setup& setup, const RunFolder& folder, const std::vector<std::string>& arguments,
+                 const std::string& started, bool resuming) {
   try {
+    write_file_atomically(folder.path() / "config.toml",
+                          to_toml(setup.config, facts_of(setup, arguments, folder.name(), started)));
+  } catch (const IoError& reason) {
+    if (!resuming) throw;
+    spdlog::warn("{}; it stays as it was", reason.what());
+  }
+}
+
+// Brings the trainer to where the newest whole checkpoint was; gives its step, or none without one.
+std::optional<std::int64_t> go_on(Trainer& trainer, const RunFolder& folder, const Setup& setup,
+                                  const Subject& subject) {
+  const auto checkpoint = newest_checkpoint(folder.checkpoints());
+  if (!checkpoint) {
+    spdlog::info("{} has no checkpoint: training begins again", folder.path().string());
+    folder.remove_records();
+    return {};
+  }
+  for (const std::string& line : differences(checkpoint->state.subject, subject, setup.config))
+    spdlog::warn("resuming {}: {}", folder.name(), line);
+  for (const std::string& note : restore(*checkpoint, trainer.state()))
+    spdlog::warn("resuming {}: {}", checkpoint->path.string(), note);
+  trainer.go_on(position(checkpoint->state, subject, setup.config));
+  spdlog::info("resuming {} after step {}", folder.path().string(), trainer.progress().step);
+  return checkpoint->state.progress.step;
+}
+
+// Preempted processes are killed half a minute after their warning, so waiting ends before that.
+constexpr double kSignalSeconds = 25;
+
+// The last checkpoint of a run, however it ended. False when the file system did not take it.
+bool last_checkpoint(Trainer& trainer, Checkpointer& checkpointer, const StopSignals& signals) {
+  const Stopwatch watch;
+  const auto wait = [&] {
+    for (bool told = false; !checkpointer.wait(0.5);) {
+      const double limit = signals.requested() ? kSignalSeconds : std::numeric_limits<double>::infinity();
+      if (watch.seconds() > limit) return false;
+      if (!told && watch.seconds() > 5) spdlog::info("waiting for a checkpoint to be written");
+      told = told || watch.seconds() > 5;
+    }
+    return true;
+  };
+  bool written = wait();
+  if (written) {
+    trainer.save_checkpoint();
+    written = wait();
+  }
+  trainer.report_checkpoints();
+  if (!written) {
+    checkpointer.abandon();
+    spdlog::warn("{} does not answer: leaving without a checkpoint of the last steps",
+                 checkpointer.folder().string());
+  }
+  return written && checkpointer.newest() == trainer.progress().step;
+}
+
+// The end is told even when the run failed, and what it learned is kept; a second failure on the way must not
+// hide the first.
+void leave_after_failure(metrics::Recorder& recorder, Trainer& trainer, Checkpointer* checkpointer,
+                         const StopSignals& signals, const char* what) {
+  try {
+    if (checkpointer != nullptr && trainer.can_save()) last_checkpoint(trainer, *checkpointer, signals);
+    if (checkpointer != nullptr && checkpointer->newest())
+      spdlog::warn("--resume goes on from {}",
+                   (checkpointer->folder() / checkpoint_name(*checkpointer->newest())).string());
     recorder.end(trainer.summary("failed", what));
   } catch (const std::exception& second) {
     spdlog::warn("{}", second.what());
   }
 }
 
+// Whether the last checkpoint is there, where one can be.
+bool finish(metrics::Recorder& recorder, Trainer& trainer, Checkpointer* checkpointer,
+            const StopSignals& signals, bool finished, Outcome& outcome) {
+  bool saved = true;
+  if (checkpointer != nullptr) {
+    saved = trainer.can_save() ? last_checkpoint(trainer, *checkpointer, signals)
+                               : checkpointer->wait(kSignalSeconds);
+    outcome.checkpointed = checkpointer->newest().has_value();
+  }
+  outcome.signal = finished ? 0 : signals.signal();
+  recorder.end(finished ? trainer.summary("finished", "")
+                        : trainer.summary("interrupted", signal_name(outcome.signal)));
+  return saved;
+}
+
 }  // namespace
 
-Outcome run_training(const Config& config, const std::vector<std::string>& arguments,
-                     const Console& console) {
+int exit_code(const Outcome& outcome) {
+  if (outcome.signal == 0) return static_cast<int>(ExitCode::ok);
+  if (outcome.checkpointed && outcome.signal != SIGINT) return static_cast<int>(ExitCode::try_again);
+  return 128 + outcome.signal;
+}
+
+Outcome run_training(const Config& config, const std::vector<std::string>& arguments, const Console& console,
+                     const Resume& resume) {
   StopSignals signals;
   const Setup setup = prepare(config);
   const auto train = train_batches(setup);
@@ -114,33 +240,55 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
   Trainer trainer(setup.config, setup.plans, *setup.backend, *train, val.get(), recorder);
 
   const std::string started = utc_timestamp();
-  const std::string name = config.run.name.empty()
-                               ? default_run_name(config.model.name, setup.config.data.path, started)
-                               : config.run.name;
-  RunFolder folder(config.run.output_dir, name, !config.run.name.empty());
-  write_file_atomically(folder.path() / "config.toml",
-                        to_toml(setup.config, facts_of(setup, arguments, folder.name(), started)));
-  recorder.add(std::make_unique<metrics::JsonlSink>(folder.path() / "metrics.jsonl"));
-  recorder.add(std::make_unique<metrics::TensorBoardSink>(folder.path()));
+  bool resuming = false;
+  const auto folder = open_folder(setup, resume, started, resuming);
+  outcome.folder = folder->path().string();
+  const Subject subject = subject_of(setup, *train);
+  CheckpointerOptions checkpoints{folder->checkpoints(),
+                                  parse_interval(setup.config.run.checkpoint_every, "--checkpoint-every"),
+                                  setup.config.run.keep,
+                                  subject,
+                                  {}};
+  if (resuming) checkpoints.resumed = go_on(trainer, *folder, setup, subject);
+  if (trainer.finished()) {
+    fmt::print(console.out,
+               "{} finished after {} steps: nothing is left to do; more --epochs or --steps go on\n",
+               outcome.folder, trainer.progress().step);
+    return outcome;
+  }
+  save_config(setup, *folder, arguments, started, resuming);
+
+  metrics::RunInfo info = run_info(setup, trainer, *train, val.get());
+  info.name = folder->name();
+  info.folder = outcome.folder;
+  info.started = started;
+  if (checkpoints.resumed)
+    info.resumed = metrics::Resumed{trainer.progress().step, trainer.progress().evaluated};
+  recorder.add(std::make_unique<metrics::JsonlSink>(folder->path() / "metrics.jsonl", info.resumed));
+  recorder.add(std::make_unique<metrics::TensorBoardSink>(folder->path()));
   recorder.add(std::make_unique<metrics::ConsoleSink>(metrics::ConsoleOptions{
       console.out, console.live, config.run.quiet, static_cast<int>(config.run.log_every)}));
   recorder.add(std::make_unique<OutcomeSink>(outcome));
-
-  metrics::RunInfo info = run_info(setup, trainer, *train, val.get());
-  info.name = folder.name();
-  info.folder = folder.path().string();
-  info.started = started;
+  if (info.resumed) recorder.rewind(info.resumed->step);
   recorder.begin(info);
-  folder.keep();
-  outcome.folder = info.folder;
+  folder->keep();
+  std::unique_ptr<Checkpointer> checkpointer;
+  if (checkpoints.every.unit != Interval::Unit::never) {
+    checkpointer = std::make_unique<Checkpointer>(std::move(checkpoints));
+    trainer.keep_checkpoints(*checkpointer);
+  }
+  bool saved = true;
   try {
     const bool finished = trainer.run(signals.flag());
-    outcome.signal = finished ? 0 : signals.signal();
-    recorder.end(finished ? trainer.summary("finished", "")
-                          : trainer.summary("interrupted", signal_name(outcome.signal)));
+    saved = finish(recorder, trainer, checkpointer.get(), signals, finished, outcome);
   } catch (const std::exception& failure) {
-    tell_failure(recorder, trainer, failure.what());
+    leave_after_failure(recorder, trainer, checkpointer.get(), signals, failure.what());
     throw;
+  }
+  // A signal that finds an earlier checkpoint loses steps, not the run.
+  if (!saved && !(outcome.signal != 0 && outcome.checkpointed)) {
+    throw IoError("the checkpoint of step {} could not be written to {}", trainer.progress().step,
+                  checkpointer->folder().string());
   }
   return outcome;
 }

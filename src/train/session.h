@@ -15,18 +15,32 @@ struct Console {
   bool live = false;        // a terminal: one line, redrawn
 };
 
+// Whether a run that was broken off is to be gone on with.
+struct Resume {
+  bool wanted = false;
+  std::string
+      run;  // its folder, which must be there; empty: the one that the configuration names, or a new one
+};
+
 // What a finished or interrupted run gives its caller.
 struct Outcome {
   std::string folder;
   double top1 = 0, top5 = 0;  // of the last evaluation, the better of weights and averages; 0 without one
   bool evaluated = false;
-  int signal = 0;  // that ended the run; 0: it finished
+  int signal = 0;             // that ended the run; 0: it finished
+  bool checkpointed = false;  // there is a checkpoint to go on from
 };
 
+// 0 for a run that finished; 75 (try again) for one that a signal ended and that can be resumed, except that
+// SIGINT is always 130; 128 + signal for one that cannot.
+int exit_code(const Outcome& outcome);
+
 // Trains as configured. Progress goes to the console, the rest to the run folder, which is made once
-// everything else is ready and is left consistent however the run ends. `arguments` is the command line, for
-// the record. Installs signal handlers while it runs.
-Outcome run_training(const Config& config, const std::vector<std::string>& arguments, const Console& console);
+// everything else is ready and is left consistent however the run ends: with a checkpoint of its last step,
+// unless its numbers went wrong. `arguments` is the command line, for the record. Installs signal handlers
+// while it runs. Throws UsageError when the run to resume is of another model.
+Outcome run_training(const Config& config, const std::vector<std::string>& arguments, const Console& console,
+                     const Resume& resume = {});
 
 // Prints what a run would do: model, ops, FLOPs, fusions, memory and buckets. Writes nothing, trains nothing.
 void print_plan(const Config& config, std::FILE* out);

@@ -17,6 +17,7 @@ constexpr std::int64_t kSyntheticClasses = 1000;
 constexpr std::int64_t kMostWorkers = 8;      // by default: enough to feed a CPU's training step
 constexpr std::int64_t kMostGpuWorkers = 32;  // and a GPU's
 constexpr int kSlots = 4;
+constexpr const char* kCheckpointEvery = "10m";  // loses little, and costs little however long an epoch is
 
 // Largest batch below the configured one whose plans fit; 0 when not even one image does.
 std::int64_t largest_batch(const Config& config, const plan::Capabilities& backend, graph::DType dtype,
@@ -47,6 +48,8 @@ Config resolve(const Setup& setup) {
   config.device.dtype = graph::name_of(setup.dtype);
   config.device.amp = false;
   if (!config.schedule.epochs && !config.schedule.steps) config.schedule.epochs = kDefaultEpochs;
+  if (config.run.checkpoint_every.empty())
+    config.run.checkpoint_every = setup.synthetic() ? "off" : kCheckpointEvery;
   if (config.data.workers == 0) {
     const std::int64_t most = setup.backend->name() == "cuda" ? kMostGpuWorkers : kMostWorkers;
     config.data.workers = std::clamp<std::int64_t>(setup.machine.cores_allowed, 1, most);

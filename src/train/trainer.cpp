@@ -1,10 +1,13 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <span>
 #include <string_view>
 #include <utility>
+
+#include <spdlog/spdlog.h>
 
 #include "base/error.h"
 #include "train/observe.h"
@@ -16,6 +19,8 @@ constexpr std::string_view kAverageSuffix = ".ema";
 
 // Steps, or batches of an evaluation, that may be under way while the next is prepared: one runs, one waits.
 constexpr std::size_t kAhead = 2;
+// This many refused steps in a row are more than a loss scale that finds its level.
+constexpr std::int64_t kDoubtful = 3;
 
 void write_batch(backend::Executable& executable, const data::Batch& batch) {
   const graph::Model& model = executable.plan().model;
@@ -35,6 +40,31 @@ std::string averaged(const backend::State& state, const std::string& name) {
   if (state.tensor(name).kind != graph::TensorKind::average) return {};
   check(name.ends_with(kAverageSuffix), "'{}' is an average without the suffix {}", name, kAverageSuffix);
   return name.substr(0, name.size() - kAverageSuffix.size());
+}
+
+bool all_finite(std::span<const float> values) {
+  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+}
+
+// "; the gradient of layer4.1.conv2.weight was the first to go wrong": backward gives gradients bucket by
+// bucket, in order. A weight that is not finite itself is the deeper cause.
+std::string first_bad_tensor(const backend::Executable& executable) {
+  const plan::Plan& plan = executable.plan();
+  std::vector<float> values;
+  const auto bad = [&](graph::TensorId id) {
+    values.resize(static_cast<std::size_t>(plan.graph().tensor(id).shape.elements()));
+    executable.read(id, values);
+    return !all_finite(values);
+  };
+  for (const graph::TensorId id : plan.graph().of_kind(graph::TensorKind::parameter)) {
+    if (bad(id)) return fmt::format("; the weights {} are not finite", plan.graph().tensor(id).name);
+  }
+  for (const plan::Bucket& bucket : plan.buckets) {
+    for (const graph::TensorId id : bucket.gradients) {
+      if (bad(id)) return fmt::format("; {} was the first to go wrong", plan.graph().tensor(id).name);
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -96,27 +126,116 @@ std::int64_t Trainer::parameters() const {
   return count;
 }
 
+void Trainer::go_on(const Progress& progress) {
+  if (progress.step_in_epoch > steps_per_epoch_ || progress.schedule_step > progress.step) {
+    throw DataError("the checkpoint stands at step {} of an epoch that has {}", progress.step_in_epoch,
+                    steps_per_epoch_);
+  }
+  steps_ = recorded_ = progress.step;
+  epoch_ = progress.epoch;
+  step_in_epoch_ = progress.step_in_epoch;
+  schedule_shift_ = progress.step - progress.schedule_step;
+  evaluated_ = progress.evaluated;
+  samples_ = progress.samples;
+  skipped_ = progress.skipped_steps;
+  bad_in_a_row_ = progress.bad_in_a_row;
+  elapsed_before_ = progress.elapsed;
+  train_seconds_ = progress.train_seconds;
+  data_seconds_ = progress.data_seconds;
+  best_ = progress.best;
+}
+
+Progress Trainer::progress() const {
+  Progress progress;
+  progress.step = steps_;
+  progress.epoch = epoch_;
+  progress.step_in_epoch = step_in_epoch_;
+  progress.schedule_step = steps_ - schedule_shift_;
+  progress.evaluated = evaluated_;
+  progress.samples = samples_;
+  progress.skipped_steps = skipped_;
+  progress.bad_in_a_row = bad_in_a_row_;
+  progress.elapsed = elapsed();
+  progress.train_seconds = train_seconds_;
+  progress.data_seconds = data_seconds_;
+  progress.best = best_;
+  return progress;
+}
+
+bool Trainer::finished() const { return all_steps_done() && (val_source_ == nullptr || evaluated_); }
+
 bool Trainer::run(const std::atomic<bool>& stop) {
   since_start_.restart();
   since_record_.restart();
-  for (std::int64_t epoch = 0; steps_ < schedule_.total_steps; ++epoch) {
-    train_source_.start_epoch(epoch);
-    epochs_begun_ = epoch + 1;
-    for (std::int64_t i = 0; i < steps_per_epoch_ && steps_ < schedule_.total_steps; ++i) {
-      if (stop.load(std::memory_order_relaxed)) {
-        finish_steps();
-        return false;
-      }
-      step(epoch, i);
+  for (;;) {
+    const bool done = run_epoch(stop) && evaluate_when_due(stop);
+    if (!done || all_steps_done()) {
+      finish_steps();
+      return done;
     }
-    const bool due = config_.run.eval_every > 0 && (epoch + 1) % config_.run.eval_every == 0;
-    if (val_source_ == nullptr || !(due || steps_ == schedule_.total_steps)) continue;
-    finish_steps();
-    if (!evaluate_all(stop)) return false;
-    since_record_.restart();
+    ++epoch_;
+    step_in_epoch_ = 0;
+    evaluated_ = false;
   }
-  finish_steps();
+}
+
+bool Trainer::run_epoch(const std::atomic<bool>& stop) {
+  if (epoch_done() || all_steps_done()) return true;
+  train_source_.start_epoch(epoch_, step_in_epoch_ * config_.optimizer.accumulate);
+  while (!epoch_done() && !all_steps_done()) {
+    if (stop.load(std::memory_order_relaxed)) return false;
+    step();
+    if (!evaluation_due()) save_when_due();  // else after the evaluation, which it then holds
+  }
   return true;
+}
+
+bool Trainer::evaluation_due() const {
+  if (val_source_ == nullptr || evaluated_) return false;
+  const std::int64_t every = config_.run.eval_every;
+  return all_steps_done() || (epoch_done() && every > 0 && (epoch_ + 1) % every == 0);
+}
+
+bool Trainer::evaluate_when_due(const std::atomic<bool>& stop) {
+  if (!evaluation_due()) return true;
+  finish_steps();
+  if (!evaluate_all(stop)) return false;
+  evaluated_ = true;
+  since_record_.restart();
+  const bool best = best_ && best_->step == steps_;
+  if (checkpointer_ != nullptr && best && can_save()) {
+    save_checkpoint();
+  } else {
+    save_when_due();
+  }
+  return true;
+}
+
+bool Trainer::can_save() const { return !mid_step_ && bad_in_a_row_ < kDoubtful; }
+
+void Trainer::save_when_due() {
+  if (checkpointer_ == nullptr) return;
+  report_checkpoints();
+  if (can_save() && checkpointer_->due(progress(), epoch_done())) save_checkpoint();
+}
+
+void Trainer::save_checkpoint() {
+  const Stopwatch stall;
+  finish_steps();
+  if (!can_save()) return;
+  recorder_.flush();
+  checkpointer_->save(*state_, progress(), stall);
+}
+
+void Trainer::report_checkpoints() {
+  for (const metrics::Checkpoint& checkpoint : checkpointer_->finished()) {
+    recorder_.checkpoint(checkpoint);
+    if (checkpoint.error.empty()) continue;
+    const auto newest = checkpointer_->newest();
+    spdlog::warn(
+        "the checkpoint of step {} was not written: {}; {}", checkpoint.step, checkpoint.error,
+        newest ? fmt::format("the last good one is {}", checkpoint_name(*newest)) : "there is none yet");
+  }
 }
 
 void Trainer::write_scalars(double rate, bool first_of_step) {
@@ -128,15 +247,16 @@ void Trainer::write_scalars(double rate, bool first_of_step) {
   train_->write_input(train_->plan().model.scalars, scalars.data(), sizeof(scalars));
 }
 
-void Trainer::step(std::int64_t epoch, std::int64_t step_in_epoch) {
+void Trainer::step() {
   const double waited_before = train_source_.waited_seconds();
-  const double rate = learning_rate(schedule_, steps_);
+  const double rate = learning_rate(schedule_, steps_ - schedule_shift_);
   const std::int64_t batches = config_.optimizer.accumulate;
   for (std::int64_t i = 0; i < batches; ++i) {
     data::Batch batch;
-    check(train_source_.next(batch), "epoch {} ended before its step {}", epoch, step_in_epoch);
+    check(train_source_.next(batch), "epoch {} ended before its step {}", epoch_, step_in_epoch_);
     if (steps_ == 0 && i == 0)
       recorder_.picture(batch_picture(batch, train_source_.batch_size(), train_source_.image_size(), 0));
+    mid_step_ = true;
     write_batch(*train_, batch);
     write_scalars(rate, i == 0);
     train_->run(i + 1 == batches ? backend::Section::step : backend::Section::compute);
@@ -144,11 +264,12 @@ void Trainer::step(std::int64_t epoch, std::int64_t step_in_epoch) {
   }
   Started started;
   started.record.step = ++steps_;
-  started.record.epoch = epoch;
-  started.record.step_in_epoch = step_in_epoch;
+  started.record.epoch = epoch_;
+  started.record.step_in_epoch = step_in_epoch_++;
   started.record.learning_rate = rate;
   started.record.data_seconds = train_source_.waited_seconds() - waited_before;
   started_.push_back(std::move(started));
+  mid_step_ = evaluated_ = false;
   while (finish_step(started_.size() > kAhead)) {
   }
   const std::int64_t every = config_.run.histograms_every;
@@ -183,13 +304,14 @@ bool Trainer::finish_step(bool wait) {
   started_.pop_front();
   record.seconds = since_record_.seconds();
   since_record_.restart();
-  record.elapsed = since_start_.seconds();
+  record.elapsed = elapsed();
   recorded_ = record.step;
   last_loss_scale_ = record.loss_scale;
   samples_ += record.samples;
   train_seconds_ += record.seconds;
   data_seconds_ += record.data_seconds;
   recorder_.step(record);
+  note_spike(record);
   count_bad(record);
   return true;
 }
@@ -203,12 +325,25 @@ void Trainer::count_bad(const metrics::Step& step) {
   bad_in_a_row_ = step.skipped ? bad_in_a_row_ + 1 : 0;
   if (!step.skipped) return;
   ++skipped_;
-  if (bad_in_a_row_ < config_.run.max_bad_steps) return;
+  if (bad_in_a_row_ >= config_.run.max_bad_steps) give_up(step);
+}
+
+void Trainer::give_up(const metrics::Step& step) {
   throw UsageError(
-      "the gradients were not finite for {} steps in a row, up to step {}, where the loss was {}: lower "
+      "the gradients were not finite for {} steps in a row, up to step {}, where the loss was {}{}: lower "
       "--lr, "
       "give a longer --lr-warmup-epochs, or look at the data",
-      bad_in_a_row_, step.step, step.loss);
+      bad_in_a_row_, step.step, step.loss, first_bad_tensor(*train_));
+}
+
+void Trainer::note_spike(const metrics::Step& step) {
+  const auto spike = loss_watch_.add(step.loss);
+  if (!spike) return;
+  metrics::Notice notice{step.step, "loss_spike", ""};
+  notice.text = fmt::format("the loss of step {} is {:.4g}, far from the {:.4g} of the {} steps before it",
+                            step.step, step.loss, spike->median, spike->window);
+  spdlog::warn("{}", notice.text);
+  recorder_.notice(notice);
 }
 
 bool Trainer::evaluate_all(const std::atomic<bool>& stop) {
@@ -217,6 +352,7 @@ bool Trainer::evaluate_all(const std::atomic<bool>& stop) {
     const auto evaluation = evaluate(averages, stop);
     if (!evaluation) return false;
     recorder_.evaluation(*evaluation);
+    if (!best_ || evaluation->top1 > best_->top1) best_ = Best{steps_, evaluation->top1, evaluation->weights};
   }
   return true;
 }
@@ -263,14 +399,14 @@ std::optional<metrics::Evaluation> Trainer::evaluate(bool averages, const std::a
   while (!under_way.empty()) take(/*wait=*/true);
   metrics::Evaluation record;
   record.step = steps_;
-  record.epoch = epochs_begun_;
+  record.epoch = epoch_ + 1;
   record.weights = averages ? "ema" : "model";
   record.loss = totals.mean(totals.loss);
   record.top1 = totals.mean(totals.correct1);
   record.top5 = totals.mean(totals.correct5);
   record.samples = std::llround(totals.samples);
   record.seconds = watch.seconds();
-  record.elapsed = since_start_.seconds();
+  record.elapsed = elapsed();
   return record;
 }
 
@@ -296,7 +432,7 @@ metrics::End Trainer::summary(std::string reason, std::string detail) const {
   end.steps = recorded_;
   end.samples = samples_;
   end.skipped_steps = skipped_;
-  end.seconds = since_start_.seconds();
+  end.seconds = elapsed();
   end.train_seconds = train_seconds_;
   end.data_seconds = data_seconds_;
   return end;

@@ -1,5 +1,5 @@
 // The training loop: batches in, updates of the weights, records out. It knows plans, a backend, batch
-// sources and the recorder, and nothing below them.
+// sources, the recorder and the checkpointer, and nothing below them.
 #pragma once
 
 #include <array>
@@ -15,7 +15,9 @@
 #include "base/clock.h"
 #include "data/batch_source.h"
 #include "metrics/recorder.h"
+#include "train/checkpointer.h"
 #include "train/config.h"
+#include "train/loss_watch.h"
 #include "train/schedule.h"
 #include "train/setup.h"
 
@@ -47,10 +49,27 @@ class Trainer {
   // all are recorded when this returns, and before an evaluation. Called once.
   bool run(const std::atomic<bool>& stop);
 
+  // Before run(): goes on where a checkpoint was taken whose tensors are in state(). Throws DataError for a
+  // place that this run does not have.
+  void go_on(const Progress& progress);
+  // Before run(): takes checkpoints on the way, when they are due and at every best evaluation. It outlives
+  // the trainer's last call.
+  void keep_checkpoints(Checkpointer& checkpointer) { checkpointer_ = &checkpointer; }
+  // Between steps, with a checkpointer: takes one now, unless can_save() says that the state is not good.
+  void save_checkpoint();
+  // Tells the recorder, and the log, what the checkpointer has done.
+  void report_checkpoints();
+  // False in the middle of a step, and when several in a row went wrong: the checkpoint before is better.
+  bool can_save() const;
+  // Where the run stands: exact once run() has returned.
+  Progress progress() const;
+  bool finished() const;  // every step and evaluation is done
+
   // What was done so far, to be reported as the end of the run.
   metrics::End summary(std::string reason, std::string detail) const;
 
-  std::int64_t total_steps() const { return schedule_.total_steps; }
+  // Updates that the whole run makes, those before it went on included.
+  std::int64_t total_steps() const { return schedule_.total_steps + schedule_shift_; }
   std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
   std::int64_t parameters() const;  // trainable values
   backend::State& state() { return *state_; }
@@ -70,14 +89,23 @@ class Trainer {
     std::array<float, graph::kStepChecks> check{};
   };
 
-  void step(std::int64_t epoch, std::int64_t step_in_epoch);
+  bool run_epoch(const std::atomic<bool>& stop);  // what is left of it; false when stopped
+  void step();
   // Records the oldest step under way; false when there is none, or it is not done and `wait` is false.
   bool finish_step(bool wait);
   void finish_steps();   // all of them
   void record_spread();  // histograms of weights and of the last step's gradients
   void write_scalars(double learning_rate, bool first_of_step);
   void count_bad(const metrics::Step& step);
+  [[noreturn]] void give_up(const metrics::Step& step);
+  void note_spike(const metrics::Step& step);
+  bool all_steps_done() const { return steps_ >= total_steps(); }
+  bool epoch_done() const { return step_in_epoch_ >= steps_per_epoch_; }
+  bool evaluation_due() const;
+  bool evaluate_when_due(const std::atomic<bool>& stop);
   bool evaluate_all(const std::atomic<bool>& stop);
+  void save_when_due();
+  double elapsed() const { return elapsed_before_ + since_start_.seconds(); }
   void exchange_averages();  // swaps every averaged tensor with its average
 
   Config config_;
@@ -89,12 +117,22 @@ class Trainer {
   std::shared_ptr<backend::State> state_;
   std::unique_ptr<backend::Executable> train_, eval_;  // eval_ only with val_source_
 
+  Checkpointer* checkpointer_ = nullptr;
+  LossWatch loss_watch_;
+
   Stopwatch since_start_, since_record_;
   std::deque<Started> started_;  // oldest first
   std::int64_t steps_ = 0;       // started
-  std::int64_t recorded_ = 0, epochs_begun_ = 0, samples_ = 0, skipped_ = 0, bad_in_a_row_ = 0;
+  // The next step. step_in_epoch_ reaches steps_per_epoch_ and stays there until the next epoch begins.
+  std::int64_t epoch_ = 0, step_in_epoch_ = 0;
+  std::int64_t schedule_shift_ = 0;  // updates made before the schedule's first step, by another batch size
+  bool mid_step_ = false;            // some of a step's batches have run
+  bool evaluated_ = false;           // the evaluation after the last step is done
+  std::int64_t recorded_ = 0, samples_ = 0, skipped_ = 0, bad_in_a_row_ = 0;
+  double elapsed_before_ = 0;  // until the checkpoint that this run went on from
   double train_seconds_ = 0, data_seconds_ = 0;
   double last_loss_scale_ = 1;  // of the last recorded step
+  std::optional<Best> best_;
 };
 
 }  // namespace redline::train

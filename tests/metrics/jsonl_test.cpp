@@ -114,20 +114,97 @@ TEST_F(Jsonl, AnExistingFileIsNeverOverwritten) {
 }
 
 // A file size limit stands in for a full disk: write() fails the same way, in the middle of a line.
-TEST_F(Jsonl, AFailedWriteIsAnIoErrorAndLeavesWholeLines) {
+class SmallFiles {
+ public:
+  explicit SmallFiles(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &old_);
+    const rlimit small{bytes, old_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &small);
+  }
+  ~SmallFiles() {
+    ::setrlimit(RLIMIT_FSIZE, &old_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit old_{};
+  void (*handler_)(int);
+};
+
+TEST_F(Jsonl, LinesThatCannotBeWrittenAreKeptUntilTheyCan) {
   JsonlSink sink(path());
   sink.step({});
   const auto whole = fs::file_size(path());
-  rlimit old{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
-  const rlimit small{whole + 20, old.rlim_max};
-  auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  EXPECT_THROW(sink.step({}), IoError);
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
-  std::signal(SIGXFSZ, handler);
+  {
+    const SmallFiles limit(whole + 20);
+    sink.step({});
+    sink.step({});
+    EXPECT_EQ(fs::file_size(path()), whole);  // whole lines at any time
+  }
+  sink.flush();
+  EXPECT_EQ(records().size(), 3U);
+}
+
+TEST_F(Jsonl, AnEndThatCannotBeWrittenIsAnIoError) {
+  JsonlSink sink(path());
+  sink.step({});
+  const auto whole = fs::file_size(path());
+  const SmallFiles limit(whole + 20);
+  EXPECT_THROW(sink.end({}), IoError);
   EXPECT_EQ(fs::file_size(path()), whole);
-  EXPECT_EQ(records().size(), 1U);
+}
+
+Step step_number(std::int64_t number) {
+  Step step;
+  step.step = number;
+  return step;
+}
+
+Evaluation evaluation_after(std::int64_t step) {
+  Evaluation evaluation;
+  evaluation.step = step;
+  return evaluation;
+}
+
+TEST_F(Jsonl, AResumedRunTakesBackWhatComesAgain) {
+  for (const bool evaluated : {false, true}) {
+    fs::remove(path());
+    {
+      JsonlSink sink(path());
+      sink.begin({});
+      for (const std::int64_t number : {1, 2, 3}) sink.step(step_number(number));
+      sink.evaluation(evaluation_after(3));
+      sink.step(step_number(4));
+      sink.end({});
+    }
+    std::ofstream(path(), std::ios::app) << "{\"kind\":\"step\",\"st";  // torn by a power cut
+    const Resumed resumed{3, evaluated};
+    JsonlSink sink(path(), resumed);
+    RunInfo info;
+    info.resumed = resumed;
+    sink.begin(info);
+    sink.step(step_number(4));
+    std::vector<std::string> kinds;
+    for (const auto& record : records()) kinds.push_back(record["kind"]);
+    std::vector<std::string> expected = {"run", "step", "step", "step", "evaluation", "resume", "step"};
+    if (!evaluated) expected.erase(expected.begin() + 4);
+    EXPECT_EQ(kinds, expected);
+  }
+}
+
+TEST_F(Jsonl, DamageInTheMiddleCostsOnlyItsLine) {
+  {
+    JsonlSink sink(path());
+    sink.begin({});
+    sink.step(step_number(1));
+  }
+  std::ofstream(path(), std::ios::app) << "\x01garbage\n{\"kind\":7}\n{\"kind\":\"step\",\"step\":2}\n[]\n";
+  const std::string all = [&] {
+    std::ifstream file(path());
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }();
+  EXPECT_EQ(bytes_until(path(), {5, true}), all.size() - 3);  // up to step 2, the last line that is good
+  EXPECT_EQ(bytes_until(path(), {1, true}), all.find("\x01garbage"));
 }
 
 }  // namespace

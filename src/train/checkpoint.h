@@ -1,0 +1,110 @@
+// A checkpoint on disk: all that a run needs to go on as if nothing had happened.
+//     checkpoints/step-N/model.safetensors      parameters and norm statistics, fp32, by torchvision's names
+//     checkpoints/step-N/optimizer.safetensors  momentum (.momentum), averages (.ema), loss scale
+//     checkpoints/step-N/state.json             where training stood, of what run, and checksums of the files
+//     checkpoints/latest, checkpoints/best      links to complete ones
+// A checkpoint appears whole or not at all, and nothing of it is used before every byte was checked.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace redline::train {
+
+// The best evaluation so far.
+struct Best {
+  std::int64_t step = 0;
+  double top1 = 0;
+  std::string weights;  // "model" or "ema"
+};
+
+// Where a run stands between two steps.
+struct Progress {
+  std::int64_t step = 0;  // updates done
+  // The next step. After the last one of an epoch, step_in_epoch is the number of steps in it until the next
+  // epoch begins, so that an evaluation that is still to come is not forgotten.
+  std::int64_t epoch = 0, step_in_epoch = 0;
+  std::int64_t schedule_step = 0;  // what the learning rate follows: `step`, unless the batch has changed
+  bool evaluated = false;          // the evaluation that is due after this step is done
+  std::int64_t samples = 0, skipped_steps = 0, bad_in_a_row = 0;
+  double elapsed = 0, train_seconds = 0, data_seconds = 0;
+  std::optional<Best> best;
+};
+
+// What was trained: enough to build the model, and to tell whether a run may go on from it.
+struct Subject {
+  std::string model;
+  std::int64_t classes = 0, image_size = 0;
+  std::int64_t images_per_step = 0, steps_per_epoch = 0, train_samples = 0;
+  std::string config;  // the run's options as TOML
+};
+
+struct CheckpointState {
+  Progress progress;
+  Subject subject;
+};
+
+// The persistent tensors of a run, copied out of the device. The memory is used again by the next copy.
+class Snapshot {
+ public:
+  struct Item {
+    graph::Tensor tensor;
+    std::size_t offset = 0;  // in values
+  };
+
+  // Waits for running steps.
+  void copy(const backend::State& state);
+  const std::vector<Item>& items() const { return items_; }
+  std::span<const float> values(const Item& item) const;
+
+ private:
+  std::vector<Item> items_;
+  std::vector<float> values_;
+};
+
+// A checkpoint that was found and checked.
+struct Checkpoint {
+  std::filesystem::path path;
+  CheckpointState state;
+};
+
+std::string checkpoint_name(std::int64_t step);  // "step-500"
+// Steps of the folders in `folder` that are named as checkpoints are, newest first; whether they are whole is
+// not looked at. Empty when there is no folder.
+std::vector<std::int64_t> list_checkpoints(const std::filesystem::path& folder);
+
+// Writes folder/step-N, synced to the disk, and gives its bytes. Throws IoError; nothing is left then.
+std::uint64_t write_checkpoint(const std::filesystem::path& folder, const Snapshot& snapshot,
+                               const CheckpointState& state);
+
+// Makes `link`, beside the checkpoints, name one of them. It is replaced at once: whoever follows it finds
+// the old target or the new one. Throws IoError.
+void point(const std::filesystem::path& link, const std::string& name);
+
+// Reads state.json and checks every file against it. Throws DataError or IoError naming the file and what is
+// wrong with it.
+Checkpoint open_checkpoint(const std::filesystem::path& path);
+
+// Puts the tensors of a checkpoint into the state. Averages that it lacks begin as what they average. Throws
+// UsageError when a tensor of the model is missing or has another shape, listing both; gives notes for people
+// about what was made up or left out.
+std::vector<std::string> restore(const Checkpoint& checkpoint, backend::State& state);
+
+// The text of state.json, and back. `files` are those of the checkpoint with size and checksum.
+struct FileSum {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::uint32_t crc32c = 0;
+};
+std::string state_text(const CheckpointState& state, const std::vector<FileSum>& files);
+// Throws DataError, which does not name the file.
+CheckpointState parse_state(const std::string& text, std::vector<FileSum>& files);
+
+}  // namespace redline::train

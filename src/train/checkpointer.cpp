@@ -1,0 +1,186 @@
+#include "train/checkpointer.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <unistd.h>
+
+#include <spdlog/spdlog.h>
+
+#include "base/atomic_file.h"
+#include "base/error.h"
+#include "base/staging.h"
+
+namespace redline::train {
+namespace fs = std::filesystem;
+namespace {
+
+// Hidden first, so that one that is half removed is never taken for a checkpoint.
+void remove_checkpoint(const fs::path& folder, const std::string& name) {
+  const fs::path hidden = folder / fmt::format(".{}.partial-{}", name, ::getpid());
+  std::error_code error;
+  fs::rename(folder / name, hidden, error);
+  if (!error) fs::remove_all(hidden, error);
+  if (error) spdlog::warn("cannot remove the old checkpoint {}: {}", name, error.message());
+}
+
+void remove_old(const fs::path& folder, std::int64_t keep) {
+  std::error_code ignored;
+  const fs::path best = fs::read_symlink(folder / "best", ignored);
+  std::int64_t kept = 0;
+  for (const std::int64_t step : list_checkpoints(folder)) {
+    const std::string name = checkpoint_name(step);
+    if (kept++ < keep || best == name) continue;
+    remove_checkpoint(folder, name);
+  }
+}
+
+// What was recorded up to the checkpoint must be on the disk before it is.
+void sync_records(const fs::path& run_folder) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(run_folder))
+    if (entry.is_regular_file()) sync_file(entry.path());
+}
+
+}  // namespace
+
+// The thread and what it shares with the trainer's. `snapshot` and `state` belong to the thread while busy.
+struct Checkpointer::Writer {
+  fs::path folder;
+  std::int64_t keep = 3;
+  Snapshot snapshot;
+  CheckpointState state;
+  metrics::Checkpoint record;
+  bool on_disk = false;  // the checkpoint of this step is there already: only links are set
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool busy = false, stop = false;
+  std::vector<metrics::Checkpoint> done;
+  std::optional<std::int64_t> newest, best;  // steps of those that the links name
+
+  std::thread thread;
+
+  void run() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [this] { return busy || stop; });
+      if (!busy) return;
+      lock.unlock();
+      write();
+      lock.lock();
+      if (record.error.empty()) {
+        newest = record.step;
+        if (record.best) best = record.step;
+      }
+      done.push_back(record);
+      busy = false;
+      changed.notify_all();
+    }
+  }
+
+  void write() {
+    const Stopwatch watch;
+    try {
+      sync_records(folder.parent_path());
+      if (!on_disk) record.bytes = write_checkpoint(folder, snapshot, state);
+      point(folder / "latest", record.name);
+      if (record.best) point(folder / "best", record.name);
+      remove_old(folder, keep);
+    } catch (const std::exception& failure) {
+      record.error = failure.what();
+    }
+    record.write_seconds = watch.seconds();
+  }
+};
+
+Checkpointer::Checkpointer(CheckpointerOptions options)
+    : options_(std::move(options)), writer_(std::make_shared<Writer>()) {
+  writer_->folder = options_.folder;
+  writer_->keep = options_.keep;
+  writer_->state.subject = options_.subject;
+  writer_->newest = options_.resumed;
+  writer_->thread = std::thread([writer = writer_] { writer->run(); });
+}
+
+Checkpointer::~Checkpointer() {
+  {
+    const std::lock_guard lock(writer_->mutex);
+    writer_->stop = true;
+  }
+  writer_->changed.notify_all();
+  if (writer_->thread.joinable()) writer_->thread.join();
+}
+
+void Checkpointer::abandon() { writer_->thread.detach(); }
+
+bool Checkpointer::due(const Progress& progress, bool epoch_done) {
+  const std::int64_t count = options_.every.count;
+  bool now = late_;
+  switch (options_.every.unit) {
+    case Interval::Unit::never:
+      return false;
+    case Interval::Unit::steps:
+      now = now || progress.step % count == 0;
+      break;
+    case Interval::Unit::epochs:
+      now = now || (epoch_done && (progress.epoch + 1) % count == 0);
+      break;
+    case Interval::Unit::seconds:
+      now = now || since_saved_.seconds() >= static_cast<double>(count);
+      break;
+  }
+  if (!now) return false;
+  late_ = !wait(0);
+  if (late_ && !warned_slow_) {
+    warned_slow_ = true;
+    spdlog::warn(
+        "a checkpoint is due and the one before is still being written to {}: the file system is slower than "
+        "--checkpoint-every; each is written when the one before is done",
+        options_.folder.string());
+  }
+  return !late_;
+}
+
+void Checkpointer::save(const backend::State& state, const Progress& progress, const Stopwatch& stall) {
+  Writer& writer = *writer_;
+  std::unique_lock lock(writer.mutex);
+  writer.changed.wait(lock, [&] { return !writer.busy; });
+  metrics::Checkpoint record;
+  record.step = progress.step;
+  record.name = checkpoint_name(progress.step);
+  record.best = progress.best && progress.best->step == progress.step;
+  record.elapsed = progress.elapsed;
+  writer.on_disk = writer.newest == progress.step;
+  if (writer.on_disk && (!record.best || writer.best == progress.step)) return;
+  record.interval_seconds = since_saved_.lap();
+  if (!writer.on_disk) {
+    writer.snapshot.copy(state);
+    writer.state.progress = progress;
+  }
+  record.stall_seconds = stall.seconds();
+  writer.record = std::move(record);
+  writer.busy = true;
+  lock.unlock();
+  writer.changed.notify_all();
+  late_ = false;
+}
+
+std::vector<metrics::Checkpoint> Checkpointer::finished() {
+  const std::lock_guard lock(writer_->mutex);
+  return std::exchange(writer_->done, {});
+}
+
+bool Checkpointer::wait(double seconds) {
+  std::unique_lock lock(writer_->mutex);
+  return writer_->changed.wait_for(lock, std::chrono::duration<double>(seconds),
+                                   [this] { return !writer_->busy; });
+}
+
+std::optional<std::int64_t> Checkpointer::newest() const {
+  const std::lock_guard lock(writer_->mutex);
+  return writer_->newest;
+}
+
+}  // namespace redline::train

@@ -1,0 +1,108 @@
+#include "train/resume.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include <spdlog/spdlog.h>
+
+#include "base/error.h"
+#include "train/checkpointer.h"
+#include "train/config_file.h"
+
+namespace redline::train {
+namespace fs = std::filesystem;
+namespace {
+
+// Options that say where results go and how the run is shown, or that are told in words of their own.
+constexpr std::array<std::string_view, 9> kIrrelevant = {
+    "run.output_dir", "run.name",  "run.log_every", "run.quiet",    "run.checkpoint_every",
+    "run.keep",       "data.path", "data.workers",  "model.classes"};
+
+void set_aside(const fs::path& path) {
+  const fs::path aside = path.string() + ".damaged";
+  std::error_code error;
+  fs::remove_all(aside, error);
+  fs::rename(path, aside, error);
+  if (error) throw IoError("cannot rename {} to {}: {}", path.string(), aside.string(), error.message());
+}
+
+std::string shown(const std::string& value) { return value.empty() ? "unset" : value; }
+
+}  // namespace
+
+std::optional<Checkpoint> newest_checkpoint(const fs::path& folder) {
+  const std::vector<std::int64_t> steps = list_checkpoints(folder);
+  std::vector<fs::path> damaged;
+  std::optional<Checkpoint> found;
+  for (std::size_t i = 0; i < steps.size() && !found; ++i) {
+    const fs::path path = folder / checkpoint_name(steps[i]);
+    try {
+      found = open_checkpoint(path);
+    } catch (const Error& reason) {
+      if (reason.code() != ExitCode::bad_data && reason.code() != ExitCode::io) throw;
+      spdlog::warn("{}", reason.what());
+      damaged.push_back(path);
+    }
+  }
+  if (!found && !damaged.empty()) {
+    throw DataError("no checkpoint in {} is whole: remove the folder to begin the run again",
+                    folder.string());
+  }
+  // Only now: while nothing whole is found, nothing is changed.
+  for (const fs::path& path : damaged) set_aside(path);
+  if (found) point(folder / "latest", found->path.filename().string());
+  return found;
+}
+
+std::vector<std::string> differences(const Subject& saved, const Subject& now, const Config& config) {
+  if (saved.model != now.model || saved.classes != now.classes) {
+    throw UsageError(
+        "the checkpoint is of {} with {} classes and this run is of {} with {}: give the same --model and "
+        "--classes, or another --name",
+        saved.model, saved.classes, now.model, now.classes);
+  }
+  std::vector<std::string> lines;
+  if (saved.train_samples != now.train_samples) {
+    lines.push_back(fmt::format("the data has {} images instead of {}: they come in another order",
+                                now.train_samples, saved.train_samples));
+  }
+  if (saved.images_per_step != now.images_per_step) {
+    lines.push_back(fmt::format(
+        "{} images a step instead of {}: the epoch goes on at its next whole step, and what comes is not "
+        "what would have come; --lr is as given (--lr-scale-batch makes it follow)",
+        now.images_per_step, saved.images_per_step));
+  }
+  Config before;
+  try {
+    before = parse_config(saved.config, "the checkpoint's configuration");
+  } catch (const Error& reason) {  // of another version: what counts was compared above
+    lines.push_back(fmt::format("options cannot be compared: {}", reason.what()));
+    return lines;
+  }
+  for (const Field& field : fields()) {
+    if (std::ranges::find(kIrrelevant, field.path()) != kIrrelevant.end()) continue;
+    const std::string old_value = value_text(field, before), new_value = value_text(field, config);
+    if (old_value != new_value)
+      lines.push_back(
+          fmt::format("{} is {} instead of {}", field.flag(), shown(new_value), shown(old_value)));
+  }
+  return lines;
+}
+
+Progress position(const CheckpointState& saved, const Subject& now, const Config& config) {
+  const Subject& before = saved.subject;
+  Progress progress = saved.progress;
+  if (before.images_per_step == now.images_per_step && before.steps_per_epoch == now.steps_per_epoch)
+    return progress;
+  const std::int64_t seen = progress.step_in_epoch * before.images_per_step;
+  progress.step_in_epoch =
+      progress.step_in_epoch >= before.steps_per_epoch
+          ? now.steps_per_epoch
+          : std::min((seen + now.images_per_step - 1) / now.images_per_step, now.steps_per_epoch);
+  if (config.schedule.epochs)
+    progress.schedule_step = progress.epoch * now.steps_per_epoch + progress.step_in_epoch;
+  return progress;
+}
+
+}  // namespace redline::train

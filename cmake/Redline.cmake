@@ -99,3 +99,22 @@ function(redline_proto name)
     target_compile_options(redline_proto_${name} PRIVATE -fsanitize=${REDLINE_SANITIZE})
   endif()
 endfunction()
+
+# redline_gpu_test(<name> SOURCES ... LIBS ...)
+# A test that runs on a GPU, labelled "gpu" and compiled with REDLINE_TEST_CUDA; it goes into the bundle, where
+# redline-gpu-tests runs it.
+function(redline_gpu_test name)
+  redline_test(${name} ${ARGN} LABELS gpu TIMEOUT 600)
+  target_compile_definitions(${name} PRIVATE REDLINE_TEST_CUDA)
+  redline_bundle(${name} lib/redline/tests "$ORIGIN/../..")
+endfunction()
+
+# redline_bundle(<target> <folder> <rpath>)
+# Installs a program or plugin into a folder of the bundle, and the libraries it needs into lib/. The search path is of
+# the kind that holds for the libraries' own libraries too (DT_RPATH).
+function(redline_bundle target folder rpath)
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "${rpath}")
+  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+  install(TARGETS ${target} RUNTIME_DEPENDENCY_SET redline_libraries
+    RUNTIME DESTINATION ${folder} LIBRARY DESTINATION ${folder})
+endfunction()

@@ -1,5 +1,7 @@
 #include "backend/backend.h"
 
+#include <spdlog/spdlog.h>
+
 #include "backend/cpu/cpu.h"
 #include "backend/cuda_plugin.h"
 #include "backend/reference/reference.h"
@@ -7,13 +9,29 @@
 
 namespace redline::backend {
 
+namespace {
+
+std::unique_ptr<Backend> make_best_backend(const DeviceOptions& options) {
+  if (has_cuda_driver()) {
+    try {
+      return load_cuda_backend(options);
+    } catch (const UnavailableError& why) {
+      spdlog::warn("the GPU is not used: {}", why.what());
+    }
+  }
+  return make_cpu_backend(options);
+}
+
+}  // namespace
+
 std::unique_ptr<Backend> make_backend(const DeviceOptions& options) {
+  if (options.device == "auto") return make_best_backend(options);
   if (options.device == "cpu") return make_cpu_backend(options);
   if (options.device == "cuda") return load_cuda_backend(options);
   if (options.device == "reference") return make_reference_backend();
-  throw UsageError("unknown device '{}': choose cpu, cuda or reference", options.device);
+  throw UsageError("unknown device '{}': choose auto, cpu, cuda or reference", options.device);
 }
 
-std::vector<std::string> device_names() { return {"cpu", "cuda", "reference"}; }
+std::vector<std::string> device_names() { return {"auto", "cpu", "cuda", "reference"}; }
 
 }  // namespace redline::backend

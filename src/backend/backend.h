@@ -13,6 +13,7 @@
 
 #include "backend/image_decoder.h"
 #include "base/error.h"
+#include "base/host_allocator.h"
 #include "graph/tensor.h"
 #include "plan/plan.h"
 
@@ -58,8 +59,9 @@ class Executable {
   virtual ~Executable() = default;
   virtual const plan::Plan& plan() const = 0;
   // Copies an input in: u8 images NHWC, i32 labels, f32 scalars or images in plain order. `bytes` must be the
-  // tensor's plain size.
+  // tensor's plain size. `data` from the backend's input_allocator may be read until inputs_taken() returns.
   virtual void write_input(graph::TensorId id, const void* data, std::size_t bytes) = 0;
+  virtual void inputs_taken() {}
   // The same for images that this backend's decoder filled. Their memory may be filled again after it.
   virtual void take_images(graph::TensorId, const DeviceImages&) {
     throw InternalError("images in the memory of another device");
@@ -90,19 +92,31 @@ class Backend : public plan::Capabilities {
   virtual std::shared_ptr<ImageDecoder> make_image_decoder() {
     throw UnavailableError("{} decodes no images", name());
   }
+
+  // The memory of a device that has its own, as it is now; empty for a backend that works in main memory.
+  struct DeviceMemory {
+    std::size_t total = 0, free = 0;
+  };
+  virtual std::optional<DeviceMemory> device_memory() const { return {}; }
+  // Bytes that a compiled plan takes besides what plan::memory_use counts: copies of weights in the form that
+  // kernels read (those only where `owns_weights`), staging and work space.
+  virtual std::size_t memory_overhead(const plan::Plan& plan, bool owns_weights) const = 0;
+  // Memory that inputs are best written from.
+  virtual HostAllocator input_allocator() const { return {}; }
 };
 
 struct DeviceOptions {
-  std::string device = "cpu";  // cpu, reference
+  std::string device = "cpu";  // cpu, cuda, reference; auto: cuda where it can be used, else cpu
   int threads = 0;             // 0: all cores this process may use
   bool pin_threads = true;
   bool deterministic = false;  // cuda: only kernels that give the same bits every time
+  bool tf32 = false;           // cuda: fp32 products may round their inputs to tf32
   std::string cache_dir = {};  // cuda: where the choice of kernels is remembered; empty for nowhere
 };
 
 // Throws UnavailableError, with why and what to do, when the device is not there.
 std::unique_ptr<Backend> make_backend(const DeviceOptions& options);
-// Devices this build knows: "cpu", "reference".
+// What --device may say.
 std::vector<std::string> device_names();
 
 }  // namespace redline::backend

@@ -21,10 +21,11 @@ fs::path program_folder() {
   return error ? fs::path() : program.parent_path();
 }
 
-// Beside the program or above it (a build and its tests), or in lib/ next to bin/ (an installed bundle).
+// Beside the program or above it (a build and its tests), or in the lib/ of a bundle, seen from bin/ and from
+// lib/redline/tests/.
 fs::path find_plugin() {
   const fs::path folder = program_folder();
-  for (const char* place : {".", "..", "../lib"}) {
+  for (const char* place : {".", "..", "../lib", "../.."}) {
     const fs::path candidate = folder / place / "libredline_cuda.so";
     std::error_code error;
     if (fs::exists(candidate, error)) return candidate;
@@ -68,7 +69,8 @@ bool preload(const char* name, const std::vector<fs::path>& folders) {
 
 // What the plugin links to, in an order in which each finds those it needs; cuDNN loads its parts by name,
 // and so does the plugin nvJPEG, where it is.
-constexpr const char* kLibraries[] = {"libcublasLt.so.13",
+constexpr const char* kLibraries[] = {"libcuda.so.1",
+                                      "libcublasLt.so.13",
                                       "libcublas.so.13",
                                       "libnvrtc.so.13",
                                       "libcudnn_graph.so.9",
@@ -82,10 +84,15 @@ constexpr const char* kLibraries[] = {"libcublasLt.so.13",
 
 }  // namespace
 
-std::string why_no_cuda() {
+bool has_cuda_driver() {
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY);
-  if (driver == nullptr) return "there is no NVIDIA driver (libcuda.so.1): install one, or use --device cpu";
+  if (driver == nullptr) return false;
   dlclose(driver);
+  return true;
+}
+
+std::string why_no_cuda() {
+  if (!has_cuda_driver()) return "there is no NVIDIA driver (libcuda.so.1): install one, or use --device cpu";
   if (find_plugin().empty()) {
     return "this build has no CUDA backend (libredline_cuda.so): build with 'cmake --preset cuda'";
   }

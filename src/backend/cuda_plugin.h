@@ -11,6 +11,9 @@ namespace redline::backend {
 // Throws UnavailableError, with what is missing and what to do, when the backend cannot run here.
 std::unique_ptr<Backend> load_cuda_backend(const DeviceOptions& options);
 
+// Whether an NVIDIA driver is installed.
+bool has_cuda_driver();
+
 // Why load_cuda_backend would fail before it looks at a device; empty when driver and plugin are there.
 std::string why_no_cuda();
 

@@ -45,6 +45,12 @@ using InternalError = TypedError<ExitCode::internal>;
 using IoError = TypedError<ExitCode::io>;
 using TryAgainError = TypedError<ExitCode::try_again>;
 
+// A device's memory is full. Whoever chose the sizes knows which would fit.
+class OutOfMemoryError : public UnavailableError {
+ public:
+  using UnavailableError::UnavailableError;
+};
+
 // An invariant that holds unless Redline itself is wrong; cheap, and on in release builds.
 template <typename... Args>
 void check(bool holds, fmt::format_string<Args...> text, Args&&... args) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -13,6 +14,8 @@
 #include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
+
+#include <fmt/format.h>
 
 namespace redline {
 namespace {
@@ -174,6 +177,14 @@ std::string describe(const CpuFeatures& features) {
   add(features.avx512_fp16, "avx512_fp16");
   add(features.amx_bf16, "amx_bf16");
   return text.empty() ? "none of note" : text;
+}
+
+std::string cache_folder() {
+  // A relative path is to be ignored, by the specification of XDG_CACHE_HOME.
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && cache[0] == '/')
+    return fmt::format("{}/redline", cache);
+  const char* home = std::getenv("HOME");
+  return home == nullptr || home[0] == '\0' ? "" : fmt::format("{}/.cache/redline", home);
 }
 
 }  // namespace redline

@@ -37,4 +37,8 @@ Machine inspect_machine(const std::filesystem::path& root = "/");
 // "avx2 avx512f avx512_bf16"; "none of note" when there is none.
 std::string describe(const CpuFeatures& features);
 
+// Where this user's programs keep what can be made again: $XDG_CACHE_HOME/redline, or ~/.cache/redline; empty
+// when neither variable is set.
+std::string cache_folder();
+
 }  // namespace redline

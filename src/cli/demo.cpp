@@ -34,7 +34,7 @@ std::int64_t default_epochs(const CpuFeatures& features) {
 }
 
 struct Options {
-  std::string model = "resnet50", device = "cpu", output_dir = "runs", name;
+  std::string model = "resnet50", device = "auto", output_dir = "runs", name;
   std::optional<std::int64_t> epochs;
   std::int64_t images = 5000, held_out = 1000, batch = 32, threads = 0, seed = 0;
 };

@@ -9,8 +9,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "backend/backend.h"
 #include "backend/cpu/onednn_info.h"
 #include "base/build_info.h"
+#include "base/error.h"
 #include "base/machine.h"
 #include "base/text.h"
 #include "cli/command.h"
@@ -93,6 +95,17 @@ Finding check_bf16(const backend::OneDnnInfo& onednn) {
           "on the CPU, stay with fp32: bf16 would be emulated"};
 }
 
+// Whether the GPU is of any use to this program: loads the backend as training would.
+Finding check_cuda_backend() {
+  try {
+    backend::DeviceOptions options;
+    options.device = "cuda";
+    return {"CUDA backend", Status::ok, backend::make_backend(options)->description(), ""};
+  } catch (const UnavailableError& why) {
+    return {"CUDA backend", Status::missing, "training uses the CPU", why.what()};
+  }
+}
+
 std::vector<Finding> check_gpus(const GpuProbe& probe) {
   if (probe.devices.empty()) {
     return {{"GPU", Status::missing, probe.problem,
@@ -112,6 +125,7 @@ std::vector<Finding> check_gpus(const GpuProbe& probe) {
                                     device.compute_major, device.compute_minor),
                         ""});
   }
+  findings.push_back(check_cuda_backend());
   return findings;
 }
 

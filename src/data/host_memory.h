@@ -6,14 +6,11 @@
 #include <cstdint>
 #include <functional>
 
+#include "base/host_allocator.h"
+
 namespace redline::data {
 
-// Both functions empty means ordinary memory. allocate returns memory aligned to 64 bytes or throws; release
-// must not throw.
-struct HostAllocator {
-  std::function<void*(std::size_t bytes)> allocate;
-  std::function<void(void* memory, std::size_t bytes)> release;
-};
+using redline::HostAllocator;
 
 // Owns one allocation; movable. The memory starts as zeros.
 class HostBuffer {

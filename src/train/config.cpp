@@ -129,7 +129,7 @@ void check_schedule(const ScheduleConfig& schedule) {
 }
 
 void check_device_and_run(const Config& config) {
-  exclusive(config.device.amp, "--amp", config.device.dtype == "fp32" || config.device.dtype == "bf16",
+  exclusive(config.device.amp, "--amp", !config.device.dtype.empty() && config.device.dtype != "auto",
             "--dtype");
   at_least("--threads", config.device.threads, 0);
   at_most("--threads", config.device.threads, 4096);

@@ -56,8 +56,8 @@ struct ScheduleConfig {
 };
 
 struct DeviceConfig {
-  std::string name = "cpu";
-  std::string dtype;  // "fp32", "bf16", "auto"; empty: fp32, or auto with amp
+  std::string name = "auto";
+  std::string dtype;  // "fp32", "tf32", "bf16", "fp16", "auto"; empty: fp32, or auto with amp
   bool amp = false;
   std::int64_t threads = 0;  // 0: all cores this process may use
   bool deterministic = false;

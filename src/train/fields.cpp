@@ -147,14 +147,17 @@ std::vector<Field> schedule_fields() {
 
 std::vector<Field> device_fields() {
   return {
-      {"device", "name", "--device", "what computes: cpu, or reference (plain loops, slow and exact)",
+      {"device", "name", "--device",
+       "what computes: cuda, cpu or reference (plain loops, slow and exact); auto: cuda where a GPU can be "
+       "used, "
+       "else cpu",
        [](Config& c) -> Text& { return c.device.name; }},
       {"device",
        "dtype",
        "--dtype",
-       "type of activations; auto: bf16 where the CPU has it, else fp32 (default: fp32)",
+       "type of activations; auto: fp16 on a GPU, bf16 where the CPU has it, else fp32 (default: fp32)",
        [](Config& c) -> Text& { return c.device.dtype; },
-       {"fp32", "bf16", "auto"},
+       {"fp32", "tf32", "bf16", "fp16", "auto"},
        "precision"},
       {"device",
        "amp",
@@ -165,7 +168,8 @@ std::vector<Field> device_fields() {
        "precision"},
       {"device", "threads", "--threads", "threads that compute (0: all cores)",
        [](Config& c) -> Int& { return c.device.threads; }},
-      {"device", "deterministic", "--deterministic", "the same bits for the same seed and thread count",
+      {"device", "deterministic", "--deterministic",
+       "the same bits for the same seed and thread count, on a GPU too, where it costs speed",
        [](Config& c) -> bool& { return c.device.deterministic; }},
       {"device", "no_fuse", "--no-fuse", "run every op of the model by itself",
        [](Config& c) -> bool& { return c.device.no_fuse; }},

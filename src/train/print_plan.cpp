@@ -41,7 +41,7 @@ void print_model(const Setup& setup, const plan::Plan& plan, std::FILE* out) {
   const auto batches = static_cast<double>(config.optimizer.accumulate);
   const Work work = work_of(plan);
   fmt::print(out, "model       {}, {} classes, {} px, {}\n", config.model.name, setup.classes,
-             config.model.image_size, graph::name_of(setup.dtype));
+             config.model.image_size, config.device.dtype);
   fmt::print(out, "data        {}\n", setup.data_text());
   fmt::print(out, "device      {}\n", setup.backend->description());
   fmt::print(out, "parameters  {} ({})\n", parameters_of(plan),
@@ -90,6 +90,8 @@ void print_ops(const plan::Plan& plan, std::FILE* out) {
 void print_memory(const Setup& setup, std::FILE* out) {
   const plan::Plan& plan = *setup.plans.train;
   const plan::MemoryUse use = plan::memory_use(plan);
+  const Memory need = memory_need(setup.plans, *setup.backend);
+  const Memory available = memory_available(setup.machine, *setup.backend);
   fmt::print(out, "\nmemory\n");
   for (const auto& [name, bytes] : {std::pair<const char*, std::size_t>{"parameters", use.parameters},
                                     {"statistics", use.statistics},
@@ -101,8 +103,10 @@ void print_memory(const Setup& setup, std::FILE* out) {
                                     {"training", use.total()},
                                     {"evaluation", plan::memory_use(*setup.plans.eval).activations +
                                                        plan::memory_use(*setup.plans.eval).inputs},
-                                    {"whole run", memory_need(setup.plans)},
-                                    {"available", setup.machine.memory_available}}) {
+                                    {"device peak", need.device},
+                                    {"device free", available.device},
+                                    {need.device > 0 ? "host" : "whole run", need.host},
+                                    {"available", available.host}}) {
     if (bytes > 0) fmt::print(out, "  {:<12}{:>10}\n", name, format_bytes(bytes));
   }
   fmt::print(out, "\ngradient buckets: {}\n", plan.buckets.size());

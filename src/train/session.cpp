@@ -63,7 +63,7 @@ metrics::RunInfo run_info(const Setup& setup, const Trainer& trainer, const data
   info.model = config.model.name;
   info.data = setup.data_text();
   info.device = setup.backend->description();
-  info.dtype = graph::name_of(setup.dtype);
+  info.dtype = config.device.dtype;
   info.optimizer = config.optimizer.name;
   info.classes = setup.classes;
   info.image_size = config.model.image_size;
@@ -237,7 +237,15 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
   const auto val = val_batches(setup);
   Outcome outcome;
   metrics::Recorder recorder;
-  Trainer trainer(setup.config, setup.plans, *setup.backend, *train, val.get(), recorder);
+  const std::unique_ptr<Trainer> made = [&] {
+    try {
+      return std::make_unique<Trainer>(setup.config, setup.plans, *setup.backend, *train, val.get(),
+                                       recorder);
+    } catch (const OutOfMemoryError& error) {
+      refuse_batch(setup, error.what());
+    }
+  }();
+  Trainer& trainer = *made;
 
   const std::string started = utc_timestamp();
   bool resuming = false;

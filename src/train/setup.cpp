@@ -13,22 +13,36 @@ namespace redline::train {
 namespace {
 
 constexpr const char* kSynthetic = "synthetic";
+constexpr const char* kTf32 = "tf32";
 constexpr std::int64_t kSyntheticClasses = 1000;
 constexpr std::int64_t kMostWorkers = 8;      // by default: enough to feed a CPU's training step
 constexpr std::int64_t kMostGpuWorkers = 32;  // and a GPU's
 constexpr int kSlots = 4;
 constexpr const char* kCheckpointEvery = "10m";  // loses little, and costs little however long an epoch is
 
+bool fits_into(const Memory& need, const Memory& available) {
+  const auto fits = [](std::uint64_t wanted, std::uint64_t there) { return there == 0 || wanted <= there; };
+  return fits(need.host, available.host) && fits(need.device, available.device);
+}
+
 // Largest batch below the configured one whose plans fit; 0 when not even one image does.
-std::int64_t largest_batch(const Config& config, const plan::Capabilities& backend, graph::DType dtype,
-                           std::int64_t classes, std::uint64_t available) {
+std::int64_t largest_batch(const Config& config, const backend::Backend& backend, graph::DType dtype,
+                           std::int64_t classes, const Memory& available) {
   std::int64_t fits = 0, too_large = config.optimizer.batch_size;
   while (fits + 1 < too_large) {
     const std::int64_t middle = fits + (too_large - fits) / 2;
-    const bool ok = memory_need(make_plans(config, backend, dtype, classes, middle)) <= available;
+    const bool ok =
+        fits_into(memory_need(make_plans(config, backend, dtype, classes, middle), backend), available);
     (ok ? fits : too_large) = middle;
   }
   return fits;
+}
+
+[[noreturn]] void refuse(const std::string& problem, std::int64_t fits) {
+  if (fits == 0)
+    throw UsageError("{}: not even one image fits; try a smaller --image-size or --model", problem);
+  throw UsageError("{}: the largest batch that fits is {} (--accumulate makes a step of several)", problem,
+                   fits);
 }
 
 std::int64_t resolve_classes(const Config& config, const data::RecordSource* records) {
@@ -45,7 +59,8 @@ std::int64_t resolve_classes(const Config& config, const data::RecordSource* rec
 Config resolve(const Setup& setup) {
   Config config = setup.config;
   config.model.classes = setup.classes;
-  config.device.dtype = graph::name_of(setup.dtype);
+  config.device.name = setup.backend->name();
+  if (config.device.dtype != kTf32) config.device.dtype = graph::name_of(setup.dtype);
   config.device.amp = false;
   if (!config.schedule.epochs && !config.schedule.steps) config.schedule.epochs = kDefaultEpochs;
   if (config.run.checkpoint_every.empty())
@@ -66,6 +81,7 @@ data::LoaderOptions loader_options(const Setup& setup, bool train) {
   // Evaluation stays with the CPU's decoder, so that an accuracy does not depend on the card.
   if (train) options.decoder = setup.decoder;
   options.fixed_split = config.device.deterministic;
+  options.allocator = setup.backend->input_allocator();
   options.batch_size = static_cast<int>(config.optimizer.batch_size);
   options.threads = static_cast<int>(config.data.workers);
   options.slots = kSlots;
@@ -121,40 +137,58 @@ Plans make_plans(const Config& config, const plan::Capabilities& backend, graph:
           std::make_shared<plan::Plan>(make_plan(eval_plan_options(config, dtype, classes, batch), backend))};
 }
 
-std::size_t memory_need(const Plans& plans) {
+Memory memory_need(const Plans& plans, const backend::Backend& backend) {
   const plan::MemoryUse train = plan::memory_use(*plans.train), eval = plan::memory_use(*plans.eval);
   const std::size_t slots = kSlots * (train.inputs + eval.inputs);
-  return train.total() + eval.activations + eval.inputs + train.parameters + slots;
+  const std::size_t work = train.total() + eval.activations + eval.inputs +
+                           backend.memory_overhead(*plans.train, /*owns_weights=*/true) +
+                           backend.memory_overhead(*plans.eval, /*owns_weights=*/false);
+  return backend.device_memory() ? Memory{slots, work} : Memory{slots + work, 0};
 }
 
-void check_memory(const Config& config, const plan::Capabilities& backend, graph::DType dtype,
-                  std::int64_t classes, const Plans& plans, std::uint64_t available) {
-  const std::size_t need = memory_need(plans);
-  if (available == 0 || need <= available) return;  // 0: the machine does not tell
-  const std::string problem =
-      fmt::format("--batch-size {} needs {} of memory and {} are available", config.optimizer.batch_size,
-                  format_bytes(need), format_bytes(available));
-  const std::int64_t fits = largest_batch(config, backend, dtype, classes, available);
-  if (fits == 0)
-    throw UsageError("{}: not even one image fits; try a smaller --image-size or --model", problem);
-  throw UsageError("{}: the largest batch that fits is {} (--accumulate makes a step of several)", problem,
-                   fits);
+Memory memory_available(const Machine& machine, const backend::Backend& backend) {
+  const auto device = backend.device_memory();
+  return {machine.memory_available, device ? device->free : 0};
+}
+
+void check_memory(const Config& config, const backend::Backend& backend, graph::DType dtype,
+                  std::int64_t classes, const Plans& plans, const Memory& available) {
+  const Memory need = memory_need(plans, backend);
+  if (fits_into(need, available)) return;
+  const bool on_device = available.device != 0 && need.device > available.device;
+  refuse(fmt::format("--batch-size {} needs {} of {}memory and {} are available", config.optimizer.batch_size,
+                     format_bytes(on_device ? need.device : need.host), on_device ? "device " : "",
+                     format_bytes(on_device ? available.device : available.host)),
+         largest_batch(config, backend, dtype, classes, available));
+}
+
+void refuse_batch(const Setup& setup, const std::string& what) {
+  refuse(fmt::format("--batch-size {} does not fit: {}", setup.config.optimizer.batch_size, what),
+         largest_batch(setup.config, *setup.backend, setup.dtype, setup.classes,
+                       memory_available(setup.machine, *setup.backend)));
 }
 
 graph::DType resolve_dtype(const Config& config, const backend::Backend& backend,
                            const CpuFeatures& features) {
   const std::string& wanted = config.device.dtype;
-  const bool automatic = config.device.amp || wanted == "auto";
-  const bool offers = backend.supports(graph::OpKind::conv, graph::DType::bf16);
-  if (automatic) {
+  const bool cuda = backend.name() == "cuda";
+  const auto offers = [&](graph::DType dtype) { return backend.supports(graph::OpKind::conv, dtype); };
+  if (config.device.amp || wanted == "auto") {
+    if (cuda) return graph::DType::f16;
     // The reference backend has every type and is quicker in none.
     const bool native = features.avx512_bf16 || features.amx_bf16;
-    return offers && native && backend.name() != "reference" ? graph::DType::bf16 : graph::DType::f32;
+    return offers(graph::DType::bf16) && native && backend.name() != "reference" ? graph::DType::bf16
+                                                                                 : graph::DType::f32;
   }
-  if (wanted != "bf16") return graph::DType::f32;
-  if (!offers)
-    throw UnavailableError("--dtype bf16: {} does not have it here; use --dtype fp32", backend.description());
-  return graph::DType::bf16;
+  if (wanted == kTf32) {
+    if (!cuda) throw UnavailableError("--dtype tf32: only GPUs have it; use --dtype fp32");
+    return graph::DType::f32;
+  }
+  const graph::DType dtype = wanted.empty() ? graph::DType::f32 : graph::parse_dtype(wanted);
+  if (offers(dtype)) return dtype;
+  throw UnavailableError(
+      "--dtype {}: {} does not have it here; use {}", wanted, backend.description(),
+      dtype != graph::DType::bf16 && offers(graph::DType::bf16) ? "--dtype bf16 or fp32" : "--dtype fp32");
 }
 
 std::shared_ptr<backend::ImageDecoder> resolve_decoder(const Config& config, backend::Backend& backend) {
@@ -182,6 +216,8 @@ Setup prepare(const Config& config) {
   device.device = config.device.name;
   device.threads = static_cast<int>(config.device.threads);
   device.deterministic = config.device.deterministic;
+  device.tf32 = config.device.dtype == kTf32;
+  device.cache_dir = cache_folder();
   setup.backend = backend::make_backend(device);
   setup.dtype = resolve_dtype(config, *setup.backend, setup.machine.features);
   if (config.data.path != kSynthetic) {
@@ -197,7 +233,7 @@ Setup prepare(const Config& config) {
   setup.config = resolve(setup);
   setup.plans = make_plans(config, *setup.backend, setup.dtype, setup.classes, config.optimizer.batch_size);
   check_memory(config, *setup.backend, setup.dtype, setup.classes, setup.plans,
-               setup.machine.memory_available);
+               memory_available(setup.machine, *setup.backend));
   return setup;
 }
 
@@ -211,6 +247,7 @@ std::unique_ptr<data::BatchSource> train_batches(const Setup& setup) {
   options.classes = static_cast<int>(setup.classes);
   options.batches_per_epoch = setup.config.data.synthetic_batches;
   options.seed = static_cast<std::uint64_t>(setup.config.run.seed);
+  options.allocator = setup.backend->input_allocator();
   return std::make_unique<data::SyntheticBatches>(options);
 }
 

@@ -30,17 +30,23 @@ plan::Options eval_plan_options(const Config& config, graph::DType dtype, std::i
 Plans make_plans(const Config& config, const plan::Capabilities& backend, graph::DType dtype,
                  std::int64_t classes, std::int64_t batch);
 
-// Bytes that a run takes on the host or device: both plans, weights once, a kernel's copies of the weights,
-// and the loader's batches.
-std::size_t memory_need(const Plans& plans);
+// Bytes on the host, and on a device that has memory of its own; 0: none, or not known.
+struct Memory {
+  std::uint64_t host = 0, device = 0;
+};
 
-// Throws UsageError when the run needs more than `available` bytes, naming both and the largest --batch-size
+// What a run takes: both plans, weights once, what kernels need besides, and the loader's batches.
+Memory memory_need(const Plans& plans, const backend::Backend& backend);
+// What there is for it now.
+Memory memory_available(const Machine& machine, const backend::Backend& backend);
+
+// Throws UsageError when the run needs more than is `available`, naming both and the largest --batch-size
 // that fits.
-void check_memory(const Config& config, const plan::Capabilities& backend, graph::DType dtype,
-                  std::int64_t classes, const Plans& plans, std::uint64_t available);
+void check_memory(const Config& config, const backend::Backend& backend, graph::DType dtype,
+                  std::int64_t classes, const Plans& plans, const Memory& available);
 
 // The element type that --dtype and --amp mean on this device. Throws UnavailableError when it has no such
-// type.
+// type. tf32 is fp32 whose products a GPU may round.
 graph::DType resolve_dtype(const Config& config, const backend::Backend& backend,
                            const CpuFeatures& features);
 
@@ -64,6 +70,10 @@ struct Setup {
 
 // Throws UsageError, DataError or UnavailableError, each naming the flag or path to change.
 Setup prepare(const Config& config);
+
+// Throws UsageError for a run whose memory was refused although it should have fit: `what` the system said,
+// and the largest --batch-size that fits what is free now.
+[[noreturn]] void refuse_batch(const Setup& setup, const std::string& what);
 
 // The batches of a prepared run. The second is empty when there is nothing held out.
 std::unique_ptr<data::BatchSource> train_batches(const Setup& setup);

@@ -253,6 +253,7 @@ void Trainer::step() {
   const std::int64_t batches = config_.optimizer.accumulate;
   for (std::int64_t i = 0; i < batches; ++i) {
     data::Batch batch;
+    train_->inputs_taken();  // of the batch that next() gives back
     check(train_source_.next(batch), "epoch {} ended before its step {}", epoch_, step_in_epoch_);
     if (steps_ == 0 && i == 0)
       recorder_.picture(batch_picture(batch, train_source_.batch_size(), train_source_.image_size(), 0));
@@ -384,7 +385,11 @@ std::optional<metrics::Evaluation> Trainer::evaluate(bool averages, const std::a
     return true;
   };
   val_source_->start_epoch(0);
-  for (data::Batch batch; val_source_->next(batch);) {
+  const auto next = [&](data::Batch& batch) {
+    eval_->inputs_taken();
+    return val_source_->next(batch);
+  };
+  for (data::Batch batch; next(batch);) {
     if (stop.load(std::memory_order_relaxed)) {
       while (!under_way.empty()) take(/*wait=*/true);  // the next evaluation begins with none under way
       return {};

@@ -25,7 +25,7 @@ TEST(Memory, ARunThatFitsIsLeftAlone) {
   const Config config = small();
   const auto backend = reference_backend();
   const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16);
-  EXPECT_NO_THROW(check_memory(config, *backend, graph::DType::f32, 10, plans, memory_need(plans)));
+  EXPECT_NO_THROW(check_memory(config, *backend, graph::DType::f32, 10, plans, memory_need(plans, *backend)));
 }
 
 TEST(Memory, TheLargestBatchThatFitsIsNamedAndFits) {
@@ -34,7 +34,7 @@ TEST(Memory, TheLargestBatchThatFitsIsNamedAndFits) {
   const Plans seven = make_plans(config, *backend, graph::DType::f32, 10, 7);
   const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16);
   try {
-    check_memory(config, *backend, graph::DType::f32, 10, plans, memory_need(seven));
+    check_memory(config, *backend, graph::DType::f32, 10, plans, memory_need(seven, *backend));
     FAIL() << "16 images fit where 7 should";
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("largest batch that fits is 7 "), std::string::npos)
@@ -42,11 +42,73 @@ TEST(Memory, TheLargestBatchThatFitsIsNamedAndFits) {
   }
 }
 
+// A device with memory of its own, on which the reference computes.
+class FakeDevice final : public backend::Backend {
+ public:
+  explicit FakeDevice(std::size_t free) : free_(free) {}
+  std::string name() const override { return "fake"; }
+  std::string description() const override { return "fake"; }
+  bool supports(graph::OpKind, graph::DType) const override { return true; }
+  plan::Layout layout(const graph::Graph& graph, graph::TensorId id) const override {
+    return reference_->layout(graph, id);
+  }
+  std::shared_ptr<backend::State> make_state() override { return reference_->make_state(); }
+  std::unique_ptr<backend::Executable> compile(std::shared_ptr<const plan::Plan> plan,
+                                               std::shared_ptr<backend::State> state) override {
+    return reference_->compile(std::move(plan), std::move(state));
+  }
+  std::size_t memory_overhead(const plan::Plan&, bool owns_weights) const override {
+    return owns_weights ? 1000 : 10;
+  }
+  std::optional<DeviceMemory> device_memory() const override { return DeviceMemory{free_, free_}; }
+
+ private:
+  std::size_t free_;
+  std::unique_ptr<backend::Backend> reference_ = reference_backend();
+};
+
+TEST(Memory, ADeviceHoldsThePlansAndTheHostTheBatches) {
+  const Config config = small();
+  const FakeDevice device(std::size_t{1} << 40);
+  const Plans plans = make_plans(config, device, graph::DType::f32, 10, 16);
+  const Memory need = memory_need(plans, device);
+  EXPECT_EQ(need.device, plan::memory_use(*plans.train).total() + plan::memory_use(*plans.eval).activations +
+                             plan::memory_use(*plans.eval).inputs + 1010);
+  EXPECT_LT(need.host, need.device);
+  EXPECT_NO_THROW(check_memory(config, device, graph::DType::f32, 10, plans, need));
+  try {
+    check_memory(config, device, graph::DType::f32, 10, plans, {need.host, need.device - 1});
+    FAIL() << "one byte too few";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("of device memory"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("largest batch that fits is 15 "), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Memory, ARefusedAllocationNamesWhatFits) {
+  const FakeDevice device(std::size_t{1} << 40);
+  const Config config = small();
+  Setup setup;
+  setup.config = config;
+  setup.classes = 10;
+  setup.plans = make_plans(config, device, graph::DType::f32, 10, 16);
+  const Memory seven = memory_need(make_plans(config, device, graph::DType::f32, 10, 7), device);
+  setup.backend = std::make_unique<FakeDevice>(seven.device);
+  try {
+    refuse_batch(setup, "the device is full");
+  } catch (const UsageError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "--batch-size 16 does not fit: the device is full: the largest batch that fits is 7 "
+              "(--accumulate makes a step of several)");
+  }
+}
+
 TEST(Memory, NotEvenOneImage) {
   const Config config = small();
   const auto backend = reference_backend();
   const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16);
-  EXPECT_THROW(check_memory(config, *backend, graph::DType::f32, 10, plans, 1 << 20), UsageError);
+  EXPECT_THROW(check_memory(config, *backend, graph::DType::f32, 10, plans, {1 << 20, 0}), UsageError);
 }
 
 TEST(Setup, ResolvesWhatTheUserLeftOpen) {
@@ -91,6 +153,15 @@ TEST(Setup, AmpOnTheReferenceBackendIsPlain) {
   config.device.amp = false;
   config.device.dtype = "bf16";
   EXPECT_EQ(prepare(config).dtype, graph::DType::bf16);
+  config.device.dtype = "tf32";
+  EXPECT_THROW(prepare(config), UnavailableError);
+}
+
+TEST(Setup, CpusHaveNoFp16) {
+  Config config = small();
+  config.device.name = "cpu";
+  config.device.dtype = "fp16";
+  EXPECT_THROW(prepare(config), UnavailableError);
 }
 
 TEST(Plans, EvaluationTakesThePlainLossAndSharesTheWeights) {

@@ -144,6 +144,10 @@ class CpuBackend final : public Backend {
                        threads_.count(), threads_.count() == 1 ? "" : "s");
   }
   std::shared_ptr<State> make_state() override { return std::make_shared<HostState>(); }
+  // Convolutions keep reordered copies of their weights.
+  std::size_t memory_overhead(const plan::Plan& plan, bool owns_weights) const override {
+    return owns_weights ? plan::memory_use(plan).parameters : 0;
+  }
   std::unique_ptr<Executable> compile(std::shared_ptr<const plan::Plan> plan,
                                       std::shared_ptr<State> state) override {
     return std::make_unique<CpuExecutable>(std::move(plan), state, threads_);

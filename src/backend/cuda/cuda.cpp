@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/backend.h"
+#include "backend/cuda/inputs.h"
 #include "backend/cuda/jpeg.h"
 #include "backend/cuda/metrics_ring.h"
 #include "backend/cuda/step.h"
@@ -117,41 +118,6 @@ class CudaState final : public State {
   std::vector<std::string> order_;
 };
 
-// An input that the host writes while the device still computes: two staging buffers in turn.
-class InputSlots {
- public:
-  explicit InputSlots(std::size_t bytes) {
-    for (Slot& slot : slots_)
-      slot = {PinnedMemory(bytes), DeviceMemory(bytes), make_event(false), make_event(false)};
-  }
-
-  void write(const void* data, std::size_t bytes, std::byte* target, cudaStream_t copies,
-             cudaStream_t compute) {
-    Slot& slot = slots_[next_];
-    next_ = 1 - next_;
-    check_cuda(cudaEventSynchronize(slot.arrived.get()), "waiting for an earlier input");
-    std::memcpy(slot.pinned.data(), data, bytes);
-    check_cuda(cudaStreamWaitEvent(copies, slot.taken.get()), "ordering copies");
-    check_cuda(
-        cudaMemcpyAsync(slot.staging.data(), slot.pinned.data(), bytes, cudaMemcpyHostToDevice, copies),
-        "copying an input to the device");
-    check_cuda(cudaEventRecord(slot.arrived.get(), copies), "marking an input");
-    check_cuda(cudaStreamWaitEvent(compute, slot.arrived.get()), "ordering an input");
-    check_cuda(cudaMemcpyAsync(target, slot.staging.data(), bytes, cudaMemcpyDeviceToDevice, compute),
-               "placing an input");
-    check_cuda(cudaEventRecord(slot.taken.get(), compute), "marking an input");
-  }
-
- private:
-  struct Slot {
-    PinnedMemory pinned;
-    DeviceMemory staging;
-    Event arrived, taken;
-  };
-  Slot slots_[2];
-  int next_ = 0;
-};
-
 class CudaExecutable final : public Executable {
  public:
   CudaExecutable(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<CudaState> state, ConvLibrary& convs,
@@ -167,6 +133,9 @@ class CudaExecutable final : public Executable {
     const auto& tensors = plan_->graph().tensors();
     for (std::size_t i = 0; i < tensors.size(); ++i)
       addresses_.push_back(place(tensors[i], plan_->placements[i]));
+    for (TensorId id : plan_->graph().of_kind(TensorKind::input)) {
+      if (address(id) != nullptr) inputs_.try_emplace(id, plan_->placement(id).bytes);
+    }
     const Places places{[this](TensorId id) { return address(id); },
                         [this](TensorId id, DType dtype) { return weights(id, dtype); }};
     make_steps(places, choices, deterministic);
@@ -180,8 +149,10 @@ class CudaExecutable final : public Executable {
     const std::size_t expected = plan_->placement(id).bytes;
     check(bytes == expected, "input '{}' has {} bytes, not {}", plan_->graph().tensor(id).name, expected,
           bytes);
-    const auto [it, added] = inputs_.try_emplace(id, bytes);
-    it->second.write(data, bytes, placed(id), copies_.get(), stream_.get());
+    inputs_.at(id).write(data, bytes, placed(id), copies_.get(), stream_.get());
+  }
+  void inputs_taken() override {
+    for (const auto& [id, slots] : inputs_) slots.read_out();
   }
 
   void take_images(TensorId id, const DeviceImages& images) override {
@@ -231,6 +202,7 @@ class CudaExecutable final : public Executable {
     use.packed_weights = state_->copy_bytes();
     use.scratch = shared_.work_bytes();
     for (const DeviceMemory& buffer : io_) use.inputs += buffer.size();
+    for (const auto& [id, slots] : inputs_) use.inputs += slots.device_bytes();
     return use;
   }
 
@@ -469,6 +441,7 @@ class CudaBackend final : public Backend {
     }
     check_cuda(cudaSetDevice(0), "choosing the device");
     check_cuda(cudaGetDeviceProperties(&properties_, 0), "asking about the device");
+    check_architecture(properties_);
     std::string cache;
     if (!options.cache_dir.empty()) {
       int driver = 0;
@@ -482,9 +455,9 @@ class CudaBackend final : public Backend {
     convs_ = make_conv_library(*choices_, deterministic_);
   }
 
-  bool supports(OpKind, DType) const override { return true; }
   // In fp32 nothing fuses, and the norm's own two passes are more exact.
   bool conv_gives_sums(DType dtype) const override { return dtype != DType::f32; }
+  bool supports(OpKind, DType dtype) const override { return dtype != DType::u8 && dtype != DType::i32; }
   DType weight_gradient(DType activations) const override { return activations; }
   int weight_gradients_beside() const override { return 2; }
 
@@ -507,6 +480,11 @@ class CudaBackend final : public Backend {
                        cudnn_version());
   }
   std::shared_ptr<State> make_state() override { return std::make_shared<CudaState>(); }
+  std::optional<Backend::DeviceMemory> device_memory() const override { return free_memory(); }
+  std::size_t memory_overhead(const plan::Plan& plan, bool owns_weights) const override {
+    return overhead_of(plan, owns_weights);
+  }
+  HostAllocator input_allocator() const override { return pinned_allocator(); }
   std::unique_ptr<Executable> compile(std::shared_ptr<const plan::Plan> plan,
                                       std::shared_ptr<State> state) override {
     auto own = std::dynamic_pointer_cast<CudaState>(std::move(state));

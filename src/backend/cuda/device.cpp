@@ -1,5 +1,8 @@
 #include "backend/cuda/device.h"
 
+#include <algorithm>
+#include <string>
+
 namespace redline::backend::cuda {
 
 void check_cuda(cudaError_t result, const char* what) {
@@ -7,8 +10,8 @@ void check_cuda(cudaError_t result, const char* what) {
   if (result == cudaErrorMemoryAllocation) {
     std::size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
-    throw UnavailableError("{}: the GPU is out of memory ({} of {} MiB free): use a smaller --batch-size",
-                           what, free >> 20, total >> 20);
+    cudaGetLastError();  // what fits is asked for next, and is not to stumble over this
+    throw OutOfMemoryError("{}: the GPU is out of memory ({} of {} MiB free)", what, free >> 20, total >> 20);
   }
   throw InternalError("{}: {} ({})", what, cudaGetErrorString(result), cudaGetErrorName(result));
 }
@@ -73,6 +76,52 @@ Type type_of(graph::DType dtype) {
     default:
       throw InternalError("the cuda backend does not compute in {}", name_of(dtype));
   }
+}
+
+void check_architecture(const cudaDeviceProp& device) {
+  if (runs_here()) return;
+  // Hopper's matrix instructions are in the code for 90a alone.
+  const std::string wanted = fmt::format("{}{}{}", device.major, device.minor, device.major == 9 ? "a" : "");
+  throw UnavailableError(
+      "the {} has compute capability {}.{}, and this build's CUDA backend has code for {}: build it with "
+      "-DCMAKE_CUDA_ARCHITECTURES={}, or use --device cpu",
+      device.name, device.major, device.minor, REDLINE_CUDA_ARCHITECTURES, wanted);
+}
+
+Backend::DeviceMemory free_memory() {
+  // The driver takes some for the code of kernels as they are first used.
+  constexpr std::size_t kCode = std::size_t{256} << 20;
+  Backend::DeviceMemory memory;
+  check_cuda(cudaMemGetInfo(&memory.free, &memory.total), "asking for the device's memory");
+  memory.free -= std::min(memory.free, kCode);
+  return memory;
+}
+
+std::size_t overhead_of(const plan::Plan& plan, bool owns_weights) {
+  // What convolutions and cuBLAS want besides is known when they have been chosen.
+  constexpr std::size_t kWork = std::size_t{128} << 20;
+  std::size_t copies = 0, inputs = 0;
+  graph::DType dtype = graph::DType::f32;
+  for (const graph::Op& op : plan.graph().ops()) {
+    if (op.kind == graph::OpKind::conv) dtype = plan.graph().tensor(op.inputs[0]).dtype;
+  }
+  for (std::size_t i = 0; i < plan.placements.size(); ++i) {
+    const graph::Tensor& tensor = plan.graph().tensors()[i];
+    const std::size_t bytes = plan.placements[i].region == plan::Region::none ? 0 : plan.placements[i].bytes;
+    if (tensor.kind == graph::TensorKind::input) inputs += 2 * bytes;  // staging
+    if (tensor.kind == graph::TensorKind::parameter && tensor.shape.rank() > 1 && dtype != graph::DType::f32)
+      copies += bytes / sizeof(float) * graph::size_of(dtype);
+  }
+  return kWork + inputs + (owns_weights ? copies : 0);
+}
+
+HostAllocator pinned_allocator() {
+  return {[](std::size_t bytes) {
+            void* memory = nullptr;
+            check_cuda(cudaMallocHost(&memory, bytes), "allocating page-locked memory");
+            return memory;
+          },
+          [](void* memory, std::size_t) { cudaFreeHost(memory); }};
 }
 
 }  // namespace redline::backend::cuda

@@ -7,13 +7,14 @@
 #include <memory>
 #include <utility>
 
+#include "backend/backend.h"
 #include "backend/cuda/kernels/kernels.h"
 #include "base/error.h"
 #include "graph/tensor.h"
 
 namespace redline::backend::cuda {
 
-// Throws UnavailableError when the device is out of memory, InternalError for everything else.
+// Throws OutOfMemoryError when the device is out of memory, InternalError for everything else.
 void check_cuda(cudaError_t result, const char* what);
 
 // Memory of the current device; move-only.
@@ -87,5 +88,13 @@ Stream make_stream(bool urgent = false);  // work on an urgent one goes first wh
 Event make_event(bool timed);
 
 Type type_of(graph::DType dtype);  // throws InternalError for integers
+
+// Throws UnavailableError, naming what to rebuild with, when this build has no code for the device.
+void check_architecture(const cudaDeviceProp& device);
+
+// As Backend::device_memory, memory_overhead and input_allocator.
+Backend::DeviceMemory free_memory();
+std::size_t overhead_of(const plan::Plan& plan, bool owns_weights);
+HostAllocator pinned_allocator();
 
 }  // namespace redline::backend::cuda

@@ -87,6 +87,7 @@ class ReferenceBackend final : public Backend {
   std::string name() const override { return "reference"; }
   std::string description() const override { return "reference: plain loops, 1 thread"; }
   std::shared_ptr<State> make_state() override { return std::make_shared<HostState>(); }
+  std::size_t memory_overhead(const plan::Plan&, bool) const override { return 0; }
 
   std::unique_ptr<Executable> compile(std::shared_ptr<const plan::Plan> plan,
                                       std::shared_ptr<State> state) override {

@@ -1,0 +1,181 @@
+// Whole steps on a device: what a refused one leaves behind, short batches, metrics that come late,
+// accumulation, and memory. Runs on the CPU, and on a GPU where there is one.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "small_training.h"
+
+namespace redline::backend {
+namespace {
+
+#ifdef REDLINE_TEST_CUDA
+constexpr const char* kDevice = "cuda";
+constexpr graph::DType kNarrow = graph::DType::f16;
+#else
+constexpr const char* kDevice = "cpu";
+constexpr graph::DType kNarrow = graph::DType::f32;
+#endif
+
+DeviceOptions device() {
+  DeviceOptions options;
+  options.device = kDevice;
+  options.threads = 2;
+  return options;
+}
+
+class StepTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      make_backend(device());
+    } catch (const UnavailableError& e) {
+      GTEST_SKIP() << e.what();
+    }
+  }
+};
+
+TEST_F(StepTest, ARefusedOneChangesNothingButTheScale) {
+  plan::Options options = small_resnet(kNarrow);
+  options.ema = true;
+  SmallTraining training(device(), options, 1);
+  training.step();  // momentum and statistics are no longer what they began as
+  // Overflows fp16 in backward; in fp32 nothing short of infinity does.
+  const float scale = kNarrow == graph::DType::f16 ? 0x1p40F : std::numeric_limits<float>::infinity();
+  training.state().write("loss_scale", std::vector<float>{scale});
+  auto before = training.values();
+  training.step();
+  EXPECT_EQ(training.metrics().check[graph::kFinite], 0.0F);
+  const auto after = training.values();
+  before["skipped_steps"][0] += 1.0F;
+  before["good_steps"][0] = 0.0F;
+  if (kNarrow == graph::DType::f16) before["loss_scale"][0] /= 2.0F;
+  for (const auto& [name, values] : before) EXPECT_EQ(after.at(name), values) << name;
+  // The next good one moves everything again.
+  training.state().write("loss_scale", std::vector<float>{1.0F});
+  training.step();
+  EXPECT_EQ(training.metrics().check[graph::kFinite], 1.0F);
+  EXPECT_NE(training.values().at("conv1.weight"), before.at("conv1.weight"));
+  EXPECT_NE(training.values().at("bn1.running_mean"), before.at("bn1.running_mean"));
+  EXPECT_NE(training.values().at("fc.weight.ema"), before.at("fc.weight.ema"));
+}
+
+TEST_F(StepTest, RowsWithoutALabelCountForNothing) {
+  plan::Options options = small_resnet(kNarrow);
+  options.model.training = false;
+  options.optimizer = plan::OptimizerKind::none;
+  SmallTraining whole(device(), options, 2), part(device(), options, 2);
+  // An evaluation has no update and no scalars: write what it reads.
+  const auto run = [&](SmallTraining& training, const std::vector<std::int32_t>& labels) {
+    const graph::Model& model = training.executable().plan().model;
+    const std::vector<std::uint8_t> images(
+        static_cast<std::size_t>(model.graph.tensor(model.images).shape.elements()), 100);
+    training.executable().write_input(model.images, images.data(), images.size());
+    training.executable().write_input(model.labels, labels.data(), labels.size() * sizeof labels[0]);
+    training.executable().run(Section::compute);
+    return training.metrics().loss;
+  };
+  // All images are the same, so each row with one label has the same loss.
+  const auto four = run(whole, {1, 1, 1, 1}), one = run(part, {1, -1, -1, -1});
+  EXPECT_EQ(four[graph::kSamples], 4.0F);
+  EXPECT_EQ(one[graph::kSamples], 1.0F);
+  EXPECT_NEAR(one[graph::kLossSum] * 4.0F, four[graph::kLossSum], 1e-4F * four[graph::kLossSum]);
+}
+
+TEST_F(StepTest, MetricsComeInTheOrderTheyWereAskedFor) {
+  SmallTraining training(device(), small_resnet(kNarrow), 3);
+  EXPECT_FALSE(training.executable().take_metrics(/*wait=*/true).has_value()) << "none was asked for";
+  const std::vector<std::vector<std::int32_t>> labels = {{0, -1, -1, -1}, {0, 1, -1, -1}, {0, 1, 2, -1}};
+  for (const auto& some : labels) {
+    training.step(some);
+    training.executable().request_metrics();
+  }
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const auto found = training.executable().take_metrics(/*wait=*/true);
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->loss[graph::kSamples], static_cast<float>(i + 1));
+    EXPECT_EQ(found->check[graph::kFinite], 1.0F);
+    EXPECT_GT(found->check[graph::kGradientNorm], 0.0F);
+  }
+  EXPECT_FALSE(training.executable().take_metrics(/*wait=*/false).has_value());
+}
+
+TEST_F(StepTest, OneUnitIsComputeAndUpdate) {
+  SmallTraining apart(device(), small_resnet(graph::DType::f32), 4);
+  SmallTraining united(device(), small_resnet(graph::DType::f32), 4);
+  apart.step();
+  united.step();
+  // Once more on the same images: what differs is how the sections are run, and on a GPU the order of some
+  // sums.
+  apart.executable().run(Section::compute);
+  apart.executable().run(Section::update);
+  united.executable().run(Section::step);
+  const auto expected = united.values(), found = apart.values();
+  for (const auto& [name, values] : expected) {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_NEAR(found.at(name)[i], values[i], 1e-4F + 1e-3F * std::abs(values[i])) << name;
+  }
+}
+
+// What --dry-run promises against what is allocated. A network large enough for the work space not to be most
+// of it.
+TEST_F(StepTest, MemoryIsAsThePlanSays) {
+  plan::Options options = small_resnet(kNarrow);
+  options.model.image_size = 224;
+  options.model.batch = kDevice == std::string("cuda") ? 128 : 8;
+  const auto backend = make_backend(device());
+  const auto plan = std::make_shared<plan::Plan>(plan::make_plan(options, *backend));
+  const auto executable = backend->compile(plan, backend->make_state());
+  const auto promised = static_cast<double>(plan::memory_use(*plan).total() +
+                                            backend->memory_overhead(*plan, /*owns_weights=*/true));
+  EXPECT_NEAR(static_cast<double>(executable->memory().total()), promised, 0.05 * promised);
+}
+
+#ifdef REDLINE_TEST_CUDA
+TEST_F(StepTest, AFullDeviceIsNamedAsSuch) {
+  const auto backend = make_backend(device());
+  plan::Options options = small_resnet(graph::DType::f32);
+  options.model.image_size = 224;
+  const auto one = plan::memory_use(plan::make_plan(options, *backend)).activations / kSmallBatch;
+  options.model.batch = static_cast<std::int64_t>(2 * backend->device_memory()->total / one);
+  const auto plan = std::make_shared<plan::Plan>(plan::make_plan(options, *backend));
+  const std::size_t free = backend->device_memory()->free;
+  EXPECT_THROW(backend->compile(plan, backend->make_state()), OutOfMemoryError);
+  EXPECT_GE(backend->device_memory()->free + (std::size_t{1} << 30), free)
+      << "what was allocated is given back";
+}
+
+TEST_F(StepTest, PinnedInputsGiveTheSame) {
+  SmallTraining training(device(), small_resnet(graph::DType::f16), 6);
+  const HostAllocator pinned = training.backend().input_allocator();
+  ASSERT_TRUE(pinned.allocate && pinned.release);
+  const graph::Model& model = training.executable().plan().model;
+  const auto bytes = static_cast<std::size_t>(model.graph.tensor(model.images).shape.elements());
+  std::vector<std::uint8_t> images(bytes);
+  Random random(9);
+  for (std::uint8_t& byte : images) byte = static_cast<std::uint8_t>(random.next_u32());
+  auto* copy = static_cast<std::uint8_t*>(pinned.allocate(bytes));
+  std::copy(images.begin(), images.end(), copy);
+  training.step();  // labels and scalars
+  const auto logits = [&](const void* from) {
+    training.executable().write_input(model.images, from, bytes);
+    training.executable().run(Section::compute);
+    training.executable().inputs_taken();
+    std::vector<float> values(static_cast<std::size_t>(model.graph.tensor(model.logits).shape.elements()));
+    training.executable().read(model.logits, values);
+    return values;
+  };
+  const auto expected = logits(images.data());
+  for (int i = 0; i < 4; ++i) {  // more often than there are staging buffers
+    EXPECT_EQ(logits(copy), expected);
+  }
+  pinned.release(copy, bytes);
+}
+#endif
+
+}  // namespace
+}  // namespace redline::backend

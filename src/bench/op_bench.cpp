@@ -23,26 +23,35 @@ struct Group {
   std::vector<std::size_t> ops;
 };
 
-std::vector<Group> group_ops(const graph::Graph& graph, const std::string& filter) {
+bool is_update_of_one(graph::OpKind kind) {
+  return kind == graph::OpKind::sgd || kind == graph::OpKind::lars || kind == graph::OpKind::ema;
+}
+
+// `together` makes one group of an optimizer's ops on all parameters, which a device may do in one launch.
+std::vector<Group> group_ops(const graph::Graph& graph, const std::string& filter, bool together) {
   std::vector<Group> groups;
   std::map<std::string, std::size_t> known;
   for (std::size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.ops()[i];
     const std::string_view kind = name_of(op.kind);
     if (kind.find(filter) == std::string_view::npos && op.name.find(filter) == std::string::npos) continue;
-    const std::string text = describe(graph, op);
+    const bool joined = together && is_update_of_one(op.kind);
+    const std::string text = joined ? fmt::format("{} of every parameter", kind) : describe(graph, op);
     const auto [at, added] = known.try_emplace(text, groups.size());
     if (added) {
       Group group;
       group.timing.kind = kind;
       group.timing.description = text;
       group.timing.layer = op.name;
-      group.timing.flops = graph::flops(graph, op);
-      group.timing.bytes = counted_bytes(graph, op);
       groups.push_back(std::move(group));
     }
-    groups[at->second].ops.push_back(i);
-    ++groups[at->second].timing.count;
+    Group& group = groups[at->second];
+    group.ops.push_back(i);
+    if (added || joined) {
+      group.timing.flops += graph::flops(graph, op);
+      group.timing.bytes += counted_bytes(graph, op);
+    }
+    group.timing.count = joined ? 1 : group.timing.count + 1;
   }
   if (groups.empty()) throw UsageError("no op of this step has '{}' in its kind or layer", filter);
   return groups;
@@ -126,7 +135,7 @@ std::vector<OpTiming> bench_ops(const OpBenchOptions& options, backend::Backend&
                                 const Progress& progress) {
   if (options.repeat < 1) throw UsageError("--repeat {} must be at least 1", options.repeat);
   const auto plan = std::make_shared<plan::Plan>(plan::make_plan(options.plan, backend));
-  std::vector<Group> groups = group_ops(plan->graph(), options.filter);
+  std::vector<Group> groups = group_ops(plan->graph(), options.filter, options.in_step);
   std::vector<OpTiming> result;
   if (options.in_step) {
     const auto times = time_steps(options, plan, backend, progress);

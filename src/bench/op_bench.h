@@ -19,7 +19,8 @@ struct OpBenchOptions {
   bool in_step = false;  // time ops within whole steps: caches are as they are in training
 };
 
-// One distinct op: the same kind, shapes, types and attributes.
+// One distinct op: the same kind, shapes, types and attributes; within steps, also all of an optimizer's ops
+// together.
 struct OpTiming {
   std::string kind;         // "conv"
   std::string description;  // describe() of op_cases.h

@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+"""ResNet training on a GPU: Redline beside PyTorch, in one run on one machine.
+
+    python3 benchmarks/gpu_training.py [--quick] [--redline path/to/redline] [--output folder]
+
+Run it with a Python that has torch and torchvision for CUDA. For every setting both sides take turns, several rounds:
+PyTorch eager and torch.compile as processes that stay alive, Redline as `redline train synthetic` anew each round. Then
+Redline and PyTorch train 200 steps in fp16 from the same weights on the same batches, and their losses are compared with
+what PyTorch itself gives on other orders of the same data. --quick takes the settings that matter most, in five minutes.
+Writes gpu_training-<date>.md and .json into the output folder.
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PEER = ROOT / "benchmarks" / "peer_torch_gpu.py"
+
+# model, batch, dtype, peers
+QUICK = [("resnet50", 256, "fp16", ["compile", "eager"]), ("resnet50", 64, "fp16", ["eager"]),
+         ("resnet50", 8, "fp16", ["eager"])]
+FULL = [("resnet50", batch, "fp16", ["eager", "compile"]) for batch in (1, 8, 32, 64, 256)]
+FULL += [("resnet50", batch, "bf16", ["eager", "compile"]) for batch in (64, 256)]
+FULL += [(model, 256, "fp16", ["compile"]) for model in ("resnet18", "resnet34", "resnet101", "resnet152")]
+
+
+class Peer:
+    """A PyTorch process that answers one line of JSON with another."""
+
+    def __init__(self, *flags):
+        self.process = subprocess.Popen([sys.executable, str(PEER), *map(str, flags)], text=True, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE)
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit("the PyTorch process ended: see above")
+        return json.loads(line)
+
+    def ask(self, **question):
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def run_redline(redline, *flags):
+    """The records of metrics.jsonl of a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([str(redline), "train", *map(str, flags), "--quiet", "-o", folder, "--name", "run"], check=True,
+                       stdout=subprocess.PIPE)
+        with open(pathlib.Path(folder) / "run" / "metrics.jsonl") as lines:
+            return [json.loads(line) for line in lines]
+
+
+def time_redline(redline, model, batch, dtype, steps):
+    warm_up = 10
+    records = run_redline(redline, "synthetic", "--model", model, "--classes", 1000, "--image-size", 224, "-b", batch,
+                          "--dtype", dtype, "--steps", steps + warm_up, "--lr", 0.01, "--label-smoothing", 0.1,
+                          "--device", "cuda")
+    elapsed = [record["elapsed"] for record in records if record["kind"] == "step"]
+    return batch * steps / (elapsed[-1] - elapsed[warm_up - 1]), records[0]
+
+
+def dry_run_peak(redline, model, batch, dtype):
+    text = subprocess.run([str(redline), "train", "synthetic", "--model", model, "-b", str(batch), "--dtype", dtype,
+                           "--device", "cuda", "--dry-run"], check=True, text=True, stdout=subprocess.PIPE).stdout
+    for line in text.splitlines():
+        words = line.split()
+        if words[:2] == ["device", "peak"]:
+            return float(words[2]) * {"MiB": 2**20, "GiB": 2**30}[words[3]]
+    return 0.0
+
+
+def measure(redline, settings, rounds):
+    rows, header, versions = [], {}, {}
+    for model, batch, dtype, peers in settings:
+        steps = max(30, min(200, 8000 // batch))
+        alive = {name: Peer("--model", model, "--batch", batch, "--dtype", dtype, *(["--compile"] if name == "compile" else []))
+                 for name in peers}
+        for peer in alive.values():
+            versions = peer.answer()
+        speeds = {name: [] for name in ["redline", *peers]}
+        memory = {}
+        time_redline(redline, model, batch, dtype, 5)  # chooses its kernels, once
+        for _ in range(rounds):
+            for name, peer in alive.items():
+                found = peer.ask(do="time", steps=steps)
+                speeds[name].append(found["images_per_second"])
+                memory[name] = found["peak_bytes"]
+            speed, header = time_redline(redline, model, batch, dtype, steps)
+            speeds["redline"].append(speed)
+        for peer in alive.values():
+            peer.close()
+        memory["redline"] = dry_run_peak(redline, model, batch, dtype)
+        medians = {name: statistics.median(values) for name, values in speeds.items()}
+        rows.append({"model": model, "batch": batch, "dtype": dtype, "images_per_second": medians, "rounds": speeds,
+                     "peak_bytes": memory})
+        print(f"{model} batch {batch} {dtype}: " + ", ".join(
+            f"{name} {medians[name]:.0f}" + ("" if name == "redline" else f" ({medians['redline'] / medians[name]:.2f}x)")
+            for name in medians), flush=True)
+    return rows, header, versions
+
+
+# The order in which Redline's sampler hands out samples: Philox4x32-10 keyed by seed and epoch, Fisher-Yates from the end.
+MASK32, MASK64 = 2**32 - 1, 2**64 - 1
+
+
+def philox(counter, key):
+    counter, key = list(counter), list(key)
+    for _ in range(10):
+        a, b = 0xD2511F53 * counter[0], 0xCD9E8D57 * counter[2]
+        counter = [(b >> 32) ^ counter[1] ^ key[0], b & MASK32, (a >> 32) ^ counter[3] ^ key[1], a & MASK32]
+        key = [(key[0] + 0x9E3779B9) & MASK32, (key[1] + 0xBB67AE85) & MASK32]
+    return counter
+
+
+def mix(a, b):
+    z = (a + 0x9E3779B97F4A7C15) & MASK64
+    for addend in (b, 0):
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK64
+        z = ((z ^ (z >> 31)) + addend) & MASK64
+    return z
+
+
+def sample_order(samples, seed, epoch):
+    stream = mix(0x6F726465, epoch)
+    words, block = [], 0
+
+    def next_u64():
+        nonlocal block
+        if len(words) < 2:
+            words.extend(philox([block & MASK32, block >> 32, stream & MASK32, stream >> 32],
+                                [seed & MASK32, seed >> 32]))
+            block += 1
+        low, high = words.pop(0), words.pop(0)
+        return low | high << 32
+
+    def below(n):
+        threshold = (2**64 - n) % n
+        while True:
+            word = next_u64()
+            if word >= threshold:
+                return word % n
+
+    order = list(range(samples))
+    for i in range(samples, 1, -1):
+        j = below(i)
+        order[i - 1], order[j] = order[j], order[i - 1]
+    return order
+
+
+def batches_of(samples, batch, steps, seed):
+    batches, epoch = [], 0
+    while len(batches) < steps:
+        order = sample_order(samples, seed, epoch)
+        batches += [order[i:i + batch] for i in range(0, samples - batch + 1, batch)]
+        epoch += 1
+    return batches[:steps]
+
+
+def write_safetensors(tensors, path):
+    """name -> fp32 tensor, in the plain layout of the format: a header of JSON, then the bytes."""
+    header, blobs, offset = {}, [], 0
+    for name, tensor in tensors.items():
+        data = tensor.contiguous().numpy().tobytes()
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [offset, offset + len(data)]}
+        offset += len(data)
+        blobs.append(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(blobs))
+
+
+def smooth(values, width=10):
+    return [statistics.mean(values[max(0, i - width + 1):i + 1]) for i in range(len(values))]
+
+
+def compare_curves(redline, steps, batch=128, lr=0.05, samples=2560, classes=10):
+    """Losses of Redline and PyTorch, fp16, from the same weights and batches, and PyTorch's on other orders."""
+    import torch
+    import torchvision
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        subprocess.run([str(redline), "data", "synth", str(folder / "set"), "--train", str(samples), "--val", "10",
+                        "--classes", str(classes)], check=True, stdout=subprocess.PIPE)
+        files, labels = [], []
+        for label, place in enumerate(sorted((folder / "set" / "train").iterdir())):
+            for file in sorted(place.iterdir()):
+                files.append(file)
+                labels.append(label)
+        images = torch.stack([torchvision.io.read_image(str(file)).permute(1, 2, 0) for file in files])
+        torch.save({"images": images, "labels": torch.tensor(labels)}, folder / "data.pt")
+        torch.manual_seed(1)
+        weights = torchvision.models.resnet50(num_classes=classes).state_dict()
+        torch.save(weights, folder / "weights.pt")
+        write_safetensors({key: value for key, value in weights.items() if value.dtype == torch.float32},
+                          folder / "weights.safetensors")
+        records = run_redline(redline, folder / "set", "--model", "resnet50", "--image-size", images.shape[1], "-b", batch,
+                              "--steps", steps, "--lr", lr, "--weight-decay", 1e-4, "--label-smoothing", 0.1, "--dtype",
+                              "fp16", "--device", "cuda", "--init", folder / "weights.safetensors", "--scale", 1, 1,
+                              "--ratio", 1, 1, "--hflip", 0, "--lr-step-size", 1000000, "--seed", 0, "--eval-every", 0)
+        ours = [record["loss"] for record in records if record["kind"] == "step"]
+        peer = Peer("--dtype", "fp16", "--lr", lr)
+        curves = [peer.ask(do="curve", classes=classes, weights=str(folder / "weights.pt"), data=str(folder / "data.pt"),
+                           batches=batches_of(len(files), batch, steps, seed))["losses"] for seed in range(4)]
+        peer.close()
+    theirs, others = smooth(curves[0]), [smooth(curve) for curve in curves[1:]]
+    mine = smooth(ours)
+    spread = [max(abs(curve[i] - theirs[i]) for curve in others) for i in range(steps)]
+    apart = [abs(mine[i] - theirs[i]) for i in range(steps)]
+    result = {"steps": steps, "redline": ours, "torch": curves[0], "torch_other_orders": curves[1:],
+              "mean_difference": statistics.mean(apart), "mean_spread": statistics.mean(spread),
+              "first_difference": abs(ours[0] - curves[0][0])}
+    print(f"fp16 loss over {steps} steps: Redline and PyTorch differ by {result['mean_difference']:.4f} on average, "
+          f"PyTorch's own orders by up to {result['mean_spread']:.4f}", flush=True)
+    return result
+
+
+def report(result):
+    program = result["redline"]
+    text = [f"# ResNet training on {result['torch']['gpu']}, {result['date']}", "",
+            f"`{result['command']}`; Redline {program.get('version')} ({program.get('commit')}), {result['device']}; PyTorch "
+            f"{result['torch']['torch']} with cuDNN {result['torch']['cudnn']}, channels_last; synthetic images of 224 px; "
+            f"medians of {result['rounds']} rounds in turn, images/s.", "",
+            "| model | batch | dtype | Redline | PyTorch eager | ratio | torch.compile | ratio | Redline's memory | PyTorch's |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for row in result["rows"]:
+        speeds, ours = row["images_per_second"], row["images_per_second"]["redline"]
+        cells = [row["model"], row["batch"], row["dtype"], f"{ours:.0f}"]
+        for name in ("eager", "compile"):
+            cells += [f"{speeds[name]:.0f}", f"{ours / speeds[name]:.2f}x"] if name in speeds else ["", ""]
+        theirs = [value for name, value in row["peak_bytes"].items() if name != "redline"]
+        cells += [f"{row['peak_bytes']['redline'] / 2**30:.1f} GiB", f"{min(theirs) / 2**30:.1f} GiB"]
+        text.append("| " + " | ".join(map(str, cells)) + " |")
+    text += ["", "Memory: the device peak that Redline's --dry-run tells; what PyTorch's allocator reserves at most."]
+    curve = result.get("curve")
+    if curve:
+        text += ["", "## fp16 loss from the same weights and batches", "",
+                 f"ResNet-50, {curve['steps']} steps, running means of 10: Redline and PyTorch AMP differ by "
+                 f"{curve['mean_difference']:.4f} on average; PyTorch's runs on three other orders of the same data differ from "
+                 f"its first by up to {curve['mean_spread']:.4f}. The first loss differs by {curve['first_difference']:.5f}.", "",
+                 "| step | Redline | PyTorch | PyTorch, other orders |", "| --- | --- | --- | --- |"]
+        mine, theirs = smooth(curve["redline"]), smooth(curve["torch"])
+        others = [smooth(values) for values in curve["torch_other_orders"]]
+        for i in range(19, curve["steps"], 20):
+            text.append(f"| {i + 1} | {mine[i]:.4f} | {theirs[i]:.4f} | " + ", ".join(f"{o[i]:.4f}" for o in others) + " |")
+    return "\n".join(text) + "\n"
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--quick", action="store_true", help="the settings that matter most, one round")
+    options.add_argument("--rounds", type=int, default=3, help="how often each side is measured, in turn")
+    options.add_argument("--redline", type=pathlib.Path, default=ROOT / "redline", help="the program to measure")
+    options.add_argument("--output", type=pathlib.Path, default=ROOT / "benchmarks" / "results", help="folder of the result")
+    options.add_argument("--no-curve", action="store_true", help="leave the loss curves out")
+    options.add_argument("--only-curve", action="store_true", help="nothing but the loss curves")
+    args = options.parse_args()
+    rounds = 1 if args.quick else args.rounds
+    rows, header, versions = [], {}, {}
+    if not args.only_curve:
+        rows, header, versions = measure(args.redline, QUICK if args.quick else FULL, rounds)
+    result = {"benchmark": "gpu_training", "date": datetime.date.today().isoformat(), "kernel": platform.release(),
+              "cores": len(os.sched_getaffinity(0)), "redline": header.get("program", {}), "device": header.get("device"),
+              "torch": versions, "rounds": rounds, "command": "benchmarks/gpu_training.py " + " ".join(sys.argv[1:]),
+              "rows": rows}
+    if not args.no_curve:
+        result["curve"] = compare_curves(args.redline, 200)
+    args.output.mkdir(parents=True, exist_ok=True)
+    name = f"gpu_training-{result['date']}" + ("-quick" if args.quick else "")
+    (args.output / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    if rows:
+        (args.output / f"{name}.md").write_text(report(result))
+    print(f"written to {args.output / name}.json")
+
+
+if __name__ == "__main__":
+    main()

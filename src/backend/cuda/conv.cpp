@@ -84,16 +84,19 @@ class ConvGraph {
   }
 
   // False, with why, when cuDNN does not know the pattern.
-  bool prepare(cudnnHandle_t handle, bool deterministic, std::string& why) {
+  bool prepare(cudnnHandle_t handle, const ConvRules& rules, std::string& why) {
     if (failed(graph_.validate(), why) || failed(graph_.build_operation_graph(handle), why)) return false;
     if (failed(graph_.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}), why))
       return false;
-    if (deterministic) graph_.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
-    // fp32 means fp32: no matrix units, which round inputs to tf32, and no transforms that lose digits.
+    if (rules.deterministic) graph_.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
+    // fp32 means fp32: no transforms that lose digits, and no matrix units, which round inputs to tf32,
+    // unless that was asked for.
     if (shape_.dtype == graph::DType::f32) {
-      graph_.deselect_numeric_notes({fe::NumericalNote_t::TENSOR_CORE,
-                                     fe::NumericalNote_t::DOWN_CONVERT_INPUTS, fe::NumericalNote_t::WINOGRAD,
-                                     fe::NumericalNote_t::FFT});
+      graph_.deselect_numeric_notes({fe::NumericalNote_t::WINOGRAD, fe::NumericalNote_t::FFT});
+      if (!rules.tf32) {
+        graph_.deselect_numeric_notes(
+            {fe::NumericalNote_t::TENSOR_CORE, fe::NumericalNote_t::DOWN_CONVERT_INPUTS});
+      }
     }
     return true;
   }
@@ -190,8 +193,8 @@ DeviceMemory random_memory(std::size_t bytes) {
 
 class CudnnLibrary final : public ConvLibrary {
  public:
-  CudnnLibrary(Choices& choices, bool deterministic)
-      : choices_(choices), deterministic_(deterministic), handle_(std::make_shared<CudnnHandle>()) {
+  CudnnLibrary(Choices& choices, const ConvRules& rules)
+      : choices_(choices), rules_(rules), handle_(std::make_shared<CudnnHandle>()) {
     check_cuda(cudaGetDevice(&device_), "asking for the device");
   }
 
@@ -248,7 +251,7 @@ class CudnnLibrary final : public ConvLibrary {
   void build(const ConvShape& shape, cudnnHandle_t handle) {
     auto graph = std::make_unique<ConvGraph>(shape);
     std::string why;
-    if (!graph->prepare(handle, deterministic_, why)) {
+    if (!graph->prepare(handle, rules_, why)) {
       if (shape.pass == ConvPass::forward_sums) return;
       throw UnavailableError("cuDNN has no plan for {}: {}", shape.key(), why);
     }
@@ -282,7 +285,7 @@ class CudnnLibrary final : public ConvLibrary {
       }
     }
     // Timing differs from run to run; where bits may not, cuDNN's first proposal is taken.
-    if (deterministic_ && !built.empty()) return built.front();
+    if (rules_.deterministic && !built.empty()) return built.front();
     const std::lock_guard lock(timing_mutex_);
     std::int64_t chosen = -1;
     double best = 0.0;
@@ -328,7 +331,7 @@ class CudnnLibrary final : public ConvLibrary {
   }
 
   Choices& choices_;
-  bool deterministic_;
+  ConvRules rules_;
   std::shared_ptr<CudnnHandle> handle_;
   int device_ = 0;
   std::map<std::string, std::shared_ptr<const ConvPlan>> known_;
@@ -350,8 +353,8 @@ std::string ConvShape::key() const {
                      h, w, k, kernel, stride, pad);
 }
 
-std::unique_ptr<ConvLibrary> make_conv_library(Choices& choices, bool deterministic) {
-  return std::make_unique<CudnnLibrary>(choices, deterministic);
+std::unique_ptr<ConvLibrary> make_conv_library(Choices& choices, const ConvRules& rules) {
+  return std::make_unique<CudnnLibrary>(choices, rules);
 }
 
 }  // namespace redline::backend::cuda

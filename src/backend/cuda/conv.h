@@ -50,8 +50,14 @@ class ConvLibrary {
   virtual std::vector<std::shared_ptr<const ConvPlan>> find(const std::vector<ConvShape>& shapes) = 0;
 };
 
+// Which of cuDNN's kernels may be taken.
+struct ConvRules {
+  bool deterministic = false;
+  bool tf32 = false;  // fp32 convolutions may round their inputs to tf32
+};
+
 // `choices` outlives the library.
-std::unique_ptr<ConvLibrary> make_conv_library(Choices& choices, bool deterministic);
+std::unique_ptr<ConvLibrary> make_conv_library(Choices& choices, const ConvRules& rules);
 std::string cudnn_version();  // "9.19.0"
 
 }  // namespace redline::backend::cuda

@@ -121,13 +121,13 @@ class CudaState final : public State {
 class CudaExecutable final : public Executable {
  public:
   CudaExecutable(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<CudaState> state, ConvLibrary& convs,
-                 Choices& choices, bool deterministic, const cudaDeviceProp& device)
+                 Choices& choices, const ConvRules& rules, const cudaDeviceProp& device)
       : plan_(std::move(plan)),
         state_(std::move(state)),
         stream_(make_stream(/*urgent=*/true)),
         beside_(make_stream()),
         copies_(make_stream()),
-        shared_(convs, device),
+        shared_(convs, device, rules.tf32),
         arena_(plan_->arena_bytes),
         gradients_(plan_->gradient_bytes) {
     const auto& tensors = plan_->graph().tensors();
@@ -138,7 +138,7 @@ class CudaExecutable final : public Executable {
     }
     const Places places{[this](TensorId id) { return address(id); },
                         [this](TensorId id, DType dtype) { return weights(id, dtype); }};
-    make_steps(places, choices, deterministic);
+    make_steps(places, choices, rules.deterministic);
   }
 
   ~CudaExecutable() override { cudaStreamSynchronize(stream_.get()); }
@@ -433,7 +433,8 @@ class CudaExecutable final : public Executable {
 
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(const DeviceOptions& options) : deterministic_(options.deterministic) {
+  explicit CudaBackend(const DeviceOptions& options)
+      : deterministic_(options.deterministic), tf32_(options.tf32) {
     int count = 0;
     const cudaError_t result = cudaGetDeviceCount(&count);
     if (result != cudaSuccess || count == 0) {
@@ -448,11 +449,11 @@ class CudaBackend final : public Backend {
       cudaDriverGetVersion(&driver);
       std::string card = properties_.name;
       for (char& c : card) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '-';
-      cache = fmt::format("{}/kernels-{}-{}-cudnn{}-driver{}.txt", options.cache_dir, kChoicesVersion, card,
-                          cudnn_version(), driver);
+      cache = fmt::format("{}/kernels-{}-{}-cudnn{}-driver{}{}.txt", options.cache_dir, kChoicesVersion, card,
+                          cudnn_version(), driver, tf32_ ? "-tf32" : "");
     }
     choices_ = std::make_unique<Choices>(deterministic_ ? "" : cache);
-    convs_ = make_conv_library(*choices_, deterministic_);
+    convs_ = make_conv_library(*choices_, {deterministic_, tf32_});
   }
 
   // In fp32 nothing fuses, and the norm's own two passes are more exact.
@@ -490,7 +491,7 @@ class CudaBackend final : public Backend {
     auto own = std::dynamic_pointer_cast<CudaState>(std::move(state));
     check(own != nullptr, "the state was made by another backend");
     return std::make_unique<CudaExecutable>(std::move(plan), std::move(own), *convs_, *choices_,
-                                            deterministic_, properties_);
+                                            ConvRules{deterministic_, tf32_}, properties_);
   }
   std::shared_ptr<ImageDecoder> make_image_decoder() override { return make_jpeg_decoder(); }
 
@@ -533,7 +534,7 @@ class CudaBackend final : public Backend {
     return true;
   }
 
-  bool deterministic_;
+  bool deterministic_, tf32_;
   cudaDeviceProp properties_{};
   std::unique_ptr<Choices> choices_;
   std::unique_ptr<ConvLibrary> convs_;

@@ -48,11 +48,12 @@ constexpr std::size_t kBlasWork = std::size_t{32} << 20;
 
 }  // namespace
 
-Shared::Shared(ConvLibrary& convs, const cudaDeviceProp& device)
+Shared::Shared(ConvLibrary& convs, const cudaDeviceProp& device, bool tf32)
     : convs_(convs), device_(device), counters_(kReduceCounters * sizeof(unsigned)), blas_work_(kBlasWork) {
   cublasHandle_t handle = nullptr;
   check_blas(cublasCreate(&handle));
   blas_ = handle;
+  if (tf32) check_blas(cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH));
   // A work space of its own makes cuBLAS safe to capture and the same every time.
   check_blas(cublasSetWorkspace(handle, blas_work_.data(), blas_work_.size()));
 }

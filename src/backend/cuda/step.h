@@ -39,7 +39,8 @@ class WorkSpace {
 // Memory and libraries that steps share.
 class Shared {
  public:
-  Shared(ConvLibrary& convs, const cudaDeviceProp& device);
+  // tf32: fp32 matrix products may round their inputs.
+  Shared(ConvLibrary& convs, const cudaDeviceProp& device, bool tf32);
   ~Shared();
   Shared(const Shared&) = delete;
   Shared& operator=(const Shared&) = delete;

@@ -27,6 +27,8 @@ enum class Role {
   weights,
   bytes,
   labels,
+  other_labels,
+  label_weights,
   scalars,
   check,
   gamma,
@@ -47,7 +49,8 @@ Role role_of(OpKind kind, std::size_t input) {
       {OpKind::conv, {Role::values, Role::weights}},
       {OpKind::batch_norm, {Role::values, Role::gamma, Role::beta, Role::mean, Role::variance}},
       {OpKind::linear, {Role::values, Role::weights, Role::beta}},
-      {OpKind::softmax_cross_entropy, {Role::values, Role::labels, Role::variance}},
+      {OpKind::softmax_cross_entropy,
+       {Role::values, Role::labels, Role::variance, Role::other_labels, Role::label_weights}},
       {OpKind::norm_stats, {Role::values, Role::gamma, Role::beta, Role::mean, Role::variance, Role::sums}},
       {OpKind::affine_act, {Role::values, Role::affine, Role::values, Role::affine}},
       {OpKind::affine_pool, {Role::values, Role::affine}},
@@ -228,11 +231,14 @@ std::vector<float> input_values(const OpCase& op_case, std::size_t input, std::u
         case Role::bytes:
           if (tensor.dtype != graph::DType::u8) return random.normal();
           return static_cast<double>(random.below(256));
-        case Role::labels: {  // one row in eight does not count
+        case Role::labels:
+        case Role::other_labels: {  // one row in eight does not count, or is not mixed
           const Shape& logits = op_case.graph.tensor(op.inputs[0]).shape;
           const auto label = static_cast<double>(random.below(static_cast<std::uint64_t>(logits[1])));
           return values.size() > 1 && random.below(8) == 0 ? -1.0 : label;
         }
+        case Role::label_weights:
+          return random.uniform();
         case Role::gamma:
         case Role::variance:
           return random.uniform(0.5, 1.5);

@@ -129,13 +129,16 @@ TensorId Builder::linear(const std::string& name, TensorId x, std::int64_t featu
 }
 
 TensorId Builder::softmax_cross_entropy(const std::string& name, TensorId logits, TensorId labels,
-                                        float smoothing) {
+                                        float smoothing, TensorId other_labels, TensorId label_weights) {
+  check((other_labels == kNone) == (label_weights == kNone), "{}: other labels without weights", name);
   const TensorId metrics = graph_.add_tensor({"metrics", {kLossMetrics}, DType::f32, TensorKind::metric});
   const TensorId grad = training_ ? activation(name + ".grad", graph_.tensor(logits).shape) : kNone;
+  std::vector<TensorId> inputs = {logits, labels, kNone};  // a planner adds the loss scale
+  if (other_labels != kNone) inputs.insert(inputs.end(), {other_labels, label_weights});
   graph_.add_op({OpKind::softmax_cross_entropy,
                  name,
                  Phase::forward,
-                 {logits, labels},
+                 std::move(inputs),
                  {metrics, grad},
                  LossAttr{smoothing}});
   return metrics;

@@ -47,8 +47,10 @@ class Builder {
   TensorId max_pool(const std::string& name, TensorId x, const PoolAttr& attr);
   TensorId avg_pool(const std::string& name, TensorId x);
   TensorId linear(const std::string& name, TensorId x, std::int64_t features);
-  // Gives the metrics tensor. In training the gradient of the logits is a second output.
-  TensorId softmax_cross_entropy(const std::string& name, TensorId logits, TensorId labels, float smoothing);
+  // Gives the metrics tensor. In training the gradient of the logits is a second output. other_labels and
+  // label_weights come together, for images that are mixed of two; kNone where there are none.
+  TensorId softmax_cross_entropy(const std::string& name, TensorId logits, TensorId labels, float smoothing,
+                                 TensorId other_labels = kNone, TensorId label_weights = kNone);
 
  private:
   TensorId parameter(const std::string& name, Shape shape, TensorKind kind = TensorKind::parameter);

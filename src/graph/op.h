@@ -28,8 +28,12 @@ enum class OpKind : std::uint8_t {
   max_pool,               // x -> y, index u8?
   avg_pool,               // x -> y[N,C]
   linear,                 // x[N,C], w[K,C], b[K] -> y[N,K]
-  softmax_cross_entropy,  // logits[N,K], labels i32[N], loss_scale[1]? -> metrics[kLossMetrics],
-                          // grad_logits[N,K]? (of the mean loss times the loss scale)
+  softmax_cross_entropy,  // logits[N,K], labels i32[N], loss_scale[1]?, other_labels i32[N]?,
+                          // label_weights[N]?
+                          // -> metrics[kLossMetrics], grad_logits[N,K]? (of the mean loss times the loss
+                          // scale). With other labels, a row's loss is weight * CE(label) + (1 - weight) *
+                          // CE(other label), and the label of the larger weight counts for accuracy; an
+                          // other label of -1 is none.
 
   // Forward, as a planner may rewrite it around the pending affine: y stays raw, and (scale, bias) is kept
   // beside it until a consumer applies it.

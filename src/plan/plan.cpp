@@ -87,7 +87,7 @@ Graph with_guard(const Graph& graph, const Options& options, TensorId scalars, G
   }
   out.add_op({OpKind::snapshot, "statistics", Phase::forward, std::move(inputs), guard.copies, {}});
   for (Op op : graph.ops()) {
-    if (op.kind == OpKind::softmax_cross_entropy) op.inputs.push_back(guard.loss_scale);
+    if (op.kind == OpKind::softmax_cross_entropy) op.inputs.at(2) = guard.loss_scale;
     out.add_op(std::move(op));
   }
   return out;

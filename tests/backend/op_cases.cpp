@@ -245,16 +245,23 @@ class Table {
     }
     for (const Shape& logits : {Shape{5, 10}, Shape{1, 3}, Shape{16, 1000}, Shape{9, 5}}) {
       for (float smoothing : {0.0F, 0.1F}) {
-        for (bool training : {true, false}) {
-          const TensorId rows = activation(logits, DType::f32);
-          const TensorId labels = tensor({logits[0]}, DType::i32, TensorKind::input);
-          const TensorId scale = training ? tensor({1}, DType::f32, TensorKind::scaler) : kNone;
-          const TensorId metrics = tensor({graph::kLossMetrics}, DType::f32, TensorKind::metric);
-          add(OpKind::softmax_cross_entropy, {rows, labels, scale},
-              {metrics, training ? activation(logits) : kNone}, graph::LossAttr{smoothing});
-        }
+        for (bool training : {true, false}) loss(logits, smoothing, training, /*mixed=*/false);
+        loss(logits, smoothing, /*training=*/true, /*mixed=*/true);
       }
     }
+  }
+
+  void loss(const Shape& logits, float smoothing, bool training, bool mixed) {
+    std::vector<TensorId> inputs = {activation(logits, DType::f32),
+                                    tensor({logits[0]}, DType::i32, TensorKind::input),
+                                    training ? tensor({1}, DType::f32, TensorKind::scaler) : kNone};
+    if (mixed) {
+      inputs.push_back(tensor({logits[0]}, DType::i32, TensorKind::input));
+      inputs.push_back(tensor({logits[0]}, DType::f32, TensorKind::input));
+    }
+    const TensorId metrics = tensor({graph::kLossMetrics}, DType::f32, TensorKind::metric);
+    add(OpKind::softmax_cross_entropy, std::move(inputs), {metrics, training ? activation(logits) : kNone},
+        graph::LossAttr{smoothing});
   }
 
   void updates() {

@@ -77,6 +77,27 @@ TEST(Loss, RowsWithoutLabelDoNotCount) {
   EXPECT_EQ(run.outputs[1], (Values{-1, 1, 0, 0, 1, -1}));
 }
 
+// Logits 2 and 0, in two rows of the same labels: the one that is mostly the first, the other not.
+TEST(Loss, OfMixedLabelsIsWeighted) {
+  const double a = std::log(1.0 + std::exp(-2.0)), b = a + 2.0;
+  const auto mixed = [&](Values others, float smoothing) {
+    return run_op({OpKind::softmax_cross_entropy,
+                   {Value{{2, 2}, {2, 0, 2, 0}}, Value{{2}, {0, 0}, DType::i32}, kLossScale,
+                    Value{{2}, std::move(others), DType::i32}, Value{{2}, {0.75F, 0.25F}}},
+                   {kMetrics, Value{{2, 2}, {}}},
+                   graph::LossAttr{smoothing}});
+  };
+  const auto plain = mixed({1, 1}, 0.0F);
+  EXPECT_NEAR(plain.outputs[0][graph::kLossSum], a + b, 1e-6);
+  EXPECT_EQ(plain.outputs[0][graph::kCorrect1], 1.0F) << "the label of the larger weight counts";
+  const double p = std::exp(-a);
+  const double expected[] = {2 * (p - 0.75), 2 * (1 - p - 0.25), 2 * (p - 0.25), 2 * (1 - p - 0.75)};
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(plain.outputs[1][i], expected[i], 1e-6) << i;
+  EXPECT_NEAR(mixed({1, -1}, 0.2F).outputs[0][graph::kLossSum], 0.8 * (1.75 * a + 0.25 * b) + 0.2 * (a + b),
+              1e-6)
+      << "nothing is mixed into the second row";
+}
+
 TEST(Conv, ByHand) {
   // A 2x2 image under a 3x3 filter with padding 1: every output sees the whole image.
   const Value x{{1, 1, 2, 2}, {1, 2, 3, 4}}, w{{1, 1, 3, 3}, {1, 2, 3, 4, 5, 6, 7, 8, 9}};

@@ -1,5 +1,5 @@
-// Softmax cross-entropy with label smoothing: loss, accuracy and the gradient of the logits in one pass per
-// row.
+// Softmax cross-entropy with label smoothing and mixed labels: loss, accuracy and the gradient of the logits
+// in one pass per row.
 #include <cmath>
 #include <vector>
 
@@ -31,7 +31,9 @@ struct Loss {
   float smoothing;
   const float* logits;
   const std::int32_t* labels;
-  const float* loss_scale;  // null: 1
+  const float* loss_scale;           // null: 1
+  const std::int32_t* other_labels;  // null without mixed labels
+  const float* label_weights;
   float* metrics;
   std::byte* gradient;  // null outside training
   graph::DType gradient_type;
@@ -44,6 +46,9 @@ struct Loss {
       std::fill_n(work, classes, 0.0F);
       return {};
     }
+    const bool mixed = other_labels != nullptr && other_labels[i] >= 0;
+    const std::int32_t other = mixed ? other_labels[i] : label;
+    const float weight = mixed ? label_weights[i] : 1.0F;
     float top = -INFINITY;
     double sum_of_logits = 0.0;
     for (std::int64_t k = 0; k < classes; ++k) {
@@ -57,13 +62,15 @@ struct Loss {
     }
     const double log_sum = std::log(sum) + static_cast<double>(top);
     const auto n = static_cast<double>(classes), s = static_cast<double>(smoothing);
-    const double nll = log_sum - static_cast<double>(x[label]);
+    const double nll = log_sum - static_cast<double>(weight) * static_cast<double>(x[label]) -
+                       (1.0 - static_cast<double>(weight)) * static_cast<double>(x[other]);
     const double mean_nll = log_sum - sum_of_logits / n;
     const float normalise = static_cast<float>(1.0 / sum),
                 off_target = smoothing / static_cast<float>(classes);
     for (std::int64_t k = 0; k < classes; ++k) work[k] = gradient_scale * (work[k] * normalise - off_target);
-    work[label] -= gradient_scale * (1.0F - smoothing);
-    const std::int64_t rank = rank_of(x, classes, label);
+    work[label] -= gradient_scale * (1.0F - smoothing) * weight;
+    work[other] -= gradient_scale * (1.0F - smoothing) * (1.0F - weight);
+    const std::int64_t rank = rank_of(x, classes, weight >= 0.5F ? label : other);
     return {(1.0 - s) * nll + s * mean_nll, rank < 1, rank < std::min<std::int64_t>(5, classes)};
   }
 
@@ -103,6 +110,8 @@ Step make_softmax_cross_entropy(const OpView& op, Scratch&) {
                   op.in<float>(0),
                   op.in<std::int32_t>(1),
                   op.in<float>(2),
+                  op.in<std::int32_t>(3),
+                  op.in<float>(4),
                   op.out<float>(0),
                   op.out(1),
                   op.out(1) == nullptr ? graph::DType::f32 : op.out_tensor(1).dtype};

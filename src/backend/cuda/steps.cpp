@@ -136,6 +136,8 @@ Step make_loss(const OpView& op, Shared& shared) {
             op.in<float>(0),
             op.in<std::int32_t>(1),
             op.in<float>(2),  // none: a loss scale of 1
+            op.in<std::int32_t>(3),
+            op.in<float>(4),
             nullptr,
             op.out<float>(0),
             op.out(1)};

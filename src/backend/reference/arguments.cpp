@@ -83,9 +83,9 @@ std::span<std::uint8_t> Arguments::out_bytes(int i) {
 }
 
 std::span<const std::int32_t> Arguments::in_ints(int i) const {
+  if (!has_input(i)) return {};
   const Slot& slot = input_slot(i);
-  check(slot.memory && slot.tensor->dtype == DType::i32, "{} {}: input {} must be i32", name_of(op_.kind),
-        op_.name, i);
+  check(slot.tensor->dtype == DType::i32, "{} {}: input {} must be i32", name_of(op_.kind), op_.name, i);
   return {reinterpret_cast<const std::int32_t*>(slot.memory),
           static_cast<std::size_t>(slot.tensor->shape.elements())};
 }

@@ -35,8 +35,8 @@ void log_softmax(std::span<const float> logits, std::vector<double>& result) {
 }  // namespace
 
 void softmax_cross_entropy(Arguments& args) {
-  const auto logits = args.in(0), loss_scale = args.in(2);
-  const auto labels = args.in_ints(1);
+  const auto logits = args.in(0), loss_scale = args.in(2), weights = args.in(4);
+  const auto labels = args.in_ints(1), others = args.in_ints(3);
   const auto metrics = args.out(0), grad = args.out(1);
   const double smoothing = args.attr<graph::LossAttr>().smoothing;
   const std::size_t batch = labels.size();
@@ -50,20 +50,26 @@ void softmax_cross_entropy(Arguments& args) {
   for (std::size_t n = 0; n < batch; ++n) {
     if (labels[n] < 0) continue;
     const auto label = static_cast<std::size_t>(labels[n]);
-    check(label < classes, "label {} of row {} is not one of {} classes", label, n, classes);
+    const bool mixed = !others.empty() && others[n] >= 0;
+    const std::size_t other = mixed ? static_cast<std::size_t>(others[n]) : label;
+    const double weight = mixed ? static_cast<double>(weights[n]) : 1.0;
+    check(std::max(label, other) < classes, "labels {} and {} of row {} are not of {} classes", label, other,
+          n, classes);
     const auto row = logits.subspan(n * classes, classes);
     log_softmax(row, log_p);
     double mean = 0.0;
     for (double value : log_p) mean += value / static_cast<double>(classes);
-    loss -= (1.0 - smoothing) * log_p[label] + smoothing * mean;
-    const std::size_t rank = rank_of(row, label);
+    const double log_target = weight * log_p[label] + (1.0 - weight) * log_p[other];
+    loss -= (1.0 - smoothing) * log_target + smoothing * mean;
+    const std::size_t rank = rank_of(row, weight >= 0.5 ? label : other);
     correct1 += rank < 1 ? 1 : 0;
     correct5 += rank < std::min<std::size_t>(5, classes) ? 1 : 0;
     if (grad.empty()) continue;
     const double scale =
         (loss_scale.empty() ? 1.0 : static_cast<double>(loss_scale[0])) / static_cast<double>(samples);
     for (std::size_t k = 0; k < classes; ++k) {
-      const double target = smoothing / static_cast<double>(classes) + (k == label ? 1.0 - smoothing : 0.0);
+      const double on = (k == label ? weight : 0.0) + (k == other ? 1.0 - weight : 0.0);
+      const double target = smoothing / static_cast<double>(classes) + (1.0 - smoothing) * on;
       grad[n * classes + k] = static_cast<float>(scale * (std::exp(log_p[k]) - target));
     }
   }

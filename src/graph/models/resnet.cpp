@@ -103,6 +103,10 @@ Model build_resnet(const ModelOptions& options) {
   TensorId x = model.images = builder.input("images", images, options.image_bytes ? DType::u8 : DType::f32);
   model.labels = builder.input("labels", {options.batch}, DType::i32);
   model.scalars = builder.input("scalars", {kStepScalars}, DType::f32);
+  if (options.mixed_labels) {
+    model.other_labels = builder.input("other_labels", {options.batch}, DType::i32);
+    model.label_weights = builder.input("label_weights", {options.batch}, DType::f32);
+  }
   x = builder.normalize_image(x, options.normalize);
 
   x = builder.relu("relu", resnet.conv_norm("conv1", "bn1", x, 64, 7, 2));
@@ -114,7 +118,8 @@ Model build_resnet(const ModelOptions& options) {
   }
   x = builder.avg_pool("avgpool", x);
   model.logits = builder.linear("fc", x, options.classes);
-  model.metrics = builder.softmax_cross_entropy("loss", model.logits, model.labels, options.label_smoothing);
+  model.metrics = builder.softmax_cross_entropy("loss", model.logits, model.labels, options.label_smoothing,
+                                                model.other_labels, model.label_weights);
   return model;
 }
 

@@ -20,17 +20,20 @@ struct ModelOptions {
   bool training = true;      // false: running statistics, no gradient outputs
   bool image_bytes = true;   // input is u8 images, normalised in the graph; false: f32 [N,3,H,W]
   float label_smoothing = 0.0F;
+  bool mixed_labels = false;  // an image may be mixed of two: each row has two labels and a weight
   NormalizeAttr normalize;
 };
 
 // A model's graph and the tensors a trainer talks to.
 struct Model {
   Graph graph;
-  TensorId images = kNone;   // u8 or f32 [N,3,H,W]
-  TensorId labels = kNone;   // i32 [N]; -1 marks a row that does not count
-  TensorId scalars = kNone;  // f32 [kStepScalars]
-  TensorId logits = kNone;   // f32 [N,classes]
-  TensorId metrics = kNone;  // f32 [kLossMetrics]
+  TensorId images = kNone;         // u8 or f32 [N,3,H,W]
+  TensorId labels = kNone;         // i32 [N]; -1 marks a row that does not count
+  TensorId scalars = kNone;        // f32 [kStepScalars]
+  TensorId other_labels = kNone;   // i32 [N], with mixed_labels alone
+  TensorId label_weights = kNone;  // f32 [N], of labels; other_labels have the rest of one
+  TensorId logits = kNone;         // f32 [N,classes]
+  TensorId metrics = kNone;        // f32 [kLossMetrics]
 };
 
 std::vector<std::string> model_names();

@@ -148,8 +148,10 @@ struct Loss {
   float smoothing;
   const float* logits;
   const std::int32_t* labels;
-  const float* loss_scale;  // ?
-  float* row_results;       // [rows][4], work space
+  const float* loss_scale;           // ?
+  const std::int32_t* other_labels;  // ? with label_weights, for mixed images
+  const float* label_weights;        // ?
+  float* row_results;                // [rows][4], work space
   float* metrics;
   void* gradient;  // ?
 };

@@ -1,5 +1,5 @@
-// Softmax cross-entropy with label smoothing: one block per row, then one block that adds the rows up in
-// order.
+// Softmax cross-entropy with label smoothing and mixed labels: one block per row, then one block that adds
+// the rows up in order.
 #include "backend/cuda/kernels/vec.cuh"
 #include "graph/op.h"
 
@@ -45,12 +45,16 @@ __global__ void __launch_bounds__(kLossThreads) loss_kernel(Loss args) {
   float valid = 0.0F;
   for (int i = threadIdx.x; i < args.rows; i += kLossThreads) valid += args.labels[i] >= 0 ? 1.0F : 0.0F;
   valid = reduce(valid, 0.0F, Sum());
-  const float target = x[label];
+  const bool mixed = args.other_labels != nullptr && args.other_labels[row] >= 0;
+  const int other = mixed ? args.other_labels[row] : label;
+  const float weight = mixed ? args.label_weights[row] : 1.0F;
+  const int counted = weight >= 0.5F ? label : other;  // for accuracy
+  const float target = x[counted];
   float top = -INFINITY, sum_of_logits = 0.0F, above = 0.0F;
   for (int k = threadIdx.x; k < args.classes; k += kLossThreads) {
     top = fmaxf(top, x[k]);
     sum_of_logits += x[k];
-    above += !(x[k] <= target) || (x[k] == target && k < label) ? 1.0F : 0.0F;
+    above += !(x[k] <= target) || (x[k] == target && k < counted) ? 1.0F : 0.0F;
   }
   top = reduce(top, -INFINITY, Max());
   sum_of_logits = reduce(sum_of_logits, 0.0F, Sum());
@@ -63,12 +67,13 @@ __global__ void __launch_bounds__(kLossThreads) loss_kernel(Loss args) {
     const float scale = (args.loss_scale == nullptr ? 1.0F : *args.loss_scale) / valid;
     const float off = args.smoothing / static_cast<float>(args.classes);
     for (int k = threadIdx.x; k < args.classes; k += kLossThreads) {
-      const float on = k == label ? 1.0F - args.smoothing : 0.0F;
-      gradient[k] = from_float<T>(scale * (expf(x[k] - log_sum) - off - on));
+      const float on = (k == label ? weight : 0.0F) + (k == other ? 1.0F - weight : 0.0F);
+      gradient[k] = from_float<T>(scale * (expf(x[k] - log_sum) - off - (1.0F - args.smoothing) * on));
     }
   }
   if (threadIdx.x != 0) return;
-  const float nll = log_sum - target, mean_nll = log_sum - sum_of_logits / static_cast<float>(args.classes);
+  const float nll = log_sum - weight * x[label] - (1.0F - weight) * x[other];
+  const float mean_nll = log_sum - sum_of_logits / static_cast<float>(args.classes);
   const float most = static_cast<float>(args.classes < 5 ? args.classes : 5);
   result[graph::kLossSum] = (1.0F - args.smoothing) * nll + args.smoothing * mean_nll;
   result[graph::kCorrect1] = !isnan(target) && above < 1.0F ? 1.0F : 0.0F;

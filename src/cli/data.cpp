@@ -65,6 +65,16 @@ int run_with_progress(const char* what, const char* unit, const char* afterwards
   return 0;
 }
 
+// What is too large to be an image, by the names that `redline train` has too.
+void add_limits(CLI::App& command, data::SourceOptions& source, data::DecodeLimits& decode) {
+  command.add_option("--max-image-pixels", decode.max_pixels, "An image with more pixels is bad")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--max-image-bytes", source.max_bytes, "An image file with more bytes is bad")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
 struct SynthFlags {
   data::SynthOptions options;
   std::string path;
@@ -270,10 +280,7 @@ void add_verify(CLI::App& group, Context& context) {
   flags->options.threads = 0;
   command.add_option("path", flags->path, "The data set")->required();
   command.add_option("--list", flags->list, "Write the bad images to this file: name, tab, reason");
-  command.add_option("--max-pixels", flags->options.limits.max_pixels, "An image with more is bad")
-      ->capture_default_str();
-  command.add_option("--max-bytes", flags->options.source.max_bytes, "An encoded image with more is bad")
-      ->capture_default_str();
+  add_limits(command, flags->options.source, flags->options.limits);
   command.add_option("--threads", flags->options.threads, "Threads to decode with; 0 is one a core")
       ->capture_default_str();
   command.add_flag("--json", flags->json, "Print JSON, with every bad image");
@@ -292,6 +299,8 @@ data::UnpackOptions unpack_options(const ConvertFlags& flags) {
   options.target = flags.target;
   options.threads = thread_count(flags.options.threads);
   options.max_bad = flags.options.max_bad;
+  options.limits_of_source = flags.options.limits_of_source;
+  options.limits = flags.options.limits;
   return options;
 }
 
@@ -338,6 +347,7 @@ int run_convert(ConvertFlags& flags) {
 void add_work_options(CLI::App& command, data::ConvertOptions& o) {
   command.add_option("--max-bad", o.max_bad, "Share of the images that may be bad and left out")
       ->capture_default_str();
+  add_limits(command, o.limits_of_source, o.limits);
   command.add_option("--threads", o.threads, "Threads to work with; 0 is one a core")->capture_default_str();
 }
 

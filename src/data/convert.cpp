@@ -78,7 +78,10 @@ std::vector<SplitWork> open_splits(const ConvertOptions& o) {
 // first's.
 std::string manifest_text(const ConvertOptions& o, const std::vector<SplitWork>& splits,
                           const BoxTable* boxes) {
-  nlohmann::ordered_json json{{"schema", 1}, {"seed", o.seed}};
+  nlohmann::ordered_json json{
+      {"schema", 1},
+      {"seed", o.seed},
+      {"limits", {{"pixels", o.limits.max_pixels}, {"bytes", o.limits_of_source.max_bytes}}}};
   if (boxes) json["boxes"] = boxes->fingerprint();
   for (const SplitWork& work : splits) {
     json["splits"][split_name(work.split)] = {

@@ -38,8 +38,9 @@ std::vector<SplitSource> open_splits(const UnpackOptions& o) {
   return splits;
 }
 
-std::string note_text(const std::vector<SplitSource>& splits) {
-  nlohmann::ordered_json json{{"schema", 1}};
+std::string note_text(const UnpackOptions& o, const std::vector<SplitSource>& splits) {
+  nlohmann::ordered_json json{
+      {"schema", 1}, {"limits", {{"pixels", o.limits.max_pixels}, {"bytes", o.limits_of_source.max_bytes}}}};
   for (const SplitSource& s : splits)
     json["splits"][split_name(s.split)] = {{"images", s.source->count()}, {"names", fingerprint(*s.source)}};
   json["classes"] = splits.front().source->classes();
@@ -170,7 +171,7 @@ class Unpacker {
 
 UnpackResult unpack_to_folders(const UnpackOptions& options, const Progress& progress) {
   const std::vector<SplitSource> splits = open_splits(options);
-  const std::unique_ptr<FolderLock> lock = claim_folder(options.target, kNote, note_text(splits));
+  const std::unique_ptr<FolderLock> lock = claim_folder(options.target, kNote, note_text(options, splits));
   make_class_folders(options.target, splits);
   std::int64_t images = 0;
   for (const SplitSource& s : splits) images += s.source->count();

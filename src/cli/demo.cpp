@@ -79,8 +79,8 @@ train::Config demo_config(const Options& options, const fs::path& pictures) {
   config.model.image_size = 64;
   config.model.zero_init_last = true;
   config.data.path = pictures.string();
-  config.data.scale = {1.0, 1.0};
-  config.data.ratio = {1.0, 1.0};
+  config.augment.scale = {1.0, 1.0};
+  config.augment.ratio = {1.0, 1.0};
   config.data.crop_pct = 1.0;
   config.optimizer.batch_size = options.batch;
   config.optimizer.lr = 0.05;

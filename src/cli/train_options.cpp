@@ -24,7 +24,7 @@ std::string sentence(std::string text) {
 template <typename T>
 std::string default_text(const T& value) {
   if constexpr (std::is_same_v<T, std::vector<double>>) {
-    return fmt::format(" (default: {:.4g})", fmt::join(value, " "));
+    return value.empty() ? "" : fmt::format(" (default: {:.4g})", fmt::join(value, " "));
   } else if constexpr (std::is_same_v<T, std::string>) {
     return value.empty() ? "" : fmt::format(" (default: {})", value);
   } else if constexpr (std::is_arithmetic_v<T>) {
@@ -42,7 +42,9 @@ CLI::Option* add_one(CLI::App& command, const train::Field& field, T& value) {
   } else {
     CLI::Option* option = command.add_option(names, value, sentence(field.help) + default_text(value));
     if constexpr (std::is_same_v<T, std::vector<double>>) {
-      option->expected(2)->delimiter(',')->type_name("X");
+      // Ranges have two numbers; a list that may be left out is one word of them, as below.
+      option->delimiter(',')->type_name(value.empty() ? "X,X,…" : "X");
+      value.empty() ? option->allow_extra_args(false) : option->expected(2);
     } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
       // One word, "30,60,80": a list of words would swallow the data that follows it.
       option->delimiter(',')->allow_extra_args(false)->type_name("N,N,N");

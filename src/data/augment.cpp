@@ -25,6 +25,7 @@ void validate(const TransformOptions& o) {
   if (!(o.flip >= 0 && o.flip <= 1)) throw UsageError("a flip probability of {}; it needs 0 to 1", o.flip);
   if (!(o.centre > 0 && o.centre <= 1))
     throw UsageError("a centre crop of {}; it needs 0 < share <= 1", o.centre);
+  validate(o.distort);
 }
 
 Random sample_random(std::uint64_t seed, std::int64_t epoch, std::int64_t sample) {
@@ -73,7 +74,7 @@ Box centre_box(const TransformOptions& o, int width, int height) {
 }
 
 Transform::Transform(const TransformOptions& options, const DecodeLimits& limits)
-    : options_(options), decoder_(limits) {
+    : options_(options), decoder_(limits), distorter_(options.distort) {
   validate(options);
 }
 
@@ -104,6 +105,7 @@ void Transform::run(std::span<const std::uint8_t> bytes, Random random, std::uin
       resizer_.resize(pixels, box, pixels_of(box, pixels.width, pixels.height), size, size, options_.filter,
                       view.flip, out);
     }
+    distorter_.run({out, size, size}, random);
   } else {
     // The filter reaches past the box by its support: two of the pixels that become one, and one more for
     // rounding.

@@ -1,6 +1,6 @@
-// From an encoded image to one row of a batch: crop, resize and flip for training, resize and centre crop for
-// evaluation. What is drawn at random is a function of (seed, epoch, sample) alone, so a run can be repeated
-// with any number of threads or ranks.
+// From an encoded image to one row of a batch: crop, resize, flip and distort (distort.h) for training,
+// resize and centre crop for evaluation. What is drawn at random is a function of (seed, epoch, sample)
+// alone, so a run can be repeated with any number of threads or ranks.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 #include "base/random.h"
 #include "data/decode.h"
+#include "data/distort.h"
 #include "data/image.h"
 #include "data/resize.h"
 
@@ -24,7 +25,8 @@ struct TransformOptions {
   double scale_max = 1.0;
   double ratio_min = 3.0 / 4.0;
   double ratio_max = 4.0 / 3.0;
-  double flip = 0.5;  // probability of a left-right mirror image
+  double flip = 0.5;       // probability of a left-right mirror image
+  DistortOptions distort;  // after crop and flip
   // Let JPEG shrink by 2, 4 or 8 while it decodes, where the crop allows it, and keep its own colours and
   // their resolution until after the resize. Several times faster, and a fraction of a level off.
   bool shortcuts = true;
@@ -98,6 +100,7 @@ class Transform {
   TransformOptions options_;
   Decoder decoder_;
   Resizer resizer_;
+  Distorter distorter_;
 };
 
 }  // namespace redline::data

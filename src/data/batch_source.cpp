@@ -9,6 +9,7 @@ SyntheticBatches::SyntheticBatches(const SyntheticOptions& options) : options_(o
   if (options.batch_size < 1) throw UsageError("--batch-size {} is less than 1", options.batch_size);
   if (options.image_size < 1) throw UsageError("--image-size {} is less than 1", options.image_size);
   if (options.classes < 1) throw UsageError("--classes {} is less than 1", options.classes);
+  validate(options.mix);
   check(options.batches_per_epoch > 0 && options.ranks > 0, "an epoch without batches");
   const auto bytes = static_cast<std::size_t>(options.batch_size) *
                      static_cast<std::size_t>(options.image_size) *
@@ -25,6 +26,11 @@ SyntheticBatches::SyntheticBatches(const SyntheticOptions& options) : options_(o
     for (int row = 0; row < options.batch_size; ++row)
       memory.labels()[row] =
           static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(options.classes)));
+    if (options.mix.any()) {
+      std::vector<std::uint8_t> scratch;
+      mix_batch(draw_mix(options.mix, options.image_size, random), options.batch_size, options.image_size,
+                memory, scratch);
+    }
   }
 }
 
@@ -43,6 +49,8 @@ bool SyntheticBatches::next(Batch& batch) {
   batch.images = memory.images();
   batch.device_images = nullptr;
   batch.labels = memory.labels();
+  batch.other_labels = options_.mix.any() ? memory.other_labels() : nullptr;
+  batch.label_weights = options_.mix.any() ? memory.label_weights() : nullptr;
   batch.count = options_.batch_size;
   batch.epoch = epoch_;
   batch.step_in_epoch = step_++;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/host_memory.h"
+#include "data/mix.h"
 
 namespace redline::backend {
 class DeviceImages;
@@ -23,6 +24,9 @@ struct Batch {
   std::int64_t epoch = 0;
   std::int64_t step_in_epoch = 0;
   const backend::DeviceImages* device_images = nullptr;  // the images where a card decoded them; else null
+  // Of mixed images, the second label (-1: none) and the weight of the first; null where nothing is mixed.
+  const std::int32_t* other_labels = nullptr;  // [N]
+  const float* label_weights = nullptr;        // [N], 0..1
 };
 
 // Used by one thread, the trainer's. Failures are thrown from the calls below, never from another thread.
@@ -54,6 +58,7 @@ struct SyntheticOptions {
   std::int64_t batches_per_epoch = 100;
   int ranks = 1;
   std::uint64_t seed = 0;
+  MixOptions mix;
   HostAllocator allocator;  // empty: ordinary memory
 };
 

@@ -53,8 +53,9 @@ HostBuffer::~HostBuffer() {
 }
 
 BatchMemory::BatchMemory(int rows, int image_size, const HostAllocator& allocator)
-    : image_bytes_(static_cast<std::size_t>(image_size) * static_cast<std::size_t>(image_size) * 3),
-      labels_at_(aligned(image_bytes_ * static_cast<std::size_t>(rows))),
-      buffer_(labels_at_ + static_cast<std::size_t>(rows) * sizeof(std::int32_t), allocator) {}
+    : rows_(static_cast<std::size_t>(rows)),
+      image_bytes_(static_cast<std::size_t>(image_size) * static_cast<std::size_t>(image_size) * 3),
+      labels_at_(aligned(image_bytes_ * rows_)),
+      buffer_(labels_at_ + rows_ * (2 * sizeof(std::int32_t) + sizeof(float)), allocator) {}
 
 }  // namespace redline::data

@@ -33,8 +33,8 @@ class HostBuffer {
   std::function<void(void*, std::size_t)> release_;
 };
 
-// The memory of one batch: images [N, H, W, 3] and labels [N] in one allocation, so that both are pinned
-// where one is.
+// The memory of one batch: images [N, H, W, 3], labels [N], and for mixed images the other labels [N] and the
+// weights of labels [N], in one allocation, so that all are pinned where one is.
 class BatchMemory {
  public:
   BatchMemory() = default;
@@ -43,8 +43,11 @@ class BatchMemory {
   std::uint8_t* images() const { return buffer_.data(); }
   std::uint8_t* image(int row) const { return buffer_.data() + image_bytes_ * static_cast<std::size_t>(row); }
   std::int32_t* labels() const { return reinterpret_cast<std::int32_t*>(buffer_.data() + labels_at_); }
+  std::int32_t* other_labels() const { return labels() + rows_; }
+  float* label_weights() const { return reinterpret_cast<float*>(other_labels() + rows_); }
 
  private:
+  std::size_t rows_ = 0;
   std::size_t image_bytes_ = 0;
   std::size_t labels_at_ = 0;
   HostBuffer buffer_;

@@ -34,6 +34,15 @@ struct ImageInfo {
   int channels = 0;  // as stored: 1 grey, 2 grey + alpha, 3 colour, 4 CMYK (JPEG) or colour + alpha (PNG)
 };
 
+// A view of a finished image that may be changed: [height, width, 3], rows packed.
+struct RgbImage {
+  std::uint8_t* data = nullptr;
+  int width = 0;
+  int height = 0;
+
+  std::size_t bytes() const { return static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3; }
+};
+
 // A view of decoded RGB pixels: part of an image, perhaps shrunk.
 struct Pixels {
   const std::uint8_t* data = nullptr;  // [height, width, 3], rows `stride` bytes apart

@@ -28,6 +28,8 @@ constexpr int kReplaceAttempts = 16;  // with the default limit, this many bad s
 constexpr int kCardTrial = 64;
 constexpr int kLoggedBad = 20;  // named in the log; bad_samples() has them all
 
+bool mixes(const LoaderOptions& o) { return o.transform.train && o.mix.any(); }
+
 void validate_loader(const LoaderOptions& o) {
   if (o.batch_size < 1) throw UsageError("--batch-size {} is less than 1", o.batch_size);
   if (o.threads < 1 || o.threads > 4096)
@@ -36,6 +38,9 @@ void validate_loader(const LoaderOptions& o) {
     throw UsageError("--max-bad {} is not a share from 0 to 1", o.max_bad);
   check(o.slots >= 2, "a loader needs two slots, one to fill while the other is used");
   validate(o.transform);
+  validate(o.mix);
+  check(!o.decoder || !(mixes(o) || (o.transform.train && o.transform.distort.any())),
+        "a card's decoder gives crops and mirror images alone");
 }
 
 SamplerOptions sampler_options(const LoaderOptions& o, std::int64_t samples) {
@@ -76,7 +81,7 @@ class Loader::Pool {
     BatchMemory memory;
     std::unique_ptr<CardBatch> card;  // only with a decoder
     DecodeCost cost;
-    int pending = 0;  // rows not written yet; the card's part counts as one more
+    int pending = 0;  // rows not written yet; the card's part, or the mixing, counts as one more
   };
   // What a thread keeps from row to row.
   struct Worker {
@@ -95,12 +100,13 @@ class Loader::Pool {
   void note_card(int rows, int failed);
   Place load_row(Worker& worker, std::int64_t epoch, std::int64_t sample, Slot& slot, int row,
                  Place preferred);
+  void mix_slot(Worker& worker, std::int64_t epoch, std::int64_t batch, Slot& slot);
   void note_bad(std::int64_t sample, const Error& reason);
   std::size_t slot_of(std::int64_t batch) const {
     return static_cast<std::size_t>(batch % static_cast<std::int64_t>(slots_.size()));
   }
   void reset(Slot& slot) const;  // for the next batch
-  int work_of_batch() const { return options_.batch_size + (options_.decoder ? 1 : 0); }
+  int work_of_batch() const { return options_.batch_size + (options_.decoder || mixes(options_) ? 1 : 0); }
   bool row_available() const {
     return !failure_ && next_batch_ < end_batch_ &&
            next_batch_ < consumed_ + static_cast<std::int64_t>(slots_.size());
@@ -211,6 +217,8 @@ bool Loader::Pool::next(Batch& batch) {
   batch.images = slot.card ? nullptr : slot.memory.images();
   batch.device_images = slot.card ? &slot.card->images() : nullptr;
   batch.labels = slot.memory.labels();
+  batch.other_labels = mixes(options_) ? slot.memory.other_labels() : nullptr;
+  batch.label_weights = mixes(options_) ? slot.memory.label_weights() : nullptr;
   batch.count = static_cast<int>(std::count_if(batch.labels, batch.labels + options_.batch_size,
                                                [](std::int32_t label) { return label >= 0; }));
   batch.epoch = epoch_;
@@ -262,11 +270,17 @@ void Loader::Pool::work(std::unique_lock<std::mutex>& lock, bool& busy) {
     lock.lock();
     seconds_.add(worker.seconds);
     worker.seconds = {};
+    if (--slot.pending == 1 && mixes(options_)) {  // every row is there
+      lock.unlock();
+      mix_slot(worker, epoch, batch, slot);
+      lock.lock();
+      --slot.pending;
+    }
     busy = false;
     --busy_;
     ++(place == Place::card ? slot.cost.card_rows : slot.cost.cpu_rows);
     (place == Place::card ? slot.cost.screen_seconds : slot.cost.cpu_seconds) += seconds;
-    if (--slot.pending == 1 && slot.card) {
+    if (slot.pending == 1 && slot.card) {
       card_batches_.push_back(batch);
       card_ready_.notify_one();
     }
@@ -348,6 +362,12 @@ Loader::Pool::Place Loader::Pool::load_row(Worker& worker, std::int64_t epoch, s
   std::memset(slot.memory.image(row), 0, size * size * 3);
   label = -1;
   return Place::host;
+}
+
+void Loader::Pool::mix_slot(Worker& worker, std::int64_t epoch, std::int64_t batch, Slot& slot) {
+  Random random = batch_random(options_.seed, epoch, batch, options_.rank);
+  mix_batch(draw_mix(options_.mix, options_.transform.size, random), options_.batch_size,
+            options_.transform.size, slot.memory, worker.scratch);
 }
 
 void Loader::Pool::note_bad(std::int64_t sample, const Error& reason) {

@@ -1,5 +1,5 @@
 // The loader: threads that read, decode and augment samples into a ring of fixed batches, ahead of the
-// trainer.
+// trainer. Whoever completes a batch mixes it, where that is asked for.
 //
 // Its memory is allocated once. What a batch holds depends on the data, the seed and the epoch alone, never
 // on timing. A sample that cannot be read or decoded is named in the log once and counted; training takes
@@ -10,6 +10,7 @@
 // With a card's decoder, the threads read files and choose crops as ever, and the card decodes those that it
 // can; batches are then on the card. What it cannot decode, and the part that would make the trainer wait,
 // the threads decode. The crops are the same either way, the pixels up to the rounding of two decoders.
+// It gives crops and mirror images alone: with mixing or other distortions there must be none.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,7 @@
 #include "data/batch_source.h"
 #include "data/decode.h"
 #include "data/host_memory.h"
+#include "data/mix.h"
 #include "data/record_source.h"
 
 namespace redline::data {
@@ -34,6 +36,7 @@ struct LoaderOptions {
   int slots = 4;    // batches in the ring: one with the trainer, the others being filled or waiting
   std::uint64_t seed = 0;
   TransformOptions transform;  // transform.train also decides order and padding
+  MixOptions mix;              // of training batches
   DecodeLimits limits;
   double max_bad = 0.001;                          // share of the samples that may be bad
   HostAllocator allocator;                         // empty: ordinary memory

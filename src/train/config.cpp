@@ -65,19 +65,41 @@ void check_model_and_data(const Config& config) {
   between("--model-ema-decay", model.ema_decay, 0, 1);
   at_least("--workers", data.workers, 0);
   at_most("--workers", data.workers, 4096);
-  if (data.scale.size() != 2) throw UsageError("--scale takes two numbers, the least and the most");
-  if (data.ratio.size() != 2) throw UsageError("--ratio takes two numbers, the least and the most");
-  between("--scale", data.scale[0], 1e-6, 1);
-  between("--scale", data.scale[1], data.scale[0], 1);
-  between("--ratio", data.ratio[0], 1e-3, 1e3);
-  between("--ratio", data.ratio[1], data.ratio[0], 1e3);
-  between("--hflip", data.hflip, 0, 1);
   between("--crop-pct", data.crop_pct, 0.01, 1);
   between("--max-bad", data.max_bad, 0, 1);
+  at_least("--max-image-pixels", data.max_image_pixels, 1);
+  at_least("--max-image-bytes", data.max_image_bytes, 1);
   at_least("--synthetic-batches", data.synthetic_batches, 1);
   if (data.path.empty()) {
     throw UsageError("no data: name an image folder, or 'synthetic' for random images made in memory");
   }
+}
+
+// The least and the most of something, from `least` to `most`.
+void range_between(const char* flag, const std::vector<double>& range, double least, double most) {
+  if (range.size() != 2) throw UsageError("{} takes two numbers, the least and the most", flag);
+  between(flag, range[0], least, most);
+  between(flag, range[1], range[0], most);
+}
+
+void check_augment(const AugmentConfig& augment) {
+  range_between("--scale", augment.scale, 1e-6, 1);
+  range_between("--ratio", augment.ratio, 1e-3, 1e3);
+  between("--hflip", augment.hflip, 0, 1);
+  at_least("--ra-magnitude", augment.ra_magnitude, 0);
+  at_most("--ra-magnitude", augment.ra_magnitude, 30);
+  at_least("--ra-num-ops", augment.ra_num_ops, 0);
+  at_most("--ra-num-ops", augment.ra_num_ops, 100);
+  const std::vector<double>& jitter = augment.color_jitter;
+  if (jitter.size() > 4)
+    throw UsageError("--color-jitter takes up to four numbers: brightness, contrast, saturation, hue");
+  for (const double strength : jitter) between("--color-jitter", strength, 0, 100);
+  if (jitter.size() == 4) between("the hue of --color-jitter", jitter[3], 0, 0.5);
+  between("--random-erase", augment.random_erase, 0, 1);
+  range_between("--random-erase-scale", augment.random_erase_scale, 1e-6, 1);
+  range_between("--random-erase-ratio", augment.random_erase_ratio, 1e-3, 1e3);
+  between("--mixup-alpha", augment.mixup_alpha, 0, 1000);
+  between("--cutmix-alpha", augment.cutmix_alpha, 0, 1000);
 }
 
 void check_optimizer(const OptimizerConfig& optimizer) {
@@ -152,6 +174,7 @@ void check_device_and_run(const Config& config) {
 void validate(const Config& config) {
   check_choices(config);
   check_model_and_data(config);
+  check_augment(config.augment);
   check_optimizer(config.optimizer);
   check_schedule(config.schedule);
   check_device_and_run(config);

@@ -23,12 +23,28 @@ struct DataConfig {
   std::string path;             // a folder, or "synthetic"
   std::int64_t workers = 0;     // 0: chosen from the cores
   std::string decode = "auto";  // of training images: "auto", "cpu", "gpu"
+  std::string interpolation = "bilinear";
+  double crop_pct = 0.875;
+  double max_bad = 0.001;
+  std::int64_t max_image_pixels = 100'000'000;
+  std::int64_t max_image_bytes = std::int64_t{256} << 20;
+  std::int64_t synthetic_batches = 100;
+};
+
+// What happens to training images.
+struct AugmentConfig {
   std::vector<double> scale = {0.08, 1.0};
   std::vector<double> ratio = {3.0 / 4.0, 4.0 / 3.0};
   double hflip = 0.5;
-  double crop_pct = 0.875;
-  double max_bad = 0.001;
-  std::int64_t synthetic_batches = 100;
+  std::string auto_augment = "none";
+  std::int64_t ra_magnitude = 9;
+  std::int64_t ra_num_ops = 2;
+  std::vector<double> color_jitter;  // brightness, contrast, saturation, hue; empty: none
+  double random_erase = 0;
+  std::vector<double> random_erase_scale = {0.02, 0.33};
+  std::vector<double> random_erase_ratio = {0.3, 3.3};
+  double mixup_alpha = 0;
+  double cutmix_alpha = 0;
 };
 
 struct OptimizerConfig {
@@ -83,6 +99,7 @@ inline constexpr std::int64_t kDefaultStepSize = 30;
 struct Config {
   ModelConfig model;
   DataConfig data;
+  AugmentConfig augment;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   DeviceConfig device;

@@ -134,7 +134,10 @@ std::string text_of(const std::vector<T>& values) {
 
 bool is_set(const std::string& value) { return !value.empty(); }
 bool is_set(const std::optional<std::int64_t>& value) { return value.has_value(); }
-bool is_set(const std::vector<std::int64_t>& value) { return !value.empty(); }
+template <typename T>
+bool is_set(const std::vector<T>& value) {
+  return !value.empty();
+}
 template <typename T>
 bool is_set(const T&) {
   return true;

@@ -42,18 +42,59 @@ std::vector<Field> data_fields() {
        "what decodes training JPEGs: cpu, gpu, or auto for a GPU's engines where it has them",
        [](Config& c) -> Text& { return c.data.decode; },
        {"auto", "cpu", "gpu"}},
-      {"data", "scale", "--scale", "share of the image's area that a training crop takes: least and most",
-       [](Config& c) -> Numbers& { return c.data.scale; }},
-      {"data", "ratio", "--ratio", "width / height of a training crop: least and most",
-       [](Config& c) -> Numbers& { return c.data.ratio; }},
-      {"data", "hflip", "--hflip", "probability of mirroring a training image",
-       [](Config& c) -> double& { return c.data.hflip; }},
+      {"data",
+       "interpolation",
+       "--interpolation",
+       "how images are resized",
+       [](Config& c) -> Text& { return c.data.interpolation; },
+       {"bilinear", "bicubic"}},
       {"data", "crop_pct", "--crop-pct", "share of the shorter side that evaluation looks at",
        [](Config& c) -> double& { return c.data.crop_pct; }},
       {"data", "max_bad", "--max-bad", "share of damaged images that are skipped before training stops",
        [](Config& c) -> double& { return c.data.max_bad; }},
+      {"data", "max_image_pixels", "--max-image-pixels", "an image with more pixels counts as damaged",
+       [](Config& c) -> Int& { return c.data.max_image_pixels; }},
+      {"data", "max_image_bytes", "--max-image-bytes", "an image file with more bytes counts as damaged",
+       [](Config& c) -> Int& { return c.data.max_image_bytes; }},
       {"data", "synthetic_batches", "--synthetic-batches", "batches in an epoch of synthetic data",
        [](Config& c) -> Int& { return c.data.synthetic_batches; }},
+  };
+}
+
+std::vector<Field> augment_fields() {
+  return {
+      {"augment", "scale", "--scale", "share of the image's area that a training crop takes: least and most",
+       [](Config& c) -> Numbers& { return c.augment.scale; }},
+      {"augment", "ratio", "--ratio", "width / height of a training crop: least and most",
+       [](Config& c) -> Numbers& { return c.augment.ratio; }},
+      {"augment", "hflip", "--hflip", "probability of mirroring a training image",
+       [](Config& c) -> double& { return c.augment.hflip; }},
+      {"augment",
+       "auto_augment",
+       "--auto-augment",
+       "random operations on training images: RandAugment or TrivialAugment Wide",
+       [](Config& c) -> Text& { return c.augment.auto_augment; },
+       {"none", "ra", "ta_wide"}},
+      {"augment", "ra_magnitude", "--ra-magnitude", "strength of RandAugment's operations, 0 to 30",
+       [](Config& c) -> Int& { return c.augment.ra_magnitude; }},
+      {"augment", "ra_num_ops", "--ra-num-ops", "operations that RandAugment applies to an image",
+       [](Config& c) -> Int& { return c.augment.ra_num_ops; }},
+      {"augment", "color_jitter", "--color-jitter",
+       "strength of random brightness, contrast, saturation and hue; one number: of the first three",
+       [](Config& c) -> Numbers& { return c.augment.color_jitter; }},
+      {"augment", "random_erase", "--random-erase", "probability of painting over a part of a training image",
+       [](Config& c) -> double& { return c.augment.random_erase; }},
+      {"augment", "random_erase_scale", "--random-erase-scale",
+       "share of the area of that part: least and most",
+       [](Config& c) -> Numbers& { return c.augment.random_erase_scale; }},
+      {"augment", "random_erase_ratio", "--random-erase-ratio", "height / width of that part: least and most",
+       [](Config& c) -> Numbers& { return c.augment.random_erase_ratio; }},
+      {"augment", "mixup_alpha", "--mixup-alpha",
+       "blend each training image with its neighbour: Beta's alpha",
+       [](Config& c) -> double& { return c.augment.mixup_alpha; }},
+      {"augment", "cutmix_alpha", "--cutmix-alpha",
+       "paste a part of its neighbour into each training image: Beta's alpha",
+       [](Config& c) -> double& { return c.augment.cutmix_alpha; }},
   };
 }
 
@@ -207,8 +248,8 @@ std::vector<Field> run_fields() {
 
 std::vector<Field> make_fields() {
   std::vector<Field> all;
-  for (auto part :
-       {model_fields, data_fields, optimizer_fields, schedule_fields, device_fields, run_fields}) {
+  for (auto part : {model_fields, data_fields, augment_fields, optimizer_fields, schedule_fields,
+                    device_fields, run_fields}) {
     std::ranges::move(part(), std::back_inserter(all));
   }
   return all;

@@ -75,6 +75,28 @@ Config resolve(const Setup& setup) {
   return config;
 }
 
+data::DistortOptions distort_options(const AugmentConfig& augment) {
+  data::DistortOptions options;
+  if (augment.auto_augment == "ra") options.policy = data::AutoAugment::rand_augment;
+  if (augment.auto_augment == "ta_wide") options.policy = data::AutoAugment::trivial_augment_wide;
+  options.magnitude = static_cast<int>(augment.ra_magnitude);
+  options.operations = static_cast<int>(augment.ra_num_ops);
+  std::vector<double> jitter = augment.color_jitter;
+  if (jitter.size() == 1) jitter.resize(3, jitter[0]);
+  jitter.resize(4);
+  options.jitter = {jitter[0], jitter[1], jitter[2], jitter[3]};
+  options.erase.probability = augment.random_erase;
+  options.erase.scale_min = augment.random_erase_scale[0];
+  options.erase.scale_max = augment.random_erase_scale[1];
+  options.erase.ratio_min = augment.random_erase_ratio[0];
+  options.erase.ratio_max = augment.random_erase_ratio[1];
+  return options;
+}
+
+data::MixOptions mix_options(const AugmentConfig& augment) {
+  return {augment.mixup_alpha, augment.cutmix_alpha};
+}
+
 data::LoaderOptions loader_options(const Setup& setup, bool train) {
   const Config& config = setup.config;
   data::LoaderOptions options;
@@ -89,12 +111,17 @@ data::LoaderOptions loader_options(const Setup& setup, bool train) {
   options.max_bad = config.data.max_bad;
   options.transform.train = train;
   options.transform.size = static_cast<int>(config.model.image_size);
-  options.transform.scale_min = config.data.scale[0];
-  options.transform.scale_max = config.data.scale[1];
-  options.transform.ratio_min = config.data.ratio[0];
-  options.transform.ratio_max = config.data.ratio[1];
-  options.transform.flip = config.data.hflip;
+  options.transform.filter =
+      config.data.interpolation == "bicubic" ? data::Filter::bicubic : data::Filter::bilinear;
+  options.transform.scale_min = config.augment.scale[0];
+  options.transform.scale_max = config.augment.scale[1];
+  options.transform.ratio_min = config.augment.ratio[0];
+  options.transform.ratio_max = config.augment.ratio[1];
+  options.transform.flip = config.augment.hflip;
+  options.transform.distort = distort_options(config.augment);
   options.transform.centre = config.data.crop_pct;
+  options.mix = mix_options(config.augment);
+  options.limits.max_pixels = config.data.max_image_pixels;
   return options;
 }
 
@@ -109,6 +136,7 @@ plan::Options train_plan_options(const Config& config, graph::DType dtype, std::
   options.model.batch = batch;
   options.model.dtype = dtype;
   options.model.label_smoothing = static_cast<float>(config.optimizer.label_smoothing);
+  options.model.mixed_labels = mix_options(config.augment).any();
   options.optimizer = config.optimizer.name == "lars" ? plan::OptimizerKind::lars : plan::OptimizerKind::sgd;
   options.momentum = static_cast<float>(config.optimizer.momentum);
   options.nesterov = config.optimizer.nesterov;
@@ -125,6 +153,7 @@ plan::Options eval_plan_options(const Config& config, graph::DType dtype, std::i
   plan::Options options = train_plan_options(config, dtype, classes, batch);
   options.model.training = false;
   options.model.label_smoothing = 0;
+  options.model.mixed_labels = false;
   options.optimizer = plan::OptimizerKind::none;
   options.accumulate = 1;
   options.ema = false;
@@ -193,6 +222,14 @@ graph::DType resolve_dtype(const Config& config, const backend::Backend& backend
 
 std::shared_ptr<backend::ImageDecoder> resolve_decoder(const Config& config, backend::Backend& backend) {
   if (config.data.decode == "cpu" || config.data.path == kSynthetic) return nullptr;
+  if (distort_options(config.augment).any() || mix_options(config.augment).any()) {
+    constexpr const char* kWhy =
+        "a card's decoder gives crops and mirror images alone, without --auto-augment, --color-jitter, "
+        "--random-erase, --mixup-alpha and --cutmix-alpha";
+    if (config.data.decode == "gpu") throw UsageError("--decode gpu: {}", kWhy);
+    if (backend.name() == "cuda") spdlog::info("the CPU decodes images: {}", kWhy);
+    return nullptr;
+  }
   try {
     return backend.make_image_decoder();
   } catch (const UnavailableError& why) {
@@ -221,9 +258,10 @@ Setup prepare(const Config& config) {
   setup.backend = backend::make_backend(device);
   setup.dtype = resolve_dtype(config, *setup.backend, setup.machine.features);
   if (config.data.path != kSynthetic) {
-    setup.train_records = data::open_source(config.data.path, data::Split::train);
+    const data::SourceOptions limits{config.data.max_image_bytes};
+    setup.train_records = data::open_source(config.data.path, data::Split::train, limits);
     if (data::has_split(config.data.path, data::Split::val)) {
-      setup.val_records = data::open_source(config.data.path, data::Split::val);
+      setup.val_records = data::open_source(config.data.path, data::Split::val, limits);
     } else {
       spdlog::warn("{} has no val split: nothing is evaluated", config.data.path);
     }
@@ -248,6 +286,7 @@ std::unique_ptr<data::BatchSource> train_batches(const Setup& setup) {
   options.batches_per_epoch = setup.config.data.synthetic_batches;
   options.seed = static_cast<std::uint64_t>(setup.config.run.seed);
   options.allocator = setup.backend->input_allocator();
+  options.mix = mix_options(setup.config.augment);
   return std::make_unique<data::SyntheticBatches>(options);
 }
 

@@ -33,6 +33,10 @@ void write_batch(backend::Executable& executable, const data::Batch& batch) {
   else
     executable.write_input(model.images, batch.images, bytes(model.images));
   executable.write_input(model.labels, batch.labels, bytes(model.labels));
+  if (model.other_labels == graph::kNone) return;
+  check(batch.other_labels != nullptr, "a plan for mixed images and a batch without them");
+  executable.write_input(model.other_labels, batch.other_labels, bytes(model.other_labels));
+  executable.write_input(model.label_weights, batch.label_weights, bytes(model.label_weights));
 }
 
 // The tensor whose moving average `name` is; empty when it is none.

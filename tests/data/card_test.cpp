@@ -209,6 +209,15 @@ TEST(CardLoader, ShowsTheSamplesAndCropsOfTheCpu) {
   }
 }
 
+TEST(CardLoader, RefusesAugmentationBeyondTheCrop) {
+  const auto source = std::make_shared<MemorySource>(16);
+  LoaderOptions mixed = options(true, std::make_shared<FakeDecoder>()), distorted = mixed;
+  mixed.mix.mixup_alpha = 1;
+  distorted.transform.distort.jitter.brightness = 0.5;
+  EXPECT_THROW(Loader(source, mixed), InternalError);
+  EXPECT_THROW(Loader(source, distorted), InternalError);
+}
+
 TEST(CardLoader, LeavesOtherFilesToTheThreads) {
   const auto source = std::make_shared<MemorySource>(16);
   int i = 0;

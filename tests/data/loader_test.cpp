@@ -28,6 +28,8 @@ LoaderOptions options(bool train, int threads = 2) {
 struct Row {
   std::int32_t label;
   std::vector<std::uint8_t> image;
+  std::int32_t other = -1;
+  float weight = 1;
   bool operator==(const Row&) const = default;
 };
 
@@ -39,7 +41,9 @@ std::vector<Row> rest_of_epoch(Loader& loader) {
     int valid = 0;
     for (std::size_t i = 0; i < 8; ++i) {
       const std::uint8_t* image = batch.images + i * bytes;
-      rows.push_back({batch.labels[i], {image, image + bytes}});
+      Row& row = rows.emplace_back(Row{batch.labels[i], {image, image + bytes}});
+      if (batch.other_labels != nullptr) row.other = batch.other_labels[i];
+      if (batch.label_weights != nullptr) row.weight = batch.label_weights[i];
       valid += batch.labels[i] >= 0;
     }
     EXPECT_EQ(batch.count, valid);
@@ -108,6 +112,46 @@ TEST(Loader, RanksShareTheGlobalBatch) {
       EXPECT_TRUE(std::equal(part.images, part.images + 8 * 768, all.images + 8 * 768 * rank));
     }
   EXPECT_FALSE(parts[1]->next(part));
+}
+
+TEST(Loader, MixesBatchesTheSameWayForAnyNumberOfThreads) {
+  const auto source = std::make_shared<MemorySource>(50);
+  LoaderOptions o = options(true, 1);
+  Loader plain(source, o);
+  o.mix = {0.2, 1.0};
+  Loader one(source, o);
+  o.threads = 7;
+  Loader many(source, o);
+  for (const int number : {0, 3}) {
+    const std::vector<Row> before = epoch(plain, number), rows = epoch(one, number);
+    EXPECT_EQ(epoch(many, number), rows);
+    ASSERT_EQ(rows.size(), before.size());
+    std::set<float> weights;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const std::size_t neighbour = i % 8 > 0 ? i - 1 : i + 7;
+      EXPECT_EQ(rows[i].label, before[i].label);
+      EXPECT_EQ(rows[i].other, before[neighbour].label);
+      weights.insert(rows[i].weight);
+      if (rows[i].weight == 1) continue;
+      EXPECT_NE(rows[i].image, before[i].image);
+    }
+    EXPECT_GT(weights.size(), 3u);  // of six batches
+    EXPECT_EQ(epoch(one, number, 4), std::vector<Row>(rows.begin() + 4 * 8, rows.end()));
+  }
+}
+
+TEST(Loader, EvaluationIsNeverMixedNorDistorted) {
+  const auto source = std::make_shared<MemorySource>(16);
+  LoaderOptions o = options(false);
+  const std::vector<Row> rows = [&] {
+    Loader loader(source, o);
+    return epoch(loader, 0);
+  }();
+  o.mix = {1, 1};
+  o.transform.distort.policy = AutoAugment::rand_augment;
+  o.transform.distort.erase.probability = 1;
+  Loader loader(source, o);
+  EXPECT_EQ(epoch(loader, 0), rows);
 }
 
 TEST(Loader, EvaluationPadsTheLastBatch) {

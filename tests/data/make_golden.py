@@ -15,7 +15,8 @@ import scipy.io
 import torch
 from PIL import Image, ImageDraw
 from torchvision import transforms
-from torchvision.transforms import InterpolationMode
+from torchvision.transforms import InterpolationMode, autoaugment
+from torchvision.transforms import functional
 
 OUT = pathlib.Path(__file__).parent / "golden"
 
@@ -106,6 +107,70 @@ def crop_statistics():
     (OUT / "crops.txt").write_text("\n".join(lines) + "\n")
 
 
+def operation_cases():
+    """What each operation of augmentation makes of one picture, one below the other in ops.png."""
+    source = picture(41, 31, 5)
+    source.save(OUT / "ops_source.png")
+    names = {"shear_x": "ShearX", "shear_y": "ShearY", "translate_x": "TranslateX", "translate_y": "TranslateY",
+             "rotate": "Rotate", "brightness": "Brightness", "color": "Color", "contrast": "Contrast",
+             "sharpness": "Sharpness", "posterize": "Posterize", "solarize": "Solarize",
+             "autocontrast": "AutoContrast", "equalize": "Equalize", "identity": "Identity"}
+    cases = [("identity", 0), ("shear_x", 0.27), ("shear_x", -0.9), ("shear_y", 0.09), ("shear_y", -0.3),
+             ("translate_x", 7), ("translate_x", -19), ("translate_y", 5), ("translate_y", -12), ("rotate", 9),
+             ("rotate", -30), ("rotate", 127.5), ("brightness", 0.27), ("brightness", -0.81), ("color", 0.9),
+             ("color", -0.33), ("contrast", 0.6), ("contrast", -0.6), ("sharpness", 0.9), ("sharpness", -0.9),
+             ("posterize", 8), ("posterize", 5), ("posterize", 2), ("solarize", 178.5), ("solarize", 0),
+             ("solarize", 255), ("autocontrast", 0), ("equalize", 0)]
+    sheet, lines = [], []
+    for name, amount in cases:
+        # A narrower range of levels gives autocontrast and equalize something to do.
+        image = source.point(lambda v: 40 + v // 2) if name in ("autocontrast", "equalize") else source
+        sheet.append(autoaugment._apply_op(image, names[name], amount, InterpolationMode.BILINEAR, None))
+        lines.append(f"{name} {amount}")
+    for turn in (0.1, -0.1, 0.5, -0.37):
+        sheet.append(functional.adjust_hue(source, turn))
+        lines.append(f"hue {turn}")
+    whole = Image.new("RGB", (source.width, source.height * len(sheet)))
+    for index, image in enumerate(sheet):
+        whole.paste(image, (0, index * source.height))
+    whole.save(OUT / "ops.png", optimize=True)
+    (OUT / "ops.txt").write_text("\n".join(lines) + "\n")
+
+
+def policy_magnitudes():
+    """The operations of RandAugment and TrivialAugmentWide, and what their magnitudes stand for at 224 pixels."""
+    lines = ["# policy, operation in the policy's order, signed, amounts of magnitudes 0, 5, 9, 17, 30"]
+    for name, space in (("ra", autoaugment.RandAugment()._augmentation_space(31, (224, 224))),
+                        ("ta_wide", autoaugment.TrivialAugmentWide()._augmentation_space(31))):
+        for operation, (amounts, signed) in space.items():
+            values = [float(amounts[i]) if amounts.ndim else 0.0 for i in (0, 5, 9, 17, 30)]
+            if operation.startswith("Translate"):
+                values = [int(v) for v in values]  # as its use rounds it
+            lines.append(f"{name} {operation} {int(signed)} " + " ".join(f"{v:.6g}" for v in values))
+    (OUT / "policies.txt").write_text("\n".join(lines) + "\n")
+
+
+def erasing_statistics():
+    """Means and standard deviations of what RandomErasing draws, over many draws."""
+    torch.manual_seed(1)
+    lines = ["# side, scale, ratio, then mean and deviation of: area share, log of height/width, centre x, centre y"]
+    for side, scale, ratio in [(224, (0.02, 0.33), (0.3, 3.3)), (32, (0.1, 0.2), (1.0, 2.0))]:
+        image = torch.zeros(3, side, side)
+        values = []
+        for _ in range(50000):
+            top, left, h, w, _ = transforms.RandomErasing.get_params(image, scale, ratio, [0.0])
+            values.append((w * h / side**2, math.log(h / w), (left + w / 2) / side, (top + h / 2) / side))
+        table = torch.tensor(values, dtype=torch.float64)
+        numbers = torch.stack([table.mean(0), table.std(0)], 1).flatten().tolist()
+        lines.append(f"{side} {scale[0]} {scale[1]} {ratio[0]} {ratio[1]} " + " ".join(f"{n:.6f}" for n in numbers))
+    (OUT / "erasing.txt").write_text("\n".join(lines) + "\n")
+
+
+def pixel_bomb():
+    """A small file that would need 346 MiB as RGB."""
+    Image.new("1", (11000, 11000)).save(OUT / "bomb.png", optimize=True)
+
+
 def class_list():
     """A struct array laid out as in ImageNet's meta.mat, with two classes and a group of them."""
     fields = [("ILSVRC2012_ID", "O"), ("WNID", "O"), ("words", "O"), ("gloss", "O"), ("num_children", "O"),
@@ -127,6 +192,10 @@ def main():
     jpeg_cases()
     evaluation_cases()
     crop_statistics()
+    operation_cases()
+    policy_magnitudes()
+    erasing_statistics()
+    pixel_bomb()
     class_list()
 
 

@@ -49,7 +49,7 @@ TEST(Config, RoundTripThroughToml) {
   config.model.classes = 12;
   config.model.ema = true;
   config.data.path = "a \"quoted\" folder\\with backslash";
-  config.data.ratio = {1.0 / 3.0, 3.0};
+  config.augment.ratio = {1.0 / 3.0, 3.0};
   config.optimizer.lr = 0.1;
   config.optimizer.weight_decay = 5e-5;
   config.optimizer.momentum = 0;  // a number without a fraction must stay a number
@@ -61,7 +61,7 @@ TEST(Config, RoundTripThroughToml) {
   const Config back = parse_config(text, "text");
   EXPECT_EQ(to_toml(back), to_toml(config));
   EXPECT_EQ(back.data.path, config.data.path);
-  EXPECT_EQ(back.data.ratio, config.data.ratio);
+  EXPECT_EQ(back.augment.ratio, config.augment.ratio);
   EXPECT_EQ(back.schedule.steps, 77);
   EXPECT_FALSE(back.schedule.epochs.has_value());
   EXPECT_EQ(back.schedule.milestones, config.schedule.milestones);
@@ -138,9 +138,35 @@ TEST(Config, ValuesOutOfRangeNameTheFlag) {
       {"--image-size", [](Config& c) { c.model.image_size = 0; }},
       {"--scale",
        [](Config& c) {
-         c.data.scale = {0.9, 0.1};
+         c.augment.scale = {0.9, 0.1};
        }},
-      {"--scale", [](Config& c) { c.data.scale = {0.5}; }},
+      {"--scale", [](Config& c) { c.augment.scale = {0.5}; }},
+      {"--ra-magnitude", [](Config& c) { c.augment.ra_magnitude = 31; }},
+      {"--ra-num-ops", [](Config& c) { c.augment.ra_num_ops = -1; }},
+      {"--auto-augment", [](Config& c) { c.augment.auto_augment = "random"; }},
+      {"--color-jitter",
+       [](Config& c) {
+         c.augment.color_jitter = {0.4, -0.4};
+       }},
+      {"--color-jitter",
+       [](Config& c) {
+         c.augment.color_jitter = {1, 1, 1, 1};
+       }},
+      {"--color-jitter",
+       [](Config& c) {
+         c.augment.color_jitter = {0, 0, 0, 0, 0};
+       }},
+      {"--random-erase", [](Config& c) { c.augment.random_erase = 2; }},
+      {"--random-erase-scale",
+       [](Config& c) {
+         c.augment.random_erase_scale = {0.5, 0.1};
+       }},
+      {"--random-erase-ratio", [](Config& c) { c.augment.random_erase_ratio = {1}; }},
+      {"--mixup-alpha", [](Config& c) { c.augment.mixup_alpha = -0.2; }},
+      {"--cutmix-alpha", [](Config& c) { c.augment.cutmix_alpha = std::nan(""); }},
+      {"--interpolation", [](Config& c) { c.data.interpolation = "nearest"; }},
+      {"--max-image-pixels", [](Config& c) { c.data.max_image_pixels = 0; }},
+      {"--max-image-bytes", [](Config& c) { c.data.max_image_bytes = -1; }},
       {"--lr-milestones",
        [](Config& c) {
          c.schedule.milestones = {3, 3};

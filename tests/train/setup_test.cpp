@@ -1,5 +1,6 @@
 #include "train/setup.h"
 
+#include <functional>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -162,6 +163,27 @@ TEST(Setup, CpusHaveNoFp16) {
   config.device.name = "cpu";
   config.device.dtype = "fp16";
   EXPECT_THROW(prepare(config), UnavailableError);
+}
+
+TEST(Setup, AugmentationBeyondTheCropIsTheCpusWork) {
+  const auto backend = reference_backend();
+  for (const auto& augment : std::vector<std::function<void(AugmentConfig&)>>{
+           [](AugmentConfig& a) { a.auto_augment = "ra"; }, [](AugmentConfig& a) { a.color_jitter = {0.4}; },
+           [](AugmentConfig& a) { a.random_erase = 0.1; }, [](AugmentConfig& a) { a.cutmix_alpha = 1; }}) {
+    Config config = small();
+    config.data.path = "pictures";
+    augment(config.augment);
+    EXPECT_EQ(resolve_decoder(config, *backend), nullptr);
+    config.data.decode = "gpu";
+    EXPECT_THROW(resolve_decoder(config, *backend), UsageError);
+  }
+}
+
+TEST(Plans, EvaluationIsNotMixed) {
+  Config config = small();
+  config.augment.mixup_alpha = 0.2;
+  EXPECT_TRUE(train_plan_options(config, graph::DType::f32, 10, 16).model.mixed_labels);
+  EXPECT_FALSE(eval_plan_options(config, graph::DType::f32, 10, 16).model.mixed_labels);
 }
 
 TEST(Plans, EvaluationTakesThePlainLossAndSharesTheWeights) {

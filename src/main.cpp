@@ -8,8 +8,11 @@ int main(int argc, char** argv) {
              {
                  add_demo,
                  add_train,
+                 add_eval,
+                 add_export,
                  add_data,
                  add_bench,
                  add_doctor,
+                 add_completion,
              });
 }

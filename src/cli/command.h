@@ -45,8 +45,11 @@ int run(int argc, char** argv, const std::vector<AddCommand>& commands);
 
 void add_demo(CLI::App& app, Context& context);
 void add_train(CLI::App& app, Context& context);
+void add_eval(CLI::App& app, Context& context);
+void add_export(CLI::App& app, Context& context);
 void add_data(CLI::App& app, Context& context);
 void add_bench(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
+void add_completion(CLI::App& app, Context& context);
 
 }  // namespace redline::cli

@@ -10,6 +10,7 @@
 
 #include <fmt/ranges.h>
 
+#include "cli/recipes.h"
 #include "train/config_file.h"
 
 namespace redline::cli {
@@ -62,6 +63,11 @@ CLI::Option* add_one(CLI::App& command, const train::Field& field, T& value) {
 void TrainOptions::add(CLI::App& command) {
   command.add_option("-c,--config", file_, "TOML file with defaults for all options below; flags win")
       ->type_name("FILE");
+  command
+      .add_option("--recipe", recipe_,
+                  fmt::format("A configuration that comes with Redline: {}", fmt::join(recipe_names(), ", ")))
+      ->type_name("NAME")
+      ->excludes("--config");
   for (const train::Field& field : train::fields()) {
     CLI::Option* option =
         std::visit([&](auto member) { return add_one(command, field, member(flags_)); }, field.member);
@@ -77,7 +83,8 @@ train::Console console() {
 }
 
 train::Config TrainOptions::config(const std::filesystem::path& defaults) const {
-  const std::filesystem::path file = file_.empty() ? defaults : std::filesystem::path(file_);
+  std::filesystem::path file = file_.empty() ? defaults : std::filesystem::path(file_);
+  if (!recipe_.empty()) file = recipe_file(recipe_);
   train::Config config = file.empty() ? train::Config{} : train::read_config(file);
   for (const auto& [field, option] : options_) {
     if (option->count() == 0 || field->group.empty()) continue;

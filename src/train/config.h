@@ -15,6 +15,7 @@ struct ModelConfig {
   std::optional<std::int64_t> classes;  // unset: as many as the data has
   std::int64_t image_size = 224;
   bool zero_init_last = false;
+  std::string init;  // a file, checkpoint or run whose weights training begins with; empty: random ones
   bool ema = false;
   double ema_decay = 0.9999;
 };

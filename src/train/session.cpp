@@ -26,6 +26,7 @@
 #include "train/resume.h"
 #include "train/run_folder.h"
 #include "train/setup.h"
+#include "train/trained_model.h"
 #include "train/trainer.h"
 
 namespace redline::train {
@@ -246,6 +247,9 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
     }
   }();
   Trainer& trainer = *made;
+
+  if (!config.model.init.empty())
+    spdlog::info("{}", initialise_from(config.model.init, config.model.name, trainer.state()));
 
   const std::string started = utc_timestamp();
   bool resuming = false;

@@ -56,6 +56,11 @@ std::int64_t resolve_classes(const Config& config, const data::RecordSource* rec
   return classes;
 }
 
+std::int64_t default_workers(const Machine& machine, const backend::Backend& backend) {
+  return std::clamp<std::int64_t>(machine.cores_allowed, 1,
+                                  backend.name() == "cuda" ? kMostGpuWorkers : kMostWorkers);
+}
+
 Config resolve(const Setup& setup) {
   Config config = setup.config;
   config.model.classes = setup.classes;
@@ -65,11 +70,10 @@ Config resolve(const Setup& setup) {
   if (!config.schedule.epochs && !config.schedule.steps) config.schedule.epochs = kDefaultEpochs;
   if (config.run.checkpoint_every.empty())
     config.run.checkpoint_every = setup.synthetic() ? "off" : kCheckpointEvery;
-  if (config.data.workers == 0) {
-    const std::int64_t most = setup.backend->name() == "cuda" ? kMostGpuWorkers : kMostWorkers;
-    config.data.workers = std::clamp<std::int64_t>(setup.machine.cores_allowed, 1, most);
-  }
+  if (config.data.workers == 0) config.data.workers = default_workers(setup.machine, *setup.backend);
   config.data.decode = setup.decoder ? "gpu" : "cpu";
+  if (!config.model.init.empty())
+    config.model.init = std::filesystem::absolute(config.model.init).lexically_normal().string();
   if (!setup.synthetic())
     config.data.path = std::filesystem::absolute(config.data.path).lexically_normal().string();
   return config;
@@ -97,13 +101,10 @@ data::MixOptions mix_options(const AugmentConfig& augment) {
   return {augment.mixup_alpha, augment.cutmix_alpha};
 }
 
-data::LoaderOptions loader_options(const Setup& setup, bool train) {
-  const Config& config = setup.config;
+data::LoaderOptions loader_options(const Config& config, const backend::Backend& backend, bool train) {
   data::LoaderOptions options;
-  // Evaluation stays with the CPU's decoder, so that an accuracy does not depend on the card.
-  if (train) options.decoder = setup.decoder;
   options.fixed_split = config.device.deterministic;
-  options.allocator = setup.backend->input_allocator();
+  options.allocator = backend.input_allocator();
   options.batch_size = static_cast<int>(config.optimizer.batch_size);
   options.threads = static_cast<int>(config.data.workers);
   options.slots = kSlots;
@@ -197,6 +198,16 @@ void refuse_batch(const Setup& setup, const std::string& what) {
                        memory_available(setup.machine, *setup.backend)));
 }
 
+std::unique_ptr<backend::Backend> open_device(const Config& config) {
+  backend::DeviceOptions device;
+  device.device = config.device.name;
+  device.threads = static_cast<int>(config.device.threads);
+  device.deterministic = config.device.deterministic;
+  device.tf32 = config.device.dtype == kTf32;
+  device.cache_dir = cache_folder();
+  return backend::make_backend(device);
+}
+
 graph::DType resolve_dtype(const Config& config, const backend::Backend& backend,
                            const CpuFeatures& features) {
   const std::string& wanted = config.device.dtype;
@@ -249,13 +260,7 @@ Setup prepare(const Config& config) {
   Setup setup;
   setup.config = config;
   setup.machine = inspect_machine();
-  backend::DeviceOptions device;
-  device.device = config.device.name;
-  device.threads = static_cast<int>(config.device.threads);
-  device.deterministic = config.device.deterministic;
-  device.tf32 = config.device.dtype == kTf32;
-  device.cache_dir = cache_folder();
-  setup.backend = backend::make_backend(device);
+  setup.backend = open_device(config);
   setup.dtype = resolve_dtype(config, *setup.backend, setup.machine.features);
   if (config.data.path != kSynthetic) {
     const data::SourceOptions limits{config.data.max_image_bytes};
@@ -277,7 +282,10 @@ Setup prepare(const Config& config) {
 
 std::unique_ptr<data::BatchSource> train_batches(const Setup& setup) {
   if (!setup.synthetic()) {
-    return std::make_unique<data::Loader>(setup.train_records, loader_options(setup, /*train=*/true));
+    // Evaluation stays with the CPU's decoder, so that an accuracy does not depend on the card.
+    data::LoaderOptions options = loader_options(setup.config, *setup.backend, /*train=*/true);
+    options.decoder = setup.decoder;
+    return std::make_unique<data::Loader>(setup.train_records, options);
   }
   data::SyntheticOptions options;
   options.batch_size = static_cast<int>(setup.config.optimizer.batch_size);
@@ -292,7 +300,31 @@ std::unique_ptr<data::BatchSource> train_batches(const Setup& setup) {
 
 std::unique_ptr<data::BatchSource> val_batches(const Setup& setup) {
   if (setup.val_records == nullptr) return nullptr;
-  return std::make_unique<data::Loader>(setup.val_records, loader_options(setup, /*train=*/false));
+  return evaluation_batches(setup.config, *setup.backend, setup.val_records);
+}
+
+std::unique_ptr<data::BatchSource> evaluation_batches(const Config& config, const backend::Backend& backend,
+                                                      std::shared_ptr<const data::RecordSource> records) {
+  data::LoaderOptions options = loader_options(config, backend, /*train=*/false);
+  if (options.threads == 0) options.threads = static_cast<int>(default_workers(inspect_machine(), backend));
+  return std::make_unique<data::Loader>(std::move(records), options);
+}
+
+void write_batch(backend::Executable& executable, const data::Batch& batch) {
+  const graph::Model& model = executable.plan().model;
+  const auto bytes = [&](graph::TensorId id) {
+    const graph::Tensor& tensor = model.graph.tensor(id);
+    return static_cast<std::size_t>(tensor.shape.elements()) * graph::size_of(tensor.dtype);
+  };
+  if (batch.device_images != nullptr)
+    executable.take_images(model.images, *batch.device_images);
+  else
+    executable.write_input(model.images, batch.images, bytes(model.images));
+  executable.write_input(model.labels, batch.labels, bytes(model.labels));
+  if (model.other_labels == graph::kNone) return;
+  check(batch.other_labels != nullptr, "a plan for mixed images and a batch without them");
+  executable.write_input(model.other_labels, batch.other_labels, bytes(model.other_labels));
+  executable.write_input(model.label_weights, batch.label_weights, bytes(model.label_weights));
 }
 
 }  // namespace redline::train

@@ -45,6 +45,9 @@ Memory memory_available(const Machine& machine, const backend::Backend& backend)
 void check_memory(const Config& config, const backend::Backend& backend, graph::DType dtype,
                   std::int64_t classes, const Plans& plans, const Memory& available);
 
+// The device that a configuration names. Throws UnavailableError when it is not there.
+std::unique_ptr<backend::Backend> open_device(const Config& config);
+
 // The element type that --dtype and --amp mean on this device. Throws UnavailableError when it has no such
 // type. tf32 is fp32 whose products a GPU may round.
 graph::DType resolve_dtype(const Config& config, const backend::Backend& backend,
@@ -78,5 +81,11 @@ Setup prepare(const Config& config);
 // The batches of a prepared run. The second is empty when there is nothing held out.
 std::unique_ptr<data::BatchSource> train_batches(const Setup& setup);
 std::unique_ptr<data::BatchSource> val_batches(const Setup& setup);
+// Every record once, as evaluation sees them.
+std::unique_ptr<data::BatchSource> evaluation_batches(const Config& config, const backend::Backend& backend,
+                                                      std::shared_ptr<const data::RecordSource> records);
+
+// Copies a batch into the inputs of an executable.
+void write_batch(backend::Executable& executable, const data::Batch& batch);
 
 }  // namespace redline::train

@@ -22,23 +22,6 @@ constexpr std::size_t kAhead = 2;
 // This many refused steps in a row are more than a loss scale that finds its level.
 constexpr std::int64_t kDoubtful = 3;
 
-void write_batch(backend::Executable& executable, const data::Batch& batch) {
-  const graph::Model& model = executable.plan().model;
-  const auto bytes = [&](graph::TensorId id) {
-    const graph::Tensor& tensor = model.graph.tensor(id);
-    return static_cast<std::size_t>(tensor.shape.elements()) * graph::size_of(tensor.dtype);
-  };
-  if (batch.device_images != nullptr)
-    executable.take_images(model.images, *batch.device_images);
-  else
-    executable.write_input(model.images, batch.images, bytes(model.images));
-  executable.write_input(model.labels, batch.labels, bytes(model.labels));
-  if (model.other_labels == graph::kNone) return;
-  check(batch.other_labels != nullptr, "a plan for mixed images and a batch without them");
-  executable.write_input(model.other_labels, batch.other_labels, bytes(model.other_labels));
-  executable.write_input(model.label_weights, batch.label_weights, bytes(model.label_weights));
-}
-
 // The tensor whose moving average `name` is; empty when it is none.
 std::string averaged(const backend::State& state, const std::string& name) {
   if (state.tensor(name).kind != graph::TensorKind::average) return {};
@@ -259,7 +242,7 @@ void Trainer::step() {
     data::Batch batch;
     train_->inputs_taken();  // of the batch that next() gives back
     check(train_source_.next(batch), "epoch {} ended before its step {}", epoch_, step_in_epoch_);
-    if (steps_ == 0 && i == 0)
+    if (steps_ == 0 && i == 0 && batch.images != nullptr)
       recorder_.picture(batch_picture(batch, train_source_.batch_size(), train_source_.image_size(), 0));
     mid_step_ = true;
     write_batch(*train_, batch);

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Fine-tuning ResNet-50 from given weights on a generated set: Redline's accuracy beside PyTorch's, over several seeds.
+
+    ./benchmarks/fine_tune.py [--seeds 3] [--epochs 3] [--model resnet50]
+
+PyTorch trains a starting point on one generated set (20 classes) and saves it as safetensors. Then both sides fine-tune
+from that file on another set (10 other classes, a new last layer), with the same options, once per seed, and Redline's
+mean top-1 must lie within PyTorch's seed-to-seed spread (mean plus and minus two standard deviations). Installs torch,
+torchvision and safetensors from PyPI into build/peer on its first run. Writes benchmarks/results/fine_tune-<date>.
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+VENV = ROOT / "build" / "peer"
+SIZE, BATCH, RATE = 64, 64, 0.01
+
+
+def run(command):
+    return subprocess.run([str(part) for part in command], check=True, text=True, stdout=subprocess.PIPE).stdout
+
+
+def peer_python():
+    python = VENV / "bin" / "python"
+    if not python.exists():
+        print(f"installing torch into {VENV.relative_to(ROOT)} …", file=sys.stderr)
+        run([sys.executable, "-m", "venv", VENV])
+    if subprocess.run([python, "-c", "import torch, torchvision, safetensors"], check=False, capture_output=True).returncode:
+        run([python, "-m", "pip", "install", "--quiet", "torch", "torchvision", "safetensors"])
+    return python
+
+
+def train_torch(data, model, epochs, seed, init=None, save=None):
+    """Top-1 after training, in percent."""
+    command = [peer_python(), ROOT / "benchmarks" / "peer_fine_tune.py", data, "--model", model, "--epochs", epochs,
+               "--seed", seed, "--size", SIZE, "--batch", BATCH, "--lr", RATE if init else 10 * RATE]
+    command += ["--init", init] if init else []
+    command += ["--save", save] if save else []
+    return json.loads(run(command))
+
+
+def train_redline(data, model, epochs, seed, init):
+    with tempfile.TemporaryDirectory() as folder:
+        run([ROOT / "redline", "train", data, "--model", model, "--image-size", SIZE, "-b", BATCH, "-e", epochs, "--lr",
+             RATE, "--lr-scheduler", "cosine", "--weight-decay", 1e-4, "--crop-pct", 1, "--init", init, "--seed", seed,
+             "--eval-every", 0, "--quiet", "-o", folder, "--name", "run"])
+        with open(pathlib.Path(folder) / "run" / "metrics.jsonl", encoding="utf-8") as lines:
+            records = [json.loads(line) for line in lines]
+    last = [record for record in records if record["kind"] == "evaluation"][-1]
+    return 100 * last["top1"], records[0]
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--seeds", type=int, default=3)
+    options.add_argument("--epochs", type=int, default=3)
+    options.add_argument("--model", default="resnet50")
+    args = options.parse_args()
+    run([ROOT / "redline", "--version"])
+    ours, theirs, header, peer = [], [], {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        start, data = pathlib.Path(folder) / "start", pathlib.Path(folder) / "data"
+        run([ROOT / "redline", "data", "synth", start, "--classes", 20, "--train", 4000, "--val", 400, "--seed", 1])
+        run([ROOT / "redline", "data", "synth", data, "--classes", 10, "--train", 1000, "--val", 1000, "--seed", 2])
+        weights = pathlib.Path(folder) / "start.safetensors"
+        begun = train_torch(start, args.model, args.epochs, 0, save=weights)
+        print(f"starting point: top-1 {begun['top1']:.2f}% of 20 classes", flush=True)
+        for seed in range(args.seeds):
+            peer = train_torch(data, args.model, args.epochs, seed, init=weights)
+            theirs.append(peer["top1"])
+            top1, header = train_redline(data, args.model, args.epochs, seed, weights)
+            ours.append(top1)
+            print(f"seed {seed}: Redline {top1:.2f}%, PyTorch {peer['top1']:.2f}%", flush=True)
+    mean, spread = statistics.mean(theirs), 2 * statistics.stdev(theirs) if args.seeds > 1 else float("nan")
+    inside = abs(statistics.mean(ours) - mean) <= spread
+    date = datetime.date.today().isoformat()
+    result = {"benchmark": "fine_tune", "date": date, "model": args.model, "epochs": args.epochs, "redline": ours,
+              "torch": theirs, "within_spread": inside, "program": header.get("program"), "device": header.get("device"),
+              "torch_version": peer.get("torch"), "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
+              "command": "benchmarks/fine_tune.py " + " ".join(sys.argv[1:])}
+    text = [f"# Fine-tuning {args.model} on a generated set, {date}", "",
+            f"`{result['command'].strip()}`; Redline {header['program']['version']} ({header['program']['commit']}), "
+            f"{header['device']}; PyTorch {peer['torch']}; {args.epochs} epochs of 1000 images from the same weights.", "",
+            "| seed | Redline top-1 | PyTorch top-1 |", "| --- | --- | --- |"]
+    text += [f"| {seed} | {a:.2f}% | {b:.2f}% |" for seed, (a, b) in enumerate(zip(ours, theirs))]
+    text += ["", f"Redline's mean is {statistics.mean(ours):.2f}%, PyTorch's {mean:.2f}% ± {spread:.2f} (two standard "
+             f"deviations over seeds): {'within' if inside else 'OUTSIDE'} the spread."]
+    print("\n" + "\n".join(text))
+    results = ROOT / "benchmarks" / "results"
+    (results / f"fine_tune-{date}.json").write_text(json.dumps(result, indent=1) + "\n")
+    (results / f"fine_tune-{date}.md").write_text("\n".join(text) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+// The command line described for other programs: a manual page and shell completion, made from the same table
+// of commands and options that parses it.
+#pragma once
+
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+namespace redline::cli {
+
+std::string manual_page(const CLI::App& app, const std::string& version);  // roff, for man
+std::string bash_completion(const CLI::App& app);
+std::string zsh_completion(const CLI::App& app);
+
+}  // namespace redline::cli

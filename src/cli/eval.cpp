@@ -1,0 +1,130 @@
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/atomic_file.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/signals.h"
+#include "cli/command.h"
+#include "cli/progress_line.h"
+#include "train/evaluation.h"
+
+namespace redline::cli {
+namespace {
+
+constexpr int kSignalExit = 128;
+
+struct Options {
+  std::string model, json, confusion;
+  bool averages = false, per_class = false;
+  std::string split = "val";
+  train::EvaluationOptions evaluation;
+};
+
+// The data that the network was trained on, unless other data is named.
+std::string data_of(const train::TrainedModel& model, const std::string& named) {
+  if (!named.empty()) return named;
+  if (model.config && model.config->data.path != "synthetic") return model.config->data.path;
+  throw UsageError("no data: name a data set after the model");
+}
+
+void print_classes(const train::EvaluationResult& result) {
+  std::size_t width = 5;
+  for (const std::string& name : result.classes) width = std::max(width, name.size());
+  std::vector<std::size_t> order(result.classes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(
+      order, [&](std::size_t a, std::size_t b) { return result.accuracy(a) < result.accuracy(b); });
+  fmt::print("\n  {:<{}}  images   top-1  most often taken for\n", "class", width);
+  for (const std::size_t label : order) {
+    std::vector<std::int64_t> wrong = result.confusion[label];
+    wrong[label] = 0;
+    const auto worst = static_cast<std::size_t>(std::ranges::max_element(wrong) - wrong.begin());
+    const std::string taken =
+        wrong[worst] > 0 ? fmt::format("{} ({})", result.class_name(worst), wrong[worst]) : "";
+    fmt::print("  {:<{}}  {:>6}  {:>5.1f}%  {}\n", result.classes[label], width, result.count(label),
+               100 * result.accuracy(label), taken);
+  }
+}
+
+void print_result(const train::EvaluationResult& result, bool per_class) {
+  fmt::print("  model     {}, {} px, {} on {}\n", result.model, result.image_size, result.dtype,
+             result.device);
+  fmt::print("  data      {}: {} images in {}\n", result.data, result.samples,
+             format_duration(result.seconds));
+  fmt::print("  accuracy  top-1 {:.2f}%  top-5 {:.2f}%  loss {:.4f}\n", 100 * result.top1, 100 * result.top5,
+             result.loss);
+  if (per_class) print_classes(result);
+}
+
+int run_eval(Options options) {
+  const StopSignals signals;
+  const train::TrainedModel model = train::load_trained(options.model, options.averages);
+  options.evaluation.data = data_of(model, options.evaluation.data);
+  options.evaluation.train_split = options.split == "train";
+  std::optional<train::EvaluationResult> result;
+  {
+    ProgressLine line("evaluated", "images");
+    result = train::evaluate(model, options.evaluation, signals.flag(),
+                             [&](std::int64_t done, std::int64_t total) { line.update(done, total); });
+  }
+  if (!result) return kSignalExit + signals.signal();
+  if (!options.confusion.empty()) write_file_atomically(options.confusion, train::confusion_csv(*result));
+  const std::string json = train::to_json(*result);
+  if (!options.json.empty() && options.json != "-") write_file_atomically(options.json, json);
+  if (options.json == "-")
+    fmt::print("{}", json);
+  else
+    print_result(*result, options.per_class);
+  return 0;
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, Context& context) {
+  CLI::App& command =
+      add_command(app, "eval", "Measure the accuracy of a trained network",
+                  {"redline eval runs/first", "redline eval runs/first/checkpoints/best flowers --per-class",
+                   "redline eval flowers.safetensors flowers --confusion confusion.csv --json -"});
+  const auto options = std::make_shared<Options>();
+  train::EvaluationOptions& evaluation = options->evaluation;
+  command
+      .add_option("model", options->model,
+                  "A run's folder (its latest checkpoint), a checkpoint, or safetensors")
+      ->required();
+  command.add_option("data", evaluation.data,
+                     "A data set, as train takes it (default: what the run was trained on)");
+  command.add_option("--split", options->split, "Which of its images (default: val)")
+      ->check(CLI::IsMember({"val", "train"}))
+      ->type_name("val|train");
+  command.add_flag("--ema", options->averages, "Take the moving averages of --model-ema");
+  command.add_flag("--per-class", options->per_class, "Print the accuracy of every class, the worst first");
+  command.add_option("--confusion", options->confusion, "File for the confusion matrix")
+      ->type_name("FILE.csv");
+  command.add_option("--json", options->json, "File for all numbers, or - to print them")->type_name("FILE");
+  command.add_option("--batch-size,-b", evaluation.batch_size, "Images in a forward pass (default: 32)")
+      ->type_name("N");
+  command.add_option("--image-size", evaluation.image_size, "Pixels (default: as it was trained, else 224)")
+      ->type_name("N");
+  command.add_option("--crop-pct", evaluation.crop_pct, "Part of the image's shorter side that is looked at")
+      ->type_name("X");
+  command.add_option("--device", evaluation.device.name, "Where to compute (default: cpu)")
+      ->type_name("TEXT");
+  command.add_option("--dtype", evaluation.device.dtype, "Type of activations (default: fp32)")
+      ->type_name("TEXT");
+  command.add_option("--threads", evaluation.device.threads, "Threads that compute (0: all cores)")
+      ->type_name("N");
+  command
+      .add_option("--workers", evaluation.workers, "Threads that decode images (0: chosen from the cores)")
+      ->type_name("N");
+  command.add_option("--max-bad", evaluation.max_bad, "Part of the images that may be bad (default: 0.001)")
+      ->type_name("X");
+  on_run(command, context, [options] { return run_eval(*options); });
+}
+
+}  // namespace redline::cli

@@ -1,0 +1,82 @@
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "train/trained_model.h"
+
+namespace redline::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string model, to, dtype = "fp32";
+  bool averages = false, fold = false, force = false;
+};
+
+weights::ElementType element_type(const std::string& name) {
+  if (name == "fp16") return weights::ElementType::f16;
+  if (name == "bf16") return weights::ElementType::bf16;
+  return weights::ElementType::f32;
+}
+
+int run_export(const Options& options) {
+  const fs::path to = options.to;
+  const bool onnx = to.extension() == ".onnx";
+  if (!onnx && to.extension() != ".safetensors") {
+    throw UsageError("--to {}: the name must end in .safetensors or .onnx, which says what is written",
+                     to.string());
+  }
+  if (onnx && options.dtype != "fp32")
+    throw UsageError("--dtype {} is for safetensors; an ONNX model is written in fp32", options.dtype);
+  if (!onnx && options.fold)
+    throw UsageError("--fold-bn is for ONNX: a safetensors file has torchvision's tensors, norms included");
+  if (fs::exists(to) && !options.force)
+    throw UsageError("{} is there already: choose another name, or --force to replace it", to.string());
+
+  const train::TrainedModel model = train::load_trained(options.model, options.averages);
+  if (onnx) {
+    weights::OnnxOptions onnx_options;
+    onnx_options.image_size = model.image_size.value_or(onnx_options.image_size);
+    onnx_options.fold_norms = options.fold;
+    onnx_options.metadata = train::export_metadata(model);
+    weights::write_onnx(to, model.weights, onnx_options);
+  } else {
+    weights::write_model(to, model.weights, element_type(options.dtype), model.step,
+                         train::export_metadata(model));
+  }
+  fmt::print("{}: {} with {} classes, {}\n", to.string(), model.weights.model, model.weights.classes,
+             format_bytes(fs::file_size(to)));
+  return 0;
+}
+
+}  // namespace
+
+void add_export(CLI::App& app, Context& context) {
+  CLI::App& command =
+      add_command(app, "export", "Write a trained network as safetensors or ONNX, for other programs",
+                  {"redline export runs/first --to flowers.safetensors",
+                   "redline export runs/first/checkpoints/best --ema --to flowers.onnx --fold-bn"});
+  const auto options = std::make_shared<Options>();
+  command
+      .add_option("model", options->model,
+                  "A run's folder (its latest checkpoint), a checkpoint, or safetensors")
+      ->required();
+  command.add_option("--to", options->to, "File to write: name.safetensors or name.onnx")
+      ->required()
+      ->type_name("FILE");
+  command.add_flag("--ema", options->averages, "Take the moving averages of --model-ema");
+  command.add_option("--dtype", options->dtype, "Type of the weights in safetensors (default: fp32)")
+      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
+      ->type_name("fp32|fp16|bf16");
+  command.add_flag("--fold-bn", options->fold, "Make batch norms part of the convolutions, in ONNX");
+  command.add_flag("--force", options->force, "Replace the file when it is there");
+  on_run(command, context, [options] { return run_export(*options); });
+}
+
+}  // namespace redline::cli

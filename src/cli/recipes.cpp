@@ -1,0 +1,48 @@
+#include "cli/recipes.h"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace redline::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Beside the program where it was built, or where the package puts it: bin/redline and share/redline/recipes.
+fs::path recipe_folder() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  for (const fs::path& folder : {program.parent_path() / "recipes",
+                                 program.parent_path().parent_path() / "share" / "redline" / "recipes"}) {
+    if (!error && fs::is_directory(folder, error)) return folder;
+    error.clear();
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> recipe_names() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(recipe_folder(), error)) {
+    if (entry.path().extension() == ".toml") names.push_back(entry.path().stem().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+fs::path recipe_file(const std::string& name) {
+  const std::vector<std::string> names = recipe_names();
+  if (std::ranges::find(names, name) != names.end()) return recipe_folder() / (name + ".toml");
+  const std::string meant = nearest(name, names);
+  throw UsageError("unknown recipe '{}'{}; there are {}", name,
+                   meant.empty() ? "" : fmt::format(", did you mean '{}'?", meant),
+                   names.empty() ? "none beside this program" : fmt::format("{}", fmt::join(names, ", ")));
+}
+
+}  // namespace redline::cli

@@ -1,0 +1,53 @@
+// How well a trained network does on a data set: over all, class by class, and which classes it takes for
+// which.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/trained_model.h"
+
+namespace redline::train {
+
+struct EvaluationOptions {
+  std::string data;          // a data set
+  bool train_split = false;  // the training images, without augmentation, in place of the held-out ones
+  std::int64_t batch_size = 32, workers = 0;
+  std::optional<std::int64_t> image_size;  // unset: as the model was trained, else 224
+  std::optional<double> crop_pct;          // unset: likewise, else 0.875
+  DeviceConfig device;
+  double max_bad = DataConfig{}.max_bad;
+};
+
+struct EvaluationResult {
+  std::string model, data, device, dtype;
+  std::int64_t image_size = 0, samples = 0;
+  double loss = 0, top1 = 0, top5 = 0;  // accuracies as fractions of one
+  double seconds = 0;
+  std::vector<std::string> classes;  // names, by label
+  std::vector<std::vector<std::int64_t>>
+      confusion;  // [label][what the network said]; columns: the model's classes
+
+  std::int64_t count(std::size_t label) const;      // images of a class
+  double accuracy(std::size_t label) const;         // of one class; 0 without images
+  std::string class_name(std::size_t index) const;  // a number for a class of the model that the data lacks
+};
+
+using EvaluationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
+
+// Looks at every image once. Empty when `stop` was raised before the end. Throws UsageError when data and
+// model do not fit, and what opening and reading the data throws.
+std::optional<EvaluationResult> evaluate(const TrainedModel& model, const EvaluationOptions& options,
+                                         const std::atomic<bool>& stop, const EvaluationProgress& progress);
+
+std::string to_json(const EvaluationResult& result);
+// A line per class, a column per class, with names; how many images of the line's class were taken for the
+// column's.
+std::string confusion_csv(const EvaluationResult& result);
+
+}  // namespace redline::train

@@ -1,0 +1,59 @@
+// The weights of one ResNet in memory, and the file formats that carry them elsewhere. Names and shapes are
+// torchvision's: conv1.weight, layer1.0.bn1.running_mean, fc.bias …
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "graph/tensor.h"
+#include "weights/safetensors.h"
+
+namespace redline::weights {
+
+struct ModelWeights {
+  std::string model;  // "resnet50"
+  std::int64_t classes = 0;
+  std::map<std::string, std::vector<float>> values;  // of every parameter and running statistic
+};
+
+// The parameters and running statistics that a model has, in the order of its layers.
+std::vector<graph::Tensor> model_tensors(const std::string& model, std::int64_t classes);
+
+// How a file differs from what a model has. PyTorch's counters (num_batches_tracked) are not looked at.
+struct Mismatch {
+  std::vector<std::string> missing, unknown, other_shape;  // for people, one text a tensor
+  bool none() const { return missing.empty() && unknown.empty() && other_shape.empty(); }
+  std::string text() const;  // what differs, a line per kind, long lists cut short
+};
+Mismatch compare(const std::vector<graph::Tensor>& wanted, const SafetensorsReader& file);
+
+// Which model's weights a file has, with how many classes. Throws DataError for one that fits none, listing
+// what does not match the nearest.
+struct Recognised {
+  std::string model;
+  std::int64_t classes = 0;
+};
+Recognised recognise(const SafetensorsReader& file);
+
+// Reads what a file holds of the recognised model. With `averages`, another file of the same run, the values
+// are read from there under <name>.ema. Throws DataError when one is missing.
+ModelWeights read_model(const SafetensorsReader& file, const SafetensorsReader* averages = nullptr);
+
+// Writes a file that torchvision's models load: every tensor rounded to `type` (fp32, fp16 or bf16), and
+// `batches` in PyTorch's counters. Throws IoError.
+void write_model(const std::filesystem::path& path, const ModelWeights& weights, ElementType type,
+                 std::int64_t batches, Metadata metadata);
+
+struct OnnxOptions {
+  std::int64_t image_size = 224;
+  bool fold_norms = false;  // batch norms as part of the convolutions before them
+  Metadata metadata;
+};
+// Writes the network as an ONNX model (opset 17): "images", fp32 [batch, 3, size, size], normalised, to
+// "logits", fp32 [batch, classes]. Any batch size. Throws IoError.
+void write_onnx(const std::filesystem::path& path, const ModelWeights& weights, const OnnxOptions& options);
+
+}  // namespace redline::weights

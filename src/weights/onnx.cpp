@@ -1,0 +1,208 @@
+// The forward graph of a ResNet, op by op, as an ONNX model.
+#include <cmath>
+#include <span>
+
+#include "base/atomic_file.h"
+#include "base/build_info.h"
+#include "base/error.h"
+#include "graph/models/resnet.h"
+#include "onnx.pb.h"
+#include "weights/model_weights.h"
+
+namespace redline::weights {
+namespace {
+
+namespace proto = redline::onnx;
+using graph::Op;
+using graph::OpKind;
+using graph::TensorId;
+
+constexpr std::int64_t kIrVersion = 8, kOpset = 17;
+
+class OnnxBuilder {
+ public:
+  OnnxBuilder(const ModelWeights& weights, const OnnxOptions& options, const graph::Model& model,
+              proto::Graph& out)
+      : weights_(weights), options_(options), model_(model), out_(out) {}
+
+  void build() {
+    out_.set_name(weights_.model);
+    describe(*out_.add_input(), "images", {3, options_.image_size, options_.image_size});
+    describe(*out_.add_output(), "logits", {weights_.classes});
+    for (std::size_t i = 0; i < ops().size(); ++i) add(i);
+  }
+
+ private:
+  const std::vector<Op>& ops() const { return model_.graph.ops(); }
+
+  // What an edge of the graph is called in the file. The image's normalisation stays outside.
+  std::string name(TensorId id) const {
+    if (id == model_.logits) return "logits";
+    const Op& first = ops().front();
+    if (id == model_.images || (first.kind == OpKind::normalize_image && id == first.outputs[0]))
+      return "images";
+    return model_.graph.tensor(id).name;
+  }
+
+  void describe(proto::ValueInfo& value, const char* called, const Dimensions& after_batch) {
+    value.set_name(called);
+    proto::Type::Tensor& type = *value.mutable_type()->mutable_tensor_type();
+    type.set_elem_type(proto::Tensor::FLOAT);
+    type.mutable_shape()->add_dim()->set_dim_param("batch");
+    for (const std::int64_t dim : after_batch) type.mutable_shape()->add_dim()->set_dim_value(dim);
+  }
+
+  proto::Node& node(const Op& op, const char* type, const std::vector<std::string>& inputs,
+                    const std::string& output) {
+    proto::Node& node = *out_.add_node();
+    node.set_name(op.name.empty() ? output : op.name);
+    node.set_op_type(type);
+    for (const std::string& input : inputs) node.add_input(input);
+    node.add_output(output);
+    return node;
+  }
+
+  static void attribute(proto::Node& node, const char* called, const std::vector<std::int64_t>& values) {
+    proto::Attribute& attribute = *node.add_attribute();
+    attribute.set_name(called);
+    attribute.set_type(proto::Attribute::INTS);
+    for (const std::int64_t value : values) attribute.add_ints(value);
+  }
+
+  static void attribute(proto::Node& node, const char* called, std::int64_t value) {
+    proto::Attribute& attribute = *node.add_attribute();
+    attribute.set_name(called);
+    attribute.set_type(proto::Attribute::INT);
+    attribute.set_i(value);
+  }
+
+  std::string constant(const std::string& called, const Dimensions& shape, std::span<const float> values) {
+    proto::Tensor& tensor = *out_.add_initializer();
+    tensor.set_name(called);
+    tensor.set_data_type(proto::Tensor::FLOAT);
+    for (const std::int64_t dim : shape) tensor.add_dims(dim);
+    tensor.set_raw_data(values.data(), values.size_bytes());
+    return called;
+  }
+
+  std::string constant(TensorId id) {
+    const graph::Tensor& tensor = model_.graph.tensor(id);
+    Dimensions shape;
+    for (int axis = 0; axis < tensor.shape.rank(); ++axis) shape.push_back(tensor.shape[axis]);
+    return constant(tensor.name, shape, values(id));
+  }
+
+  const std::vector<float>& values(TensorId id) const {
+    return weights_.values.at(model_.graph.tensor(id).name);
+  }
+
+  void window(proto::Node& node, std::int64_t kernel, std::int64_t stride, std::int64_t pad) {
+    attribute(node, "kernel_shape", std::vector<std::int64_t>{kernel, kernel});
+    attribute(node, "strides", std::vector<std::int64_t>{stride, stride});
+    attribute(node, "pads", std::vector<std::int64_t>{pad, pad, pad, pad});
+  }
+
+  // A norm after its convolution: w * s, and b - mean * s, with s = gamma / sqrt(var + epsilon).
+  void folded(const Op& conv, const Op& norm) {
+    const auto &gamma = values(norm.inputs[1]), &beta = values(norm.inputs[2]);
+    const auto &mean = values(norm.inputs[3]), &var = values(norm.inputs[4]);
+    std::vector<float> weight = values(conv.inputs[1]), bias(gamma.size());
+    const std::size_t filter = weight.size() / gamma.size();
+    for (std::size_t o = 0; o < gamma.size(); ++o) {
+      const double scale =
+          gamma[o] / std::sqrt(static_cast<double>(var[o]) + norm.attr<graph::NormAttr>().epsilon);
+      for (std::size_t k = 0; k < filter; ++k)
+        weight[o * filter + k] = static_cast<float>(weight[o * filter + k] * scale);
+      bias[o] = static_cast<float>(beta[o] - mean[o] * scale);
+    }
+    const graph::Shape& shape = model_.graph.tensor(conv.inputs[1]).shape;
+    const std::string w = constant(conv.name + ".weight", {shape[0], shape[1], shape[2], shape[3]}, weight);
+    const std::string b = constant(conv.name + ".bias", {shape[0]}, bias);
+    proto::Node& made = node(conv, "Conv", {name(conv.inputs[0]), w, b}, name(norm.outputs[0]));
+    window(made, shape.h(), conv.attr<graph::ConvAttr>().stride, conv.attr<graph::ConvAttr>().pad);
+  }
+
+  void add(std::size_t at) {
+    const Op& op = ops()[at];
+    const auto in = [&](std::size_t i) { return name(op.inputs[i]); };
+    switch (op.kind) {
+      case OpKind::normalize_image:
+      case OpKind::softmax_cross_entropy:
+        return;
+      case OpKind::conv: {
+        const bool norm_follows = at + 1 < ops().size() && ops()[at + 1].kind == OpKind::batch_norm &&
+                                  ops()[at + 1].inputs[0] == op.outputs[0];
+        if (options_.fold_norms && norm_follows) return folded(op, ops()[at + 1]);
+        proto::Node& made = node(op, "Conv", {in(0), constant(op.inputs[1])}, name(op.outputs[0]));
+        const graph::ConvAttr& attr = op.attr<graph::ConvAttr>();
+        return window(made, model_.graph.tensor(op.inputs[1]).shape.h(), attr.stride, attr.pad);
+      }
+      case OpKind::batch_norm: {
+        if (options_.fold_norms) return;
+        proto::Node& made = node(op, "BatchNormalization",
+                                 {in(0), constant(op.inputs[1]), constant(op.inputs[2]),
+                                  constant(op.inputs[3]), constant(op.inputs[4])},
+                                 name(op.outputs[0]));
+        proto::Attribute& epsilon = *made.add_attribute();
+        epsilon.set_name("epsilon");
+        epsilon.set_type(proto::Attribute::FLOAT);
+        epsilon.set_f(op.attr<graph::NormAttr>().epsilon);
+        return;
+      }
+      case OpKind::relu:
+        node(op, "Relu", {in(0)}, name(op.outputs[0]));
+        return;
+      case OpKind::add:
+        node(op, "Add", {in(0), in(1)}, name(op.outputs[0]));
+        return;
+      case OpKind::max_pool: {
+        const graph::PoolAttr& attr = op.attr<graph::PoolAttr>();
+        return window(node(op, "MaxPool", {in(0)}, name(op.outputs[0])), attr.kernel, attr.stride, attr.pad);
+      }
+      case OpKind::avg_pool:
+        node(op, "GlobalAveragePool", {in(0)}, name(op.outputs[0]) + ".pooled");
+        attribute(node(op, "Flatten", {name(op.outputs[0]) + ".pooled"}, name(op.outputs[0])), "axis", 1);
+        return;
+      case OpKind::linear:
+        attribute(
+            node(op, "Gemm", {in(0), constant(op.inputs[1]), constant(op.inputs[2])}, name(op.outputs[0])),
+            "transB", 1);
+        return;
+      default:
+        throw InternalError("a forward graph with the op {}", graph::name_of(op.kind));
+    }
+  }
+
+  const ModelWeights& weights_;
+  const OnnxOptions& options_;
+  const graph::Model& model_;
+  proto::Graph& out_;
+};
+
+}  // namespace
+
+void write_onnx(const std::filesystem::path& path, const ModelWeights& weights, const OnnxOptions& options) {
+  graph::ModelOptions model;
+  model.model = weights.model;
+  model.classes = weights.classes;
+  model.image_size = options.image_size;
+  model.batch = 1;
+  model.training = false;
+  model.image_bytes = false;
+  const graph::Model built = graph::build_resnet(model);
+  proto::Model out;
+  out.set_ir_version(kIrVersion);
+  out.add_opset_import()->set_domain("");
+  out.mutable_opset_import(0)->set_version(kOpset);
+  out.set_producer_name("redline");
+  out.set_producer_version(build_info().version);
+  for (const auto& [key, value] : options.metadata) {
+    proto::Property& property = *out.add_metadata_props();
+    property.set_key(key);
+    property.set_value(value);
+  }
+  OnnxBuilder(weights, options, built, *out.mutable_graph()).build();
+  write_file_atomically(path, out.SerializeAsString());
+}
+
+}  // namespace redline::weights

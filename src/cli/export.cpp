@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
@@ -16,6 +17,7 @@ namespace fs = std::filesystem;
 
 struct Options {
   std::string model, to, dtype = "fp32";
+  std::optional<std::int64_t> image_size;
   bool averages = false, fold = false, force = false;
 };
 
@@ -39,7 +41,8 @@ int run_export(const Options& options) {
   if (fs::exists(to) && !options.force)
     throw UsageError("{} is there already: choose another name, or --force to replace it", to.string());
 
-  const train::TrainedModel model = train::load_trained(options.model, options.averages);
+  train::TrainedModel model = train::load_trained(options.model, options.averages);
+  if (options.image_size) model.image_size = options.image_size;
   if (onnx) {
     weights::OnnxOptions onnx_options;
     onnx_options.image_size = model.image_size.value_or(onnx_options.image_size);
@@ -70,6 +73,9 @@ void add_export(CLI::App& app, Context& context) {
   command.add_option("--to", options->to, "File to write: name.safetensors or name.onnx")
       ->required()
       ->type_name("FILE");
+  command.add_option("--image-size", options->image_size, "Pixels (default: as it was trained, else 224)")
+      ->check(CLI::Range(1, 1 << 16))
+      ->type_name("N");
   command.add_flag("--ema", options->averages, "Take the moving averages of --model-ema");
   command.add_option("--dtype", options->dtype, "Type of the weights in safetensors (default: fp32)")
       ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))

@@ -52,10 +52,10 @@ class OnnxBuilder {
     for (const std::int64_t dim : after_batch) type.mutable_shape()->add_dim()->set_dim_value(dim);
   }
 
-  proto::Node& node(const Op& op, const char* type, const std::vector<std::string>& inputs,
-                    const std::string& output) {
+  // A node is called as its output is, which only one has.
+  proto::Node& node(const char* type, const std::vector<std::string>& inputs, const std::string& output) {
     proto::Node& node = *out_.add_node();
-    node.set_name(op.name.empty() ? output : op.name);
+    node.set_name(output);
     node.set_op_type(type);
     for (const std::string& input : inputs) node.add_input(input);
     node.add_output(output);
@@ -118,7 +118,7 @@ class OnnxBuilder {
     const graph::Shape& shape = model_.graph.tensor(conv.inputs[1]).shape;
     const std::string w = constant(conv.name + ".weight", {shape[0], shape[1], shape[2], shape[3]}, weight);
     const std::string b = constant(conv.name + ".bias", {shape[0]}, bias);
-    proto::Node& made = node(conv, "Conv", {name(conv.inputs[0]), w, b}, name(norm.outputs[0]));
+    proto::Node& made = node("Conv", {name(conv.inputs[0]), w, b}, name(norm.outputs[0]));
     window(made, shape.h(), conv.attr<graph::ConvAttr>().stride, conv.attr<graph::ConvAttr>().pad);
   }
 
@@ -133,13 +133,13 @@ class OnnxBuilder {
         const bool norm_follows = at + 1 < ops().size() && ops()[at + 1].kind == OpKind::batch_norm &&
                                   ops()[at + 1].inputs[0] == op.outputs[0];
         if (options_.fold_norms && norm_follows) return folded(op, ops()[at + 1]);
-        proto::Node& made = node(op, "Conv", {in(0), constant(op.inputs[1])}, name(op.outputs[0]));
+        proto::Node& made = node("Conv", {in(0), constant(op.inputs[1])}, name(op.outputs[0]));
         const graph::ConvAttr& attr = op.attr<graph::ConvAttr>();
         return window(made, model_.graph.tensor(op.inputs[1]).shape.h(), attr.stride, attr.pad);
       }
       case OpKind::batch_norm: {
         if (options_.fold_norms) return;
-        proto::Node& made = node(op, "BatchNormalization",
+        proto::Node& made = node("BatchNormalization",
                                  {in(0), constant(op.inputs[1]), constant(op.inputs[2]),
                                   constant(op.inputs[3]), constant(op.inputs[4])},
                                  name(op.outputs[0]));
@@ -150,23 +150,22 @@ class OnnxBuilder {
         return;
       }
       case OpKind::relu:
-        node(op, "Relu", {in(0)}, name(op.outputs[0]));
+        node("Relu", {in(0)}, name(op.outputs[0]));
         return;
       case OpKind::add:
-        node(op, "Add", {in(0), in(1)}, name(op.outputs[0]));
+        node("Add", {in(0), in(1)}, name(op.outputs[0]));
         return;
       case OpKind::max_pool: {
         const graph::PoolAttr& attr = op.attr<graph::PoolAttr>();
-        return window(node(op, "MaxPool", {in(0)}, name(op.outputs[0])), attr.kernel, attr.stride, attr.pad);
+        return window(node("MaxPool", {in(0)}, name(op.outputs[0])), attr.kernel, attr.stride, attr.pad);
       }
       case OpKind::avg_pool:
-        node(op, "GlobalAveragePool", {in(0)}, name(op.outputs[0]) + ".pooled");
-        attribute(node(op, "Flatten", {name(op.outputs[0]) + ".pooled"}, name(op.outputs[0])), "axis", 1);
+        node("GlobalAveragePool", {in(0)}, name(op.outputs[0]) + ".pooled");
+        attribute(node("Flatten", {name(op.outputs[0]) + ".pooled"}, name(op.outputs[0])), "axis", 1);
         return;
       case OpKind::linear:
-        attribute(
-            node(op, "Gemm", {in(0), constant(op.inputs[1]), constant(op.inputs[2])}, name(op.outputs[0])),
-            "transB", 1);
+        attribute(node("Gemm", {in(0), constant(op.inputs[1]), constant(op.inputs[2])}, name(op.outputs[0])),
+                  "transB", 1);
         return;
       default:
         throw InternalError("a forward graph with the op {}", graph::name_of(op.kind));

@@ -77,7 +77,7 @@ def check_model(folder, model, x, labels):
     result = json.loads(redline("eval", exported, f"{folder}/data", "--image-size", SIZE, "--crop-pct", 1,
                                 "--confusion", f"{folder}/confusion.csv", "--json", "-", "-q"))  # fmt: skip
     near(result["loss"], torch.nn.functional.cross_entropy(expected, labels).item(), 1e-4 * scale, f"{model}: loss")
-    near(result["top1"], (expected.argmax(1) == labels).float().mean().item(), 1e-9, f"{model}: top-1")
+    near(result["top1"], (expected.argmax(1) == labels).float().mean().item(), 1e-6, f"{model}: top-1")  # the mean is fp32
     assert result["samples"] == len(labels)
     with open(f"{folder}/confusion.csv", encoding="utf-8") as lines:
         rows = list(csv.reader(lines))
@@ -87,7 +87,7 @@ def check_model(folder, model, x, labels):
 
     for fold in ([], ["--fold-bn"]):
         file = f"{folder}/{model}{len(fold)}.onnx"
-        redline("export", given, "--to", file, *fold)
+        redline("export", given, "--to", file, "--image-size", SIZE, *fold)
         for batch in (1, len(x)):
             difference = (onnx_logits(file, x[:batch]) - expected[:batch]).abs().max().item()
             assert difference <= 2e-5 * max(1.0, scale), f"{file}: {difference} of {scale}"

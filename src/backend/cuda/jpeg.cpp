@@ -118,6 +118,10 @@ class JpegDecoder final : public ImageDecoder {
   // Decodes and crops images that fit the pool together.
   void decode(std::span<const EncodedImage> images, const CudaImages& to, ResizeFilter filter,
               std::vector<int>& failed) {
+    if (!make_room(images)) {
+      for (const EncodedImage& image : images) failed.push_back(image.row);
+      return;
+    }
     place(images, to);
     const auto count = static_cast<int>(images.size());
     const auto* jobs = reinterpret_cast<const CropJob*>(jobs_.data());
@@ -153,15 +157,24 @@ class JpegDecoder final : public ImageDecoder {
     }
   }
 
-  // Gives each image its place in the pool, and writes the lists that decoding and cropping take.
-  void place(std::span<const EncodedImage> images, const CudaImages& to) {
+  // Grows the pool where the images need it; false when the device has no memory for that.
+  bool make_room(std::span<const EncodedImage> images) {
     std::size_t needed = 0;
     for (const EncodedImage& image : images) needed += pool_bytes(image);
-    if (needed > pool_.size()) {
-      pool_ = DeviceMemory();  // first, so that both are never there together
+    if (needed <= pool_.size()) return true;
+    pool_ = DeviceMemory();  // first, so that both are never there together
+    try {
       // A quarter more than this batch needs: to grow again stops the device.
       pool_ = DeviceMemory((needed + needed / 4 + kPoolStep - 1) / kPoolStep * kPoolStep);
+    } catch (const UnavailableError&) {
+      cudaGetLastError();
+      return false;
     }
+    return true;
+  }
+
+  // Gives each image its place in the pool, and writes the lists that decoding and cropping take.
+  void place(std::span<const EncodedImage> images, const CudaImages& to) {
     data_.clear();
     sizes_.clear();
     targets_.clear();

@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/gpu_probe.h"
+#include "cli/jpeg_probe.h"
 
 namespace redline::cli {
 namespace {
@@ -129,6 +130,12 @@ std::vector<Finding> check_gpus(const GpuProbe& probe) {
   return findings;
 }
 
+Finding check_jpeg_decoder() {
+  const JpegProbe probe = probe_jpeg_decoder();
+  if (!probe.decoder.empty()) return {"JPEG decoder", Status::ok, probe.decoder, ""};
+  return {"JPEG decoder", Status::note, "the CPU decodes images", probe.problem};
+}
+
 std::vector<Finding> examine(const Machine& machine) {
   const backend::OneDnnInfo onednn = backend::onednn_info();
   std::vector<Finding> findings{
@@ -140,7 +147,9 @@ std::vector<Finding> examine(const Machine& machine) {
       {"oneDNN", Status::ok, fmt::format("{}, kernels for {}", onednn.version, onednn.isa), ""},
       check_bf16(onednn),
   };
-  for (Finding& finding : check_gpus(probe_gpus())) findings.push_back(std::move(finding));
+  const GpuProbe gpus = probe_gpus();
+  for (Finding& finding : check_gpus(gpus)) findings.push_back(std::move(finding));
+  if (!gpus.devices.empty()) findings.push_back(check_jpeg_decoder());
   return findings;
 }
 

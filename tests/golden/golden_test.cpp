@@ -58,7 +58,11 @@ constexpr Tolerance kBf16Resnet50{0.1, 0.6, 0.03, 0.25, 0.05, 0.6};
 Tolerance tolerance_of(const Setting& s) {
   const bool small = std::string(s.model) == "resnet18";
   if (s.dtype != DType::f32) return small ? kBf16Resnet18 : kBf16Resnet50;
-  return small ? kResnet18 : kResnet50;
+  Tolerance tolerance = small ? kResnet18 : kResnet50;
+  // cuDNN's fp32 convolutions add thousands of terms one after the other, where a CPU's vectors add sixteen
+  // rows of fewer: its gradients are off by up to 4.3e-4.
+  if (std::string(s.device) == "cuda") tolerance.gradients *= 2;
+  return tolerance;
 }
 
 // Rounding differences grow from step to step, up to the last loss's tolerance.

@@ -40,12 +40,12 @@ TEST_P(Determinism, TwoRunsEndInTheSameBits) {
   EXPECT_FALSE(once == train(GetParam(), 6));
 }
 
-INSTANTIATE_TEST_SUITE_P(Device, Determinism,
 #ifdef REDLINE_TEST_CUDA
-                         testing::Values(graph::DType::f32, graph::DType::bf16, graph::DType::f16),
+const auto kTypes = testing::Values(graph::DType::f32, graph::DType::bf16, graph::DType::f16);
 #else
-                         testing::Values(graph::DType::f32, graph::DType::bf16),
+const auto kTypes = testing::Values(graph::DType::f32, graph::DType::bf16);
 #endif
+INSTANTIATE_TEST_SUITE_P(Device, Determinism, kTypes,
                          [](const auto& tested) { return std::string(name_of(tested.param)); });
 
 }  // namespace

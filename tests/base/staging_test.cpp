@@ -67,7 +67,7 @@ TEST(File, ReadsWhatWasWritten) {
   const TemporaryFolder folder;
   write_file_atomically(folder / "a", "abc");
   std::vector<std::uint8_t> scratch(100);
-  const auto bytes = read_whole(folder / "a", 1000, scratch);
+  const auto bytes = read_file(folder / "a", 1000, scratch);
   EXPECT_EQ(std::vector<std::uint8_t>(bytes.begin(), bytes.end()), "abc");
   EXPECT_THROW(write_file_atomically(folder / "a", "abc"), IoError);  // never over another file
 }
@@ -76,9 +76,9 @@ TEST(File, RefusesFoldersLargeFilesAndMissingOnes) {
   const TemporaryFolder folder;
   write_file_atomically(folder / "a", "abc");
   std::vector<std::uint8_t> scratch;
-  EXPECT_THROW(read_whole(folder / "a", 2, scratch), DataError);
-  EXPECT_THROW(read_whole(folder.path(), 1000, scratch), DataError);
-  EXPECT_THROW(read_whole(folder / "b", 1000, scratch), IoError);
+  EXPECT_THROW(read_file(folder / "a", 2, scratch), DataError);
+  EXPECT_THROW(read_file(folder.path(), 1000, scratch), DataError);
+  EXPECT_THROW(read_file(folder / "b", 1000, scratch), IoError);
 }
 
 // /dev/full fails every write as a full disk does.

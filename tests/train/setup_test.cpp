@@ -90,7 +90,7 @@ TEST(Memory, ADeviceHoldsThePlansAndTheHostTheBatches) {
 TEST(Memory, ARefusedAllocationNamesWhatFits) {
   const FakeDevice device(std::size_t{1} << 40);
   const Config config = small();
-  Setup setup;
+  train::Setup setup;
   setup.config = config;
   setup.classes = 10;
   setup.plans = make_plans(config, device, graph::DType::f32, 10, 16);

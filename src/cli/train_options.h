@@ -18,8 +18,8 @@ class TrainOptions {
   // Adds -c, all flags of the configuration and the positional data. Lives until parsing is over.
   void add(CLI::App& command);
 
-  // The configuration file or recipe, if one was given, or else `defaults`, if that is not empty, with the given
-  // flags over it. Throws UsageError or IoError for a bad file; the values are not validated.
+  // The configuration file or recipe, if one was given, or else `defaults`, if that is not empty, with the
+  // given flags over it. Throws UsageError or IoError for a bad file; the values are not validated.
   train::Config config(const std::filesystem::path& defaults = {}) const;
 
  private:

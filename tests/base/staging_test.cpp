@@ -63,34 +63,5 @@ TEST(FolderLock, IsHeldByOneAtATime) {
   EXPECT_THROW(FolderLock(folder.path()), TryAgainError);
 }
 
-TEST(File, ReadsWhatWasWritten) {
-  const TemporaryFolder folder;
-  write_file_atomically(folder / "a", "abc");
-  std::vector<std::uint8_t> scratch(100);
-  const auto bytes = read_file(folder / "a", 1000, scratch);
-  EXPECT_EQ(std::vector<std::uint8_t>(bytes.begin(), bytes.end()), "abc");
-  EXPECT_THROW(write_file_atomically(folder / "a", "abc"), IoError);  // never over another file
-}
-
-TEST(File, RefusesFoldersLargeFilesAndMissingOnes) {
-  const TemporaryFolder folder;
-  write_file_atomically(folder / "a", "abc");
-  std::vector<std::uint8_t> scratch;
-  EXPECT_THROW(read_file(folder / "a", 2, scratch), DataError);
-  EXPECT_THROW(read_file(folder.path(), 1000, scratch), DataError);
-  EXPECT_THROW(read_file(folder / "b", 1000, scratch), IoError);
-}
-
-// /dev/full fails every write as a full disk does.
-TEST(File, AFullDiskIsAnIoError) {
-  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
-  const TemporaryFolder folder;
-  try {
-    write_file_atomically("/dev/full", "abc");
-    FAIL() << "wrote to a full disk";
-  } catch (const IoError&) {
-  }
-}
-
 }  // namespace
 }  // namespace redline

@@ -42,24 +42,26 @@ std::int64_t second_of(const fs::path& file) {
   return second;
 }
 
-// Whether an event is the last that stays, or the first that goes.
-bool stays(const proto::Event& event, std::int64_t step) {
-  if (event.step() > step) return false;
+// Whether an event stays when a run goes on from there.
+bool stays(const proto::Event& event, const Resumed& resumed) {
+  if (event.step() > resumed.step) return false;
+  const bool repeated = event.step() == resumed.step && !resumed.evaluated;
   for (const auto& value : event.summary().value()) {
     if (value.tag() == kSessionEndTag) return false;
+    if (repeated && value.tag().starts_with(kEvaluationPrefix)) return false;
   }
   return true;
 }
 
 // How many bytes of a file stay.
-std::uint64_t kept_bytes(const RandomFile& file, std::int64_t step) {
+std::uint64_t kept_bytes(const RandomFile& file, const Resumed& resumed) {
   std::vector<std::uint8_t> scratch;
   std::uint64_t kept = 0;
   for (const RecordFrame& frame : list_records(file).frames) {
     try {
       const auto data = read_record(file, frame, scratch);
       proto::Event event;
-      if (!event.ParseFromArray(data.data(), static_cast<int>(data.size())) || !stays(event, step)) break;
+      if (!event.ParseFromArray(data.data(), static_cast<int>(data.size())) || !stays(event, resumed)) break;
     } catch (const DataError&) {
       break;
     }
@@ -80,13 +82,13 @@ fs::path new_event_file(const fs::path& folder) {
   return folder / fmt::format("{}{:010}.{}.{}.0", kPrefix, second, host, ::getpid());
 }
 
-void rewind_events(const fs::path& folder, std::int64_t step) {
+void rewind_events(const fs::path& folder, const Resumed& resumed) {
   for (const fs::path& path : event_files(folder)) {
     std::uint64_t kept = 0, size = 0;
     {
       const RandomFile file(path);
       size = file.size();
-      kept = kept_bytes(file, step);
+      kept = kept_bytes(file, resumed);
     }
     if (kept == size) continue;
     std::error_code error;

@@ -2,8 +2,9 @@
 // what goes into the events is tensorboard.h's.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
+
+#include "metrics/records.h"
 
 namespace redline::metrics {
 
@@ -11,8 +12,8 @@ namespace redline::metrics {
 // a run's files in the order of their names and never back.
 std::filesystem::path new_event_file(const std::filesystem::path& folder);
 
-// Drops every event after `step` from the event files of a folder, and with them the word that the run ended
-// and what is damaged: each file is cut at the first such record. Throws IoError.
-void rewind_events(const std::filesystem::path& folder, std::int64_t step);
+// Drops from the event files of a folder every event that will happen again, and with them the word that the
+// run ended and what is damaged: each file is cut at the first such record. Throws IoError.
+void rewind_events(const std::filesystem::path& folder, const Resumed& resumed);
 
 }  // namespace redline::metrics

@@ -4,10 +4,6 @@
 
 namespace redline::metrics {
 
-void Recorder::rewind(std::int64_t step) {
-  for (const auto& sink : sinks_) sink->rewind(step);
-}
-
 void Recorder::begin(const RunInfo& info) {
   for (const auto& sink : sinks_) sink->begin(info);
 }

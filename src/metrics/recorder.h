@@ -14,9 +14,6 @@ namespace redline::metrics {
 class Sink {
  public:
   virtual ~Sink() = default;
-  // Before begin(), when a run continues after `step`: drops what was written of later steps, and goes on
-  // from there.
-  virtual void rewind(std::int64_t /*step*/) {}
   virtual void begin(const RunInfo&) {}
   virtual void step(const Step&) {}
   virtual void evaluating(std::int64_t /*done*/, std::int64_t /*total*/) {}  // samples; for progress only
@@ -35,7 +32,6 @@ class Recorder {
  public:
   void add(std::unique_ptr<Sink> sink) { sinks_.push_back(std::move(sink)); }
 
-  void rewind(std::int64_t step);
   void begin(const RunInfo& info);
   void step(const Step& step);
   void evaluating(std::int64_t done, std::int64_t total);

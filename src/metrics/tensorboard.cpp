@@ -139,19 +139,17 @@ void TensorBoardSink::append(const std::string& event) {
   file_->append({reinterpret_cast<const char*>(record.data()), record.size()});
 }
 
-void TensorBoardSink::rewind(std::int64_t step) {
-  rewind_events(folder_, step);
-  continues_ = true;
-  last_step_ = step;
-}
-
 void TensorBoardSink::begin(const RunInfo& info) {
   info_ = info;
+  if (info.resumed) {
+    rewind_events(folder_, *info.resumed);
+    last_step_ = info.resumed->step;
+  }
   file_.emplace(new_event_file(folder_));
   proto::Event version = event_at(0);
   version.set_file_version("brain.Event:2");
   append(version.SerializeAsString());
-  if (continues_) return;
+  if (info.resumed) return;  // the files before have what is told once
   append(text_event(kLayoutTag, "custom_scalars", layout()));
   append(text_event("config", "text", as_code(info.config)));
   append(hparams_event(0, kExperimentTag, experiment(info)));
@@ -178,7 +176,7 @@ void TensorBoardSink::step(const Step& step) {
 }
 
 void TensorBoardSink::evaluation(const Evaluation& evaluation) {
-  const std::string part = evaluation.weights == "ema" ? "val_ema" : "val";
+  const std::string part = evaluation.weights == "ema" ? "val_ema" : "val";  // kEvaluationPrefix names them
   append(scalars_event(evaluation.step, {{"Loss/" + part, evaluation.loss},
                                          {"acc1/" + part, 100 * evaluation.top1},
                                          {"acc5/" + part, 100 * evaluation.top5}}));

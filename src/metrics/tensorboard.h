@@ -24,7 +24,6 @@ class TensorBoardSink final : public Sink {
  public:
   explicit TensorBoardSink(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
-  void rewind(std::int64_t step) override;
   void begin(const RunInfo& info) override;
   void step(const Step& step) override;
   void evaluation(const Evaluation& evaluation) override;
@@ -39,7 +38,6 @@ class TensorBoardSink final : public Sink {
   void append(const std::string& event);  // serialised
 
   std::filesystem::path folder_;
-  bool continues_ = false;          // rewind() was called: the files before have what is told once
   std::optional<AppendFile> file_;  // from begin() on
   RunInfo info_;
   std::int64_t last_step_ = 0;

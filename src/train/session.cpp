@@ -248,9 +248,6 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
   }();
   Trainer& trainer = *made;
 
-  if (!config.model.init.empty())
-    spdlog::info("{}", initialise_from(config.model.init, config.model.name, trainer.state()));
-
   const std::string started = utc_timestamp();
   bool resuming = false;
   const auto folder = open_folder(setup, resume, started, resuming);
@@ -261,7 +258,11 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
                                   setup.config.run.keep,
                                   subject,
                                   {}};
-  if (resuming) checkpoints.resumed = go_on(trainer, *folder, setup, subject);
+  if (resuming) {
+    checkpoints.resumed = go_on(trainer, *folder, setup, subject);
+  } else if (!config.model.init.empty()) {
+    spdlog::info("{}", initialise_from(config.model.init, config.model.name, trainer.state()));
+  }
   if (trainer.finished()) {
     fmt::print(console.out,
                "{} finished after {} steps: nothing is left to do; more --epochs or --steps go on\n",
@@ -281,7 +282,6 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
   recorder.add(std::make_unique<metrics::ConsoleSink>(metrics::ConsoleOptions{
       console.out, console.live, config.run.quiet, static_cast<int>(config.run.log_every)}));
   recorder.add(std::make_unique<OutcomeSink>(outcome));
-  if (info.resumed) recorder.rewind(info.resumed->step);
   recorder.begin(info);
   folder->keep();
   std::unique_ptr<Checkpointer> checkpointer;

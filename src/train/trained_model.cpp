@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "graph/op.h"
+#include "train/checkpoint.h"
 #include "train/config_file.h"
 
 namespace redline::train {
@@ -43,18 +44,13 @@ std::optional<Number> number_in(const weights::Metadata& metadata, const char* k
   return value;
 }
 
-// runs/<name>/checkpoints/step-N -> runs/<name>/config.toml
-std::optional<Config> config_beside(const fs::path& checkpoint) {
-  const fs::path file = checkpoint.parent_path().parent_path() / "config.toml";
-  if (!fs::exists(file)) return {};
-  return read_config(file);
-}
-
-std::int64_t step_of(const fs::path& checkpoint) {
-  const std::string name = checkpoint.filename().string();
-  std::int64_t step = 0;
-  if (name.starts_with("step-")) std::from_chars(name.data() + 5, name.data() + name.size(), step);
-  return step;
+// What a checkpoint says of itself, once every byte of it was checked.
+void read_checkpoint(const fs::path& folder, TrainedModel& model) {
+  const CheckpointState state = open_checkpoint(folder).state;
+  model.step = state.progress.step;
+  model.config = parse_config(state.subject.config, folder.string());
+  model.image_size = state.subject.image_size;
+  model.crop_pct = model.config->data.crop_pct;
 }
 
 void write_all(backend::State& state, const std::string& name, const std::vector<float>& values) {
@@ -73,6 +69,7 @@ TrainedModel load_trained(const fs::path& path, bool averages) {
   if (folder.empty() && averages)
     throw UsageError("{} is one file of weights: only a run or a checkpoint has moving averages",
                      path.string());
+  if (!folder.empty()) read_checkpoint(folder, model);
   const weights::SafetensorsReader reader(model.path);
   if (averages) {
     model.path = folder / kOptimizerFile;
@@ -81,19 +78,11 @@ TrainedModel load_trained(const fs::path& path, bool averages) {
   } else {
     model.weights = weights::read_model(reader);
   }
-  if (folder.empty()) {
-    const auto size = number_in<std::int64_t>(reader.metadata(), "redline.image_size");
-    if (size && *size > 0 && *size <= 1 << 16) model.image_size = size;
-    model.crop_pct = number_in<double>(reader.metadata(), "redline.crop_pct").value_or(model.crop_pct);
-    model.step = number_in<std::int64_t>(reader.metadata(), "redline.step").value_or(0);
-    return model;
-  }
-  model.step = step_of(folder);
-  model.config = config_beside(folder);
-  if (model.config) {
-    model.image_size = model.config->model.image_size;
-    model.crop_pct = model.config->data.crop_pct;
-  }
+  if (!folder.empty()) return model;
+  const auto size = number_in<std::int64_t>(reader.metadata(), "redline.image_size");
+  if (size && *size > 0 && *size <= 1 << 16) model.image_size = size;
+  model.crop_pct = number_in<double>(reader.metadata(), "redline.crop_pct").value_or(model.crop_pct);
+  model.step = number_in<std::int64_t>(reader.metadata(), "redline.step").value_or(0);
   return model;
 }
 

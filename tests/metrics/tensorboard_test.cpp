@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,8 +60,13 @@ Step step(std::int64_t number) {
   return step;
 }
 
-void run(TensorBoardSink& sink, std::int64_t first, std::int64_t last, const std::string& reason) {
-  sink.begin(info());
+// A run of some steps, from the start or from where it was broken off.
+void run(const TemporaryFolder& folder, std::int64_t first, std::int64_t last, const std::string& reason,
+         std::optional<Resumed> resumed = {}) {
+  TensorBoardSink sink(folder.path());
+  RunInfo told = info();
+  told.resumed = resumed;
+  sink.begin(told);
   for (std::int64_t i = first; i <= last; ++i) sink.step(step(i));
   End end;
   end.reason = reason;
@@ -69,27 +75,16 @@ void run(TensorBoardSink& sink, std::int64_t first, std::int64_t last, const std
 
 TEST(TensorBoard, ARunThatGoesOnHasEveryStepOnce) {
   const TemporaryFolder folder;
-  {
-    TensorBoardSink sink(folder.path());
-    run(sink, 1, 9, "failed");
-  }
+  run(folder, 1, 9, "failed");
   EXPECT_EQ(count(folder, "grad_norm"), 9);
   EXPECT_EQ(count(folder, "session_end_info"), 1);
   const auto before = files(folder);
-  {
-    TensorBoardSink sink(folder.path());
-    sink.rewind(7);
-    run(sink, 8, 12, "interrupted");
-  }
+  run(folder, 8, 12, "interrupted", Resumed{7, true});
   ASSERT_EQ(files(folder).size(), 2u);
   EXPECT_EQ(files(folder).front(), before.front());  // the new one sorts after it, even in the same second
   EXPECT_EQ(count(folder, "grad_norm"), 12);
   EXPECT_EQ(count(folder, "session_end_info"), 0);
-  {
-    TensorBoardSink sink(folder.path());
-    sink.rewind(3);  // an older checkpoint: the second file keeps no step
-    run(sink, 4, 10, "finished");
-  }
+  run(folder, 4, 10, "finished", Resumed{3, true});  // an older checkpoint: the second file keeps no step
   EXPECT_EQ(count(folder, "grad_norm"), 10);
   EXPECT_EQ(count(folder, "epoch_time"), 1);  // of the second epoch; the first was not seen whole
   EXPECT_EQ(count(folder, "session_end_info"), 1);
@@ -98,17 +93,33 @@ TEST(TensorBoard, ARunThatGoesOnHasEveryStepOnce) {
     EXPECT_EQ(count(folder, once), 1) << once;
 }
 
+// A checkpoint that was written before the evaluation that is due with it: the evaluation happens again.
+TEST(TensorBoard, AnEvaluationThatIsRepeatedIsThereOnce) {
+  for (const bool evaluated : {true, false}) {
+    const TemporaryFolder folder;
+    {
+      TensorBoardSink sink(folder.path());
+      sink.begin(info());
+      for (std::int64_t i = 1; i <= 5; ++i) sink.step(step(i));
+      Evaluation evaluation;
+      evaluation.step = 5;
+      evaluation.weights = "model";
+      sink.evaluation(evaluation);
+    }
+    run(folder, 6, 6, "interrupted", Resumed{5, evaluated});
+    // The layout of charts and the list of final numbers name it too.
+    EXPECT_EQ(count(folder, "acc5/val"), (evaluated ? 1 : 0) + 2);
+    EXPECT_EQ(count(folder, "epoch_time"), 1);
+    EXPECT_EQ(count(folder, "grad_norm"), 6);
+  }
+}
+
 TEST(TensorBoard, ATornRecordGoesWithWhatIsAfterTheStep) {
   const TemporaryFolder folder;
-  {
-    TensorBoardSink sink(folder.path());
-    run(sink, 1, 5, "interrupted");
-  }
+  run(folder, 1, 5, "interrupted");
   const fs::path file = files(folder).front();
   fs::resize_file(file, fs::file_size(file) - 3);
-  TensorBoardSink sink(folder.path());
-  sink.rewind(5);
-  run(sink, 6, 6, "finished");
+  run(folder, 6, 6, "finished", Resumed{5, true});
   EXPECT_EQ(count(folder, "grad_norm"), 6);
   EXPECT_EQ(count(folder, "epoch_time"), 0);  // it was the record that tore
 }

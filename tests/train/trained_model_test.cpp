@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/temporary_folder.h"
+#include "train/checkpoint.h"
 #include "train/evaluation.h"
 
 namespace redline::train {
@@ -24,14 +26,37 @@ weights::ModelWeights constant_weights(std::int64_t classes, float value) {
   return weights;
 }
 
-// runs/a with one checkpoint, as a training run leaves it.
+FileSum sum_of(const fs::path& file) {
+  const std::string content = read_file(file);
+  return {file.filename().string(), content.size(),
+          crc32c({reinterpret_cast<const std::uint8_t*>(content.data()), content.size()})};
+}
+
+// runs/a with one checkpoint, as a training run leaves it: weights of a half, moving averages of two.
 void make_run(const fs::path& run) {
-  fs::create_directories(run / "checkpoints" / "step-40");
+  const fs::path folder = run / "checkpoints" / "step-40";
+  fs::create_directories(folder);
   fs::create_directory_symlink("step-40", run / "checkpoints" / "latest");
-  weights::write_model(run / "checkpoints" / "step-40" / "model.safetensors", constant_weights(3, 0.5F),
-                       weights::ElementType::f32, 40, {});
-  write_file_atomically(run / "config.toml",
-                        "[model]\nname = \"resnet18\"\nimage_size = 96\n[data]\ncrop_pct = 0.9\n");
+  weights::write_model(folder / "model.safetensors", constant_weights(3, 0.5F), weights::ElementType::f32, 40,
+                       {});
+  std::vector<weights::Entry> entries;
+  for (const graph::Tensor& tensor : weights::model_tensors("resnet18", 3)) {
+    weights::Dimensions shape;
+    for (int axis = 0; axis < tensor.shape.rank(); ++axis) shape.push_back(tensor.shape[axis]);
+    entries.push_back({tensor.name + ".ema", weights::ElementType::f32, shape});
+  }
+  weights::SafetensorsWriter averages(folder / "optimizer.safetensors", entries, {}, Sync::no);
+  for (const graph::Tensor& tensor : weights::model_tensors("resnet18", 3))
+    averages.write(std::vector<float>(static_cast<std::size_t>(tensor.shape.elements()), 2.0F));
+  averages.commit();
+  CheckpointState state;
+  state.progress.step = 40;
+  state.subject.model = "resnet18";
+  state.subject.classes = 3;
+  state.subject.image_size = 96;
+  state.subject.config = "[data]\ncrop_pct = 0.9\n";
+  write_file_atomically(folder / "state.json", state_text(state, {sum_of(folder / "model.safetensors"),
+                                                                  sum_of(folder / "optimizer.safetensors")}));
 }
 
 TEST(TrainedModel, IsFoundByRunCheckpointOrFile) {
@@ -50,7 +75,18 @@ TEST(TrainedModel, IsFoundByRunCheckpointOrFile) {
   EXPECT_FALSE(bare.image_size.has_value());
   EXPECT_THROW(load_trained(folder / "a/checkpoints", false), UsageError);
   EXPECT_THROW(load_trained(folder / "b", false), UsageError);
-  EXPECT_THROW(load_trained(folder / "a", true), Error);  // it kept no averages
+  EXPECT_EQ(load_trained(folder / "a", true).weights.values.at("fc.bias"), (std::vector<float>(3, 2.0F)));
+  EXPECT_THROW(load_trained(folder / "a/checkpoints/step-40/model.safetensors", true), UsageError);
+}
+
+TEST(TrainedModel, ADamagedCheckpointIsNotUsed) {
+  const TemporaryFolder folder;
+  make_run(folder / "a");
+  const fs::path file = folder / "a/checkpoints/step-40/model.safetensors";
+  std::string content = read_file(file);
+  content[content.size() - 5] ^= 1;  // a weight
+  write_file_atomically(file, content);
+  EXPECT_THROW(load_trained(folder / "a", false), DataError);
 }
 
 TEST(TrainedModel, ExportedFilesKnowWhatTheyAre) {

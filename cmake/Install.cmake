@@ -1,10 +1,9 @@
-# What is installed with the program: its recipes, a manual page and shell completion, both made by the program itself
+# What is installed beside the program: its recipes, a manual page and shell completion, both made by the program itself
 # from its table of options.
 include(GNUInstallDirs)
 
 # Found relative to the program: beside it in a build folder, in share/ where it is installed.
 file(CREATE_LINK ${PROJECT_SOURCE_DIR}/recipes ${PROJECT_BINARY_DIR}/recipes SYMBOLIC)
-install(TARGETS redline RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/redline)
 
 set(share ${PROJECT_BINARY_DIR}/share)

@@ -235,13 +235,18 @@ void Trainer::write_scalars(double rate, bool first_of_step) {
 }
 
 void Trainer::step() {
-  const double waited_before = train_source_.waited_seconds();
+  double waited = 0;
   const double rate = learning_rate(schedule_, steps_ - schedule_shift_);
   const std::int64_t batches = config_.optimizer.accumulate;
   for (std::int64_t i = 0; i < batches; ++i) {
     data::Batch batch;
     train_->inputs_taken();  // of the batch that next() gives back
+    const double waited_before = train_source_.waited_seconds();
     check(train_source_.next(batch), "epoch {} ended before its step {}", epoch_, step_in_epoch_);
+    // The host may as well wait here as anywhere; a device that still has work does not wait for data.
+    while (finish_step(/*wait=*/false)) {
+    }
+    if (started_.empty()) waited += train_source_.waited_seconds() - waited_before;
     if (steps_ == 0 && i == 0 && batch.images != nullptr)
       recorder_.picture(batch_picture(batch, train_source_.batch_size(), train_source_.image_size(), 0));
     mid_step_ = true;
@@ -255,7 +260,7 @@ void Trainer::step() {
   started.record.epoch = epoch_;
   started.record.step_in_epoch = step_in_epoch_++;
   started.record.learning_rate = rate;
-  started.record.data_seconds = train_source_.waited_seconds() - waited_before;
+  started.record.data_seconds = waited;
   started_.push_back(std::move(started));
   mid_step_ = evaluated_ = false;
   while (finish_step(started_.size() > kAhead)) {

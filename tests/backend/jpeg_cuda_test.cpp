@@ -19,7 +19,7 @@ using data::JpegKind;
 
 // Levels, on average over an image. Two decoders differ by the rounding of their transforms, and by how they
 // give chroma its full resolution: the steeper the colours, as in a small gradient, the more.
-double tolerance(int width, int height) { return 1.5 + 64.0 / std::min(width, height); }
+double tolerance(int width, int height) { return 1.5 + 128.0 / std::min(width, height); }
 
 constexpr JpegKind kPlain[] = {
     {"420"},       {"422", 2, 1},        {"444", 1, 1},

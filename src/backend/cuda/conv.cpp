@@ -250,7 +250,7 @@ class CudnnLibrary final : public ConvLibrary {
 
   void build(const ConvShape& shape, cudnnHandle_t handle) {
     // Its sums are added in the order in which blocks end.
-    if (deterministic_ && shape.pass == ConvPass::forward_sums) return;
+    if (rules_.deterministic && shape.pass == ConvPass::forward_sums) return;
     auto graph = std::make_unique<ConvGraph>(shape);
     std::string why;
     if (!graph->prepare(handle, rules_, why)) {

@@ -289,7 +289,7 @@ void add_verify(CLI::App& group, Context& context) {
 
 struct ConvertFlags {
   std::string source, target, boxes;
-  std::string format = "tfrecord";
+  std::string format = "auto";   // folders for records, records for everything else
   data::ConvertOptions options;  // also what unpacking to folders needs
 };
 
@@ -320,8 +320,9 @@ int run_unpack(const ConvertFlags& flags, Work&& work) {
 }
 
 int run_convert(ConvertFlags& flags) {
+  if (flags.format == "auto") flags.format = data::is_tfrecord(flags.source) ? "folders" : "tfrecord";
   if (flags.format != "tfrecord" && flags.format != "folders")
-    throw UsageError("--format {} is neither folders nor tfrecord", flags.format);
+    throw UsageError("--format {} is none of auto, folders and tfrecord", flags.format);
   if (flags.format == "folders") {
     if (!flags.boxes.empty()) throw UsageError("--boxes go into records: give --format tfrecord too");
     return run_unpack(flags, data::unpack_to_folders);
@@ -354,11 +355,15 @@ void add_work_options(CLI::App& command, data::ConvertOptions& o) {
 void add_convert_options(CLI::App& command, ConvertFlags& flags) {
   data::ConvertOptions& o = flags.options;
   o.threads = 0;
-  command.add_option("--format", flags.format, "What to write: tfrecord, or folders")->capture_default_str();
-  command.add_option("--train-shards", o.train_shards, "Files for the training images, with tfrecord")
+  command
+      .add_option("--format", flags.format,
+                  "What to write: tfrecord, folders, or auto: folders from TFRecord, else tfrecord")
       ->capture_default_str();
-  command.add_option("--val-shards", o.val_shards, "Files for the validation images, with tfrecord")
-      ->capture_default_str();
+  command.add_option(
+      "--train-shards", o.train_shards,
+      "Files for the training images, with tfrecord; 1024, or one per 100 images if those are fewer");
+  command.add_option("--val-shards", o.val_shards,
+                     "Files for the validation images, with tfrecord; 128, or likewise");
   command.add_option("--seed", o.seed, "Of the order of the images, with tfrecord")->capture_default_str();
   command.add_option("--boxes", flags.boxes,
                      "Folder or archive of annotation XML whose boxes go into the records, with tfrecord");
@@ -371,7 +376,7 @@ void add_convert(CLI::App& group, Context& context) {
       "Turn a data set into TFRecord shards or class folders; the same call continues after an interruption",
       {"redline data convert imagenet imagenet-tfrecord",
        "redline data convert shapes records --train-shards 8 --val-shards 2",
-       "redline data convert records images --format folders"});
+       "redline data convert records images"});
   const auto flags = std::make_shared<ConvertFlags>();
   command.add_option("source", flags->source, "The data set")->required();
   command.add_option("target", flags->target, "Folder to write to; new, or where the same call was stopped")

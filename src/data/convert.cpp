@@ -49,20 +49,26 @@ struct ShardTask {
 };
 
 void validate(const ConvertOptions& o) {
-  for (const int shards : {o.train_shards, o.val_shards})
-    if (shards < 1 || shards > 99'999) throw UsageError("{} shards; it takes 1 to 99999", shards);
+  for (const std::optional<int>& shards : {o.train_shards, o.val_shards})
+    if (shards && (*shards < 1 || *shards > 99'999))
+      throw UsageError("{} shards; it takes 1 to 99999", *shards);
   if (!(o.max_bad >= 0 && o.max_bad <= 1))
     throw UsageError("--max-bad {} is not a share from 0 to 1", o.max_bad);
+}
+
+int default_shards(Split split, std::int64_t images) {
+  constexpr std::int64_t kImagesOfShard = 100;
+  return static_cast<int>(
+      std::clamp<std::int64_t>(images / kImagesOfShard, 1, split == Split::train ? 1024 : 128));
 }
 
 std::vector<SplitWork> open_splits(const ConvertOptions& o) {
   std::vector<SplitWork> splits;
   for (const Split split : {Split::train, Split::val}) {
     if (!has_split(o.source, split)) continue;
-    SplitWork work{split,
-                   open_source(o.source, split, o.limits_of_source),
-                   {},
-                   split == Split::train ? o.train_shards : o.val_shards};
+    SplitWork work{split, open_source(o.source, split, o.limits_of_source), {}, 0};
+    work.shards = (split == Split::train ? o.train_shards : o.val_shards)
+                      .value_or(default_shards(split, work.source->count()));
     if (work.source->count() < work.shards)
       throw UsageError("{} {} images do not fill {} shards; give fewer --{}-shards", work.source->count(),
                        split_name(split), work.shards, split_name(split));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "data/decode.h"
@@ -16,8 +17,9 @@ struct ConvertOptions {
   std::filesystem::path source;
   std::filesystem::path target;  // new, empty, or where the same conversion was interrupted
   std::filesystem::path boxes;   // annotation files with boxes (boxes.h); empty: those beside ImageNet's tars
-  int train_shards = 1024;
-  int val_shards = 128;
+  // Unset: as many as ImageNet's records usually have, 1024 and 128, or so few that a shard has a hundred
+  // images.
+  std::optional<int> train_shards, val_shards;
   std::uint64_t seed = 0;  // of the order in which samples are dealt to shards
   int threads = 1;
   double max_bad = 0.001;  // share of the images that may be bad and left out

@@ -41,6 +41,8 @@ Kind kind_of(const fs::path& path) {
 
 }  // namespace
 
+bool is_tfrecord(const fs::path& path) { return kind_of(path) == Kind::tfrecord_folder; }
+
 const char* split_name(Split split) { return split == Split::train ? "train" : "val"; }
 
 DetailedSample RecordSource::read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const {

@@ -60,5 +60,7 @@ std::unique_ptr<RecordSource> open_source(const std::filesystem::path& path, Spl
 
 // Whether the data set at path has the split at all (a data set may come without val).
 bool has_split(const std::filesystem::path& path, Split split);
+// Whether it is one of TFRecord shards.
+bool is_tfrecord(const std::filesystem::path& path);
 
 }  // namespace redline::data

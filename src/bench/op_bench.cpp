@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/statistics.h"
 #include "bench/op_cases.h"
 #include "graph/models/resnet.h"
 
@@ -122,14 +123,6 @@ std::vector<std::vector<double>> time_steps(const OpBenchOptions& options,
 }
 
 }  // namespace
-
-double median(std::vector<double> values) {
-  check(!values.empty(), "the median of nothing");
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2.0;
-}
 
 std::vector<OpTiming> bench_ops(const OpBenchOptions& options, backend::Backend& backend,
                                 const Progress& progress) {

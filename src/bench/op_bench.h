@@ -42,6 +42,4 @@ using Progress = std::function<bool(std::int64_t done, std::int64_t total)>;
 std::vector<OpTiming> bench_ops(const OpBenchOptions& options, backend::Backend& backend,
                                 const Progress& progress);
 
-double median(std::vector<double> values);  // of at least one value
-
 }  // namespace redline::bench

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/statistics.h"
+
 namespace redline::train {
 namespace {
 
@@ -10,12 +12,6 @@ constexpr double kThreshold = 10;   // robust standard deviations: noise of smal
 constexpr double kPerMad = 1.4826;  // standard deviations in a median absolute deviation, for a normal law
 constexpr double kLeastSpread =
     0.01;  // of the median: a loss that hardly moves is not watched to the last digit
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 }  // namespace
 

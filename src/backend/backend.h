@@ -19,6 +19,8 @@
 
 namespace redline::backend {
 
+class Tracer;  // tracer.h
+
 // The persistent tensors of one run (parameters, statistics, momentum, averages), by name, in the backend's
 // memory and layout. Executables compiled with the same State share them: a training and an evaluation plan
 // see the same weights. Not thread-safe; reads and writes wait for running steps.
@@ -92,6 +94,12 @@ class Backend : public plan::Capabilities {
   virtual std::shared_ptr<ImageDecoder> make_image_decoder() {
     throw UnavailableError("{} decodes no images", name());
   }
+
+  // Records what the device does, to be shown as a timeline. One at a time. Throws UnavailableError, with
+  // why, when that cannot be had.
+  virtual std::shared_ptr<Tracer> make_tracer() { throw UnavailableError("{} keeps no trace", name()); }
+  // Which card of the machine the device is, "0000:18:00.0"; empty when it is none.
+  virtual std::string pci_address() const { return {}; }
 
   // The memory of a device that has its own, as it is now; empty for a backend that works in main memory.
   struct DeviceMemory {

@@ -1,35 +1,15 @@
 #include "cli/gpu_probe.h"
 
-#include <dlfcn.h>
-
 #include <fmt/format.h>
+
+#include "base/shared_library.h"
 
 namespace redline::cli {
 namespace {
 
-// A shared library that may not be there.
-class Library {
- public:
-  explicit Library(const char* name) : handle_(::dlopen(name, RTLD_NOW | RTLD_LOCAL)) {}
-  ~Library() {
-    if (handle_ != nullptr) ::dlclose(handle_);
-  }
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
-
-  bool loaded() const { return handle_ != nullptr; }
-  template <typename Function>
-  Function* find(const char* name) const {
-    return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(handle_, name));
-  }
-
- private:
-  void* handle_;
-};
-
 // The driver's C interface, as documented in the CUDA driver API; 0 is success everywhere.
 struct Driver {
-  explicit Driver(const Library& library)
+  explicit Driver(const SharedLibrary& library)
       : init(library.find<int(unsigned)>("cuInit")),
         version(library.find<int(int*)>("cuDriverGetVersion")),
         count(library.find<int(int*)>("cuDeviceGetCount")),
@@ -62,7 +42,7 @@ constexpr int kComputeMajor = 75;
 constexpr int kComputeMinor = 76;
 
 std::string management_driver_version() {
-  const Library library("libnvidia-ml.so.1");
+  const SharedLibrary library("libnvidia-ml.so.1");
   const auto init = library.find<int()>("nvmlInit_v2");
   const auto shutdown = library.find<int()>("nvmlShutdown");
   const auto version = library.find<int(char*, unsigned)>("nvmlSystemGetDriverVersion");
@@ -98,7 +78,7 @@ void list_devices(const Driver& driver, GpuProbe& probe) {
 
 GpuProbe probe_gpus() {
   GpuProbe probe;
-  const Library library("libcuda.so.1");
+  const SharedLibrary library("libcuda.so.1");
   if (!library.loaded()) {
     probe.problem = "no NVIDIA driver (libcuda.so.1 is not there)";
     return probe;

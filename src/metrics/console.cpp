@@ -70,6 +70,8 @@ std::string ConsoleSink::progress_line() const {
   text += fmt::format("  {:.1f} images/s  wait {}  left {}", seconds > 0 ? samples / seconds : 0.0,
                       percent(seconds > 0 ? waited / seconds : 0.0),
                       format_duration(per_step * static_cast<double>(info_.total_steps - last.step)));
+  if (const std::string device = options_.device ? options_.device() : ""; !device.empty())
+    text += "  " + device;
   if (skipped_ > 0) text += fmt::format("  skipped {}", skipped_);
   return text;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@ struct ConsoleOptions {
   bool live = false;        // out is a terminal: redraw one line
   bool quiet = false;       // only the closing summary
   int log_every = 10;       // steps between plain lines; also the window that shown means are taken over
+  std::function<std::string()> device = {};  // what the device is doing now, in a few words; may be empty
 };
 
 // Never fails: a console that went away does not stop a run.

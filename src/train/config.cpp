@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "profile/telemetry.h"
 #include "train/interval.h"
 
 namespace redline::train {
@@ -173,6 +174,7 @@ void check_device_and_run(const Config& config) {
 
 void validate(const Config& config) {
   check_choices(config);
+  profile::parse_sampling(config.run.telemetry, "--telemetry");  // first: it may have taken the data's place
   check_model_and_data(config);
   check_augment(config.augment);
   check_optimizer(config.optimizer);

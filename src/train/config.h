@@ -91,6 +91,7 @@ struct RunConfig {
   std::int64_t max_bad_steps = 10;
   std::string checkpoint_every;  // an interval; empty: every ten minutes, never for synthetic data
   std::int64_t keep = 3;         // newest checkpoints that stay
+  std::string telemetry;         // interval between samples; empty: none are kept
   bool quiet = false;
 };
 
@@ -130,6 +131,7 @@ struct Field {
   std::vector<std::string> choices = {};  // the only values of a string; empty: any
   // Fields of one group exclude each other. A flag also unsets what a file gave for the others of its group.
   std::string group = {};
+  std::string alone = {};  // what a flag given without a value means; empty: it needs one
 
   std::string path() const { return section + "." + key; }
   std::string flag() const;  // the long flag, as messages name it

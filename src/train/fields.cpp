@@ -244,6 +244,15 @@ std::vector<Field> run_fields() {
        [](Config& c) -> Text& { return c.run.checkpoint_every; }},
       {"run", "keep", "--keep", "newest checkpoints that stay; the best one stays too",
        [](Config& c) -> Int& { return c.run.keep; }},
+      {"run",
+       "telemetry",
+       "--telemetry",
+       "sample clocks, power, temperature and use of the device into profile/telemetry.csv, this often "
+       "(alone: 50ms)",
+       [](Config& c) -> Text& { return c.run.telemetry; },
+       {},
+       {},
+       "50ms"},
       {"run", "quiet", "--quiet,-q", "no progress, only the closing summary",
        [](Config& c) -> bool& { return c.run.quiet; }},
   };

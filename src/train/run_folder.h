@@ -33,6 +33,7 @@ class RunFolder {
   const std::filesystem::path& path() const { return path_; }
   std::string name() const { return path_.filename().string(); }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
+  std::filesystem::path profile() const { return path_ / "profile"; }
   // Takes away what a run that begins again would record twice: its numbers and event files.
   void remove_records() const;
   void keep() { keep_ = true; }

@@ -20,6 +20,7 @@
 #include "metrics/console.h"
 #include "metrics/jsonl.h"
 #include "metrics/tensorboard.h"
+#include "profile/telemetry.h"
 #include "train/checkpointer.h"
 #include "train/config_file.h"
 #include "train/observe.h"
@@ -163,6 +164,23 @@ std::optional<std::int64_t> go_on(Trainer& trainer, const RunFolder& folder, con
   return checkpoint->state.progress.step;
 }
 
+// Samples the devices while a run goes on: for the live line where there is a GPU, and into a file by option.
+std::unique_ptr<profile::Telemetry> start_telemetry(const Setup& setup, const RunFolder& folder) {
+  constexpr std::chrono::milliseconds kForLiveLine{1000};
+  profile::TelemetryOptions options;
+  options.pci_address = setup.backend->pci_address();
+  options.interval = profile::parse_sampling(setup.config.run.telemetry, "--telemetry");
+  if (options.interval.count() > 0) {
+    fs::create_directories(folder.profile());
+    options.file = folder.profile() / "telemetry.csv";
+  } else if (options.pci_address.empty()) {
+    return nullptr;
+  } else {
+    options.interval = kForLiveLine;
+  }
+  return std::make_unique<profile::Telemetry>(std::move(options));
+}
+
 // Preempted processes are killed half a minute after their warning, so waiting ends before that.
 constexpr double kSignalSeconds = 25;
 
@@ -279,8 +297,11 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
     info.resumed = metrics::Resumed{trainer.progress().step, trainer.progress().evaluated};
   recorder.add(std::make_unique<metrics::JsonlSink>(folder->path() / "metrics.jsonl", info.resumed));
   recorder.add(std::make_unique<metrics::TensorBoardSink>(folder->path()));
-  recorder.add(std::make_unique<metrics::ConsoleSink>(metrics::ConsoleOptions{
-      console.out, console.live, config.run.quiet, static_cast<int>(config.run.log_every)}));
+  const auto telemetry = start_telemetry(setup, *folder);
+  metrics::ConsoleOptions shown{console.out, console.live, config.run.quiet,
+                                static_cast<int>(config.run.log_every)};
+  if (telemetry) shown.device = [&telemetry] { return profile::live_text(telemetry->latest()); };
+  recorder.add(std::make_unique<metrics::ConsoleSink>(shown));
   recorder.add(std::make_unique<OutcomeSink>(outcome));
   recorder.begin(info);
   folder->keep();

@@ -494,6 +494,10 @@ class CudaBackend final : public Backend {
                                             ConvRules{deterministic_, tf32_}, properties_);
   }
   std::shared_ptr<ImageDecoder> make_image_decoder() override { return make_jpeg_decoder(); }
+  std::string pci_address() const override {
+    return fmt::format("{:04x}:{:02x}:{:02x}.0", properties_.pciDomainID, properties_.pciBusID,
+                       properties_.pciDeviceID);
+  }
 
  private:
   // Of what the numbers in a file of choices mean; raised when ways are added or put in another order.

@@ -1,0 +1,159 @@
+#include "profile/nvml.h"
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "base/shared_library.h"
+
+namespace redline::profile {
+namespace {
+
+// Values of the library's C interface, which are the same in all its versions.
+constexpr int kSmClock = 1, kMemoryClock = 2;
+constexpr int kPcieSent = 0, kPcieReceived = 1;
+constexpr unsigned kPowerNow = 186;  // a field: without it power is a mean over the last second
+
+struct Utilization {
+  unsigned gpu, memory;
+};
+struct Memory {
+  unsigned long long total, free, used;
+};
+struct FieldValue {
+  unsigned field, scope;
+  long long timestamp, latency;
+  int type, result;
+  union {
+    double number;
+    unsigned value;
+    unsigned long long wide;
+  };
+};
+
+}  // namespace
+
+// 0 is success everywhere. Functions that this driver lacks are null.
+struct Nvml::Interface {
+  explicit Interface(const std::string& library) : from(library) {}
+
+  SharedLibrary from;
+  int (*init)() = from.find<int()>("nvmlInit_v2");
+  int (*shutdown)() = from.find<int()>("nvmlShutdown");
+  const char* (*error_text)(int) = from.find<const char*(int)>("nvmlErrorString");
+  int (*by_address)(const char*,
+                    void**) = from.find<int(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2");
+  int (*driver_version)(char*, unsigned) = from.find<int(char*, unsigned)>("nvmlSystemGetDriverVersion");
+  int (*name)(void*, char*, unsigned) = from.find<int(void*, char*, unsigned)>("nvmlDeviceGetName");
+  int (*uuid)(void*, char*, unsigned) = from.find<int(void*, char*, unsigned)>("nvmlDeviceGetUUID");
+  int (*clock)(void*, int, unsigned*) = from.find<int(void*, int, unsigned*)>("nvmlDeviceGetClockInfo");
+  int (*power)(void*, unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetPowerUsage");
+  int (*power_limit)(void*, unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetEnforcedPowerLimit");
+  int (*fields)(void*, int,
+                FieldValue*) = from.find<int(void*, int, FieldValue*)>("nvmlDeviceGetFieldValues");
+  int (*temperature)(void*, int,
+                     unsigned*) = from.find<int(void*, int, unsigned*)>("nvmlDeviceGetTemperature");
+  int (*throttle)(void*, unsigned long long*) = find_throttle();
+  int (*use)(void*, Utilization*) = from.find<int(void*, Utilization*)>("nvmlDeviceGetUtilizationRates");
+  int (*memory)(void*, Memory*) = from.find<int(void*, Memory*)>("nvmlDeviceGetMemoryInfo");
+  int (*energy)(void*, unsigned long long*) =
+      from.find<int(void*, unsigned long long*)>("nvmlDeviceGetTotalEnergyConsumption");
+  int (*pcie)(void*, int, unsigned*) = from.find<int(void*, int, unsigned*)>("nvmlDeviceGetPcieThroughput");
+
+  // Renamed in newer drivers.
+  int (*find_throttle() const)(void*, unsigned long long*) {
+    const auto now = from.find<int(void*, unsigned long long*)>("nvmlDeviceGetCurrentClocksEventReasons");
+    return now != nullptr
+               ? now
+               : from.find<int(void*, unsigned long long*)>("nvmlDeviceGetCurrentClocksThrottleReasons");
+  }
+};
+
+namespace {
+
+// The value that a function gives through its last argument; empty when it fails or is not there.
+template <typename Value, typename Function, typename... Arguments>
+std::optional<Value> ask(Function* function, Arguments... arguments) {
+  Value value{};
+  if (function == nullptr || function(arguments..., &value) != 0) return {};
+  return value;
+}
+
+template <typename Function, typename... Arguments>
+std::string ask_text(Function* function, Arguments... arguments) {
+  std::array<char, 128> text{};
+  if (function == nullptr || function(arguments..., text.data(), text.size()) != 0) return {};
+  return text.data();
+}
+
+}  // namespace
+
+std::string throttle_text(std::uint64_t bits) {
+  constexpr std::pair<std::uint64_t, std::string_view> kReasons[] = {
+      {1, "idle"},        {2, "app_clocks"},    {4, "sw_power_cap"},
+      {8, "hw_slowdown"}, {16, "sync_boost"},   {32, "sw_thermal"},
+      {64, "hw_thermal"}, {128, "power_brake"}, {256, "display_clocks"}};
+  std::string text;
+  for (const auto& [bit, reason] : kReasons) {
+    if ((bits & bit) == 0) continue;
+    if (!text.empty()) text += '|';
+    text += reason;
+  }
+  return text.empty() ? "none" : text;
+}
+
+Nvml::Nvml(const std::string& pci_address, const std::string& library)
+    : calls_(std::make_unique<Interface>(library)) {
+  if (!calls_->from.loaded()) throw UnavailableError("no GPU telemetry: {} is not there", library);
+  if (calls_->init == nullptr || calls_->shutdown == nullptr || calls_->by_address == nullptr)
+    throw UnavailableError("no GPU telemetry: {} lacks functions of the management library", library);
+  const auto explain = [this](int error) {
+    return calls_->error_text == nullptr ? fmt::format("error {}", error) : calls_->error_text(error);
+  };
+  if (const int error = calls_->init(); error != 0)
+    throw UnavailableError("no GPU telemetry: the driver's management library does not start: {}",
+                           explain(error));
+  if (const int error = calls_->by_address(pci_address.c_str(), &device_); error != 0) {
+    calls_->shutdown();
+    throw UnavailableError("no GPU telemetry: the card at {} cannot be asked: {}", pci_address,
+                           explain(error));
+  }
+}
+
+Nvml::~Nvml() { calls_->shutdown(); }
+
+std::string Nvml::name() const { return ask_text(calls_->name, device_); }
+std::string Nvml::uuid() const { return ask_text(calls_->uuid, device_); }
+std::string Nvml::driver() const { return ask_text(calls_->driver_version); }
+
+GpuSample Nvml::read() const {
+  GpuSample sample;
+  sample.sm_clock_mhz = ask<unsigned>(calls_->clock, device_, kSmClock);
+  sample.memory_clock_mhz = ask<unsigned>(calls_->clock, device_, kMemoryClock);
+  FieldValue power{};
+  power.field = kPowerNow;
+  if (calls_->fields != nullptr && calls_->fields(device_, 1, &power) == 0 && power.result == 0 &&
+      power.value > 0) {
+    sample.power_mw = power.value;
+  } else {
+    sample.power_mw = ask<unsigned>(calls_->power, device_);
+  }
+  sample.power_limit_mw = ask<unsigned>(calls_->power_limit, device_);
+  sample.temperature_c = ask<unsigned>(calls_->temperature, device_, 0);
+  sample.throttle = ask<unsigned long long>(calls_->throttle, device_);
+  if (const auto use = ask<Utilization>(calls_->use, device_)) {
+    sample.use_pct = use->gpu;
+    sample.memory_use_pct = use->memory;
+  }
+  if (const auto memory = ask<Memory>(calls_->memory, device_)) sample.memory_used = memory->used;
+  sample.energy_mj = ask<unsigned long long>(calls_->energy, device_);
+  return sample;
+}
+
+PcieSample Nvml::read_pcie() const {
+  return {ask<unsigned>(calls_->pcie, device_, kPcieReceived),
+          ask<unsigned>(calls_->pcie, device_, kPcieSent)};
+}
+
+}  // namespace redline::profile

@@ -1,0 +1,54 @@
+// The management library of NVIDIA's driver: what a GPU's clocks, power and temperature are now. It is looked
+// up at run time with nothing of CUDA linked, so this works in every build and on machines without a driver.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace redline::profile {
+
+// One reading. What a card or driver does not tell is empty.
+struct GpuSample {
+  std::optional<unsigned> sm_clock_mhz, memory_clock_mhz;
+  std::optional<unsigned> power_mw, power_limit_mw;
+  std::optional<unsigned> temperature_c;
+  std::optional<std::uint64_t> throttle;  // bits; throttle_text() says them in words
+  std::optional<unsigned> use_pct,
+      memory_use_pct;                        // share of the last moments in which a kernel ran, memory moved
+  std::optional<std::uint64_t> memory_used;  // bytes
+  std::optional<std::uint64_t> energy_mj;    // since the driver was loaded
+};
+
+// Kilobytes a second, over 20 ms.
+struct PcieSample {
+  std::optional<unsigned> received, sent;
+};
+
+// "sw_power_cap|hw_thermal"; "none" when the clocks are as high as asked for.
+std::string throttle_text(std::uint64_t bits);
+
+// One GPU. Calls are safe from any thread.
+class Nvml {
+ public:
+  // The card of a PCI address as Backend::pci_address gives it. Throws UnavailableError, with why, when the
+  // library or the card is not there. `library` is another one in tests.
+  explicit Nvml(const std::string& pci_address, const std::string& library = "libnvidia-ml.so.1");
+  ~Nvml();
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  std::string name() const;  // "NVIDIA H200"
+  std::string uuid() const;
+  std::string driver() const;  // "580.65.06"
+  GpuSample read() const;
+  PcieSample read_pcie() const;  // takes 40 ms
+
+ private:
+  struct Interface;
+  std::unique_ptr<Interface> calls_;
+  void* device_ = nullptr;
+};
+
+}  // namespace redline::profile

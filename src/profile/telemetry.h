@@ -1,0 +1,113 @@
+// Clocks, power, temperature and use of a run's devices, sampled by a thread of its own and written as they
+// come to a CSV file (docs/profiling.md has its columns). Memory use does not grow with the run.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/append_file.h"
+#include "profile/cpu_sensors.h"
+#include "profile/nvml.h"
+
+namespace redline::profile {
+
+struct TelemetrySample {
+  std::chrono::steady_clock::time_point time{};
+  double unix_seconds = 0;       // the same moment on the wall clock
+  double seconds = 0;            // since sampling began
+  std::optional<GpuSample> gpu;  // none without one
+  PcieSample pcie;               // as last read: once a second
+  CpuSample cpu;
+  std::optional<double> cpu_power_w;  // since the sample before
+  double cpu_use = 0;                 // processors that this process kept busy since the sample before
+};
+
+// A line each, with its end. Fields that are not known are empty.
+std::string telemetry_header();
+std::string telemetry_row(const TelemetrySample& sample);
+
+// What the samples since the last restart() say together. Means are over samples that had the value.
+struct TelemetrySummary {
+  std::int64_t samples = 0;
+  std::optional<double> sm_clock_mhz, memory_clock_mhz, power_w, power_limit_w, use_pct, cpu_clock_mhz,
+      cpu_use;
+  std::optional<double> temperature_c;  // the highest: of the GPU, or of the CPU without one
+  std::optional<double>
+      joules;                  // by the counters of energy: of the GPU, or of the CPU's packages without one
+  std::uint64_t throttle = 0;  // every reason that was there
+};
+
+// "off", "50ms", "0.5s", "2s"; 0 for off. Throws UsageError naming `flag`.
+std::chrono::milliseconds parse_sampling(const std::string& text, const std::string& flag);
+
+struct TelemetryOptions {
+  std::chrono::milliseconds interval{50};
+  std::filesystem::path file;  // continued when it is there; empty: nothing is written
+  std::string pci_address;     // of the GPU; empty: none is asked
+  std::size_t keep = 0;        // newest samples that samples() gives
+  std::string nvml = "libnvidia-ml.so.1";
+};
+
+class Telemetry {
+ public:
+  // Begins to sample. A GPU that cannot be asked is a warning; a file that cannot be made is an IoError.
+  explicit Telemetry(TelemetryOptions options);
+  ~Telemetry();  // takes a last sample
+  Telemetry(const Telemetry&) = delete;
+  Telemetry& operator=(const Telemetry&) = delete;
+
+  // From any thread.
+  std::optional<TelemetrySample> latest() const;   // none before the first
+  std::vector<TelemetrySample> samples() const;    // oldest first
+  void restart();                                  // begins the summary anew, with a sample of this moment
+  TelemetrySummary summary();                      // ends with a sample of this moment
+  const Nvml* gpu() const { return nvml_.get(); }  // null without one
+
+ private:
+  void run();
+  void sample();  // lock_ is held
+  void add(const TelemetrySample& now);
+  void write(const TelemetrySample& now);
+
+  TelemetryOptions options_;
+  std::unique_ptr<Nvml> nvml_;
+  CpuSensors cpu_;
+  std::unique_ptr<AppendFile> file_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point pcie_read_{};
+
+  mutable std::mutex lock_;
+  std::condition_variable wake_;
+  bool stop_ = false;
+  std::optional<TelemetrySample> latest_;
+  std::deque<TelemetrySample> kept_;
+  PcieSample pcie_;
+  // Of the summary.
+  struct Mean {
+    double sum = 0;
+    std::int64_t count = 0;
+    void add(double value) { sum += value, ++count; }
+    std::optional<double> value() const {
+      return count > 0 ? std::optional(sum / static_cast<double>(count)) : std::nullopt;
+    }
+  };
+  Mean sm_clock_, memory_clock_, power_, limit_, use_, cpu_clock_, cpu_use_;
+  TelemetrySummary sums_;
+  std::optional<TelemetrySample> first_;
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+// "GPU 97%  1980 MHz  412 W", as a live line shows it; empty without a GPU.
+std::string live_text(const std::optional<TelemetrySample>& sample);
+
+}  // namespace redline::profile

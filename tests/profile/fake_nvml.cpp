@@ -1,0 +1,54 @@
+// Stands in for the driver's management library: one card at 0000:18:00.0, whose energy grows by a joule at
+// every question, and whose PCIe counters it does not have.
+#include <cstring>
+
+extern "C" {
+
+int nvmlInit_v2() { return 0; }
+int nvmlShutdown() { return 0; }
+const char* nvmlErrorString(int) { return "Not Found"; }
+int nvmlSystemGetDriverVersion(char* text, unsigned) {
+  std::strcpy(text, "580.1");
+  return 0;
+}
+int nvmlDeviceGetHandleByPciBusId_v2(const char* address, void** device) {
+  static int card = 0;
+  *device = &card;
+  return std::strcmp(address, "0000:18:00.0") == 0 ? 0 : 6;
+}
+int nvmlDeviceGetName(void*, char* text, unsigned) {
+  std::strcpy(text, "Fake H200");
+  return 0;
+}
+int nvmlDeviceGetClockInfo(void*, int type, unsigned* mhz) {
+  *mhz = type == 1 ? 1980 : 3201;
+  return 0;
+}
+int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) {
+  *milliwatts = 412345;
+  return 0;
+}
+int nvmlDeviceGetEnforcedPowerLimit(void*, unsigned* milliwatts) {
+  *milliwatts = 700000;
+  return 0;
+}
+int nvmlDeviceGetTemperature(void*, int, unsigned* degrees) {
+  *degrees = 55;
+  return 0;
+}
+// Under the older of its two names.
+int nvmlDeviceGetCurrentClocksThrottleReasons(void*, unsigned long long* bits) {
+  *bits = 4 | 64;
+  return 0;
+}
+int nvmlDeviceGetUtilizationRates(void*, unsigned* rates) {
+  rates[0] = 97;
+  rates[1] = 60;
+  return 0;
+}
+int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* millijoules) {
+  static unsigned long long joules = 0;
+  *millijoules = 1000 * ++joules;
+  return 0;
+}
+}

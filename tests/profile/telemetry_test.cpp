@@ -1,0 +1,165 @@
+#include "profile/telemetry.h"
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/temporary_folder.h"
+
+namespace redline::profile {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kCard = "0000:18:00.0";
+
+void put(const fs::path& file, const std::string& text) {
+  fs::create_directories(file.parent_path());
+  std::ofstream(file) << text << "\n";
+}
+
+std::vector<std::string> lines_of(const fs::path& file) {
+  std::vector<std::string> lines;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+TelemetryOptions fast() {
+  TelemetryOptions options;
+  options.interval = std::chrono::milliseconds(10);
+  options.pci_address = kCard;
+  options.nvml = FAKE_NVML;
+  return options;
+}
+
+TEST(Nvml, GivesWhatTheCardTellsAndLeavesOutTheRest) {
+  const Nvml nvml(kCard, FAKE_NVML);
+  EXPECT_EQ(nvml.name(), "Fake H200");
+  EXPECT_EQ(nvml.driver(), "580.1");
+  EXPECT_EQ(nvml.uuid(), "");
+  const GpuSample sample = nvml.read();
+  EXPECT_EQ(sample.sm_clock_mhz, 1980U);
+  EXPECT_EQ(sample.memory_clock_mhz, 3201U);
+  EXPECT_EQ(sample.power_mw, 412345U);
+  EXPECT_EQ(sample.throttle, 68U);
+  EXPECT_EQ(sample.use_pct, 97U);
+  EXPECT_FALSE(sample.memory_used);
+  EXPECT_FALSE(nvml.read_pcie().sent);
+}
+
+TEST(Nvml, SaysWhyThereIsNone) {
+  EXPECT_THROW(Nvml(kCard, "libnot-there.so"), UnavailableError);
+  try {
+    const Nvml nvml("0000:99:00.0", FAKE_NVML);
+    FAIL();
+  } catch (const UnavailableError& error) {
+    EXPECT_NE(std::string(error.what()).find("0000:99:00.0 cannot be asked: Not Found"), std::string::npos);
+  }
+}
+
+TEST(Nvml, NamesThrottleReasons) {
+  EXPECT_EQ(throttle_text(0), "none");
+  EXPECT_EQ(throttle_text(4 | 64), "sw_power_cap|hw_thermal");
+}
+
+TEST(CpuSensors, ReadsTheKernelsFiles) {
+  const TemporaryFolder root;
+  put(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "3000000");
+  put(root / "sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq", "2000000");
+  put(root / "sys/class/hwmon/hwmon0/name", "nvme");
+  put(root / "sys/class/hwmon/hwmon0/temp1_input", "90000");
+  put(root / "sys/class/hwmon/hwmon1/name", "k10temp");
+  put(root / "sys/class/hwmon/hwmon1/temp1_input", "61500");
+  const fs::path package = root / "sys/class/powercap/intel-rapl:0";
+  put(package / "name", "package-0");
+  put(package / "energy_uj", "900");
+  put(package / "max_energy_range_uj", "1000");
+  CpuSensors sensors(root.path());
+  EXPECT_EQ(sensors.read().energy_uj, 0U);
+  put(package / "energy_uj", "50");  // it began again
+  const CpuSample sample = sensors.read();
+  EXPECT_EQ(sample.energy_uj, 150U);
+  EXPECT_EQ(sample.clock_mhz, 2500);
+  EXPECT_EQ(sample.temperature_c, 61.5);
+}
+
+TEST(CpuSensors, LeavesOutWhatIsNotThere) {
+  const TemporaryFolder root;
+  const CpuSample sample = CpuSensors(root.path()).read();
+  EXPECT_FALSE(sample.clock_mhz);
+  EXPECT_FALSE(sample.energy_uj);
+  EXPECT_FALSE(sample.temperature_c);
+}
+
+TEST(Telemetry, WritesARowForEverySample) {
+  const TemporaryFolder folder;
+  TelemetryOptions options = fast();
+  options.file = folder / "telemetry.csv";
+  {
+    Telemetry telemetry(options);
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  }
+  const auto first = lines_of(options.file);
+  ASSERT_GE(first.size(), 4U);  // a header, the first and the last sample, and some between
+  EXPECT_EQ(first[0] + "\n", telemetry_header());
+  const auto columns = std::ranges::count(first[0], ',');
+  for (const std::string& line : first) EXPECT_EQ(std::ranges::count(line, ','), columns) << line;
+  EXPECT_NE(first[1].find(",1980,3201,412345,700000,55,sw_power_cap|hw_thermal,97,60,,"), std::string::npos)
+      << first[1];
+  {
+    Telemetry telemetry(options);  // a resumed run
+  }
+  const auto second = lines_of(options.file);
+  EXPECT_GT(second.size(), first.size());
+  EXPECT_EQ(std::ranges::count(second, first[0]), 1);
+}
+
+TEST(Telemetry, KeepsNoMoreSamplesThanAsked) {
+  TelemetryOptions options = fast();
+  options.keep = 2;
+  Telemetry telemetry(options);
+  for (int i = 0; i < 5; ++i) telemetry.restart();
+  EXPECT_EQ(telemetry.samples().size(), 2U);
+  EXPECT_EQ(live_text(telemetry.latest()), "GPU 97%  1980 MHz  412 W");
+}
+
+TEST(Telemetry, SumsUpWhatIsBetweenRestartAndSummary) {
+  TelemetryOptions options = fast();
+  options.interval = std::chrono::seconds(60);  // no sample but the asked ones
+  Telemetry telemetry(options);
+  while (!telemetry.latest()) std::this_thread::yield();
+  telemetry.restart();
+  const TelemetrySummary summary = telemetry.summary();
+  EXPECT_EQ(summary.samples, 2);
+  EXPECT_EQ(summary.sm_clock_mhz, 1980);
+  EXPECT_DOUBLE_EQ(*summary.power_w, 412.345);
+  EXPECT_EQ(summary.temperature_c, 55);
+  EXPECT_EQ(summary.throttle, 68U);
+  EXPECT_DOUBLE_EQ(*summary.joules, 1);  // the fake's: one a question
+}
+
+TEST(Telemetry, GoesOnWithoutACard) {
+  TelemetryOptions options = fast();
+  options.nvml = "libnot-there.so";
+  Telemetry telemetry(options);
+  EXPECT_EQ(telemetry.gpu(), nullptr);
+  EXPECT_FALSE(telemetry.summary().sm_clock_mhz);
+}
+
+TEST(Telemetry, ReadsIntervals) {
+  EXPECT_EQ(parse_sampling("", "--telemetry").count(), 0);
+  EXPECT_EQ(parse_sampling("off", "--telemetry").count(), 0);
+  EXPECT_EQ(parse_sampling("50ms", "--telemetry").count(), 50);
+  EXPECT_EQ(parse_sampling("0.5s", "--telemetry").count(), 500);
+  for (const char* bad : {"50", "1ms", "-1s", "2m", "flowers", "nans", "1e9s"})
+    EXPECT_THROW(parse_sampling(bad, "--telemetry"), UsageError) << bad;
+}
+
+}  // namespace
+}  // namespace redline::profile

@@ -132,13 +132,13 @@ void add_synth(CLI::App& group, Context& context) {
       ->capture_default_str();
   const CLI::Option* quality =
       command
-          .add_option("--quality", o.quality, "JPEG quality, 1 to 100; 95 unless told with --size imagenet")
+          .add_option("--quality", o.quality, "JPEG quality, 1 to 100; 96 unless told with --size imagenet")
           ->capture_default_str();
   command.add_option("--seed", o.seed, "The same seed gives the same bytes")->capture_default_str();
   command.add_option("--threads", o.threads, "Threads to draw with; 0 is one a core")->capture_default_str();
   on_run(command, context, [flags, quality] {
     // Gives the 90 to 110 KiB that ImageNet's images have.
-    if (flags->size == "imagenet" && quality->count() == 0) flags->options.quality = 95;
+    if (flags->size == "imagenet" && quality->count() == 0) flags->options.quality = 96;
     return run_synth(*flags);
   });
 }

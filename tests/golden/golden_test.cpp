@@ -38,6 +38,7 @@ void PrintTo(const Setting& s, std::ostream* os) { *os << name_of(s); }
 // that is what rounding errors scale with: a single entry may be near zero by cancellation.
 struct Tolerance {
   double logits, gradients, statistics, losses, parameters, eval_logits;
+  double single = 1.0;  // times as far as that for a single entry
 };
 
 // fp32 rounds every stored activation by at most 6e-8 of its size, and sums of up to 4608 terms by a few
@@ -60,8 +61,14 @@ Tolerance tolerance_of(const Setting& s) {
   if (s.dtype != DType::f32) return small ? kBf16Resnet18 : kBf16Resnet50;
   Tolerance tolerance = small ? kResnet18 : kResnet50;
   // cuDNN's fp32 convolutions add thousands of terms one after the other, where a CPU's vectors add sixteen
-  // rows of fewer: its gradients are off by up to 4.3e-4.
-  if (std::string(s.device) == "cuda") tolerance.gradients *= 2;
+  // rows of fewer: its gradients are off by up to 4.3e-4. Which of its kernels run is chosen by timing, and
+  // with some of them one ReLU of millions is open that float64 closes: the few entries that its gradient
+  // reaches directly are off by ten times that.
+  if (std::string(s.device) == "cuda") {
+    tolerance.gradients *= 2;
+    tolerance.parameters *= 2;
+    tolerance.single = 10.0;
+  }
   return tolerance;
 }
 
@@ -143,7 +150,7 @@ class GoldenTest : public testing::TestWithParam<Setting> {
 
   // An error of `tolerance` root mean squares in every entry, independent, changes norm, sum and products by
   // about tolerance x norm.
-  static void expect_near(const std::vector<float>& values, const Summary& expected, double tolerance) {
+  void expect_near(const std::vector<float>& values, const Summary& expected, double tolerance) const {
     SCOPED_TRACE(expected.name);
     const Summary actual = golden::summarise(expected, values);
     EXPECT_NEAR(actual.norm, expected.norm, tolerance * expected.norm);
@@ -151,7 +158,8 @@ class GoldenTest : public testing::TestWithParam<Setting> {
     for (std::size_t i = 0; i < expected.products.size(); ++i) {
       EXPECT_NEAR(actual.products[i], expected.products[i], tolerance * expected.norm) << "product " << i;
     }
-    const double allowed = tolerance * expected.norm / std::sqrt(static_cast<double>(values.size()));
+    const double allowed =
+        tolerance_.single * tolerance * expected.norm / std::sqrt(static_cast<double>(values.size()));
     for (std::size_t i = 0; i < expected.samples.size(); ++i) {
       EXPECT_NEAR(actual.samples[i], expected.samples[i], allowed) << "sample " << i;
     }

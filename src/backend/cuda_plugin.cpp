@@ -9,17 +9,12 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/process.h"
 
 namespace redline::backend {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path program_folder() {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  return error ? fs::path() : program.parent_path();
-}
 
 // Beside the program or above it (a build and its tests), or in the lib/ of a bundle, seen from bin/ and from
 // lib/redline/tests/.

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 namespace redline {
 
@@ -20,6 +21,12 @@ bool is_running(pid_t process) {
   if (bracket == line.npos || bracket + 2 >= line.size()) return true;
   const char state = line[bracket + 2];
   return state != 'Z' && state != 'X';
+}
+
+std::filesystem::path program_folder() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? std::filesystem::path() : program.parent_path();
 }
 
 }  // namespace redline

@@ -23,6 +23,7 @@ using Action = std::function<int()>;
 
 struct Context {
   std::vector<std::string> arguments;  // as typed, program name first
+  bool quiet = false;                  // the program's own --quiet
   Action action;                       // of the chosen command; set while parsing
 };
 

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "base/text.h"
 
 namespace redline::cli {
@@ -14,13 +15,10 @@ namespace fs = std::filesystem;
 
 // Beside the program where it was built, or where the package puts it: bin/redline and share/redline/recipes.
 fs::path recipe_folder() {
+  const fs::path program = program_folder();
   std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  for (const fs::path& folder : {program.parent_path() / "recipes",
-                                 program.parent_path().parent_path() / "share" / "redline" / "recipes"}) {
-    if (!error && fs::is_directory(folder, error)) return folder;
-    error.clear();
-  }
+  for (const char* place : {"recipes", "../share/redline/recipes"})
+    if (!program.empty() && fs::is_directory(program / place, error)) return program / place;
   return {};
 }
 

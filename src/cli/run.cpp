@@ -136,12 +136,12 @@ void finish_stdout() {
 int parse_and_run(int argc, char** argv, const std::vector<AddCommand>& commands) {
   Context context;
   context.arguments.assign(argv, argv + argc);
-  bool verbose = false, quiet = false;
+  bool verbose = false;
   CLI::App app("Redline trains ResNet image classifiers as fast as the hardware allows.", "redline");
   app.footer(kFooter);
   app.set_version_flag("--version", version_text, "Print the version and what it was built with");
   app.add_flag("-v,--verbose", verbose, "Log details to stderr");
-  app.add_flag("-q,--quiet", quiet, "Log only warnings and errors")->excludes("--verbose");
+  app.add_flag("-q,--quiet", context.quiet, "Log only warnings and errors")->excludes("--verbose");
   app.require_subcommand(1);
   for (AddCommand add : commands) add(app, context);
   try {
@@ -154,7 +154,7 @@ int parse_and_run(int argc, char** argv, const std::vector<AddCommand>& commands
     return fail(ExitCode::usage,
                 fmt::format("{}\nSee '{} --help'.", explain(app, e), full_name(chosen_command(app))));
   }
-  set_up_logging(quiet ? LogLevel::quiet : verbose ? LogLevel::verbose : LogLevel::normal);
+  set_up_logging(context.quiet ? LogLevel::quiet : verbose ? LogLevel::verbose : LogLevel::normal);
   const int code = context.action();
   finish_stdout();
   return code;

@@ -42,6 +42,7 @@ train::Config config_of(const std::string& run, const TrainOptions& options) {
 int run_train(const Options& options, const Context& context) {
   train::Config config =
       options.resume.empty() ? options.train.config() : config_of(options.resume, options.train);
+  config.run.quiet = config.run.quiet || context.quiet;
   if (config.run.quiet) set_up_logging(LogLevel::quiet);
   if (options.print_config) {
     fmt::print("{}", train::to_toml(config));

@@ -3,6 +3,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <filesystem>
+
 #include <gtest/gtest.h>
 
 namespace redline {
@@ -19,6 +22,10 @@ TEST(Process, OneThatEndedDoesNotRunEvenBeforeItsParentWaits) {
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   EXPECT_FALSE(is_running(child));
   EXPECT_FALSE(is_running(0));
+}
+
+TEST(Process, TheProgramsFolderHoldsTheProgram) {
+  EXPECT_TRUE(std::filesystem::exists(program_folder() / program_invocation_short_name)) << program_folder();
 }
 
 }  // namespace

@@ -174,6 +174,12 @@ std::uint64_t write_checkpoint(const fs::path& folder, const Snapshot& snapshot,
   return bytes;
 }
 
+void update_checkpoint(const fs::path& path, const CheckpointState& state) {
+  std::vector<FileSum> files;
+  parse_state(read_file(path / kStateFile), files);
+  write_file_atomically(path / kStateFile, state_text(state, files));
+}
+
 void point(const fs::path& link, const std::string& target) {
   const fs::path beside =
       link.parent_path() / fmt::format(".{}.partial-{}", link.filename().string(), ::getpid());

@@ -84,6 +84,10 @@ std::vector<std::int64_t> list_checkpoints(const std::filesystem::path& folder);
 std::uint64_t write_checkpoint(const std::filesystem::path& folder, const Snapshot& snapshot,
                                const CheckpointState& state);
 
+// Writes what is known now into a checkpoint whose tensors are those of this state already: an evaluation of
+// that step was done since. Throws IoError or DataError; it is then as it was.
+void update_checkpoint(const std::filesystem::path& path, const CheckpointState& state);
+
 // Makes `link`, beside the checkpoints, name one of them. It is replaced at once: whoever follows it finds
 // the old target or the new one. Throws IoError.
 void point(const std::filesystem::path& link, const std::string& name);

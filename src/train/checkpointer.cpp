@@ -52,13 +52,14 @@ struct Checkpointer::Writer {
   Snapshot snapshot;
   CheckpointState state;
   metrics::Checkpoint record;
-  bool on_disk = false;  // the checkpoint of this step is there already: only links are set
+  bool on_disk = false;  // the tensors of this step are there already
 
   std::mutex mutex;
   std::condition_variable changed;
   bool busy = false, stop = false;
   std::vector<metrics::Checkpoint> done;
-  std::optional<std::int64_t> newest, best;  // steps of those that the links name
+  std::optional<std::int64_t> newest;  // the step that `latest` names
+  bool newest_evaluated = false;
 
   std::thread thread;
 
@@ -72,7 +73,7 @@ struct Checkpointer::Writer {
       lock.lock();
       if (record.error.empty()) {
         newest = record.step;
-        if (record.best) best = record.step;
+        newest_evaluated = state.progress.evaluated;
       }
       done.push_back(record);
       busy = false;
@@ -84,7 +85,10 @@ struct Checkpointer::Writer {
     const Stopwatch watch;
     try {
       sync_records(folder.parent_path());
-      if (!on_disk) record.bytes = write_checkpoint(folder, snapshot, state);
+      if (on_disk)
+        update_checkpoint(folder / record.name, state);
+      else
+        record.bytes = write_checkpoint(folder, snapshot, state);
       point(folder / "latest", record.name);
       if (record.best) point(folder / "best", record.name);
       remove_old(folder, keep);
@@ -100,7 +104,10 @@ Checkpointer::Checkpointer(CheckpointerOptions options)
   writer_->folder = options_.folder;
   writer_->keep = options_.keep;
   writer_->state.subject = options_.subject;
-  writer_->newest = options_.resumed;
+  if (options_.resumed) {
+    writer_->newest = options_.resumed->step;
+    writer_->newest_evaluated = options_.resumed->evaluated;
+  }
   writer_->thread = std::thread([writer = writer_] { writer->run(); });
 }
 
@@ -153,12 +160,10 @@ void Checkpointer::save(const backend::State& state, const Progress& progress, c
   record.best = progress.best && progress.best->step == progress.step;
   record.elapsed = progress.elapsed;
   writer.on_disk = writer.newest == progress.step;
-  if (writer.on_disk && (!record.best || writer.best == progress.step)) return;
+  if (writer.on_disk && writer.newest_evaluated == progress.evaluated) return;
   record.interval_seconds = since_saved_.lap();
-  if (!writer.on_disk) {
-    writer.snapshot.copy(state);
-    writer.state.progress = progress;
-  }
+  if (!writer.on_disk) writer.snapshot.copy(state);
+  writer.state.progress = progress;
   record.stall_seconds = stall.seconds();
   writer.record = std::move(record);
   writer.busy = true;

@@ -23,7 +23,7 @@ struct CheckpointerOptions {
   Interval every;
   std::int64_t keep = 3;  // newest ones that stay; the best stays too
   Subject subject;
-  std::optional<std::int64_t> resumed;  // the step of the checkpoint in `folder` that training went on from
+  std::optional<Progress> resumed;  // of the checkpoint in `folder` that training went on from
 };
 
 // Used by one thread, the trainer's.
@@ -40,8 +40,8 @@ class Checkpointer {
   bool due(const Progress& progress, bool epoch_done);
 
   // Copies the state and returns; a write still under way is waited for. `best` is pointed to it when its
-  // best evaluation is of this very step. A step that is on the disk already is not written again. `stall`
-  // began when training stopped for this.
+  // best evaluation is of this very step. Of a step that is on the disk already only the progress is written,
+  // where an evaluation was done since. `stall` began when training stopped for this.
   void save(const backend::State& state, const Progress& progress, const Stopwatch& stall);
 
   // What the writer has done since this was last asked, failures included. Never waits.

@@ -146,9 +146,9 @@ void save_config(const Setup& setup, const RunFolder& folder, const std::vector<
   }
 }
 
-// Brings the trainer to where the newest whole checkpoint was; gives its step, or none without one.
-std::optional<std::int64_t> go_on(Trainer& trainer, const RunFolder& folder, const Setup& setup,
-                                  const Subject& subject) {
+// Brings the trainer to where the newest whole checkpoint was; gives its place, or none without one.
+std::optional<Progress> go_on(Trainer& trainer, const RunFolder& folder, const Setup& setup,
+                              const Subject& subject) {
   const auto checkpoint = newest_checkpoint(folder.checkpoints());
   if (!checkpoint) {
     spdlog::info("{} has no checkpoint: training begins again", folder.path().string());
@@ -161,7 +161,7 @@ std::optional<std::int64_t> go_on(Trainer& trainer, const RunFolder& folder, con
     spdlog::warn("resuming {}: {}", checkpoint->path.string(), note);
   trainer.go_on(position(checkpoint->state, subject, setup.config));
   spdlog::info("resuming {} after step {}", folder.path().string(), trainer.progress().step);
-  return checkpoint->state.progress.step;
+  return checkpoint->state.progress;
 }
 
 // Samples the devices while a run goes on: for the live line where there is a GPU, and into a file by option.

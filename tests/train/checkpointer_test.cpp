@@ -52,18 +52,37 @@ TEST(Checkpointer, KeepsTheNewestAndTheBest) {
   EXPECT_TRUE(checkpointer.finished().empty());
 }
 
-// The state that a run went on from is on the disk already; only the link moves.
-TEST(Checkpointer, TheSameStepIsNotWrittenTwice) {
+// A run that was stopped in an evaluation goes on from a checkpoint that is on the disk already: once the
+// evaluation is done, that is all there is to add.
+TEST(Checkpointer, AnEvaluationIsAddedToTheCheckpointOfItsStep) {
   const TemporaryFolder folder;
-  Checkpointer checkpointer(options(folder, "1"));
-  checkpointer.save(FakeState(1), at(7), Stopwatch());
-  checkpointer.save(FakeState(2), at(7, 0.5), Stopwatch());
-  ASSERT_TRUE(checkpointer.wait(kPatience));
+  const FakeState state(1);
+  {
+    Checkpointer first(options(folder, "1"));
+    first.save(state, at(7), Stopwatch());
+  }
+  CheckpointerOptions again = options(folder, "1");
+  again.resumed = at(7);
+  Checkpointer checkpointer(std::move(again));
+  checkpointer.save(state, at(7), Stopwatch());  // nothing is new
+  EXPECT_TRUE(checkpointer.wait(0));
+  Progress evaluated = at(7, 0.5);
+  evaluated.evaluated = true;
+  for (int times = 0; times < 2; ++times) {
+    checkpointer.save(FakeState(2), evaluated, Stopwatch());
+    ASSERT_TRUE(checkpointer.wait(kPatience));
+  }
   EXPECT_EQ(fs::read_symlink(folder / "checkpoints" / "best"), "step-7");
   const auto records = checkpointer.finished();
-  ASSERT_EQ(records.size(), 2U);
-  EXPECT_EQ(records[1].bytes, 0U);
-  EXPECT_TRUE(records[1].error.empty()) << records[1].error;
+  ASSERT_EQ(records.size(), 1U);
+  EXPECT_EQ(records[0].bytes, 0U);
+  EXPECT_TRUE(records[0].error.empty()) << records[0].error;
+  const Checkpoint found = open_checkpoint(folder / "checkpoints" / "step-7");  // whole
+  EXPECT_TRUE(found.state.progress.evaluated);
+  EXPECT_EQ(found.state.progress.best->top1, 0.5);
+  FakeState restored(3);
+  restore(found, restored);
+  EXPECT_EQ(restored.values("fc.weight"), state.values("fc.weight"));
 }
 
 TEST(Checkpointer, IsDueByStepsEpochsAndTime) {

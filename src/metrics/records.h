@@ -53,10 +53,11 @@ struct Step {
   double gradient_norm = 0;  // of all parameters' gradients together, the loss scale taken out
   double loss_scale = 1;
   std::int64_t samples = 0;
-  double seconds = 0;       // this step took, data wait included
-  double data_seconds = 0;  // of these, spent waiting for data
-  double elapsed = 0;       // since training began, evaluations included
-  bool skipped = false;     // a gradient was not finite, so the step changed nothing
+  double seconds = 0;        // this step took, data wait included
+  double data_seconds = 0;   // of these, spent waiting for data
+  double epoch_seconds = 0;  // the steps of its epoch took so far, this one included
+  double elapsed = 0;        // since training began, evaluations included
+  bool skipped = false;      // a gradient was not finite, so the step changed nothing
 };
 
 // One pass over every held-out sample.

@@ -168,11 +168,8 @@ void TensorBoardSink::step(const Step& step) {
                                    {"loss_scale", step.loss_scale},
                                    {"grad_norm", step.gradient_norm}}));
   last_step_ = step.step;
-  if (step.step_in_epoch == 0) epoch_seconds_ = 0;
-  if (epoch_seconds_ < 0) return;
-  epoch_seconds_ += step.seconds;
   if (step.step_in_epoch + 1 == info_.steps_per_epoch)
-    append(scalars_event(step.step, {{"epoch_time", epoch_seconds_}}));
+    append(scalars_event(step.step, {{"epoch_time", step.epoch_seconds}}));
 }
 
 void TensorBoardSink::evaluation(const Evaluation& evaluation) {

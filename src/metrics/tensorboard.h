@@ -41,7 +41,6 @@ class TensorBoardSink final : public Sink {
   std::optional<AppendFile> file_;  // from begin() on
   RunInfo info_;
   std::int64_t last_step_ = 0;
-  double epoch_seconds_ = -1;  // of the epoch's steps so far; negative when its first step was not seen
 };
 
 }  // namespace redline::metrics

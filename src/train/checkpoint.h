@@ -35,6 +35,7 @@ struct Progress {
   bool evaluated = false;          // the evaluation that is due after this step is done
   std::int64_t samples = 0, skipped_steps = 0, bad_in_a_row = 0;
   double elapsed = 0, train_seconds = 0, data_seconds = 0;
+  double epoch_seconds = 0;  // in the steps of this epoch
   std::optional<Best> best;
 };
 

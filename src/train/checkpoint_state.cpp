@@ -40,7 +40,8 @@ Json progress_json(const Progress& progress) {
                {"bad_in_a_row", progress.bad_in_a_row},
                {"elapsed", progress.elapsed},
                {"train_seconds", progress.train_seconds},
-               {"data_seconds", progress.data_seconds}};
+               {"data_seconds", progress.data_seconds},
+               {"epoch_seconds", progress.epoch_seconds}};
   if (progress.best) {
     json["best"] = {
         {"step", progress.best->step}, {"top1", progress.best->top1}, {"weights", progress.best->weights}};
@@ -68,6 +69,7 @@ Progress parse_progress(const Json& json) {
   progress.elapsed = json.at("elapsed").get<double>();
   progress.train_seconds = json.at("train_seconds").get<double>();
   progress.data_seconds = json.at("data_seconds").get<double>();
+  progress.epoch_seconds = json.value("epoch_seconds", 0.0);  // the first checkpoints had none
   if (const auto best = json.find("best"); best != json.end()) {
     progress.best =
         Best{count_in(*best, "step"), best->at("top1").get<double>(), best->at("weights").get<std::string>()};

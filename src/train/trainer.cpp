@@ -129,6 +129,7 @@ void Trainer::go_on(const Progress& progress) {
   elapsed_before_ = progress.elapsed;
   train_seconds_ = progress.train_seconds;
   data_seconds_ = progress.data_seconds;
+  epoch_seconds_ = progress.epoch_seconds;
   best_ = progress.best;
 }
 
@@ -145,6 +146,7 @@ Progress Trainer::progress() const {
   progress.elapsed = elapsed();
   progress.train_seconds = train_seconds_;
   progress.data_seconds = data_seconds_;
+  progress.epoch_seconds = epoch_seconds_;
   progress.best = best_;
   return progress;
 }
@@ -303,6 +305,8 @@ bool Trainer::finish_step(bool wait) {
   samples_ += record.samples;
   train_seconds_ += record.seconds;
   data_seconds_ += record.data_seconds;
+  epoch_seconds_ = record.step_in_epoch == 0 ? record.seconds : epoch_seconds_ + record.seconds;
+  record.epoch_seconds = epoch_seconds_;
   recorder_.step(record);
   note_spike(record);
   count_bad(record);

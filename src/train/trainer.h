@@ -131,6 +131,7 @@ class Trainer {
   std::int64_t recorded_ = 0, samples_ = 0, skipped_ = 0, bad_in_a_row_ = 0;
   double elapsed_before_ = 0;  // until the checkpoint that this run went on from
   double train_seconds_ = 0, data_seconds_ = 0;
+  double epoch_seconds_ = 0;    // in the recorded steps of the last one's epoch
   double last_loss_scale_ = 1;  // of the last recorded step
   std::optional<Best> best_;
 };

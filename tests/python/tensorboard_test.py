@@ -3,6 +3,7 @@
 import glob
 import io
 import json
+import shutil
 import time
 import urllib.parse
 import urllib.request
@@ -19,7 +20,12 @@ def get(address, path, **query):
         return answer.read()
 
 
-def check_scalars(address, records):
+def records_of(folder, run):
+    with open(f"{folder}/runs/{run}/metrics.jsonl", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def check_scalars(address, run, evaluated, records):
     steps = [r for r in records if r["kind"] == "step"]
     evaluations = [r for r in records if r["kind"] == "evaluation" and r["weights"] == "model"]
     wanted = {
@@ -36,13 +42,13 @@ def check_scalars(address, records):
         "acc5/val": [(r["step"], 100 * r["top5"]) for r in evaluations],
         "epoch_time": [(2 * e, sum(r["seconds"] for r in steps if r["epoch"] == e - 1)) for e in (1, 2)],
     }
-    assert len(steps) == 4 and len(evaluations) == 2
+    assert [r["step"] for r in steps] == [1, 2, 3, 4] and [r["step"] for r in evaluations] == evaluated
     for tag, points in wanted.items():
-        found = json.loads(get(address, "plugin/scalars/scalars", run="first", tag=tag))
+        found = json.loads(get(address, "plugin/scalars/scalars", run=run, tag=tag))
         assert [p[1] for p in found] == [step for step, _ in points], f"{tag}: {found}"
         for point, (step, value) in zip(found, points):
             near(point[2], value, 1e-6 * abs(value) + 1e-12, f"{tag} at step {step}")  # stored as fp32
-    assert json.loads(get(address, "plugin/scalars/scalars", run="first", tag="Loss/val_ema"))
+    assert json.loads(get(address, "plugin/scalars/scalars", run=run, tag="Loss/val_ema"))
 
 
 def check_pages(address):
@@ -60,7 +66,7 @@ def check_pages(address):
     assert "^Loss/val$" in layout["category"][0]["chart"][0]["multiline"]["tag"], layout
 
 
-def check_hparams(address, records):
+def check_hparams(address, runs, records):
     body = json.dumps({"experimentName": ""}).encode()
     request = urllib.request.Request(
         f"{address}data/plugin/hparams/experiment", body, {"Content-Type": "application/json"}
@@ -83,26 +89,32 @@ def check_hparams(address, records):
         f"{address}data/plugin/hparams/session_groups", body, {"Content-Type": "application/json"}
     )
     groups = json.loads(urllib.request.urlopen(request, timeout=30).read())["sessionGroups"]
-    assert len(groups) == 1 and groups[0]["hparams"] == {"optimizer.lr": 0.01}, groups
+    assert len(groups) == runs and groups[0]["hparams"] == {"optimizer.lr": 0.01}, groups
     last = [r for r in records if r["kind"] == "evaluation" and r["weights"] == "model"][-1]
     near(groups[0]["metricValues"][0]["value"], 100 * last["top1"], 1e-5, "the final accuracy")
 
 
 with scratch() as folder:
     redline("data", "synth", f"{folder}/data", "--classes", 4, "--train", 8, "--val", 4, "--size", 48)
-    redline("train", f"{folder}/data", "--model", "resnet18", "--image-size", 32, "-b", 4, "-e", 2, "--lr", 0.01,
-            "--model-ema", "--histograms-every", 2, "-o", f"{folder}/runs", "--name", "first")  # fmt: skip
+    train = ["train", f"{folder}/data", "--model", "resnet18", "--image-size", 32, "-b", 4, "--lr", 0.01, "--model-ema",
+             "--histograms-every", 2, "-o", f"{folder}/runs"]  # fmt: skip
+    redline(*train, "-e", 2, "--name", "first")
     assert len(glob.glob(f"{folder}/runs/first/events.out.tfevents.*")) == 1
-    with open(f"{folder}/runs/first/metrics.jsonl", encoding="utf-8") as lines:
-        records = [json.loads(line) for line in lines]
+    # A run that goes on in the middle of an epoch, and once more as if it had been killed before its last checkpoint.
+    redline(*train, "--steps", 3, "--name", "second")
+    for _ in range(2):
+        shutil.rmtree(f"{folder}/runs/second/checkpoints/step-4", ignore_errors=True)
+        assert "after step 3" in redline(*train, "-e", 2, "--name", "second", "--resume")
+    assert len(glob.glob(f"{folder}/runs/second/events.out.tfevents.*")) == 3
     board = program.TensorBoard()
     board.configure(argv=["", "--logdir", f"{folder}/runs", "--host", "127.0.0.1", "--port", "0", "--reload_interval", "1"])
     address = board.launch()
     patience = time.monotonic() + 60
-    while "first" not in json.loads(get(address, "runs")) and time.monotonic() < patience:
+    while len(json.loads(get(address, "runs"))) < 2 and time.monotonic() < patience:
         time.sleep(0.2)
     time.sleep(1)
-    check_scalars(address, records)
+    check_scalars(address, "first", [2, 4], records_of(folder, "first"))
+    check_scalars(address, "second", [2, 3, 4], records_of(folder, "second"))
     check_pages(address)
-    check_hparams(address, records)
+    check_hparams(address, 2, records_of(folder, "first"))
     print("TensorBoard shows all of it")

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Fine-tuning ResNet-50 from given weights on a generated set: Redline's accuracy beside PyTorch's, over several seeds.
 
-    ./benchmarks/fine_tune.py [--seeds 3] [--epochs 3] [--model resnet50]
+    ./benchmarks/fine_tune.py [--seeds 5] [--epochs 3] [--model resnet50]
 
-PyTorch trains a starting point on one generated set (20 classes) and saves it as safetensors. Then both sides fine-tune
+PyTorch trains a starting point on one generated set (12 classes) and saves it as safetensors. Then both sides fine-tune
 from that file on another set (10 other classes, a new last layer), with the same options, once per seed, and Redline's
-mean top-1 must lie within PyTorch's seed-to-seed spread (mean plus and minus two standard deviations). Installs torch,
-torchvision and safetensors from PyPI into build/peer on its first run. Writes benchmarks/results/fine_tune-<date>.
+mean top-1 must lie within PyTorch's seed-to-seed spread (mean plus and minus two standard deviations). --python names a
+Python that has torch, torchvision and safetensors; without, they are installed from PyPI into build/peer on the first
+run. Writes benchmarks/results/fine_tune-<date>.
 """
 import argparse
 import datetime
@@ -21,7 +22,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VENV = ROOT / "build" / "peer"
-SIZE, BATCH, RATE = 64, 64, 0.01
+SIZE, BATCH, RATE, SCALE = 64, 16, 0.01, 0.5
 
 
 def run(command):
@@ -29,6 +30,7 @@ def run(command):
 
 
 def peer_python():
+    """A Python with what the peer needs."""
     python = VENV / "bin" / "python"
     if not python.exists():
         print(f"installing torch into {VENV.relative_to(ROOT)} …", file=sys.stderr)
@@ -38,20 +40,20 @@ def peer_python():
     return python
 
 
-def train_torch(data, model, epochs, seed, init=None, save=None):
+def train_torch(python, data, model, epochs, seed, init=None, save=None):
     """Top-1 after training, in percent."""
-    command = [peer_python(), ROOT / "benchmarks" / "peer_fine_tune.py", data, "--model", model, "--epochs", epochs,
-               "--seed", seed, "--size", SIZE, "--batch", BATCH, "--lr", RATE if init else 10 * RATE]
+    command = [python, ROOT / "benchmarks" / "peer_fine_tune.py", data, "--model", model, "--epochs", epochs,
+               "--seed", seed, "--size", SIZE, "--batch", BATCH, "--scale", SCALE, "--lr", RATE if init else 5 * RATE]
     command += ["--init", init] if init else []
     command += ["--save", save] if save else []
     return json.loads(run(command))
 
 
-def train_redline(data, model, epochs, seed, init):
+def train_redline(redline, data, model, epochs, seed, init):
     with tempfile.TemporaryDirectory() as folder:
-        run([ROOT / "redline", "train", data, "--model", model, "--image-size", SIZE, "-b", BATCH, "-e", epochs, "--lr",
-             RATE, "--lr-scheduler", "cosine", "--weight-decay", 1e-4, "--crop-pct", 1, "--init", init, "--seed", seed,
-             "--eval-every", 0, "--quiet", "-o", folder, "--name", "run"])
+        run([redline, "train", data, "--model", model, "--image-size", SIZE, "-b", BATCH, "-e", epochs, "--lr", RATE,
+             "--lr-scheduler", "cosine", "--weight-decay", 1e-4, "--crop-pct", 1, "--scale", SCALE, 1, "--init", init,
+             "--seed", seed, "--eval-every", 0, "--quiet", "-o", folder, "--name", "run"])
         with open(pathlib.Path(folder) / "run" / "metrics.jsonl", encoding="utf-8") as lines:
             records = [json.loads(line) for line in lines]
     last = [record for record in records if record["kind"] == "evaluation"][-1]
@@ -60,23 +62,26 @@ def train_redline(data, model, epochs, seed, init):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--seeds", type=int, default=3)
+    options.add_argument("--seeds", type=int, default=5)
     options.add_argument("--epochs", type=int, default=3)
     options.add_argument("--model", default="resnet50")
+    options.add_argument("--redline", type=pathlib.Path, default=ROOT / "redline", help="the program to measure")
+    options.add_argument("--python", type=pathlib.Path, help="that has PyTorch (default: one made in build/peer)")
     args = options.parse_args()
-    run([ROOT / "redline", "--version"])
+    run([args.redline, "--version"])
+    python = args.python or peer_python()
     ours, theirs, header, peer = [], [], {}, {}
     with tempfile.TemporaryDirectory() as folder:
         start, data = pathlib.Path(folder) / "start", pathlib.Path(folder) / "data"
-        run([ROOT / "redline", "data", "synth", start, "--classes", 20, "--train", 4000, "--val", 400, "--seed", 1])
-        run([ROOT / "redline", "data", "synth", data, "--classes", 10, "--train", 1000, "--val", 1000, "--seed", 2])
+        run([args.redline, "data", "synth", start, "--classes", 12, "--train", 3000, "--val", 400, "--seed", 1])
+        run([args.redline, "data", "synth", data, "--classes", 10, "--train", 1000, "--val", 1000, "--seed", 2])
         weights = pathlib.Path(folder) / "start.safetensors"
-        begun = train_torch(start, args.model, args.epochs, 0, save=weights)
-        print(f"starting point: top-1 {begun['top1']:.2f}% of 20 classes", flush=True)
+        begun = train_torch(python, start, args.model, args.epochs, 0, save=weights)
+        print(f"starting point: top-1 {begun['top1']:.2f}% of 12 classes", flush=True)
         for seed in range(args.seeds):
-            peer = train_torch(data, args.model, args.epochs, seed, init=weights)
+            peer = train_torch(python, data, args.model, args.epochs, seed, init=weights)
             theirs.append(peer["top1"])
-            top1, header = train_redline(data, args.model, args.epochs, seed, weights)
+            top1, header = train_redline(args.redline, data, args.model, args.epochs, seed, weights)
             ours.append(top1)
             print(f"seed {seed}: Redline {top1:.2f}%, PyTorch {peer['top1']:.2f}%", flush=True)
     mean, spread = statistics.mean(theirs), 2 * statistics.stdev(theirs) if args.seeds > 1 else float("nan")

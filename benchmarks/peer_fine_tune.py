@@ -16,7 +16,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def loader(folder, train, args):
-    steps = [transforms.RandomResizedCrop(args.size), transforms.RandomHorizontalFlip()] if train else [
+    steps = [transforms.RandomResizedCrop(args.size, scale=(args.scale, 1)), transforms.RandomHorizontalFlip()] if train else [
         transforms.Resize(args.size), transforms.CenterCrop(args.size)]
     data = torchvision.datasets.ImageFolder(folder, transforms.Compose(
         [*steps, transforms.ToTensor(), transforms.Normalize(MEAN, STD)]))
@@ -41,6 +41,7 @@ def main():
     options.add_argument("--epochs", type=int, required=True)
     options.add_argument("--size", type=int, required=True)
     options.add_argument("--batch", type=int, required=True)
+    options.add_argument("--scale", type=float, required=True, help="least share of the area that a crop takes")
     options.add_argument("--lr", type=float, required=True)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--init")

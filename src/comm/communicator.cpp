@@ -1,0 +1,61 @@
+#include "comm/communicator.h"
+
+#include <unistd.h>
+
+#include "base/machine.h"
+
+namespace redline::comm {
+namespace {
+
+class Single final : public Communicator {
+ public:
+  Single() : self_{inspect_machine().hostname, ::getpid(), ""} {}
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  std::string description() const override { return "alone"; }
+  const Member& member(int) const override { return self_; }
+  void all_reduce(void*, std::size_t, Type, Channel, Algorithm) override {}
+  void broadcast(std::span<std::byte>, int) override {}
+  void barrier() override {}
+  void leave(const std::string&) noexcept override {}
+
+ private:
+  Member self_;
+};
+
+}  // namespace
+
+std::size_t size_of(Type type) {
+  switch (type) {
+    case Type::f32:
+      return 4;
+    case Type::f64:
+      return 8;
+    case Type::f16:
+    case Type::bf16:
+      return 2;
+  }
+  throw InternalError("unknown element type {}", static_cast<int>(type));
+}
+
+std::vector<double> Communicator::gather(double value) {
+  std::vector<double> values(static_cast<std::size_t>(size()));
+  values[static_cast<std::size_t>(rank())] = value;
+  all_reduce(values);
+  return values;
+}
+
+std::unique_ptr<Communicator> make_single() { return std::make_unique<Single>(); }
+
+Neighbours neighbours(const Communicator& communicator) {
+  Neighbours found{0, 0};
+  const std::string& host = communicator.member(communicator.rank()).host;
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    if (communicator.member(rank).host != host) continue;
+    if (rank < communicator.rank()) ++found.index;
+    ++found.count;
+  }
+  return found;
+}
+
+}  // namespace redline::comm

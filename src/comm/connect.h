@@ -1,0 +1,31 @@
+// Brings the ranks of a job together, and gives the communicator between them: Gloo over TCP, with a control
+// connection to rank 0 beside it that names whoever is lost.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "comm/communicator.h"
+#include "comm/world.h"
+
+namespace redline::comm {
+
+struct ConnectOptions {
+  World world;
+  Facts facts;  // what must be the same on every rank
+  TimeLimits limits;
+  std::string interface;  // whose address Gloo listens at, "eth0"; empty: the one that leads to rank 0
+  // Called from another thread with the cause when a peer was lost and this process has not ended its
+  // communicator within `grace`: it may hang in something that no message reaches. Empty: nothing.
+  std::function<void(const std::string& cause)> on_stuck;
+  std::chrono::milliseconds grace{3'000};
+};
+
+// Returns when every rank is connected; alone, at once. Rank 0 keeps the coordinator as long as the
+// communicator lives. Throws PeerError, UsageError (refused) and UnavailableError (an address or interface
+// that cannot be used).
+std::unique_ptr<Communicator> connect(const ConnectOptions& options);
+
+}  // namespace redline::comm

@@ -1,0 +1,182 @@
+// Gloo's collectives behind the Communicator.
+#include <gloo/allreduce.h>
+#include <gloo/barrier.h>
+#include <gloo/broadcast.h>
+#include <gloo/math.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <utility>
+
+#include "base/error.h"
+#include "comm/connect.h"
+#include "comm/coordinator.h"
+#include "comm/membership.h"
+#include "comm/wire.h"
+#include "graph/half.h"
+
+namespace redline::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long a rank whose call failed waits to hear from rank 0 why.
+constexpr milliseconds kVerdictTime{3'000};
+// Up to here the number of messages decides, and bcube sends fewer; beyond, a ring moves the fewest bytes.
+constexpr std::size_t kSmallBytes = 64 << 10;
+
+// Gloo's view of the control connection.
+class KeyStore final : public gloo::rendezvous::Store {
+ public:
+  KeyStore(Membership& membership, milliseconds limit) : membership_(membership), limit_(limit) {}
+  void set(const std::string& key, const std::vector<char>& value) override { membership_.set(key, value); }
+  std::vector<char> get(const std::string& key) override { return membership_.get(key, limit_); }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, limit_); }
+  void wait(const std::vector<std::string>& keys, const milliseconds& limit) override {
+    for (const std::string& key : keys) membership_.get(key, limit);
+  }
+
+ private:
+  Membership& membership_;
+  milliseconds limit_;
+};
+
+template <float (*kToFloat)(std::uint16_t), std::uint16_t (*kFromFloat)(float)>
+void sum_halves(void* to, const void* a, const void* b, std::size_t count) {
+  auto* sum = static_cast<std::uint16_t*>(to);
+  const auto *x = static_cast<const std::uint16_t*>(a), *y = static_cast<const std::uint16_t*>(b);
+  for (std::size_t i = 0; i < count; ++i) sum[i] = kFromFloat(kToFloat(x[i]) + kToFloat(y[i]));
+}
+
+using Sum = void (*)(void*, const void*, const void*, std::size_t);
+
+void set_buffer(gloo::AllreduceOptions& options, void* values, std::size_t count, Type type) {
+  switch (type) {
+    case Type::f32:
+      options.setOutput(static_cast<float*>(values), count);
+      options.setReduceFunction(Sum(gloo::sum<float>));
+      return;
+    case Type::f64:
+      options.setOutput(static_cast<double*>(values), count);
+      options.setReduceFunction(Sum(gloo::sum<double>));
+      return;
+    case Type::f16:
+      options.setOutput(static_cast<std::uint16_t*>(values), count);
+      options.setReduceFunction(sum_halves<graph::f16_to_float, graph::float_to_f16>);
+      return;
+    case Type::bf16:
+      options.setOutput(static_cast<std::uint16_t*>(values), count);
+      options.setReduceFunction(sum_halves<graph::bf16_to_float, graph::float_to_bf16>);
+      return;
+  }
+  throw InternalError("unknown element type {}", static_cast<int>(type));
+}
+
+class GlooCommunicator final : public Communicator {
+ public:
+  explicit GlooCommunicator(const ConnectOptions& options)
+      : limits_(options.limits),
+        coordinator_(options.world.rank == 0
+                         ? std::make_unique<Coordinator>(options.world, options.facts, options.limits)
+                         : nullptr),
+        membership_(options.world, options.facts, options.limits),
+        context_(std::make_shared<gloo::rendezvous::Context>(options.world.rank, options.world.size)) {
+    address_ = membership_.own_address();
+    if (!options.world.one_machine) address_ = reachable_address(address_);
+    gloo::transport::tcp::attr attributes;
+    if (options.interface.empty())
+      attributes.hostname = address_;
+    else
+      attributes.iface = options.interface;
+    context_->setTimeout(limits_.collective);
+    KeyStore store(membership_, limits_.collective);
+    try {
+      auto device = gloo::transport::tcp::CreateDevice(attributes);
+      context_->connectFullMesh(store, device);
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& what) {
+      fail("connecting to its peers", what.what());
+    }
+    if (!options.interface.empty()) address_ = options.interface;
+    membership_.on_stuck(options.on_stuck, options.grace);
+  }
+
+  int rank() const override { return context_->rank; }
+  int size() const override { return context_->size; }
+  std::string description() const override { return fmt::format("gloo over {}", address_); }
+  const Member& member(int rank) const override {
+    return membership_.members().at(static_cast<std::size_t>(rank));
+  }
+
+  void all_reduce(void* values, std::size_t count, Type type, Channel channel, Algorithm algorithm) override {
+    if (count == 0) return;
+    call("an all-reduce", [&] {
+      gloo::AllreduceOptions options(context_);
+      set_buffer(options, values, count, type);
+      const bool ring = algorithm == Algorithm::ring ||
+                        (algorithm == Algorithm::automatic && count * size_of(type) > kSmallBytes);
+      options.setAlgorithm(ring ? gloo::AllreduceOptions::Algorithm::RING
+                                : gloo::AllreduceOptions::Algorithm::BCUBE);
+      options.setTag(static_cast<std::uint32_t>(channel));
+      options.setTimeout(limits_.collective);
+      gloo::allreduce(options);
+    });
+  }
+
+  void broadcast(std::span<std::byte> bytes, int root) override {
+    if (bytes.empty()) return;
+    call("a broadcast", [&] {
+      gloo::BroadcastOptions options(context_);
+      options.setOutput(reinterpret_cast<char*>(bytes.data()), bytes.size());
+      options.setRoot(root);
+      options.setTimeout(limits_.collective);
+      gloo::broadcast(options);
+    });
+  }
+
+  void barrier() override {
+    call("a barrier", [&] {
+      gloo::BarrierOptions options(context_);
+      options.setTimeout(limits_.collective);
+      gloo::barrier(options);
+    });
+  }
+
+  void leave(const std::string& why) noexcept override { membership_.leave(why); }
+
+ private:
+  template <typename Work>
+  void call(const char* name, const Work& work) {
+    membership_.begin_call();
+    const Clock::time_point begun = Clock::now();
+    try {
+      work();
+    } catch (const gloo::Exception& what) {
+      if (Clock::now() - begun >= limits_.collective) membership_.report_late();
+      fail(name, what.what());
+    }
+  }
+
+  [[noreturn]] void fail(const char* name, const char* what) {
+    const std::string cause = membership_.cause(kVerdictTime);
+    throw PeerError(cause.empty() ? fmt::format("rank {} failed in {}: {}", context_->rank, name, what)
+                                  : cause);
+  }
+
+  const TimeLimits limits_;
+  std::unique_ptr<Coordinator> coordinator_;  // on rank 0; before the membership, which talks to it
+  Membership membership_;
+  std::shared_ptr<gloo::rendezvous::Context> context_;
+  std::string address_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> connect(const ConnectOptions& options) {
+  if (options.world.size == 1) return make_single();
+  return std::make_unique<GlooCommunicator>(options);
+}
+
+}  // namespace redline::comm

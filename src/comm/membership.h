@@ -1,0 +1,78 @@
+// A rank's end of the control connection: it joins the job, reads and writes the keys through which Gloo
+// finds its peers, and learns when a peer is lost. One thread of its own, which beats.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/wire.h"
+#include "comm/world.h"
+
+namespace redline::comm {
+
+class Membership {
+ public:
+  // Connects to rank 0, trying again while it is not there, and waits for every other rank. Throws PeerError
+  // when that takes longer than allowed, UsageError when rank 0 refuses this process.
+  Membership(const World& world, const Facts& facts, const TimeLimits& limits);
+  ~Membership();  // says goodbye
+  Membership(const Membership&) = delete;
+  Membership& operator=(const Membership&) = delete;
+
+  const std::vector<Member>& members() const { return members_; }  // by rank
+  std::string own_address() const;                                 // of this end, without the port
+
+  void set(const std::string& key, const std::vector<char>& value);
+  // Waits for the key. Throws PeerError.
+  std::vector<char> get(const std::string& key, std::chrono::milliseconds limit);
+
+  // `action` is called once, from the thread, with the cause, when this object still lives `grace` after a
+  // peer was lost.
+  using Action = std::function<void(const std::string& cause)>;
+  void on_stuck(Action action, std::chrono::milliseconds grace);
+  // Counts a call that this rank begins; a rank that has begun fewer than its peers is the one they wait for.
+  void begin_call() { ++calls_; }
+  // Why the job ends: waits a little for the coordinator to say so. Empty when it does not.
+  std::string cause(std::chrono::milliseconds wait);
+  void report_late();
+  void leave(const std::string& why) noexcept;
+
+ private:
+  void join();
+  void introduce(const Facts& facts);
+  void run();
+  void listen();  // until a peer is lost, or it is to stop
+  void handle(const Message& message);
+  void lost(const std::string& cause);
+  bool send(const Message& message);
+  Message call_message(const char* kind) const;
+
+  const World world_;
+  const TimeLimits limits_;
+  Socket socket_;
+  MessageReader reader_;
+  std::mutex sending_;
+  std::atomic<std::int64_t> calls_{0};
+  std::atomic<bool> stop_{false};
+
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  std::vector<Member> members_;
+  bool all_here_ = false, refused_ = false;
+  std::map<std::string, std::vector<char>> values_;
+  std::string cause_;
+  Action on_stuck_;
+  std::chrono::milliseconds grace_{};
+
+  std::thread thread_;
+};
+
+}  // namespace redline::comm

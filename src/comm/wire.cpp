@@ -1,0 +1,254 @@
+#include "comm/wire.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <system_error>
+#include <vector>
+
+#include "base/error.h"
+
+namespace redline::comm {
+namespace {
+
+constexpr std::size_t kLengthBytes = 4;
+
+struct FreeAddresses {
+  void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+Addresses resolve(const std::string& host, std::uint16_t port, int flags, std::string& why) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const int error =
+      ::getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  if (error != 0) why = ::gai_strerror(error);
+  return Addresses(error == 0 ? list : nullptr);
+}
+
+std::string text_of(const sockaddr_storage& address, bool with_port) {
+  char text[INET6_ADDRSTRLEN] = "?";
+  if (address.ss_family == AF_INET) {
+    const auto& in = reinterpret_cast<const sockaddr_in&>(address);
+    ::inet_ntop(AF_INET, &in.sin_addr, text, sizeof text);
+    return with_port ? fmt::format("{}:{}", text, ntohs(in.sin_port)) : text;
+  }
+  if (address.ss_family == AF_INET6) {
+    const auto& in = reinterpret_cast<const sockaddr_in6&>(address);
+    ::inet_ntop(AF_INET6, &in.sin6_addr, text, sizeof text);
+    return with_port ? fmt::format("[{}]:{}", text, ntohs(in.sin6_port)) : text;
+  }
+  return text;
+}
+
+bool is_loopback(const sockaddr* address) {
+  if (address->sa_family == AF_INET)
+    return (ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 24) == 127;
+  return address->sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr) != 0;
+}
+
+void make_non_blocking(int fd) { ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+void send_at_once(int fd) {
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+// Waits for the socket; false when the deadline passes first.
+bool wait_for(int fd, short events, Clock::time_point deadline) {
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) return false;
+    pollfd entry{fd, events, 0};
+    const int ready = ::poll(&entry, 1, static_cast<int>(std::min<std::int64_t>(left, 1 << 30)));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return false;
+  }
+}
+
+Socket listen_on(const addrinfo& address, int& error) {
+  Socket socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  if (socket.fd() < 0 || ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      ::bind(socket.fd(), address.ai_addr, address.ai_addrlen) != 0 ||
+      ::listen(socket.fd(), SOMAXCONN) != 0) {
+    error = errno;
+    return {};
+  }
+  make_non_blocking(socket.fd());
+  return socket;
+}
+
+}  // namespace
+
+Socket::~Socket() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+std::string own_address(const Socket& socket, bool port) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  ::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &length);
+  return text_of(address, port);
+}
+
+std::string peer_address(const Socket& socket, bool port) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  ::getpeername(socket.fd(), reinterpret_cast<sockaddr*>(&address), &length);
+  return text_of(address, port);
+}
+
+std::string reachable_address(const std::string& address) {
+  std::string why;
+  const Addresses own = resolve(address, 0, AI_NUMERICHOST, why);
+  if (own == nullptr || !is_loopback(own->ai_addr)) return address;
+  ifaddrs* raw = nullptr;
+  if (::getifaddrs(&raw) != 0) return address;
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> list(raw, ::freeifaddrs);
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != own->ai_family ||
+        is_loopback(entry->ifa_addr))
+      continue;
+    sockaddr_storage found{};
+    std::memcpy(&found, entry->ifa_addr,
+                own->ai_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    return text_of(found, false);
+  }
+  return address;
+}
+
+Socket listen_at(const std::string& host, std::uint16_t port, bool others) {
+  std::string why;
+  const Addresses named = resolve(host, port, 0, why);
+  if (named == nullptr)
+    throw UnavailableError("rank 0 listens at {}, and that name is not known here: {}", host, why);
+  int error = EADDRNOTAVAIL;
+  for (const addrinfo* address = named.get(); address != nullptr; address = address->ai_next) {
+    if (others && is_loopback(address->ai_addr)) continue;
+    if (Socket socket = listen_on(*address, error); socket.fd() >= 0) return socket;
+  }
+  // A name that stands for a gateway in front of this machine, or (as Debian's own name) for 127.0.1.1.
+  if (error == EADDRNOTAVAIL) {
+    const Addresses any = resolve("", port, AI_PASSIVE, why);
+    for (const addrinfo* address = any.get(); address != nullptr; address = address->ai_next) {
+      if (Socket socket = listen_on(*address, error); socket.fd() >= 0) return socket;
+    }
+  }
+  throw UnavailableError("rank 0 cannot listen at {} port {}: {}; is another job using it?", host, port,
+                         reason(error));
+}
+
+Socket accept_from(const Socket& listener) {
+  Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (socket.fd() >= 0) send_at_once(socket.fd());
+  return socket;
+}
+
+Socket connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline, std::string& why) {
+  const Addresses named = resolve(host, port, 0, why);
+  for (const addrinfo* address = named.get(); address != nullptr; address = address->ai_next) {
+    Socket socket(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (socket.fd() < 0) continue;
+    int error = 0;
+    if (::connect(socket.fd(), address->ai_addr, address->ai_addrlen) != 0) {
+      error = errno;
+      if (error == EINPROGRESS) {
+        socklen_t length = sizeof error;
+        if (!wait_for(socket.fd(), POLLOUT, deadline))
+          error = ETIMEDOUT;
+        else
+          ::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
+      }
+    }
+    if (error == 0) {
+      send_at_once(socket.fd());
+      return socket;
+    }
+    why = reason(error);
+  }
+  return {};
+}
+
+std::string encode(const Message& message) {
+  const std::vector<std::uint8_t> body = Message::to_cbor(message);
+  std::string bytes(kLengthBytes, '\0');
+  for (std::size_t i = 0; i < kLengthBytes; ++i) bytes[i] = static_cast<char>(body.size() >> (8 * i) & 0xff);
+  return bytes.append(body.begin(), body.end());
+}
+
+bool send_all(const Socket& socket, const std::string& bytes, Clock::time_point deadline) {
+  for (std::size_t sent = 0; sent < bytes.size();) {
+    const ssize_t count =
+        ::send(socket.fd(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count > 0) {
+      sent += static_cast<std::size_t>(count);
+    } else if (count < 0 && errno != EAGAIN && errno != EINTR) {
+      return false;
+    } else if (!wait_for(socket.fd(), POLLOUT, deadline)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::size_t send_some(const Socket& socket, const std::string& bytes) {
+  const ssize_t count = ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  return count > 0 ? static_cast<std::size_t>(count) : 0;
+}
+
+MessageReader::State MessageReader::read_from(const Socket& socket) {
+  char chunk[16384];
+  for (;;) {
+    const ssize_t count = ::recv(socket.fd(), chunk, sizeof chunk, MSG_DONTWAIT);
+    if (count == 0) return State::closed;
+    if (count < 0) return errno == EAGAIN || errno == EINTR ? State::more : State::closed;
+    bytes_.append(chunk, static_cast<std::size_t>(count));
+    if (bytes_.size() > longest_ + kLengthBytes) return State::more;  // next() has something to say first
+  }
+}
+
+std::optional<Message> MessageReader::next() {
+  if (bytes_.size() < kLengthBytes) return {};
+  std::size_t length = 0;
+  for (std::size_t i = 0; i < kLengthBytes; ++i)
+    length |= static_cast<std::size_t>(static_cast<unsigned char>(bytes_[i])) << (8 * i);
+  if (length > longest_) throw DataError("a message of {} bytes", length);
+  if (bytes_.size() < kLengthBytes + length) return {};
+  const auto begin = bytes_.begin() + kLengthBytes;
+  Message message = Message::from_cbor(begin, begin + static_cast<std::ptrdiff_t>(length), /*strict=*/true,
+                                       /*allow_exceptions=*/false);
+  if (!message.is_object()) throw DataError("a message of {} bytes that is none of redline's", length);
+  bytes_.erase(0, kLengthBytes + length);
+  return message;
+}
+
+std::string text_in(const Message& message, const char* key) {
+  const auto found = message.find(key);
+  return found != message.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+std::int64_t number_in(const Message& message, const char* key, std::int64_t otherwise) {
+  const auto found = message.find(key);
+  return found != message.end() && found->is_number_integer() ? found->get<std::int64_t>() : otherwise;
+}
+
+}  // namespace redline::comm

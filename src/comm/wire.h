@@ -1,0 +1,84 @@
+// The control connection's lowest part: sockets, names for people, and whole messages over them. A message is
+// a length (u32, little-endian) and a CBOR object of that many bytes. What a peer sends is hostile until
+// checked.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+namespace redline::comm {
+
+using Clock = std::chrono::steady_clock;
+using Message = nlohmann::json;
+
+// Owns a file descriptor. Move-only.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int fd) : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Socket();
+  int fd() const { return fd_; }
+
+ private:
+  int fd_ = -1;
+};
+
+// "10.0.0.1:29500", "[::1]:29500", of this end and of the other; the address alone without `port`.
+std::string own_address(const Socket& socket, bool port);
+std::string peer_address(const Socket& socket, bool port);
+
+// An address as it is, or where it is a loopback one, an address of this machine that others can reach, if
+// there is one.
+std::string reachable_address(const std::string& address);
+
+// Listens on `host`'s address alone, IPv4 or IPv6. Where the name stands for no address of this machine, or
+// only for a loopback one and `others` (peers on other machines) are to come, on every address. Throws
+// UnavailableError.
+Socket listen_at(const std::string& host, std::uint16_t port, bool others);
+// The next connection, made non-blocking; an empty socket when there is none.
+Socket accept_from(const Socket& listener);
+
+// Tries once; an empty socket and `why` when it fails.
+Socket connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline, std::string& why);
+
+std::string encode(const Message& message);
+// Sends all of it; false when the other end is gone or the deadline passes.
+bool send_all(const Socket& socket, const std::string& bytes, Clock::time_point deadline);
+
+// Sends what goes without waiting; gives how many bytes went.
+std::size_t send_some(const Socket& socket, const std::string& bytes);
+
+// Puts messages together from the bytes that arrive.
+class MessageReader {
+ public:
+  explicit MessageReader(std::size_t longest) : longest_(longest) {}
+  void allow(std::size_t longest) { longest_ = longest; }
+
+  enum class State { more, closed };
+  // Reads what is there, without waiting and no more than a message needs; call next() after it until it
+  // gives nothing. closed: the other end is done.
+  State read_from(const Socket& socket);
+  // The next whole message; none while it is still to come. Throws DataError for bytes that are none.
+  std::optional<Message> next();
+
+ private:
+  std::size_t longest_;
+  std::string bytes_;
+};
+
+// A member of a message, or its default when it is missing or of another type.
+std::string text_in(const Message& message, const char* key);
+std::int64_t number_in(const Message& message, const char* key, std::int64_t otherwise);
+
+}  // namespace redline::comm

@@ -1,0 +1,160 @@
+#include "comm/world.h"
+
+#include <charconv>
+#include <fstream>
+#include <iterator>
+
+#include "base/error.h"
+
+namespace redline::comm {
+namespace {
+
+// As torchrun's users know it.
+constexpr std::uint16_t kDefaultPort = 29500;
+// Jobs that run side by side on a machine get ports of their own in [kFirstPort, kFirstPort + kPorts).
+constexpr std::uint32_t kFirstPort = 20000, kPorts = 10000;
+
+std::int64_t number(const char* name, const std::string& text, std::int64_t least, std::int64_t most) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most)
+    throw UsageError("{}={} must be a number from {} to {}", name, text, least, most);
+  return value;
+}
+
+std::string need(const Environment& environment, const char* name, const std::string& launcher) {
+  const auto value = environment(name);
+  if (!value || value->empty())
+    throw UsageError("{} set no {}: set it, or unset its other variables", launcher, name);
+  return *value;
+}
+
+std::uint16_t port_of_job(const std::string& job) {
+  std::uint32_t hash = 2166136261U;  // FNV-1a
+  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  return static_cast<std::uint16_t>(kFirstPort + hash % kPorts);
+}
+
+void set_ranks(World& world, const std::string& rank, const char* rank_name, const std::string& size,
+               const char* size_name) {
+  constexpr std::int64_t kMost = 1 << 20;
+  world.size = static_cast<int>(number(size_name, size, 1, kMost));
+  world.rank = static_cast<int>(number(rank_name, rank, 0, world.size - 1));
+}
+
+// RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT: redline launch, torchrun, Kubernetes.
+void from_rank_variables(const Environment& environment, World& world) {
+  const auto torch_id = environment("TORCHELASTIC_RUN_ID"), own_id = environment("REDLINE_RUN_ID");
+  world.launcher = own_id ? "redline launch" : torch_id ? "torchrun" : "the environment";
+  set_ranks(world, need(environment, "RANK", world.launcher), "RANK",
+            need(environment, "WORLD_SIZE", world.launcher), "WORLD_SIZE");
+  if (world.size == 1) return;
+  world.master_host = need(environment, "MASTER_ADDR", world.launcher);
+  const auto port = environment("MASTER_PORT");
+  world.master_port =
+      port ? static_cast<std::uint16_t>(number("MASTER_PORT", *port, 1, 65535)) : kDefaultPort;
+  // torchrun's agent may keep MASTER_PORT for a store of its own.
+  if (torch_id && !own_id)
+    world.master_port =
+        static_cast<std::uint16_t>(world.master_port == 65535 ? 65534 : world.master_port + 1);
+  world.run_id =
+      own_id.value_or(torch_id.value_or("")) + "." + environment("TORCHELASTIC_RESTART_COUNT").value_or("0");
+  const auto local = environment("LOCAL_WORLD_SIZE");
+  world.one_machine = local && number("LOCAL_WORLD_SIZE", *local, 1, world.size) == world.size;
+}
+
+// MASTER_ADDR and MASTER_PORT where the user set them, else `host` and a port that follows from the job.
+void set_master(const Environment& environment, const std::string& host, World& world) {
+  world.master_host = environment("MASTER_ADDR").value_or(host);
+  const auto port = environment("MASTER_PORT");
+  world.master_port =
+      port ? static_cast<std::uint16_t>(number("MASTER_PORT", *port, 1, 65535)) : port_of_job(world.run_id);
+}
+
+void from_open_mpi(const Environment& environment, World& world) {
+  world.launcher = "mpirun";
+  set_ranks(world, need(environment, "OMPI_COMM_WORLD_RANK", world.launcher), "OMPI_COMM_WORLD_RANK",
+            need(environment, "OMPI_COMM_WORLD_SIZE", world.launcher), "OMPI_COMM_WORLD_SIZE");
+  if (world.size == 1) return;
+  const auto local = environment("OMPI_COMM_WORLD_LOCAL_SIZE");
+  world.one_machine = local && number("OMPI_COMM_WORLD_LOCAL_SIZE", *local, 1, world.size) == world.size;
+  world.run_id =
+      environment("PMIX_NAMESPACE").value_or(environment("OMPI_MCA_ess_base_jobid").value_or("mpirun"));
+  if (!world.one_machine && !environment("MASTER_ADDR")) {
+    throw UsageError(
+        "mpirun does not say where rank 0 is, and the ranks are on several machines: give mpirun -x "
+        "MASTER_ADDR=<host of rank 0>");
+  }
+  set_master(environment, "127.0.0.1", world);
+}
+
+void from_slurm(const Environment& environment, World& world) {
+  world.launcher = "srun";
+  set_ranks(world, need(environment, "SLURM_PROCID", world.launcher), "SLURM_PROCID",
+            need(environment, "SLURM_STEP_NUM_TASKS", world.launcher), "SLURM_STEP_NUM_TASKS");
+  if (world.size == 1) return;
+  world.one_machine = environment("SLURM_STEP_NUM_NODES").value_or("") == "1";
+  world.run_id = need(environment, "SLURM_JOB_ID", world.launcher) + "." +
+                 environment("SLURM_STEP_ID").value_or("0") + "." +
+                 environment("SLURM_RESTART_COUNT").value_or("0");
+  const auto nodes = environment("SLURM_STEP_NODELIST");
+  set_master(environment,
+             world.one_machine
+                 ? "127.0.0.1"
+                 : first_host(nodes ? *nodes : need(environment, "SLURM_JOB_NODELIST", world.launcher)),
+             world);
+}
+
+std::string read_token(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  if (!file) throw IoError("cannot read the token file {}", path);
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  if (text.size() < 16)
+    throw UsageError("the token file {} holds {} characters: use 16 or more", path, text.size());
+  if (text.size() > 1024)
+    throw UsageError("the token file {} holds {} characters: use 1024 or fewer", path, text.size());
+  return text;
+}
+
+}  // namespace
+
+World find_world(const Environment& environment) {
+  World world;
+  if (environment("RANK") && environment("WORLD_SIZE")) {
+    from_rank_variables(environment, world);
+  } else if (environment("OMPI_COMM_WORLD_SIZE")) {
+    from_open_mpi(environment, world);
+  } else if (environment("SLURM_STEP_NUM_TASKS")) {  // srun's: a batch script outside it is one process
+    from_slurm(environment, world);
+  }
+  if (world.size == 1) return World{};
+  if (const auto token = environment("REDLINE_TOKEN")) world.token = *token;
+  if (const auto path = environment("REDLINE_TOKEN_FILE")) world.token = read_token(*path);
+  return world;
+}
+
+std::string first_host(const std::string& list) {
+  const std::size_t end = list.find_first_of(",[");
+  std::string host = list.substr(0, end);
+  if (end == std::string::npos || list[end] == ',') return host;
+  const std::size_t last = list.find_first_of(",-]", end + 1);
+  const std::size_t close = list.find(']', end);
+  if (last == std::string::npos || close == std::string::npos)
+    throw UsageError("the list of nodes '{}' cannot be read: set MASTER_ADDR to the host of rank 0", list);
+  host += list.substr(end + 1, last - end - 1);
+  return host + list.substr(close + 1, list.find(',', close) - close - 1);
+}
+
+void parse_endpoint(const std::string& text, const char* flag, std::string& host, std::uint16_t& port) {
+  const std::size_t colon = text.rfind(':');
+  const bool bracketed = text.starts_with('[');
+  if (colon == std::string::npos || colon == 0 || (bracketed && (colon < 3 || text[colon - 1] != ']')) ||
+      (!bracketed && text.find(':') != colon)) {
+    throw UsageError("{} '{}' must be HOST:PORT, or [ADDRESS]:PORT for IPv6", flag, text);
+  }
+  host = bracketed ? text.substr(1, colon - 2) : text.substr(0, colon);
+  port = static_cast<std::uint16_t>(number(flag, text.substr(colon + 1), 1, 65535));
+}
+
+}  // namespace redline::comm

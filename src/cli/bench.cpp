@@ -166,7 +166,8 @@ nlohmann::ordered_json bench_record(const char* kind) {
 
 void add_bench(CLI::App& app, Context& context) {
   CLI::App& group = add_group(app, "bench", "Measure parts of the program on their own",
-                              {"redline bench op", "redline bench data shapes"});
+                              {"redline bench throughput", "redline bench op", "redline bench data shapes"});
+  add_bench_throughput(group, context);
   add_op(group, context);
   add_bench_data(group, context);
 }

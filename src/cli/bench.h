@@ -14,5 +14,6 @@ void require_optimised_build();
 nlohmann::ordered_json bench_record(const char* kind);
 
 void add_bench_data(CLI::App& group, Context& context);
+void add_bench_throughput(CLI::App& group, Context& context);
 
 }  // namespace redline::cli

@@ -40,9 +40,9 @@ std::int64_t largest_batch(const Config& config, const backend::Backend& backend
 
 [[noreturn]] void refuse(const std::string& problem, std::int64_t fits) {
   if (fits == 0)
-    throw UsageError("{}: not even one image fits; try a smaller --image-size or --model", problem);
-  throw UsageError("{}: the largest batch that fits is {} (--accumulate makes a step of several)", problem,
-                   fits);
+    throw BatchTooLarge("{}: not even one image fits; try a smaller --image-size or --model", problem);
+  throw BatchTooLarge("{}: the largest batch that fits is {} (--accumulate makes a step of several)", problem,
+                      fits);
 }
 
 std::int64_t resolve_classes(const Config& config, const data::RecordSource* records) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "base/error.h"
 #include "base/machine.h"
 #include "data/batch_source.h"
 #include "data/record_source.h"
@@ -40,7 +41,13 @@ Memory memory_need(const Plans& plans, const backend::Backend& backend);
 // What there is for it now.
 Memory memory_available(const Machine& machine, const backend::Backend& backend);
 
-// Throws UsageError when the run needs more than is `available`, naming both and the largest --batch-size
+// A batch that is larger than memory: a wrong option, and one that who tries several sizes tells from others.
+class BatchTooLarge : public UsageError {
+ public:
+  using UsageError::UsageError;
+};
+
+// Throws BatchTooLarge when the run needs more than is `available`, naming both and the largest --batch-size
 // that fits.
 void check_memory(const Config& config, const backend::Backend& backend, graph::DType dtype,
                   std::int64_t classes, const Plans& plans, const Memory& available);
@@ -74,8 +81,8 @@ struct Setup {
 // Throws UsageError, DataError or UnavailableError, each naming the flag or path to change.
 Setup prepare(const Config& config);
 
-// Throws UsageError for a run whose memory was refused although it should have fit: `what` the system said,
-// and the largest --batch-size that fits what is free now.
+// Throws BatchTooLarge for a run whose memory was refused although it should have fit: `what` the system
+// said, and the largest --batch-size that fits what is free now.
 [[noreturn]] void refuse_batch(const Setup& setup, const std::string& what);
 
 // The batches of a prepared run. The second is empty when there is nothing held out.

@@ -6,21 +6,52 @@ import argparse
 import json
 import math
 import os
+import struct
 
-import safetensors.torch
+import numpy
 import torch
 import torchvision
 from torchvision import transforms
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TYPES = {"F32": numpy.float32, "I64": numpy.int64}
+
+
+def read_safetensors(path):
+    with open(path, "rb") as file:
+        (size,) = struct.unpack("<Q", file.read(8))
+        header, data = json.loads(file.read(size)), file.read()
+    header.pop("__metadata__", None)
+    return {
+        name: torch.from_numpy(
+            numpy.frombuffer(data[slice(*entry["data_offsets"])], TYPES[entry["dtype"]]).reshape(entry["shape"]).copy())
+        for name, entry in header.items()
+    }
+
+
+def write_safetensors(path, tensors):
+    header, parts, at = {}, [], 0
+    for name, tensor in tensors.items():
+        values = tensor.cpu().contiguous().numpy()
+        dtype = next(name for name, kind in TYPES.items() if kind == values.dtype)
+        header[name] = {"dtype": dtype, "shape": list(values.shape), "data_offsets": [at, at + values.nbytes]}
+        parts.append(values.tobytes())
+        at += values.nbytes
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(parts))
 
 
 def loader(folder, train, args):
-    steps = [transforms.RandomResizedCrop(args.size, scale=(args.scale, 1)), transforms.RandomHorizontalFlip()] if train else [
+    crop = transforms.RandomResizedCrop(args.size, scale=(args.scale, 1))
+    steps = [crop, transforms.RandomHorizontalFlip()] if train else [
         transforms.Resize(args.size), transforms.CenterCrop(args.size)]
     data = torchvision.datasets.ImageFolder(folder, transforms.Compose(
         [*steps, transforms.ToTensor(), transforms.Normalize(MEAN, STD)]))
-    return torch.utils.data.DataLoader(data, args.batch, shuffle=train, drop_last=train, num_workers=2), len(data.classes)
+    workers = min(4, len(os.sched_getaffinity(0)))
+    batches = torch.utils.data.DataLoader(data, args.batch, shuffle=train, drop_last=train, num_workers=workers)
+    return batches, len(data.classes)
 
 
 def accuracy(model, batches):
@@ -28,7 +59,7 @@ def accuracy(model, batches):
     right = count = 0
     with torch.no_grad():
         for images, labels in batches:
-            right += (model(images).argmax(1) == labels).sum().item()
+            right += (model(images.to(DEVICE)).argmax(1).cpu() == labels).sum().item()
             count += len(labels)
     model.train()
     return 100 * right / count
@@ -51,9 +82,9 @@ def main():
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     train, classes = loader(f"{args.data}/train", True, args)
     val, _ = loader(f"{args.data}/val", False, args)
-    model = getattr(torchvision.models, args.model)(num_classes=classes).to(memory_format=torch.channels_last)
+    model = getattr(torchvision.models, args.model)(num_classes=classes).to(DEVICE, memory_format=torch.channels_last)
     if args.init:
-        weights = safetensors.torch.load_file(args.init)
+        weights = read_safetensors(args.init)
         if len(weights["fc.bias"]) != classes:
             weights = {name: value for name, value in weights.items() if not name.startswith("fc.")}
         model.load_state_dict(weights, strict=False)
@@ -68,12 +99,14 @@ def main():
             for group in optimizer.param_groups:
                 group["lr"] = args.lr * 0.5 * (1 + math.cos(math.pi * step / total))
             optimizer.zero_grad(set_to_none=True)
-            torch.nn.functional.cross_entropy(model(images.to(memory_format=torch.channels_last)), labels).backward()
+            logits = model(images.to(DEVICE, memory_format=torch.channels_last))
+            torch.nn.functional.cross_entropy(logits, labels.to(DEVICE)).backward()
             optimizer.step()
             step += 1
     if args.save:
-        safetensors.torch.save_file({k: v.contiguous() for k, v in model.state_dict().items()}, args.save)
-    print(json.dumps({"top1": accuracy(model, val), "torch": torch.__version__}))
+        write_safetensors(args.save, model.state_dict())
+    device = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
+    print(json.dumps({"top1": accuracy(model, val), "torch": torch.__version__, "device": device}))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,18 @@ namespace redline::backend {
 
 class Tracer;  // tracer.h
 
+// The tensors of a State as they were at one moment, in memory of the host that is used again for the next
+// copy.
+class StateCopy {
+ public:
+  virtual ~StateCopy() = default;
+  // Copies what all that ran so far leaves. May return before a device is done: what runs after it waits, and
+  // does not show in the copy. From the thread that runs steps; the State is still there.
+  virtual void take() = 0;
+  // One tensor of the last take(), plain order. Any thread, but not during take().
+  virtual void read(const std::string& name, std::span<float> values) const = 0;
+};
+
 // The persistent tensors of one run (parameters, statistics, momentum, averages), by name, in the backend's
 // memory and layout. Executables compiled with the same State share them: a training and an evaluation plan
 // see the same weights. Not thread-safe; reads and writes wait for running steps.
@@ -31,6 +43,7 @@ class State {
   virtual const graph::Tensor& tensor(const std::string& name) const = 0;
   virtual void read(const std::string& name, std::span<float> values) const = 0;  // plain order
   virtual void write(const std::string& name, std::span<const float> values) = 0;
+  virtual std::unique_ptr<StateCopy> make_copy() = 0;  // of the tensors that are there now
 };
 
 // How long one op of the plan took in a timed run.
@@ -87,7 +100,9 @@ class Backend : public plan::Capabilities {
   virtual std::string description() const = 0;  // "cpu: oneDNN 2.6.3, AVX-512 BF16, 2 threads"
   virtual std::shared_ptr<State> make_state() = 0;
   // Allocates and prepares everything that running will need. Missing persistent tensors are added to
-  // `state`, zero-filled; one that is there with another shape is an InternalError.
+  // `state`, zero-filled; one that is there with another shape is an InternalError. Executables of one state
+  // also share the memory for activations and gradients, where the first of them needed most: they run in
+  // turn, and what one leaves to be read is there until another runs or is compiled.
   virtual std::unique_ptr<Executable> compile(std::shared_ptr<const plan::Plan> plan,
                                               std::shared_ptr<State> state) = 0;
   // Throws UnavailableError, with why, when this device decodes no images.

@@ -11,9 +11,21 @@ SyntheticBatches::SyntheticBatches(const SyntheticOptions& options) : options_(o
   if (options.classes < 1) throw UsageError("--classes {} is less than 1", options.classes);
   validate(options.mix);
   check(options.batches_per_epoch > 0 && options.ranks > 0, "an epoch without batches");
+  draw();
+}
+
+void SyntheticBatches::set_image_size(int size) {
+  if (size == options_.image_size) return;
+  options_.image_size = size;
+  draw();
+}
+
+void SyntheticBatches::draw() {
+  const SyntheticOptions& options = options_;
   const auto bytes = static_cast<std::size_t>(options.batch_size) *
                      static_cast<std::size_t>(options.image_size) *
                      static_cast<std::size_t>(options.image_size) * 3;
+  batches_.clear();
   for (int i = 0; i < kDistinct; ++i) {
     Random random(options.seed, static_cast<std::uint64_t>(i));
     BatchMemory& memory = batches_.emplace_back(options.batch_size, options.image_size, options.allocator);

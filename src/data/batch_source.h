@@ -40,6 +40,10 @@ class BatchSource {
   virtual std::int64_t samples() const = 0;            // in the whole data set, over all ranks
   virtual int classes() const = 0;
 
+  // The size of images from the next epoch on, which start_epoch() must begin then. What a device still reads
+  // of earlier batches must have been read. Memory is that of one size.
+  virtual void set_image_size(int size) = 0;
+
   // Begins an epoch at a batch of it (to resume in the middle). What was in flight is dropped.
   virtual void start_epoch(std::int64_t epoch, std::int64_t first_batch = 0) = 0;
 
@@ -73,11 +77,14 @@ class SyntheticBatches final : public BatchSource {
   std::int64_t batches_per_epoch() const override { return options_.batches_per_epoch; }
   std::int64_t samples() const override;
   int classes() const override { return options_.classes; }
+  void set_image_size(int size) override;
   void start_epoch(std::int64_t epoch, std::int64_t first_batch = 0) override;
   bool next(Batch& batch) override;
   double waited_seconds() const override { return 0; }
 
  private:
+  void draw();
+
   static constexpr int kDistinct = 4;  // enough to keep one batch from staying in cache
 
   SyntheticOptions options_;

@@ -65,6 +65,7 @@ class Loader::Pool {
   Pool(std::shared_ptr<const RecordSource> source, const LoaderOptions& options);
   ~Pool();
 
+  void set_image_size(int size);
   void start_epoch(std::int64_t epoch, std::int64_t first_batch);
   bool next(Batch& batch);
   double cpu_share() const;
@@ -72,8 +73,8 @@ class Loader::Pool {
   std::vector<BadSample> bad_samples() const;
 
   const std::shared_ptr<const RecordSource> source_;
-  const LoaderOptions options_;
-  Sampler sampler_;  // changed only while no worker is busy
+  LoaderOptions options_;  // the image size changes, only while there are no threads
+  Sampler sampler_;        // changed only while no worker is busy
   double waited_ = 0;
 
  private:
@@ -91,6 +92,7 @@ class Loader::Pool {
   };
   enum class Place { host, card };
 
+  void make_slots();
   void start_threads();
   void stop_threads();
   void run_thread(void (Pool::*body)(std::unique_lock<std::mutex>&, bool&));
@@ -147,14 +149,30 @@ Loader::Pool::Pool(std::shared_ptr<const RecordSource> source, const LoaderOptio
       sampler_(sampler_options(options, source_->count())),
       split_(options.threads, options.fixed_split) {
   max_bad_ = static_cast<std::int64_t>(options.max_bad * static_cast<double>(source_->count()));
-  slots_.resize(static_cast<std::size_t>(options.slots));
-  const TransformOptions& transform = options.transform;
+  make_slots();
+  start_threads();
+}
+
+void Loader::Pool::make_slots() {
+  const TransformOptions& transform = options_.transform;
+  slots_.clear();
+  slots_.resize(static_cast<std::size_t>(options_.slots));
   for (Slot& slot : slots_) {
-    slot.memory = BatchMemory(options.batch_size, transform.size, options.allocator);
-    if (options.decoder)
-      slot.card =
-          std::make_unique<CardBatch>(options.decoder, options.batch_size, transform.size, transform.filter);
+    slot.memory = BatchMemory(options_.batch_size, transform.size, options_.allocator);
+    if (options_.decoder)
+      slot.card = std::make_unique<CardBatch>(options_.decoder, options_.batch_size, transform.size,
+                                              transform.filter);
   }
+}
+
+void Loader::Pool::set_image_size(int size) {
+  if (size == options_.transform.size) return;
+  stop_threads();
+  end_batch_ = 0;
+  card_batches_.clear();
+  held_ = -1;
+  options_.transform.size = size;
+  make_slots();
   start_threads();
 }
 
@@ -177,6 +195,8 @@ void Loader::Pool::stop_threads() {
   work_ready_.notify_all();
   card_ready_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  stop_ = false;
 }
 
 Loader::Pool::~Pool() { stop_threads(); }
@@ -420,6 +440,7 @@ int Loader::image_size() const { return pool_->options_.transform.size; }
 std::int64_t Loader::batches_per_epoch() const { return pool_->sampler_.batches_per_epoch(); }
 std::int64_t Loader::samples() const { return pool_->source_->count(); }
 int Loader::classes() const { return static_cast<int>(pool_->source_->classes().size()); }
+void Loader::set_image_size(int size) { pool_->set_image_size(size); }
 void Loader::start_epoch(std::int64_t epoch, std::int64_t first_batch) {
   pool_->start_epoch(epoch, first_batch);
 }

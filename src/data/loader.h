@@ -63,6 +63,7 @@ class Loader final : public BatchSource {
   std::int64_t batches_per_epoch() const override;
   std::int64_t samples() const override;
   int classes() const override;
+  void set_image_size(int size) override;
   void start_epoch(std::int64_t epoch, std::int64_t first_batch = 0) override;
   bool next(Batch& batch) override;
   double waited_seconds() const override;

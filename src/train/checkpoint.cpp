@@ -37,18 +37,18 @@ weights::Dimensions dimensions(const graph::Shape& shape) {
   return found;
 }
 
-FileSum write_tensors(const fs::path& path, const Snapshot& snapshot, bool model,
+FileSum write_tensors(const fs::path& path, Snapshot& snapshot, bool model,
                       const weights::Metadata& metadata) {
   std::vector<weights::Entry> entries;
-  for (const Snapshot::Item& item : snapshot.items()) {
-    if (in_model_file(item.tensor.kind) != model) continue;
+  for (const graph::Tensor& tensor : snapshot.tensors()) {
+    if (in_model_file(tensor.kind) != model) continue;
     weights::Entry& entry = entries.emplace_back();
-    entry.name = item.tensor.name;
-    entry.shape = dimensions(item.tensor.shape);
+    entry.name = tensor.name;
+    entry.shape = dimensions(tensor.shape);
   }
   weights::SafetensorsWriter writer(path, std::move(entries), metadata);
-  for (const Snapshot::Item& item : snapshot.items()) {
-    if (in_model_file(item.tensor.kind) == model) writer.write(snapshot.values(item));
+  for (const graph::Tensor& tensor : snapshot.tensors()) {
+    if (in_model_file(tensor.kind) == model) writer.write(snapshot.values(tensor));
   }
   const auto written = writer.commit();
   return {path.filename().string(), written.bytes, written.crc32c};
@@ -119,23 +119,14 @@ class Tensors {
 
 }  // namespace
 
-void Snapshot::copy(const backend::State& state) {
-  items_.clear();
-  std::size_t size = 0;
-  for (const std::string& name : state.names()) {
-    const graph::Tensor& tensor = state.tensor(name);
-    items_.push_back({tensor, size});
-    size += static_cast<std::size_t>(tensor.shape.elements());
-  }
-  values_.resize(size);
-  for (const Item& item : items_) {
-    state.read(item.tensor.name, std::span(values_).subspan(
-                                     item.offset, static_cast<std::size_t>(item.tensor.shape.elements())));
-  }
+Snapshot::Snapshot(backend::State& state) : copy_(state.make_copy()) {
+  for (const std::string& name : state.names()) tensors_.push_back(state.tensor(name));
 }
 
-std::span<const float> Snapshot::values(const Item& item) const {
-  return std::span(values_).subspan(item.offset, static_cast<std::size_t>(item.tensor.shape.elements()));
+std::span<const float> Snapshot::values(const graph::Tensor& tensor) {
+  values_.resize(static_cast<std::size_t>(tensor.shape.elements()));
+  copy_->read(tensor.name, values_);
+  return values_;
 }
 
 std::string checkpoint_name(std::int64_t step) { return fmt::format("{}{}", kPrefix, step); }
@@ -154,8 +145,7 @@ std::vector<std::int64_t> list_checkpoints(const fs::path& folder) {
   return steps;
 }
 
-std::uint64_t write_checkpoint(const fs::path& folder, const Snapshot& snapshot,
-                               const CheckpointState& state) {
+std::uint64_t write_checkpoint(const fs::path& folder, Snapshot& snapshot, const CheckpointState& state) {
   StagingFolder staging(folder / checkpoint_name(state.progress.step));
   const Subject& subject = state.subject;
   const weights::Metadata metadata = {{"format", "pt"},

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -52,21 +53,19 @@ struct CheckpointState {
   Subject subject;
 };
 
-// The persistent tensors of a run, copied out of the device. The memory is used again by the next copy.
+// The persistent tensors of a run and a copy of their values.
 class Snapshot {
  public:
-  struct Item {
-    graph::Tensor tensor;
-    std::size_t offset = 0;  // in values
-  };
+  explicit Snapshot(backend::State& state);
 
-  // Waits for running steps.
-  void copy(const backend::State& state);
-  const std::vector<Item>& items() const { return items_; }
-  std::span<const float> values(const Item& item) const;
+  void take() { copy_->take(); }  // as StateCopy has it
+  const std::vector<graph::Tensor>& tensors() const { return tensors_; }
+  // Valid until the next call.
+  std::span<const float> values(const graph::Tensor& tensor);
 
  private:
-  std::vector<Item> items_;
+  std::vector<graph::Tensor> tensors_;
+  std::unique_ptr<backend::StateCopy> copy_;
   std::vector<float> values_;
 };
 
@@ -82,7 +81,7 @@ std::string checkpoint_name(std::int64_t step);  // "step-500"
 std::vector<std::int64_t> list_checkpoints(const std::filesystem::path& folder);
 
 // Writes folder/step-N, synced to the disk, and gives its bytes. Throws IoError; nothing is left then.
-std::uint64_t write_checkpoint(const std::filesystem::path& folder, const Snapshot& snapshot,
+std::uint64_t write_checkpoint(const std::filesystem::path& folder, Snapshot& snapshot,
                                const CheckpointState& state);
 
 // Writes what is known now into a checkpoint whose tensors are those of this state already: an evaluation of

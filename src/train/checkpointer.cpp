@@ -63,6 +63,8 @@ struct Checkpointer::Writer {
 
   std::thread thread;
 
+  explicit Writer(backend::State& copied) : snapshot(copied) {}
+
   void run() {
     std::unique_lock lock(mutex);
     for (;;) {
@@ -99,8 +101,8 @@ struct Checkpointer::Writer {
   }
 };
 
-Checkpointer::Checkpointer(CheckpointerOptions options)
-    : options_(std::move(options)), writer_(std::make_shared<Writer>()) {
+Checkpointer::Checkpointer(CheckpointerOptions options, backend::State& state)
+    : options_(std::move(options)), writer_(std::make_shared<Writer>(state)) {
   writer_->folder = options_.folder;
   writer_->keep = options_.keep;
   writer_->state.subject = options_.subject;
@@ -150,7 +152,7 @@ bool Checkpointer::due(const Progress& progress, bool epoch_done) {
   return !late_;
 }
 
-void Checkpointer::save(const backend::State& state, const Progress& progress, const Stopwatch& stall) {
+void Checkpointer::save(const Progress& progress, const Stopwatch& stall) {
   Writer& writer = *writer_;
   std::unique_lock lock(writer.mutex);
   writer.changed.wait(lock, [&] { return !writer.busy; });
@@ -162,7 +164,7 @@ void Checkpointer::save(const backend::State& state, const Progress& progress, c
   writer.on_disk = writer.newest == progress.step;
   if (writer.on_disk && writer.newest_evaluated == progress.evaluated) return;
   record.interval_seconds = since_saved_.lap();
-  if (!writer.on_disk) writer.snapshot.copy(state);
+  if (!writer.on_disk) writer.snapshot.take();
   writer.state.progress = progress;
   record.stall_seconds = stall.seconds();
   writer.record = std::move(record);

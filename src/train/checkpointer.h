@@ -29,7 +29,8 @@ struct CheckpointerOptions {
 // Used by one thread, the trainer's.
 class Checkpointer {
  public:
-  explicit Checkpointer(CheckpointerOptions options);
+  // Sets the memory for copies of the state aside, which outlives the last save().
+  Checkpointer(CheckpointerOptions options, backend::State& state);
   // Waits for the write under way, unless abandon() was called.
   ~Checkpointer();
   Checkpointer(const Checkpointer&) = delete;
@@ -42,7 +43,7 @@ class Checkpointer {
   // Copies the state and returns; a write still under way is waited for. `best` is pointed to it when its
   // best evaluation is of this very step. Of a step that is on the disk already only the progress is written,
   // where an evaluation was done since. `stall` began when training stopped for this.
-  void save(const backend::State& state, const Progress& progress, const Stopwatch& stall);
+  void save(const Progress& progress, const Stopwatch& stall);
 
   // What the writer has done since this was last asked, failures included. Never waits.
   std::vector<metrics::Checkpoint> finished();

@@ -32,6 +32,7 @@ void at_least(const char* flag, std::int64_t value, std::int64_t least) {
 
 // Beyond these no shape is meant, and products of sizes stay far from overflow.
 constexpr std::int64_t kMostImages = 1 << 20, kMostPixels = 1 << 16, kMostClasses = 1 << 20;
+constexpr std::size_t kMostSizes = 64;
 
 void at_most(const char* flag, std::int64_t value, std::int64_t most) {
   if (value > most) throw UsageError("{} {} must be at most {}", flag, value, most);
@@ -145,6 +146,12 @@ void check_schedule(const ScheduleConfig& schedule) {
       throw UsageError("--lr-milestones must rise: {} comes after {}", schedule.milestones[i],
                        schedule.milestones[i - 1]);
     }
+  }
+  if (schedule.train_sizes.size() > kMostSizes)
+    throw UsageError("--train-sizes: {} are more than {}", schedule.train_sizes.size(), kMostSizes);
+  for (const std::int64_t size : schedule.train_sizes) {
+    at_least("--train-sizes", size, 1);
+    at_most("--train-sizes", size, kMostPixels);
   }
   finite_and_not_negative("--lr-gamma", schedule.gamma);
   finite_and_not_negative("--lr-power", schedule.power);

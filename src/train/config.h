@@ -70,6 +70,7 @@ struct ScheduleConfig {
   double power = 2;  // of the polynomial
   double min_lr = 0;
   std::optional<std::int64_t> warmup_epochs, warmup_steps;
+  std::vector<std::int64_t> train_sizes;  // pixels, each for an equal share of the epochs; empty: image_size
 };
 
 struct DeviceConfig {

@@ -186,6 +186,10 @@ std::vector<Field> schedule_fields() {
        [](Config& c) -> Maybe& { return c.schedule.warmup_steps; },
        {},
        "warm-up"},
+      {"schedule", "train_sizes", "--train-sizes",
+       "sizes of training images in pixels, one after the other, each for an equal share of the epochs "
+       "(default: --image-size)",
+       [](Config& c) -> Ints& { return c.schedule.train_sizes; }},
   };
 }
 

@@ -2,7 +2,7 @@
 #include <string>
 #include <string_view>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/text.h"
 #include "graph/graph.h"
@@ -42,6 +42,9 @@ void print_model(const Setup& setup, const plan::Plan& plan, std::FILE* out) {
   const Work work = work_of(plan);
   fmt::print(out, "model       {}, {} classes, {} px, {}\n", config.model.name, setup.classes,
              config.model.image_size, config.device.dtype);
+  if (!config.schedule.train_sizes.empty())
+    fmt::print(out, "training    at {} px; what follows is of {}\n",
+               fmt::join(config.schedule.train_sizes, ", "), image_size_of(plan));
   fmt::print(out, "data        {}\n", setup.data_text());
   fmt::print(out, "device      {}\n", setup.backend->description());
   fmt::print(out, "parameters  {} ({})\n", parameters_of(plan),
@@ -90,7 +93,7 @@ void print_ops(const plan::Plan& plan, std::FILE* out) {
 void print_memory(const Setup& setup, std::FILE* out) {
   const plan::Plan& plan = *setup.plans.train;
   const plan::MemoryUse use = plan::memory_use(plan);
-  const Memory need = memory_need(setup.plans, *setup.backend);
+  const Memory need = memory_need(setup.config, setup.plans, *setup.backend);
   const Memory available = memory_available(setup.machine, *setup.backend);
   fmt::print(out, "\nmemory\n");
   for (const auto& [name, bytes] : {std::pair<const char*, std::size_t>{"parameters", use.parameters},

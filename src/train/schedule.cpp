@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numbers>
 
@@ -71,6 +72,22 @@ double learning_rate(const Schedule& schedule, std::int64_t step) {
   const double left = schedule.decay == Decay::cosine ? 0.5 * (1 + std::cos(std::numbers::pi * done))
                                                       : std::pow(1 - done, schedule.power);
   return schedule.floor + (schedule.peak - schedule.floor) * left;
+}
+
+std::int64_t train_size(const Config& config, std::int64_t epoch, std::int64_t epochs) {
+  const std::vector<std::int64_t>& sizes = config.schedule.train_sizes;
+  if (sizes.empty()) return config.model.image_size;
+  const auto count = static_cast<std::int64_t>(sizes.size());
+  const std::int64_t at = epoch * count / std::max<std::int64_t>(1, epochs);
+  return sizes[static_cast<std::size_t>(std::min(at, count - 1))];
+}
+
+std::vector<std::int64_t> train_sizes(const Config& config) {
+  std::vector<std::int64_t> sizes = config.schedule.train_sizes;
+  if (sizes.empty()) return {config.model.image_size};
+  std::ranges::sort(sizes, std::greater());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
 }
 
 double ema_decay(double decay, std::int64_t step) {

@@ -307,7 +307,7 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
   folder->keep();
   std::unique_ptr<Checkpointer> checkpointer;
   if (checkpoints.every.unit != Interval::Unit::never) {
-    checkpointer = std::make_unique<Checkpointer>(std::move(checkpoints));
+    checkpointer = std::make_unique<Checkpointer>(std::move(checkpoints), trainer.state());
     trainer.keep_checkpoints(*checkpointer);
   }
   bool saved = true;

@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "data/loader.h"
+#include "train/interval.h"
+#include "train/schedule.h"
 
 namespace redline::train {
 namespace {
@@ -31,8 +33,8 @@ std::int64_t largest_batch(const Config& config, const backend::Backend& backend
   std::int64_t fits = 0, too_large = config.optimizer.batch_size;
   while (fits + 1 < too_large) {
     const std::int64_t middle = fits + (too_large - fits) / 2;
-    const bool ok =
-        fits_into(memory_need(make_plans(config, backend, dtype, classes, middle), backend), available);
+    const bool ok = fits_into(
+        memory_need(config, make_plans(config, backend, dtype, classes, middle), backend), available);
     (ok ? fits : too_large) = middle;
   }
   return fits;
@@ -43,6 +45,12 @@ std::int64_t largest_batch(const Config& config, const backend::Backend& backend
     throw BatchTooLarge("{}: not even one image fits; try a smaller --image-size or --model", problem);
   throw BatchTooLarge("{}: the largest batch that fits is {} (--accumulate makes a step of several)", problem,
                       fits);
+}
+
+// --checkpoint-every, or what it is where it was not given.
+std::string checkpoint_interval(const Config& config) {
+  if (!config.run.checkpoint_every.empty()) return config.run.checkpoint_every;
+  return config.data.path == kSynthetic ? "off" : kCheckpointEvery;
 }
 
 std::int64_t resolve_classes(const Config& config, const data::RecordSource* records) {
@@ -68,8 +76,7 @@ Config resolve(const Setup& setup) {
   if (config.device.dtype != kTf32) config.device.dtype = graph::name_of(setup.dtype);
   config.device.amp = false;
   if (!config.schedule.epochs && !config.schedule.steps) config.schedule.epochs = kDefaultEpochs;
-  if (config.run.checkpoint_every.empty())
-    config.run.checkpoint_every = setup.synthetic() ? "off" : kCheckpointEvery;
+  config.run.checkpoint_every = checkpoint_interval(config);
   if (config.data.workers == 0) config.data.workers = default_workers(setup.machine, *setup.backend);
   config.data.decode = setup.decoder ? "gpu" : "cpu";
   if (!config.model.init.empty())
@@ -128,12 +135,16 @@ data::LoaderOptions loader_options(const Config& config, const backend::Backend&
 
 }  // namespace
 
+std::int64_t image_size_of(const plan::Plan& plan) {
+  return plan.graph().tensor(plan.model.images).shape.h();
+}
+
 plan::Options train_plan_options(const Config& config, graph::DType dtype, std::int64_t classes,
                                  std::int64_t batch) {
   plan::Options options;
   options.model.model = config.model.name;
   options.model.classes = classes;
-  options.model.image_size = config.model.image_size;
+  options.model.image_size = train_sizes(config).front();
   options.model.batch = batch;
   options.model.dtype = dtype;
   options.model.label_smoothing = static_cast<float>(config.optimizer.label_smoothing);
@@ -152,6 +163,7 @@ plan::Options train_plan_options(const Config& config, graph::DType dtype, std::
 plan::Options eval_plan_options(const Config& config, graph::DType dtype, std::int64_t classes,
                                 std::int64_t batch) {
   plan::Options options = train_plan_options(config, dtype, classes, batch);
+  options.model.image_size = config.model.image_size;
   options.model.training = false;
   options.model.label_smoothing = 0;
   options.model.mixed_labels = false;
@@ -163,17 +175,35 @@ plan::Options eval_plan_options(const Config& config, graph::DType dtype, std::i
 
 Plans make_plans(const Config& config, const plan::Capabilities& backend, graph::DType dtype,
                  std::int64_t classes, std::int64_t batch) {
-  return {std::make_shared<plan::Plan>(make_plan(train_plan_options(config, dtype, classes, batch), backend)),
-          std::make_shared<plan::Plan>(make_plan(eval_plan_options(config, dtype, classes, batch), backend))};
+  Plans plans;
+  plan::Options train = train_plan_options(config, dtype, classes, batch);
+  for (const std::int64_t size : train_sizes(config)) {
+    train.model.image_size = size;
+    auto plan = std::make_shared<plan::Plan>(make_plan(train, backend));
+    if (plans.train == nullptr)
+      plans.train = std::move(plan);
+    else
+      plans.smaller.push_back(std::move(plan));
+  }
+  plans.eval =
+      std::make_shared<plan::Plan>(make_plan(eval_plan_options(config, dtype, classes, batch), backend));
+  return plans;
 }
 
-Memory memory_need(const Plans& plans, const backend::Backend& backend) {
+Memory memory_need(const Config& config, const Plans& plans, const backend::Backend& backend) {
   const plan::MemoryUse train = plan::memory_use(*plans.train), eval = plan::memory_use(*plans.eval);
   const std::size_t slots = kSlots * (train.inputs + eval.inputs);
-  const std::size_t work = train.total() + eval.activations + eval.inputs +
-                           backend.memory_overhead(*plans.train, /*owns_weights=*/true) +
-                           backend.memory_overhead(*plans.eval, /*owns_weights=*/false);
-  return backend.device_memory() ? Memory{slots, work} : Memory{slots + work, 0};
+  // They run in turn: activations need the memory of the largest.
+  std::size_t work = train.total() - train.activations + std::max(train.activations, eval.activations) +
+                     eval.inputs + backend.memory_overhead(*plans.train, /*owns_weights=*/true) +
+                     backend.memory_overhead(*plans.eval, /*owns_weights=*/false);
+  for (const auto& plan : plans.smaller)
+    work += plan::memory_use(*plan).inputs + backend.memory_overhead(*plan, /*owns_weights=*/false);
+  const bool checkpoints =
+      parse_interval(checkpoint_interval(config), "--checkpoint-every").unit != Interval::Unit::never;
+  const std::size_t host =
+      slots + (checkpoints ? train.parameters + train.statistics + train.optimizer + train.average : 0);
+  return backend.device_memory() ? Memory{host, work} : Memory{host + work, 0};
 }
 
 Memory memory_available(const Machine& machine, const backend::Backend& backend) {
@@ -183,7 +213,7 @@ Memory memory_available(const Machine& machine, const backend::Backend& backend)
 
 void check_memory(const Config& config, const backend::Backend& backend, graph::DType dtype,
                   std::int64_t classes, const Plans& plans, const Memory& available) {
-  const Memory need = memory_need(plans, backend);
+  const Memory need = memory_need(config, plans, backend);
   if (fits_into(need, available)) return;
   const bool on_device = available.device != 0 && need.device > available.device;
   refuse(fmt::format("--batch-size {} needs {} of {}memory and {} are available", config.optimizer.batch_size,
@@ -285,11 +315,12 @@ std::unique_ptr<data::BatchSource> train_batches(const Setup& setup) {
     // Evaluation stays with the CPU's decoder, so that an accuracy does not depend on the card.
     data::LoaderOptions options = loader_options(setup.config, *setup.backend, /*train=*/true);
     options.decoder = setup.decoder;
+    options.transform.size = static_cast<int>(train_sizes(setup.config).front());
     return std::make_unique<data::Loader>(setup.train_records, options);
   }
   data::SyntheticOptions options;
   options.batch_size = static_cast<int>(setup.config.optimizer.batch_size);
-  options.image_size = static_cast<int>(setup.config.model.image_size);
+  options.image_size = static_cast<int>(train_sizes(setup.config).front());
   options.classes = static_cast<int>(setup.classes);
   options.batches_per_epoch = setup.config.data.synthetic_batches;
   options.seed = static_cast<std::uint64_t>(setup.config.run.seed);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
 #include "base/error.h"
@@ -17,12 +18,17 @@
 
 namespace redline::train {
 
-// The two plans of a run. They share the weights.
+// The plans of a run. They share the weights.
 struct Plans {
-  std::shared_ptr<const plan::Plan> train, eval;
+  std::shared_ptr<const plan::Plan> train, eval;           // training at the largest of its image sizes
+  std::vector<std::shared_ptr<const plan::Plan>> smaller;  // and at the others
 };
 
-// What the planner is asked for. `batch` is in images; evaluation takes the plain cross-entropy.
+// The height and width that a plan takes.
+std::int64_t image_size_of(const plan::Plan& plan);
+
+// What the planner is asked for. `batch` is in images; training at the largest size, evaluation takes the
+// plain cross-entropy.
 plan::Options train_plan_options(const Config& config, graph::DType dtype, std::int64_t classes,
                                  std::int64_t batch);
 plan::Options eval_plan_options(const Config& config, graph::DType dtype, std::int64_t classes,
@@ -36,8 +42,9 @@ struct Memory {
   std::uint64_t host = 0, device = 0;
 };
 
-// What a run takes: both plans, weights once, what kernels need besides, and the loader's batches.
-Memory memory_need(const Plans& plans, const backend::Backend& backend);
+// What a run takes: its plans, weights and activations once, what kernels need besides, the loader's batches,
+// and the copy that checkpoints are written from.
+Memory memory_need(const Config& config, const Plans& plans, const backend::Backend& backend);
 // What there is for it now.
 Memory memory_available(const Machine& machine, const backend::Backend& backend);
 

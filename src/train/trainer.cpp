@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -81,10 +82,37 @@ Trainer::Trainer(const Config& config, const Plans& plans, backend::Backend& bac
       val_source_(val),
       steps_per_epoch_(train::steps_per_epoch(config, train)),
       schedule_(make_schedule(config, steps_per_epoch_)),
-      state_(backend.make_state()),
-      train_(backend.compile(plans.train, state_)) {
-  if (val_source_ != nullptr) eval_ = backend.compile(plans.eval, state_);
+      state_(backend.make_state()) {
+  compile(plans, backend);
   initialise();
+}
+
+void Trainer::compile(const Plans& plans, backend::Backend& backend) {
+  std::vector<std::shared_ptr<const plan::Plan>> all = plans.smaller;
+  all.push_back(plans.train);
+  if (val_source_ != nullptr) all.push_back(plans.eval);
+  // They share memory, which the first of them sizes.
+  std::ranges::stable_sort(all, std::greater(), [](const auto& plan) { return plan->arena_bytes; });
+  for (const auto& plan : all) {
+    auto executable = backend.compile(plan, state_);
+    if (plan == plans.eval)
+      eval_ = std::move(executable);
+    else
+      by_size_[image_size_of(*plan)] = std::move(executable);
+  }
+  train_ = by_size_.at(image_size_of(*plans.train)).get();
+}
+
+void Trainer::use_size(std::int64_t size) {
+  finish_steps();
+  train_->inputs_taken();
+  train_ = by_size_.at(size).get();
+  train_source_.set_image_size(static_cast<int>(size));
+  if (by_size_.size() == 1) return;
+  metrics::Notice notice{steps_ + 1, "image_size", ""};
+  notice.text = fmt::format("epoch {} trains on images of {} px", epoch_ + 1, size);
+  spdlog::info("{}", notice.text);
+  recorder_.notice(notice);
 }
 
 void Trainer::initialise() {
@@ -170,6 +198,10 @@ bool Trainer::run(const std::atomic<bool>& stop) {
 
 bool Trainer::run_epoch(const std::atomic<bool>& stop) {
   if (epoch_done() || all_steps_done()) return true;
+  const std::int64_t epochs = (schedule_.total_steps - 1) / steps_per_epoch_ + 1;
+  const std::int64_t size = train_size(config_, epoch_, epochs);
+  if (size != image_size_of(train_->plan()) || size != train_source_.image_size()) use_size(size);
+  train_->inputs_taken();  // of the epoch before
   train_source_.start_epoch(epoch_, step_in_epoch_ * config_.optimizer.accumulate);
   while (!epoch_done() && !all_steps_done()) {
     if (stop.load(std::memory_order_relaxed)) return false;
@@ -213,7 +245,7 @@ void Trainer::save_checkpoint() {
   finish_steps();
   if (!can_save()) return;
   recorder_.flush();
-  checkpointer_->save(*state_, progress(), stall);
+  checkpointer_->save(progress(), stall);
 }
 
 void Trainer::report_checkpoints() {

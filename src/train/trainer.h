@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,8 +38,8 @@ struct Totals {
 
 class Trainer {
  public:
-  // Compiles both plans on one state and gives the weights their initial values, a function of the seed
-  // alone. `config` is resolved and valid. Everything passed by reference outlives the trainer; `val` may be
+  // Compiles all plans on one state and gives the weights their initial values, a function of the seed alone.
+  // `config` is resolved and valid. Everything passed by reference outlives the trainer; `val` may be
   // null.
   Trainer(const Config& config, const Plans& plans, backend::Backend& backend, data::BatchSource& train,
           data::BatchSource* val, metrics::Recorder& recorder);
@@ -80,7 +81,9 @@ class Trainer {
   std::optional<metrics::Evaluation> evaluate(bool averages, const std::atomic<bool>& stop);
 
  private:
+  void compile(const Plans& plans, backend::Backend& backend);
   void initialise();
+  void use_size(std::int64_t size);  // from the epoch that begins now on
   // A step that was started and whose numbers are still to come.
   struct Started {
     metrics::Step record;
@@ -115,7 +118,10 @@ class Trainer {
   std::int64_t steps_per_epoch_;
   Schedule schedule_;
   std::shared_ptr<backend::State> state_;
-  std::unique_ptr<backend::Executable> train_, eval_;  // eval_ only with val_source_
+  // Training at each image size, and the one of this epoch; eval_ only with val_source_.
+  std::map<std::int64_t, std::unique_ptr<backend::Executable>> by_size_;
+  backend::Executable* train_ = nullptr;
+  std::unique_ptr<backend::Executable> eval_;
 
   Checkpointer* checkpointer_ = nullptr;
   LossWatch loss_watch_;

@@ -27,6 +27,7 @@ class SmallTraining {
 
   Backend& backend() { return *backend_; }
   State& state() { return *state_; }
+  std::shared_ptr<State> shared_state() { return state_; }
   Executable& executable() { return *executable_; }
   using Values = std::map<std::string, std::vector<float>>;
   Values values() const;  // every persistent tensor

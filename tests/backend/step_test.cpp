@@ -122,6 +122,54 @@ TEST_F(StepTest, OneUnitIsComputeAndUpdate) {
   for (const auto& [name, values] : expected) EXPECT_EQ(found.at(name), values) << name;
 }
 
+TEST_F(StepTest, ACopyIsOfTheMomentItWasTaken) {
+  plan::Options options = small_resnet(kNarrow);
+  options.ema = true;
+  SmallTraining training(device(), options, 7);
+  const auto copy = training.state().make_copy();
+  for (int times = 0; times < 2; ++times) {  // the memory is used again
+    training.step();
+    const auto moment = training.values();
+    copy->take();
+    training.step();
+    for (const auto& [name, values] : moment) {
+      std::vector<float> found(values.size());
+      copy->read(name, found);
+      EXPECT_EQ(found, values) << name;
+    }
+    EXPECT_NE(training.values().at("conv1.weight"), moment.at("conv1.weight"));
+  }
+}
+
+// An evaluation at another image size, in the memory that training uses too, changes nothing of it.
+TEST_F(StepTest, ExecutablesOfOneStateTakeTurns) {
+  DeviceOptions same_bits = device();
+  same_bits.deterministic = true;
+  SmallTraining alone(same_bits, small_resnet(kNarrow), 8), together(same_bits, small_resnet(kNarrow), 8);
+  plan::Options options = small_resnet(kNarrow);
+  options.model.training = false;
+  options.optimizer = plan::OptimizerKind::none;
+  options.model.image_size = 32;
+  const auto plan = std::make_shared<plan::Plan>(plan::make_plan(options, together.backend()));
+  const auto state = together.shared_state();
+  const auto other = together.backend().compile(plan, state);
+  EXPECT_GT(together.executable().plan().arena_bytes, plan->arena_bytes);
+  EXPECT_EQ(other->memory().arena, together.executable().memory().arena) << "they share it";
+  const std::vector<std::uint8_t> images(
+      static_cast<std::size_t>(plan->graph().tensor(plan->model.images).shape.elements()), 100);
+  const std::vector<std::int32_t> labels(kSmallBatch, 1);
+  for (int i = 0; i < 2; ++i) {
+    alone.step();
+    together.step();  // may still be under way when the other begins
+    other->write_input(plan->model.images, images.data(), images.size());
+    other->write_input(plan->model.labels, labels.data(), labels.size() * sizeof labels[0]);
+    other->run(Section::compute);
+    other->inputs_taken();
+  }
+  const auto expected = alone.values(), found = together.values();
+  for (const auto& [name, values] : expected) EXPECT_EQ(found.at(name), values) << name;
+}
+
 #ifdef REDLINE_TEST_CUDA
 // What --dry-run promises against what is allocated. A network large enough for the work space not to be most
 // of it.

@@ -90,6 +90,19 @@ TEST(Loader, GoesOnInTheMiddleOfAnEpoch) {
   EXPECT_TRUE(epoch(loader, 2, 6).empty());
 }
 
+TEST(Loader, AnotherImageSizeIsAsIfMadeWithIt) {
+  const auto source = std::make_shared<MemorySource>(50);
+  LoaderOptions larger = options(true);
+  larger.transform.size = 24;
+  Loader changed(source, larger), made(source, options(true));
+  Batch batch;
+  changed.start_epoch(0);
+  ASSERT_TRUE(changed.next(batch));  // breaks off in the middle
+  changed.set_image_size(16);
+  EXPECT_EQ(changed.image_size(), 16);
+  EXPECT_EQ(epoch(changed, 1, 2), epoch(made, 1, 2));
+}
+
 TEST(Loader, RanksShareTheGlobalBatch) {
   const auto source = std::make_shared<MemorySource>(50);
   LoaderOptions global = options(true);

@@ -35,9 +35,9 @@ CheckpointState state_at(std::int64_t step) {
   return state;
 }
 
-fs::path write(const fs::path& folder, std::int64_t step, const FakeState& tensors) {
-  Snapshot snapshot;
-  snapshot.copy(tensors);
+fs::path write(const fs::path& folder, std::int64_t step, FakeState tensors) {
+  Snapshot snapshot(tensors);
+  snapshot.take();
   write_checkpoint(folder, snapshot, state_at(step));
   return folder / checkpoint_name(step);
 }

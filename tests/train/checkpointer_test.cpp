@@ -31,10 +31,10 @@ Progress at(std::int64_t step, double top1 = -1) {
 
 TEST(Checkpointer, KeepsTheNewestAndTheBest) {
   const TemporaryFolder folder;
-  const FakeState state(1);
-  Checkpointer checkpointer(options(folder, "1", /*keep=*/2));
+  FakeState state(1);
+  Checkpointer checkpointer(options(folder, "1", /*keep=*/2), state);
   for (const std::int64_t step : {1, 2, 3, 4, 5}) {
-    checkpointer.save(state, at(step, step == 2 ? 0.5 : -1), Stopwatch());
+    checkpointer.save(at(step, step == 2 ? 0.5 : -1), Stopwatch());
     ASSERT_TRUE(checkpointer.wait(kPatience));
     EXPECT_EQ(fs::read_symlink(folder / "checkpoints" / "latest"), checkpoint_name(step));
     EXPECT_EQ(checkpointer.newest(), step);
@@ -56,20 +56,21 @@ TEST(Checkpointer, KeepsTheNewestAndTheBest) {
 // evaluation is done, that is all there is to add.
 TEST(Checkpointer, AnEvaluationIsAddedToTheCheckpointOfItsStep) {
   const TemporaryFolder folder;
-  const FakeState state(1);
+  FakeState state(1);
   {
-    Checkpointer first(options(folder, "1"));
-    first.save(state, at(7), Stopwatch());
+    Checkpointer first(options(folder, "1"), state);
+    first.save(at(7), Stopwatch());
   }
   CheckpointerOptions again = options(folder, "1");
   again.resumed = at(7);
-  Checkpointer checkpointer(std::move(again));
-  checkpointer.save(state, at(7), Stopwatch());  // nothing is new
+  FakeState other(2);  // must not be written
+  Checkpointer checkpointer(std::move(again), other);
+  checkpointer.save(at(7), Stopwatch());  // nothing is new
   EXPECT_TRUE(checkpointer.wait(0));
   Progress evaluated = at(7, 0.5);
   evaluated.evaluated = true;
   for (int times = 0; times < 2; ++times) {
-    checkpointer.save(FakeState(2), evaluated, Stopwatch());
+    checkpointer.save(evaluated, Stopwatch());
     ASSERT_TRUE(checkpointer.wait(kPatience));
   }
   EXPECT_EQ(fs::read_symlink(folder / "checkpoints" / "best"), "step-7");
@@ -87,8 +88,9 @@ TEST(Checkpointer, AnEvaluationIsAddedToTheCheckpointOfItsStep) {
 
 TEST(Checkpointer, IsDueByStepsEpochsAndTime) {
   const TemporaryFolder folder;
-  Checkpointer steps(options(folder, "10")), epochs(options(folder, "2ep")), hours(options(folder, "1h")),
-      off(options(folder, "off"));
+  FakeState state(1);
+  Checkpointer steps(options(folder, "10"), state), epochs(options(folder, "2ep"), state),
+      hours(options(folder, "1h"), state), off(options(folder, "off"), state);
   EXPECT_FALSE(steps.due(at(9), false));
   EXPECT_TRUE(steps.due(at(10), false));
   Progress progress = at(50);
@@ -103,13 +105,13 @@ TEST(Checkpointer, IsDueByStepsEpochsAndTime) {
 
 TEST(Checkpointer, AFailureIsToldAndTheLastGoodOneStays) {
   const TemporaryFolder folder;
-  const FakeState state(1);
-  Checkpointer checkpointer(options(folder, "1"));
-  checkpointer.save(state, at(1), Stopwatch());
+  FakeState state(1);
+  Checkpointer checkpointer(options(folder, "1"), state);
+  checkpointer.save(at(1), Stopwatch());
   ASSERT_TRUE(checkpointer.wait(kPatience));
   fs::rename(folder / "checkpoints", folder / "elsewhere");
   std::ofstream(folder / "checkpoints") << "a file in the way";
-  checkpointer.save(state, at(2), Stopwatch());
+  checkpointer.save(at(2), Stopwatch());
   ASSERT_TRUE(checkpointer.wait(kPatience));
   EXPECT_EQ(checkpointer.newest(), 1);
   const auto records = checkpointer.finished();
@@ -119,7 +121,7 @@ TEST(Checkpointer, AFailureIsToldAndTheLastGoodOneStays) {
   // The way is free again.
   fs::remove(folder / "checkpoints");
   fs::rename(folder / "elsewhere", folder / "checkpoints");
-  checkpointer.save(state, at(3), Stopwatch());
+  checkpointer.save(at(3), Stopwatch());
   ASSERT_TRUE(checkpointer.wait(kPatience));
   EXPECT_EQ(checkpointer.newest(), 3);
   EXPECT_EQ(list_checkpoints(folder / "checkpoints"), (std::vector<std::int64_t>{3, 1}));

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/plain_copy.h"
 #include "base/random.h"
 
 namespace redline::train {
@@ -43,6 +45,9 @@ class FakeState final : public backend::State {
   }
   void write(const std::string& name, std::span<const float> values) override {
     entries_.at(name).second.assign(values.begin(), values.end());
+  }
+  std::unique_ptr<backend::StateCopy> make_copy() override {
+    return std::make_unique<backend::PlainCopy>(*this);
   }
   const std::vector<float>& values(const std::string& name) const { return entries_.at(name).second; }
 

@@ -40,6 +40,7 @@ class FakeBatches final : public data::BatchSource {
   std::int64_t batches_per_epoch() const override { return (samples_ + batch_ - 1) / batch_; }
   std::int64_t samples() const override { return samples_; }
   int classes() const override { return classes_; }
+  void set_image_size(int size) override { size_ = size; }
   void start_epoch(std::int64_t epoch, std::int64_t first_batch) override {
     epoch_ = epoch;
     next_ = first_batch;

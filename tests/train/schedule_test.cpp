@@ -88,6 +88,23 @@ TEST(Schedule, HugeLengthsDoNotOverflow) {
   EXPECT_DOUBLE_EQ(learning_rate(schedule, 5), 0.4);
 }
 
+TEST(TrainSizes, EachHasItsShareOfTheEpochs) {
+  Config config;
+  EXPECT_EQ(train_size(config, 3, 90), config.model.image_size);
+  EXPECT_EQ(train_sizes(config), (std::vector<std::int64_t>{config.model.image_size}));
+  config.schedule.train_sizes = {160, 160, 160, 192};
+  EXPECT_EQ(train_sizes(config), (std::vector<std::int64_t>{192, 160}));
+  EXPECT_EQ(train_size(config, 11, 16), 160);
+  EXPECT_EQ(train_size(config, 12, 16), 192);
+  EXPECT_EQ(train_size(config, 15, 16), 192);
+  EXPECT_EQ(train_size(config, 16, 16), 192);  // a run that goes on longer
+  config.schedule.train_sizes = {128, 160, 192};
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t epoch = 0; epoch < 7; ++epoch) sizes.push_back(train_size(config, epoch, 7));
+  EXPECT_EQ(sizes, (std::vector<std::int64_t>{128, 128, 128, 160, 160, 192, 192}));
+  EXPECT_EQ(train_size(config, 0, 1), 128);  // fewer epochs than sizes
+}
+
 TEST(EmaDecay, WarmsUpToTheWantedDecay) {
   EXPECT_DOUBLE_EQ(ema_decay(0.999, 0), 0.1);
   EXPECT_DOUBLE_EQ(ema_decay(0.999, 90), 91.0 / 100);

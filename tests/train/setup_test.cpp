@@ -26,7 +26,8 @@ TEST(Memory, ARunThatFitsIsLeftAlone) {
   const Config config = small();
   const auto backend = reference_backend();
   const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16);
-  EXPECT_NO_THROW(check_memory(config, *backend, graph::DType::f32, 10, plans, memory_need(plans, *backend)));
+  EXPECT_NO_THROW(
+      check_memory(config, *backend, graph::DType::f32, 10, plans, memory_need(config, plans, *backend)));
 }
 
 TEST(Memory, TheLargestBatchThatFitsIsNamedAndFits) {
@@ -35,7 +36,7 @@ TEST(Memory, TheLargestBatchThatFitsIsNamedAndFits) {
   const Plans seven = make_plans(config, *backend, graph::DType::f32, 10, 7);
   const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16);
   try {
-    check_memory(config, *backend, graph::DType::f32, 10, plans, memory_need(seven, *backend));
+    check_memory(config, *backend, graph::DType::f32, 10, plans, memory_need(config, seven, *backend));
     FAIL() << "16 images fit where 7 should";
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("largest batch that fits is 7 "), std::string::npos)
@@ -72,9 +73,10 @@ TEST(Memory, ADeviceHoldsThePlansAndTheHostTheBatches) {
   const Config config = small();
   const FakeDevice device(std::size_t{1} << 40);
   const Plans plans = make_plans(config, device, graph::DType::f32, 10, 16);
-  const Memory need = memory_need(plans, device);
-  EXPECT_EQ(need.device, plan::memory_use(*plans.train).total() + plan::memory_use(*plans.eval).activations +
-                             plan::memory_use(*plans.eval).inputs + 1010);
+  const Memory need = memory_need(config, plans, device);
+  const plan::MemoryUse train = plan::memory_use(*plans.train), eval = plan::memory_use(*plans.eval);
+  EXPECT_GT(train.activations, eval.activations);  // which use the same memory
+  EXPECT_EQ(need.device, train.total() + eval.inputs + 1010);
   EXPECT_LT(need.host, need.device);
   EXPECT_NO_THROW(check_memory(config, device, graph::DType::f32, 10, plans, need));
   try {
@@ -87,6 +89,32 @@ TEST(Memory, ADeviceHoldsThePlansAndTheHostTheBatches) {
   }
 }
 
+TEST(Memory, SeveralImageSizesShareTheLargestsMemory) {
+  Config config = small();
+  const FakeDevice device(std::size_t{1} << 40);
+  const Plans one = make_plans(config, device, graph::DType::f32, 10, 16);
+  config.schedule.train_sizes = {16, config.model.image_size};
+  const Plans two = make_plans(config, device, graph::DType::f32, 10, 16);
+  ASSERT_EQ(two.smaller.size(), 1U);
+  EXPECT_EQ(image_size_of(*two.smaller[0]), 16);
+  EXPECT_EQ(image_size_of(*two.train), config.model.image_size);
+  EXPECT_EQ(memory_need(config, two, device).device,
+            memory_need(config, one, device).device + plan::memory_use(*two.smaller[0]).inputs + 10);
+}
+
+TEST(Memory, CheckpointsNeedACopyOfTheStateOnTheHost) {
+  Config config = small();
+  config.model.ema = true;
+  const FakeDevice device(std::size_t{1} << 40);
+  const Plans plans = make_plans(config, device, graph::DType::f32, 10, 16);
+  const Memory without = memory_need(config, plans, device);  // synthetic data has none unless asked for
+  config.run.checkpoint_every = "5m";
+  const Memory with = memory_need(config, plans, device);
+  const plan::MemoryUse use = plan::memory_use(*plans.train);
+  EXPECT_EQ(with.host - without.host, use.parameters + use.statistics + use.optimizer + use.average);
+  EXPECT_EQ(with.device, without.device);
+}
+
 TEST(Memory, ARefusedAllocationNamesWhatFits) {
   const FakeDevice device(std::size_t{1} << 40);
   const Config config = small();
@@ -94,7 +122,7 @@ TEST(Memory, ARefusedAllocationNamesWhatFits) {
   setup.config = config;
   setup.classes = 10;
   setup.plans = make_plans(config, device, graph::DType::f32, 10, 16);
-  const Memory seven = memory_need(make_plans(config, device, graph::DType::f32, 10, 7), device);
+  const Memory seven = memory_need(config, make_plans(config, device, graph::DType::f32, 10, 7), device);
   setup.backend = std::make_unique<FakeDevice>(seven.device);
   try {
     refuse_batch(setup, "the device is full");

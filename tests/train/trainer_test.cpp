@@ -212,6 +212,32 @@ TEST(Trainer, RecordsTheScheduleAndWalksThroughEpochs) {
   EXPECT_EQ(bench.train.epochs_started, 3);
 }
 
+// An epoch of two steps on small images, one on large ones. A run that begins in the second, with what the
+// first left, ends in the same bits: the sizes share weights, momentum and averages, and nothing else.
+TEST(Trainer, SeveralImageSizesTrainTheSameWeightsExactlyAcrossAResume) {
+  Config config = small();
+  config.model.ema = true;
+  config.schedule.steps.reset();
+  config.schedule.epochs = 2;
+  config.schedule.train_sizes = {kSize / 2, kSize};
+  config.run.eval_every = 0;
+  Bench whole(config, 8, 1), first(config, 8, 1), second(config, 8, 1);
+  std::vector<int> sizes;
+  whole.train.on_next = [&] { sizes.push_back(whole.train.image_size()); };
+  whole.trainer->run(whole.stop);
+  EXPECT_EQ(sizes, (std::vector<int>{16, 16, 32, 32}));
+  ASSERT_EQ(whole.records.evaluations.size(), 2U);
+
+  int batches = 0;
+  first.train.on_next = [&] { first.stop = ++batches == 3; };  // in the middle of the second epoch
+  first.trainer->run(first.stop);
+  for (const auto& [name, values] : first.weights()) second.trainer->state().write(name, values);
+  second.trainer->go_on(first.trainer->progress());
+  second.trainer->run(second.stop);
+  EXPECT_EQ(second.weights(), whole.weights());
+  EXPECT_EQ(second.records.evaluations.back().loss, whole.records.evaluations.back().loss);
+}
+
 TEST(Trainer, StopsBetweenSteps) {
   Config config = small();
   config.schedule.steps = 100;

@@ -9,6 +9,7 @@
 #include "backend/cuda/inputs.h"
 #include "backend/cuda/jpeg.h"
 #include "backend/cuda/metrics_ring.h"
+#include "backend/cuda/state.h"
 #include "backend/cuda/step.h"
 
 namespace redline::backend {
@@ -22,102 +23,6 @@ using graph::TensorKind;
 using plan::Layout;
 using plan::Region;
 
-// Persistent tensors on the device; matrices and filters also as copies in the type that kernels read, which
-// the optimizer keeps up to date.
-class CudaState final : public State {
- public:
-  std::vector<std::string> names() const override { return order_; }
-  const graph::Tensor& tensor(const std::string& name) const override { return entry(name).tensor; }
-
-  void read(const std::string& name, std::span<float> values) const override {
-    const Entry& from = entry(name);
-    std::vector<std::byte> host(from.memory.size());
-    check_cuda(cudaDeviceSynchronize(), "waiting for the device");
-    check_cuda(cudaMemcpy(host.data(), from.memory.data(), host.size(), cudaMemcpyDeviceToHost),
-               "reading a tensor");
-    plan::load(from.tensor, from.layout, host.data(), values);
-  }
-
-  void write(const std::string& name, std::span<const float> values) override {
-    Entry& to = entries_.at(entry(name).tensor.name);
-    std::vector<std::byte> host(to.memory.size());
-    plan::store(to.tensor, to.layout, values, host.data());
-    check_cuda(cudaDeviceSynchronize(), "waiting for the device");
-    check_cuda(cudaMemcpy(to.memory.data(), host.data(), host.size(), cudaMemcpyHostToDevice),
-               "writing a tensor");
-    refresh(to);
-  }
-
-  std::byte* memory(const graph::Tensor& tensor, Layout layout) {
-    const auto [it, added] = entries_.try_emplace(tensor.name);
-    Entry& found = it->second;
-    if (added) {
-      found.tensor = tensor;
-      found.layout = layout;
-      found.memory = DeviceMemory(plan::stored_bytes(tensor, layout));
-      if (tensor.fill != 0.0F) {
-        write(tensor.name,
-              std::vector<float>(static_cast<std::size_t>(tensor.shape.elements()), tensor.fill));
-      }
-      order_.push_back(tensor.name);
-    }
-    check(found.tensor.shape == tensor.shape && found.layout == layout,
-          "'{}' is {} {} in the state and {} {} in the plan", tensor.name, found.tensor.shape.text(),
-          name_of(found.layout), tensor.shape.text(), name_of(layout));
-    return found.memory.data();
-  }
-
-  // The tensor in the type that kernels read; the master itself for fp32.
-  std::byte* copy(const std::string& name, DType dtype) {
-    Entry& found = entries_.at(name);
-    if (dtype == DType::f32) return found.memory.data();
-    DeviceMemory& copy = found.copies[dtype];
-    if (copy.size() == 0) {
-      copy = DeviceMemory(found.memory.size() / sizeof(float) * graph::size_of(dtype));
-      refresh(found);
-    }
-    return copy.data();
-  }
-
-  std::size_t bytes() const {
-    std::size_t sum = 0;
-    for (const auto& [name, held] : entries_) sum += held.memory.size();
-    return sum;
-  }
-  std::size_t copy_bytes() const {
-    std::size_t sum = 0;
-    for (const auto& [name, held] : entries_) {
-      for (const auto& [dtype, copy] : held.copies) sum += copy.size();
-    }
-    return sum;
-  }
-
- private:
-  struct Entry {
-    graph::Tensor tensor;
-    Layout layout = Layout::plain;
-    DeviceMemory memory;
-    std::map<DType, DeviceMemory> copies;
-  };
-
-  const Entry& entry(const std::string& name) const {
-    const auto it = entries_.find(name);
-    check(it != entries_.end(), "the state has no tensor '{}'", name);
-    return it->second;
-  }
-
-  static void refresh(const Entry& entry) {
-    for (const auto& [dtype, copy] : entry.copies) {
-      cast(type_of(dtype), static_cast<std::int64_t>(entry.memory.size() / sizeof(float)),
-           reinterpret_cast<const float*>(entry.memory.data()), copy.data(), nullptr);
-    }
-    check_cuda(cudaDeviceSynchronize(), "copying weights");
-  }
-
-  std::map<std::string, Entry> entries_;
-  std::vector<std::string> order_;
-};
-
 class CudaExecutable final : public Executable {
  public:
   CudaExecutable(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<CudaState> state, ConvLibrary& convs,
@@ -128,8 +33,8 @@ class CudaExecutable final : public Executable {
         beside_(make_stream()),
         copies_(make_stream()),
         shared_(convs, device, rules.tf32),
-        arena_(plan_->arena_bytes),
-        gradients_(plan_->gradient_bytes) {
+        arena_(state_->arena.at_least(plan_->arena_bytes)),
+        gradients_(state_->gradients.at_least(plan_->gradient_bytes)) {
     const auto& tensors = plan_->graph().tensors();
     for (std::size_t i = 0; i < tensors.size(); ++i)
       addresses_.push_back(place(tensors[i], plan_->placements[i]));
@@ -169,7 +74,9 @@ class CudaExecutable final : public Executable {
     if (times != nullptr) return run_timed(begin, end, *times);
     GraphExec& exec = graphs_[static_cast<std::size_t>(section)];
     if (!exec) exec = capture(begin, end);
+    state_->before_run(stream_.get());
     check_cuda(cudaGraphLaunch(exec.get(), stream_.get()), "launching a step");
+    state_->after_run(stream_.get());
   }
 
   void read(TensorId id, std::span<float> values) const override {
@@ -196,8 +103,8 @@ class CudaExecutable final : public Executable {
 
   ExecutableMemory memory() const override {
     ExecutableMemory use;
-    use.arena = arena_.size();
-    use.gradients = gradients_.size();
+    use.arena = arena_->size();
+    use.gradients = gradients_->size();
     use.state = state_->bytes();
     use.packed_weights = state_->copy_bytes();
     use.scratch = shared_.work_bytes();
@@ -212,9 +119,9 @@ class CudaExecutable final : public Executable {
       case Region::none:
         return nullptr;
       case Region::arena:
-        return arena_.data() + placement.offset;
+        return arena_->data() + placement.offset;
       case Region::bucket:
-        return gradients_.data() + placement.offset;
+        return gradients_->data() + placement.offset;
       case Region::state:
         return state_->memory(tensor, placement.layout);
       case Region::host_io:
@@ -400,11 +307,13 @@ class CudaExecutable final : public Executable {
   void run_timed(std::size_t begin, std::size_t end, std::vector<OpTime>& times) {
     std::vector<Event> events;
     for (std::size_t i = begin; i <= end; ++i) events.push_back(make_event(true));
+    state_->before_run(stream_.get());
     check_cuda(cudaEventRecord(events[0].get(), stream_.get()), "timing");
     for (std::size_t i = begin; i < end; ++i) {
       launch(i, stream_.get());
       check_cuda(cudaEventRecord(events[i - begin + 1].get(), stream_.get()), "timing");
     }
+    state_->after_run(stream_.get());
     check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
     times.clear();
     for (std::size_t i = begin; i < end; ++i) {
@@ -422,7 +331,7 @@ class CudaExecutable final : public Executable {
   std::shared_ptr<CudaState> state_;
   Stream stream_, beside_, copies_;
   Shared shared_;
-  DeviceMemory arena_, gradients_;
+  std::shared_ptr<DeviceMemory> arena_, gradients_;
   std::vector<DeviceMemory> io_;
   std::vector<std::byte*> addresses_;  // by TensorId
   std::map<TensorId, InputSlots> inputs_;

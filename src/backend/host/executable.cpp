@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "backend/plain_copy.h"
 #include "base/error.h"
 #include "plan/layout.h"
 
@@ -20,6 +21,8 @@ void HostState::write(const std::string& name, std::span<const float> values) {
   const Entry& to = entry(name);
   plan::store(to.tensor, to.layout, values, to.memory.data());
 }
+
+std::unique_ptr<StateCopy> HostState::make_copy() { return std::make_unique<PlainCopy>(*this); }
 
 std::byte* HostState::memory(const graph::Tensor& tensor, plan::Layout layout) {
   const auto [it, added] = entries_.try_emplace(tensor.name);
@@ -52,11 +55,10 @@ const HostState::Entry& HostState::entry(const std::string& name) const {
 }
 
 HostExecutable::HostExecutable(std::shared_ptr<const plan::Plan> plan, const std::shared_ptr<State>& state)
-    : plan_(std::move(plan)),
-      state_(std::dynamic_pointer_cast<HostState>(state)),
-      arena_(plan_->arena_bytes),
-      gradients_(plan_->gradient_bytes) {
+    : plan_(std::move(plan)), state_(std::dynamic_pointer_cast<HostState>(state)) {
   check(state_ != nullptr, "the state was made by another backend");
+  arena_ = state_->arena.at_least(plan_->arena_bytes);
+  gradients_ = state_->gradients.at_least(plan_->gradient_bytes);
   const auto& tensors = plan_->graph().tensors();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     addresses_.push_back(place(tensors[i], plan_->placements[i]));
@@ -68,12 +70,12 @@ std::byte* HostExecutable::place(const graph::Tensor& tensor, const plan::Placem
     case Region::none:
       return nullptr;
     case Region::arena:
-      check(placement.offset + placement.bytes <= arena_.size(), "'{}' is outside the arena", tensor.name);
-      return arena_.data() + placement.offset;
+      check(placement.offset + placement.bytes <= arena_->size(), "'{}' is outside the arena", tensor.name);
+      return arena_->data() + placement.offset;
     case Region::bucket:
-      check(placement.offset + placement.bytes <= gradients_.size(), "'{}' is outside its bucket",
+      check(placement.offset + placement.bytes <= gradients_->size(), "'{}' is outside its bucket",
             tensor.name);
-      return gradients_.data() + placement.offset;
+      return gradients_->data() + placement.offset;
     case Region::state:
       return state_->memory(tensor, placement.layout);
     case Region::host_io:
@@ -136,8 +138,8 @@ std::optional<Metrics> HostExecutable::take_metrics(bool) {
 
 ExecutableMemory HostExecutable::memory() const {
   ExecutableMemory use;
-  use.arena = arena_.size();
-  use.gradients = gradients_.size();
+  use.arena = arena_->size();
+  use.gradients = gradients_->size();
   use.state = state_->bytes();
   for (const HostMemory& buffer : io_) use.inputs += buffer.size();
   return use;

@@ -12,6 +12,7 @@
 
 #include "backend/backend.h"
 #include "backend/host/memory.h"
+#include "backend/work_memory.h"
 
 namespace redline::backend {
 
@@ -21,10 +22,13 @@ class HostState final : public State {
   const graph::Tensor& tensor(const std::string& name) const override { return entry(name).tensor; }
   void read(const std::string& name, std::span<float> values) const override;
   void write(const std::string& name, std::span<const float> values) override;
+  std::unique_ptr<StateCopy> make_copy() override;
 
   // The tensor's memory, zero-filled when it is new. It stays where it is for the life of the state.
   std::byte* memory(const graph::Tensor& tensor, plan::Layout layout);
   std::size_t bytes() const;
+
+  WorkMemory<HostMemory> arena, gradients;  // of the executables
 
  private:
   struct Entry {
@@ -65,7 +69,7 @@ class HostExecutable : public Executable {
 
   std::shared_ptr<const plan::Plan> plan_;
   std::shared_ptr<HostState> state_;
-  HostMemory arena_, gradients_;
+  std::shared_ptr<HostMemory> arena_, gradients_;
   std::vector<HostMemory> io_;
   std::vector<std::byte*> addresses_;  // by TensorId
   std::deque<Metrics> metrics_;        // asked for and not taken

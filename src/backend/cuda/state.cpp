@@ -1,0 +1,147 @@
+#include "backend/cuda/state.h"
+
+#include <utility>
+
+namespace redline::backend::cuda {
+
+// All tensors in page-locked memory, as the device stores them. The bus is busy while steps wait: some
+// milliseconds for a ResNet-50; bringing them into plain order is left to whoever reads.
+class CudaStateCopy final : public StateCopy {
+ public:
+  explicit CudaStateCopy(CudaState& state) : state_(state) {
+    check_cuda(cudaGetDevice(&device_), "asking for the device");
+    std::size_t bytes = 0;
+    for (const auto& [name, entry] : state.entries_) {
+      items_[name] = {entry.tensor, entry.layout, entry.memory.data(), bytes, entry.memory.size()};
+      bytes += entry.memory.size();
+    }
+    memory_ = PinnedMemory(bytes);
+  }
+
+  void take() override {
+    check_cuda(cudaStreamWaitEvent(stream_.get(), state_.ran_.get()), "ordering a copy");
+    for (const auto& [name, item] : items_) {
+      check_cuda(cudaMemcpyAsync(memory_.data() + item.offset, item.source, item.bytes,
+                                 cudaMemcpyDeviceToHost, stream_.get()),
+                 "copying the state");
+    }
+    check_cuda(cudaEventRecord(state_.copied_.get(), stream_.get()), "marking a copy");
+    check_cuda(cudaEventRecord(done_.get(), stream_.get()), "marking a copy");
+    state_.copying_ = true;
+  }
+
+  void read(const std::string& name, std::span<float> values) const override {
+    check_cuda(cudaSetDevice(device_), "choosing the device");  // of this thread
+    check_cuda(cudaEventSynchronize(done_.get()), "waiting for a copy");
+    const Item& item = items_.at(name);
+    plan::load(item.tensor, item.layout, memory_.data() + item.offset, values);
+  }
+
+ private:
+  struct Item {
+    graph::Tensor tensor;
+    plan::Layout layout = plan::Layout::plain;
+    const std::byte* source = nullptr;
+    std::size_t offset = 0, bytes = 0;
+  };
+
+  CudaState& state_;
+  int device_ = 0;
+  std::map<std::string, Item> items_;
+  PinnedMemory memory_;
+  Stream stream_ = make_stream();
+  Event done_ = make_event(false);
+};
+
+void CudaState::read(const std::string& name, std::span<float> values) const {
+  const Entry& from = entry(name);
+  std::vector<std::byte> host(from.memory.size());
+  check_cuda(cudaDeviceSynchronize(), "waiting for the device");
+  check_cuda(cudaMemcpy(host.data(), from.memory.data(), host.size(), cudaMemcpyDeviceToHost),
+             "reading a tensor");
+  plan::load(from.tensor, from.layout, host.data(), values);
+}
+
+void CudaState::write(const std::string& name, std::span<const float> values) {
+  Entry& to = entries_.at(entry(name).tensor.name);
+  std::vector<std::byte> host(to.memory.size());
+  plan::store(to.tensor, to.layout, values, host.data());
+  check_cuda(cudaDeviceSynchronize(), "waiting for the device");
+  check_cuda(cudaMemcpy(to.memory.data(), host.data(), host.size(), cudaMemcpyHostToDevice),
+             "writing a tensor");
+  refresh(to);
+}
+
+std::unique_ptr<StateCopy> CudaState::make_copy() { return std::make_unique<CudaStateCopy>(*this); }
+
+std::byte* CudaState::memory(const graph::Tensor& tensor, plan::Layout layout) {
+  const auto [it, added] = entries_.try_emplace(tensor.name);
+  Entry& found = it->second;
+  if (added) {
+    found.tensor = tensor;
+    found.layout = layout;
+    found.memory = DeviceMemory(plan::stored_bytes(tensor, layout));
+    if (tensor.fill != 0.0F) {
+      write(tensor.name, std::vector<float>(static_cast<std::size_t>(tensor.shape.elements()), tensor.fill));
+    }
+    order_.push_back(tensor.name);
+  }
+  check(found.tensor.shape == tensor.shape && found.layout == layout,
+        "'{}' is {} {} in the state and {} {} in the plan", tensor.name, found.tensor.shape.text(),
+        name_of(found.layout), tensor.shape.text(), name_of(layout));
+  return found.memory.data();
+}
+
+std::byte* CudaState::copy(const std::string& name, graph::DType dtype) {
+  Entry& found = entries_.at(name);
+  if (dtype == graph::DType::f32) return found.memory.data();
+  DeviceMemory& copy = found.copies[dtype];
+  if (copy.size() == 0) {
+    copy = DeviceMemory(found.memory.size() / sizeof(float) * graph::size_of(dtype));
+    refresh(found);
+  }
+  return copy.data();
+}
+
+std::size_t CudaState::bytes() const {
+  std::size_t sum = 0;
+  for (const auto& [name, held] : entries_) sum += held.memory.size();
+  return sum;
+}
+
+std::size_t CudaState::copy_bytes() const {
+  std::size_t sum = 0;
+  for (const auto& [name, held] : entries_) {
+    for (const auto& [dtype, copy] : held.copies) sum += copy.size();
+  }
+  return sum;
+}
+
+void CudaState::before_run(cudaStream_t stream) {
+  if (last_ != nullptr && last_ != stream)
+    check_cuda(cudaStreamWaitEvent(stream, ran_.get()), "ordering runs");
+  // Once is enough: later runs on another stream wait for this one.
+  if (std::exchange(copying_, false))
+    check_cuda(cudaStreamWaitEvent(stream, copied_.get()), "waiting for a copy");
+}
+
+void CudaState::after_run(cudaStream_t stream) {
+  check_cuda(cudaEventRecord(ran_.get(), stream), "marking a run");
+  last_ = stream;
+}
+
+const CudaState::Entry& CudaState::entry(const std::string& name) const {
+  const auto it = entries_.find(name);
+  check(it != entries_.end(), "the state has no tensor '{}'", name);
+  return it->second;
+}
+
+void CudaState::refresh(const Entry& entry) {
+  for (const auto& [dtype, copy] : entry.copies) {
+    cast(type_of(dtype), static_cast<std::int64_t>(entry.memory.size() / sizeof(float)),
+         reinterpret_cast<const float*>(entry.memory.data()), copy.data(), nullptr);
+  }
+  check_cuda(cudaDeviceSynchronize(), "copying weights");
+}
+
+}  // namespace redline::backend::cuda

@@ -1,0 +1,63 @@
+// A run's persistent tensors on the device, what its executables share, and the order in which they use it.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cuda/device.h"
+#include "backend/work_memory.h"
+#include "plan/layout.h"
+
+namespace redline::backend::cuda {
+
+// Matrices and filters are there also as copies in the type that kernels read, which the optimizer keeps up
+// to date.
+class CudaState final : public State {
+ public:
+  std::vector<std::string> names() const override { return order_; }
+  const graph::Tensor& tensor(const std::string& name) const override { return entry(name).tensor; }
+  void read(const std::string& name, std::span<float> values) const override;
+  void write(const std::string& name, std::span<const float> values) override;
+  std::unique_ptr<StateCopy> make_copy() override;
+
+  // The tensor's memory, zero-filled when it is new. It stays where it is for the life of the state.
+  std::byte* memory(const graph::Tensor& tensor, plan::Layout layout);
+  // The tensor in the type that kernels read; the master itself for fp32.
+  std::byte* copy(const std::string& name, graph::DType dtype);
+  std::size_t bytes() const;
+  std::size_t copy_bytes() const;
+
+  // Around what an executable puts on its stream: it waits for what another one put on its own before, and
+  // for a copy under way.
+  void before_run(cudaStream_t stream);
+  void after_run(cudaStream_t stream);
+
+  WorkMemory<DeviceMemory> arena, gradients;  // of the executables
+
+ private:
+  friend class CudaStateCopy;
+
+  struct Entry {
+    graph::Tensor tensor;
+    plan::Layout layout = plan::Layout::plain;
+    DeviceMemory memory;
+    std::map<graph::DType, DeviceMemory> copies;
+  };
+
+  const Entry& entry(const std::string& name) const;
+  static void refresh(const Entry& entry);
+
+  std::map<std::string, Entry> entries_;
+  std::vector<std::string> order_;
+  Event ran_ = make_event(false);     // after the last run
+  cudaStream_t last_ = nullptr;       // that it was put on
+  Event copied_ = make_event(false);  // after the last copy
+  bool copying_ = false;              // no run has been told to wait for it
+};
+
+}  // namespace redline::backend::cuda

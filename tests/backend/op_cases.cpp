@@ -93,6 +93,7 @@ class Table {
       convolution({1, 1, 7, 9}, 1, 3, {stride, 1});
       convolution({2, 3, 17, 15}, 16, 7, {stride, 3});
       convolution({1, 3, 32, 32}, 64, 7, {stride, 3});
+      convolution({2, 3, 10, 224}, 64, 7, {stride, 3});
     }
     convolution({1, 16, 1, 1}, 16, 1, {1, 0});
     // Windows that are mostly padding, as small images give in the last stage.

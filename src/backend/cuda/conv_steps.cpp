@@ -1,5 +1,8 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "backend/cuda/kernels/stem_conv.h"
 #include "backend/cuda/step.h"
 
 namespace redline::backend::cuda {
@@ -60,6 +63,27 @@ Matrix matrix_of(const graph::Shape& shape) {
   return {shape.n() * shape.h() * shape.w(), static_cast<int>(shape.c())};
 }
 
+// The stem's shape where kernels of our own can do it; none of the others has three channels.
+std::optional<StemShape> stem_of(const plan::Plan& plan, const graph::Op& op, const cudaDeviceProp& device) {
+  const ConvTensors t = tensors_of(op);
+  const graph::Tensor& x = plan.graph().tensor(t.x);
+  if (plan.placement(t.x).layout != plan::Layout::channels_last4 || x.shape.c() != 3 ||
+      plan.graph().tensor(t.y).dtype != x.dtype) {
+    return std::nullopt;
+  }
+  const graph::Shape& w = plan.graph().tensor(t.w).shape;
+  const auto& attr = op.attr<graph::ConvAttr>();
+  const StemShape shape{type_of(x.dtype),
+                        static_cast<int>(x.shape.n()),
+                        static_cast<int>(x.shape.h()),
+                        static_cast<int>(x.shape.w()),
+                        static_cast<int>(w[0]),
+                        static_cast<int>(w[2]),
+                        attr.stride,
+                        attr.pad};
+  return shape.possible(device) ? std::optional(shape) : std::nullopt;
+}
+
 // A gradient that is wanted in fp32 though convolutions give the activations' type.
 Step widened(std::shared_ptr<const ConvPlan> plan, ConvPointers pointers, const OpView& op, Shared& shared) {
   const Type type = type_of(op.in_tensor(0).dtype);
@@ -117,7 +141,20 @@ Ways ConvSteps::make(const graph::Op& key) const {
     };
     const bool widens = op.out_tensor(0).dtype != op.in_tensor(0).dtype;
     if (widens) step = widened(found.plain, pointers, op, shared_);
-    if (!is_folded(plan_, key)) return {"", {{step}}};
+    if (!is_folded(plan_, key)) {
+      Ways ways{fmt::format("stem{}_{}", widens ? "_widened" : "",
+                            shape_of(plan_, key, ConvPass::grad_weight).key()),
+                {{step}}};
+      const auto stem = stem_of(plan_, key, shared_.device());
+      if (!stem) return ways;
+      const StemWeightGradient own(*stem, shared_.device(), op.in(0), op.in(1), op.out(0),
+                                   type_of(op.out_tensor(0).dtype));
+      shared_.beside().need(own.partials() * sizeof(float));
+      ways.ways.push_back({[own, &shared = shared_](cudaStream_t stream) {
+        own.run(reinterpret_cast<float*>(shared.beside().data()), stream);
+      }});
+      return ways;
+    }
     return {"",
             {{[step, type = type_of(op.out_tensor(0).dtype), dw = op.out(0),
                filters = op.out_tensor(0).shape[0]](cudaStream_t stream) {
@@ -136,7 +173,17 @@ Ways ConvSteps::make(const graph::Op& key) const {
     return {"", {{by_cudnn(found.plain, {op.out(0), weights, op.in(0), nullptr})}}};
   }
   const ConvPointers pointers{op.in(0), weights, op.out(0), op.out<float>(1)};
-  if (!gives_sums(key)) return {"", {{by_cudnn(found.plain, pointers)}}};
+  const auto stem = stem_of(plan_, key, shared_.device());
+  const auto by_stem = [&]() -> Step {
+    const StemForward own(*stem, shared_.device(), op.in(0), weights, op.out(0), pointers.sums);
+    shared_.need(own.partials() * sizeof(float));
+    return [own, &shared = shared_](cudaStream_t stream) { own.run(shared.reduce_space(), stream); };
+  };
+  if (!gives_sums(key)) {
+    Ways ways{"plain_" + shape_of(plan_, key, ConvPass::forward).key(), {{by_cudnn(found.plain, pointers)}}};
+    if (stem) ways.ways.push_back({by_stem()});
+    return ways;
+  }
   const Matrix m = matrix_of(op.out_tensor(0).shape);
   const Type type = type_of(op.out_tensor(0).dtype);
   shared_.need(reduce_partials(m, type) * sizeof(float));
@@ -148,6 +195,7 @@ Ways ConvSteps::make(const graph::Op& key) const {
       }});
   if (found.with_sums != nullptr) ways.ways.push_back({by_cudnn(found.with_sums, pointers)});
   for (const Step& own : make_pointwise_sums(op, weights, shared_)) ways.ways.push_back({own});
+  if (stem) ways.ways.push_back({by_stem()});
   return ways;
 }
 

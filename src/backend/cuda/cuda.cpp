@@ -168,7 +168,7 @@ class CudaExecutable final : public Executable {
     shared_.allocate();
     const auto choose = [&](const Ways& from) {
       // Timing differs from run to run: where bits may not, the last way is taken, the most fused one.
-      if (deterministic || from.key.empty()) return from.ways.back();
+      if (deterministic || from.key.empty() || from.ways.size() == 1) return from.ways.back();
       return from.ways[fastest(from, choices)];
     };
     for (const Ways& ways : alone) steps_.push_back(choose(ways).front());
@@ -207,7 +207,9 @@ class CudaExecutable final : public Executable {
     for (int repeat = 0; repeat < kRepeats; ++repeat) {
       check_cuda(cudaEventRecord(begin.get(), stream_.get()), "timing");
       for (int run = 0; run < kRuns; ++run) {
-        for (const Step& step : steps) step(stream_.get());
+        for (const Step& step : steps) {
+          if (step) step(stream_.get());
+        }
       }
       check_cuda(cudaEventRecord(end.get(), stream_.get()), "timing");
       check_cuda(cudaEventSynchronize(end.get()), "timing");
@@ -296,6 +298,7 @@ class CudaExecutable final : public Executable {
   }
 
   void launch(std::size_t i, cudaStream_t stream) {
+    if (!steps_[i]) return;
     steps_[i](stream);
     const cudaError_t result = cudaGetLastError();
     if (result != cudaSuccess) {
@@ -306,20 +309,25 @@ class CudaExecutable final : public Executable {
 
   void run_timed(std::size_t begin, std::size_t end, std::vector<OpTime>& times) {
     std::vector<Event> events;
-    for (std::size_t i = begin; i <= end; ++i) events.push_back(make_event(true));
+    const auto mark = [&] {
+      events.push_back(make_event(true));
+      check_cuda(cudaEventRecord(events.back().get(), stream_.get()), "timing");
+      return events.size() - 1;
+    };
     state_->before_run(stream_.get());
-    check_cuda(cudaEventRecord(events[0].get(), stream_.get()), "timing");
+    std::vector<std::size_t> marks{mark()};  // an op without a step ends where it begins
     for (std::size_t i = begin; i < end; ++i) {
       launch(i, stream_.get());
-      check_cuda(cudaEventRecord(events[i - begin + 1].get(), stream_.get()), "timing");
+      marks.push_back(steps_[i] ? mark() : marks.back());
     }
     state_->after_run(stream_.get());
     check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
     times.clear();
     for (std::size_t i = begin; i < end; ++i) {
       float start = 0.0F, duration = 0.0F;
-      cudaEventElapsedTime(&start, events[0].get(), events[i - begin].get());
-      cudaEventElapsedTime(&duration, events[i - begin].get(), events[i - begin + 1].get());
+      const std::size_t from = marks[i - begin], to = marks[i - begin + 1];
+      cudaEventElapsedTime(&start, events[0].get(), events[from].get());
+      if (from != to) cudaEventElapsedTime(&duration, events[from].get(), events[to].get());
       const auto nanoseconds = [](float ms) {
         return std::chrono::nanoseconds(static_cast<std::int64_t>(ms * 1e6F));
       };
@@ -380,7 +388,9 @@ class CudaBackend final : public Backend {
         tensor.shape.c() == 3 && (tensor.kind != TensorKind::activation || only_convolved(graph, id));
     if (!image) return Layout::channels_last;
     const bool foldable = tensor.kind == TensorKind::activation || tensor.shape.h() == 7;
-    return foldable && folds(graph) ? Layout::folded : Layout::channels_last4;
+    // Hopper has kernels of our own for four channels.
+    const bool fold = foldable && properties_.major != 9 && folds(graph);
+    return fold ? Layout::folded : Layout::channels_last4;
   }
 
   std::string name() const override { return "cuda"; }
@@ -410,7 +420,7 @@ class CudaBackend final : public Backend {
 
  private:
   // Of what the numbers in a file of choices mean; raised when ways are added or put in another order.
-  static constexpr int kChoicesVersion = 1;
+  static constexpr int kChoicesVersion = 2;
 
   // Whether every convolution of a three-channel image is the stem's, in bf16: cuDNN has a fast kernel for
   // four channels in fp16 alone, and folded the image has sixteen.

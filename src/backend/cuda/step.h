@@ -20,6 +20,7 @@
 
 namespace redline::backend::cuda {
 
+// Empty for an op that another one's step does too.
 using Step = std::function<void(cudaStream_t)>;
 
 // Scratch memory of the steps of one stream, which run one after the other: makers say how much they need

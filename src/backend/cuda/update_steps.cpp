@@ -54,7 +54,7 @@ Step UpdateSteps::make(const graph::Op& op) {
 }
 
 Step UpdateSteps::make_optimizer(const graph::Op& first) {
-  if (!made_.insert(first.kind).second) return [](cudaStream_t) {};
+  if (!made_.insert(first.kind).second) return {};
   std::vector<UpdateChunk> chunks;
   for (const graph::Op& op : plan_.graph().ops()) {
     if (op.kind == first.kind) add_chunks(op, chunks);

@@ -75,12 +75,6 @@ struct Convert {
   }
 };
 
-// Calls body.template operator()<T>().
-template <typename Body>
-void dispatch_type(Type type, const Body& body) {
-  dispatch(type, 1, [&]<typename T, int N>() { body.template operator()<T>(); });
-}
-
 // The bytes of a row of images, normalised.
 struct BytesOfImages {
   const std::uint8_t* images;

@@ -13,6 +13,34 @@
 
 namespace redline::backend::cuda::hopper {
 
+// A position in a ring and the parity of its barriers.
+struct Cursor {
+  int stage = 0;
+  unsigned parity = 0;
+  __device__ __forceinline__ void next(int stages) {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1U;
+    }
+  }
+};
+
+// Two neighbouring elements.
+template <typename T>
+struct Pair;
+template <>
+struct Pair<__half> {
+  __half2 v;
+  __device__ float2 floats() const { return __half22float2(v); }
+  static __device__ Pair of(float x, float y) { return {__floats2half2_rn(x, y)}; }
+};
+template <>
+struct Pair<__nv_bfloat16> {
+  __nv_bfloat162 v;
+  __device__ float2 floats() const { return __bfloat1622float2(v); }
+  static __device__ Pair of(float x, float y) { return {__floats2bfloat162_rn(x, y)}; }
+};
+
 __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
@@ -58,6 +86,32 @@ __device__ __forceinline__ void load_tile(void* to, const CUtensorMap& map, int 
       "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier))
       : "memory");
 }
+// Bytes as they lie; addresses and their number are multiples of sixteen.
+__device__ __forceinline__ void load_bytes(void* to, const void* from, unsigned bytes,
+                                           std::uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          shared_address(to)),
+      "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+// A box of a tensor of four dimensions, the fastest first. What lies outside the tensor arrives as zeros, and
+// is not stored.
+__device__ __forceinline__ void load_box(void* to, const CUtensorMap& map, int x, int y, int z, int w,
+                                         std::uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
+      "%5}], [%6];" ::"r"(shared_address(to)),
+      "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(shared_address(barrier))
+      : "memory");
+}
+__device__ __forceinline__ void store_box(const CUtensorMap& map, int x, int y, int z, int w,
+                                          const void* from) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(&map),
+      "r"(x), "r"(y), "r"(z), "r"(w), "r"(shared_address(from))
+      : "memory");
+}
 __device__ __forceinline__ void store_tile(const CUtensorMap& map, int column, int row, const void* from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map),
                "r"(column), "r"(row), "r"(shared_address(from))
@@ -77,6 +131,27 @@ __device__ __forceinline__ void wait_stores() { asm volatile("cp.async.bulk.wait
 __device__ __forceinline__ std::uint64_t matrix(const void* at, unsigned leading, unsigned stride) {
   const auto field = [](unsigned bytes) { return static_cast<std::uint64_t>((bytes & 0x3FFFFU) >> 4); };
   return field(shared_address(at)) | field(leading) << 16 | field(stride) << 32 | std::uint64_t{1} << 62;
+}
+
+// The same unswizzled: `leading` and `stride` are between pieces of eight rows of sixteen bytes, along the
+// product's depth and across it. Pieces may overlap.
+__device__ __forceinline__ std::uint64_t plain_matrix(const void* at, unsigned leading, unsigned stride) {
+  return matrix(at, leading, stride) & ~(std::uint64_t{3} << 62);
+}
+
+// Four matrices of 8 x 8 elements between the registers of a warp, as products hold them, and rows of sixteen
+// bytes in shared memory, transposed on the way. Lane 8m + i says where row i of matrix m lies.
+__device__ __forceinline__ void store_transposed(void* row, const std::uint32_t (&from)[4]) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+      "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+      : "memory");
+}
+__device__ __forceinline__ void load_transposed(std::uint32_t (&to)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared_address(row))
+               : "memory");
 }
 
 __device__ __forceinline__ void matrix_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -125,6 +200,76 @@ __device__ __forceinline__ void multiply(float (&d)[32], std::uint64_t a, std::u
   }
 }
 #undef REDLINE_MULTIPLY
+
+// sum[64 x n] += a[64 x 16] * b[16 x n] for n = 2 * kSums, with a in registers: a thread holds the columns
+// 2 * (lane % 4) + {0, 1} of rows lane / 4 and lane / 4 + 8 of its warp's sixteen, then those eight columns
+// further right. The sums are spread as above.
+#define REDLINE_SUMS8(I)                                                                                  \
+  "+f"(d[(I)]), "+f"(d[(I) + 1]), "+f"(d[(I) + 2]), "+f"(d[(I) + 3]), "+f"(d[(I) + 4]), "+f"(d[(I) + 5]), \
+      "+f"(d[(I) + 6]), "+f"(d[(I) + 7])
+#define REDLINE_MULTIPLY_HELD(SHAPE, SUMS, A0, A1, A2, A3, B, ADD, TYPE, TRANSPOSED, ...)             \
+  asm volatile(                                                                                       \
+      "{\n"                                                                                           \
+      ".reg .pred add;\n"                                                                             \
+      "setp.ne.b32 add, " ADD                                                                         \
+      ", 0;\n"                                                                                        \
+      "wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPE "." TYPE " {" SUMS "}, {" A0 ", " A1 ", " A2 \
+      ", " A3 "}, " B ", add, 1, 1, " TRANSPOSED                                                      \
+      ";\n"                                                                                           \
+      "}\n"                                                                                           \
+      : __VA_ARGS__                                                                                   \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add ? 1 : 0))
+#define REDLINE_MULTIPLY_HELD_32(TYPE, TRANSPOSED)                                                           \
+  REDLINE_MULTIPLY_HELD("m64n32k16", "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15", \
+                        "%16", "%17", "%18", "%19", "%20", "%21", TYPE, TRANSPOSED, REDLINE_SUMS8(0),        \
+                        REDLINE_SUMS8(8))
+#define REDLINE_MULTIPLY_HELD_64(TYPE, TRANSPOSED)                                                         \
+  REDLINE_MULTIPLY_HELD("m64n64k16",                                                                       \
+                        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
+                        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31",            \
+                        "%32", "%33", "%34", "%35", "%36", "%37", TYPE, TRANSPOSED, REDLINE_SUMS8(0),      \
+                        REDLINE_SUMS8(8), REDLINE_SUMS8(16), REDLINE_SUMS8(24))
+#define REDLINE_MULTIPLY_HELD_112(TYPE, TRANSPOSED)                                                          \
+  REDLINE_MULTIPLY_HELD(                                                                                     \
+      "m64n112k16",                                                                                          \
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
+      "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, " \
+      "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55",                                \
+      "%56", "%57", "%58", "%59", "%60", "%61", TYPE, TRANSPOSED, REDLINE_SUMS8(0), REDLINE_SUMS8(8),        \
+      REDLINE_SUMS8(16), REDLINE_SUMS8(24), REDLINE_SUMS8(32), REDLINE_SUMS8(40), REDLINE_SUMS8(48))
+
+template <typename T, bool kTransposed, int kSums>
+__device__ __forceinline__ void multiply(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t b,
+                                         bool add) {
+  static_assert(kSums == 16 || kSums == 32 || kSums == 56);
+  constexpr bool kHalf = __is_same(T, __half);
+  if constexpr (kSums == 16 && kTransposed) {
+    if constexpr (kHalf) {
+      REDLINE_MULTIPLY_HELD_32("f16", "1");
+    } else {
+      REDLINE_MULTIPLY_HELD_32("bf16", "1");
+    }
+  } else if constexpr (kSums == 32 && !kTransposed) {
+    if constexpr (kHalf) {
+      REDLINE_MULTIPLY_HELD_64("f16", "0");
+    } else {
+      REDLINE_MULTIPLY_HELD_64("bf16", "0");
+    }
+  } else if constexpr (kSums == 56 && !kTransposed) {
+    if constexpr (kHalf) {
+      REDLINE_MULTIPLY_HELD_112("f16", "0");
+    } else {
+      REDLINE_MULTIPLY_HELD_112("bf16", "0");
+    }
+  } else {
+    static_assert(kSums == 0, "no such product is used yet");
+  }
+}
+#undef REDLINE_MULTIPLY_HELD_32
+#undef REDLINE_MULTIPLY_HELD_64
+#undef REDLINE_MULTIPLY_HELD_112
+#undef REDLINE_MULTIPLY_HELD
+#undef REDLINE_SUMS8
 
 }  // namespace redline::backend::cuda::hopper
 #endif

@@ -1,11 +1,12 @@
 #include "backend/cuda/kernels/pointwise.h"
 
-#include <cudaTypedefs.h>
-
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "backend/cuda/kernels/hopper.cuh"
+#include "backend/cuda/kernels/reduce.cuh"
+#include "backend/cuda/kernels/tensor_map.h"
 #include "backend/cuda/kernels/vec.cuh"
 
 namespace redline::backend::cuda {
@@ -46,33 +47,8 @@ std::size_t shared_bytes(const Pointwise& work, const Way& way, const Rings& rin
 
 #ifdef REDLINE_HOPPER
 
-// A position in a ring and the parity of its barriers.
-struct Cursor {
-  int stage = 0;
-  unsigned parity = 0;
-  __device__ __forceinline__ void next(int stages) {
-    if (++stage == stages) {
-      stage = 0;
-      parity ^= 1U;
-    }
-  }
-};
-
-// Two neighbouring elements.
-template <typename T>
-struct Pair;
-template <>
-struct Pair<__half> {
-  __half2 v;
-  __device__ float2 floats() const { return __half22float2(v); }
-  static __device__ Pair of(float x, float y) { return {__floats2half2_rn(x, y)}; }
-};
-template <>
-struct Pair<__nv_bfloat16> {
-  __nv_bfloat162 v;
-  __device__ float2 floats() const { return __bfloat1622float2(v); }
-  static __device__ Pair of(float x, float y) { return {__floats2bfloat162_rn(x, y)}; }
-};
+using hopper::Cursor;
+using hopper::Pair;
 
 // What the epilogue knows of a strip's columns.
 struct Columns {
@@ -182,27 +158,18 @@ __device__ void finish(const Pointwise& work, Sums<T, kEpilogue>& sums, float* s
       scratch[warp * 2 * kTile + kTile + c] = sums.second[i];
     }
   }
-  __shared__ bool last;
-  hopper::sync_group(1, 2 * kGroup);
-  const int tile = column / kTile, blocks = static_cast<int>(gridDim.y), t = static_cast<int>(threadIdx.x);
-  float* partials = space.partials + std::int64_t{tile} * blocks * 2 * kTile;
+  const auto sync = [] { hopper::sync_group(1, 2 * kGroup); };
+  sync();
+  const int tile = column / kTile, t = static_cast<int>(threadIdx.x);
+  float mine = 0.0F;
   if (t < 2 * kTile) {
-    float sum = 0.0F;
-    for (int w = 0; w < 8; ++w) sum += scratch[w * 2 * kTile + t];
-    partials[blockIdx.y * 2 * kTile + t] = sum;
+    for (int w = 0; w < 8; ++w) mine += scratch[w * 2 * kTile + t];
   }
-  __threadfence();
-  hopper::sync_group(1, 2 * kGroup);
-  if (t == 0) {
-    last = atomicAdd(&space.counters[tile], 1U) == gridDim.y - 1;
-    if (last) space.counters[tile] = 0;
-  }
-  hopper::sync_group(1, 2 * kGroup);
-  if (!last || t >= 2 * kTile) return;
-  __threadfence();
   double sum = 0.0;
-#pragma unroll 8
-  for (int block = 0; block < blocks; ++block) sum += __ldcg(&partials[block * 2 * kTile + t]);
+  if (!sum_over_blocks<2 * kTile>(mine, tile, static_cast<int>(blockIdx.y), static_cast<int>(gridDim.y),
+                                  space, sync, sum)) {
+    return;
+  }
   const int c = column + t % kTile;
   const bool is_first = t < kTile;
   if (kEpilogue != Epilogue::sums && !is_first) sum *= work.saved[work.n + c];
@@ -372,21 +339,9 @@ __global__ void __launch_bounds__(kBlock, kStrips == 1 ? kMostEach : 1)
 
 // Rows of `columns` elements, moved in boxes of 64 columns by `box_rows`.
 CUtensorMap describe(const void* data, Type type, std::int64_t rows, int columns, int box_rows) {
-  static const auto encode = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found);
-    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(entry);
-  }();
-  CUtensorMap map{};
-  if (encode == nullptr || data == nullptr) return map;
-  const cuuint64_t size[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t stride[1] = {static_cast<cuuint64_t>(columns) * 2};
-  const cuuint32_t box[2] = {kTile, static_cast<cuuint32_t>(box_rows)}, step[2] = {1, 1};
-  encode(&map, type == Type::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
-         const_cast<void*>(data), size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-         CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  return map;
+  return describe_tensor(
+      data, type == Type::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
+      std::array<std::int64_t, 2>{columns, rows}, std::array<int, 2>{kTile, box_rows}, /*swizzled=*/true);
 }
 
 constexpr std::size_t kStaticShared = 6 << 10;  // of the kernel itself, and what the system keeps

@@ -87,6 +87,31 @@ __device__ bool sum_over_block(float (&first)[N], float (&second)[N], ReduceSpac
   return true;
 }
 
+// Adds `mine` of the first kCount threads of every block that shares a tile, in the order of blocks. True in
+// those threads of the last block to come, which alone know the totals. `sync` waits for the threads that
+// call this.
+template <int kCount, typename Sync>
+__device__ __forceinline__ bool sum_over_blocks(float mine, int tile, int block, int blocks,
+                                                ReduceSpace space, const Sync& sync, double& total) {
+  __shared__ bool last;
+  const int t = static_cast<int>(threadIdx.x);
+  float* partials = space.partials + std::int64_t{tile} * blocks * kCount;
+  if (t < kCount) partials[block * kCount + t] = mine;
+  __threadfence();
+  sync();
+  if (t == 0) {
+    last = atomicAdd(&space.counters[tile], 1U) == static_cast<unsigned>(blocks) - 1;
+    if (last) space.counters[tile] = 0;
+  }
+  sync();
+  if (!last || t >= kCount) return false;
+  __threadfence();
+  total = 0.0;
+#pragma unroll 8
+  for (int b = 0; b < blocks; ++b) total += __ldcg(&partials[b * kCount + t]);
+  return true;
+}
+
 // From a tile's totals: of the gradient, and of its products with y - mean.
 template <int N>
 __device__ __forceinline__ void write_norm_gradients(const float* totals, int channels,

@@ -194,4 +194,10 @@ inline int grid_for(std::int64_t vectors, int row_vectors, int per_thread) {
   return static_cast<int>(divide_up(blocks, unit) * unit);
 }
 
+// Calls body.template operator()<T>().
+template <typename Body>
+void dispatch_type(Type type, const Body& body) {
+  dispatch(type, 1, [&]<typename T, int N>() { body.template operator()<T>(); });
+}
+
 }  // namespace redline::backend::cuda

@@ -1,0 +1,38 @@
+#include "backend/cuda/kernels/tensor_map.h"
+
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+
+#include <array>
+
+namespace redline::backend::cuda {
+
+CUtensorMap describe_tensor(const void* data, CUtensorMapDataType type, std::size_t element_bytes,
+                            std::span<const std::int64_t> size, std::span<const int> box, bool swizzled) {
+  static const auto encode = [] {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found);
+    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(entry);
+  }();
+  CUtensorMap map{};
+  if (encode == nullptr || data == nullptr) return map;
+  constexpr std::size_t kMost = 5;
+  std::array<cuuint64_t, kMost> sizes{}, strides{};
+  std::array<cuuint32_t, kMost> boxes{}, steps{};
+  cuuint64_t bytes = element_bytes;
+  for (std::size_t i = 0; i < size.size(); ++i) {
+    sizes[i] = static_cast<cuuint64_t>(size[i]);
+    boxes[i] = static_cast<cuuint32_t>(box[i]);
+    steps[i] = 1;
+    bytes *= sizes[i];
+    strides[i] = bytes;  // of the next dimension
+  }
+  encode(&map, type, static_cast<cuuint32_t>(size.size()), const_cast<void*>(data), sizes.data(),
+         strides.data(), boxes.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+         swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+         CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return map;
+}
+
+}  // namespace redline::backend::cuda

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """ResNet training on a GPU: Redline beside PyTorch, in one run on one machine.
 
-    python3 benchmarks/gpu_training.py [--quick] [--redline path/to/redline] [--output folder]
+    python3 benchmarks/gpu_training.py [speed] [curve] [jpeg] [accuracy] [--rounds 3] [--redline path/to/redline]
+                                       [--output folder]
 
-Run it with a Python that has torch and torchvision for CUDA. For every setting both sides take turns, several rounds:
-PyTorch eager and torch.compile as processes that stay alive, Redline as `redline train synthetic` anew each round. Then
-Redline and PyTorch train 200 steps in fp16 from the same weights on the same batches, and their losses are compared with
-what PyTorch itself gives on other orders of the same data. --quick takes the settings that matter most, in five minutes.
-Writes gpu_training-<date>.md and .json into the output folder.
+Run it with a Python that has torch and torchvision for CUDA. Its parts, all of them unless named:
+speed     for every setting both sides take turns, several rounds: PyTorch eager and torch.compile as processes that
+          stay alive, Redline as `redline train synthetic` anew each round
+curve     Redline and PyTorch train 200 steps in fp16 from the same weights on the same batches; their losses are
+          compared with what PyTorch itself gives on other orders of the same data
+jpeg      Redline on ImageNet-like JPEGs of TFRecord shards in the page cache, beside synthetic images
+accuracy  Redline on the GPU in fp16 and on the CPU learns the same generated image set
+A part takes one to eight minutes. Writes gpu_training-<date>.md and .json into the output folder.
 """
 import argparse
 import datetime
@@ -24,11 +28,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEER = ROOT / "benchmarks" / "peer_torch_gpu.py"
 
 # model, batch, dtype, peers
-QUICK = [("resnet50", 256, "fp16", ["compile", "eager"]), ("resnet50", 64, "fp16", ["eager"]),
-         ("resnet50", 8, "fp16", ["eager"])]
-FULL = [("resnet50", batch, "fp16", ["eager", "compile"]) for batch in (1, 8, 32, 64, 256)]
-FULL += [("resnet50", batch, "bf16", ["eager", "compile"]) for batch in (64, 256)]
-FULL += [(model, 256, "fp16", ["compile"]) for model in ("resnet18", "resnet34", "resnet101", "resnet152")]
+SETTINGS = [("resnet50", batch, "fp16", ["eager"]) for batch in (1, 8, 32, 64)]
+SETTINGS += [("resnet50", 256, "fp16", ["eager", "compile"]), ("resnet50", 256, "bf16", ["eager", "compile"])]
+SETTINGS += [(model, 256, "fp16", ["compile"]) for model in ("resnet18", "resnet34", "resnet101", "resnet152")]
 
 
 class Peer:
@@ -228,14 +230,60 @@ def compare_curves(redline, steps, batch=128, lr=0.05, samples=2560, classes=10)
     return result
 
 
+def steady_speed(records, batch, skip):
+    elapsed = [record["elapsed"] for record in records if record["kind"] == "step"]
+    return batch * (len(elapsed) - skip) / (elapsed[-1] - elapsed[skip - 1])
+
+
+def time_jpegs(redline, rounds, batch=256, images=8192, steps=150, warm_up=40):
+    """Images/s on real JPEGs, decoded by the card and by the CPU, and on synthetic images, in turn."""
+    with tempfile.TemporaryDirectory() as name:
+        data = pathlib.Path(name) / "set"
+        subprocess.run([str(redline), "data", "synth", str(data), "--size", "imagenet", "--format", "tfrecord", "--classes",
+                        "1000", "--train", str(images), "--val", "1000"], check=True, stdout=subprocess.PIPE)
+        size = sum(file.stat().st_size for file in data.rglob("train-*") if file.suffix != ".idx") / images
+        common = ["--model", "resnet50", "--dtype", "fp16", "-b", batch, "--steps", steps, "--device", "cuda", "--eval-every",
+                  0, "--lr", 0.1]
+        runs = {"synthetic": ["synthetic", "--image-size", 224, "--classes", 1000],
+                "card": [data, "--decode", "gpu"], "cpu": [data, "--decode", "cpu"], "auto": [data]}
+        run_redline(redline, data, *common)  # chooses kernels, fills the page cache
+        speeds = {kind: [] for kind in runs}
+        for _ in range(rounds):
+            for kind, flags in runs.items():
+                speeds[kind].append(steady_speed(run_redline(redline, *flags, *common), batch, warm_up))
+    medians = {kind: statistics.median(values) for kind, values in speeds.items()}
+    print(f"JPEGs of {size / 1024:.0f} KiB, images/s: " + ", ".join(f"{kind} {value:.0f}" for kind, value in medians.items()),
+          flush=True)
+    return {"batch": batch, "images": images, "bytes_per_image": size, "images_per_second": medians, "rounds": speeds,
+            "cores": len(os.sched_getaffinity(0))}
+
+
+def compare_accuracy(redline, epochs=8, batch=64):
+    """Top-1 on held-out images after the same training on both devices."""
+    with tempfile.TemporaryDirectory() as name:
+        data = pathlib.Path(name) / "set"
+        subprocess.run([str(redline), "data", "synth", str(data), "--train", "4000", "--val", "1000"], check=True,
+                       stdout=subprocess.PIPE)
+        result = {}
+        for device, dtype in (("cuda", "fp16"), ("cpu", "fp32")):
+            records = run_redline(redline, data, "--model", "resnet18", "--image-size", 64, "-b", batch, "--epochs", epochs,
+                                  "--lr", 0.1, "--device", device, "--dtype", dtype)
+            result[device] = [record["top1"] for record in records if record["kind"] == "evaluation"][-1]
+    print("top-1 on held-out images: " + ", ".join(f"{device} {value:.3f}" for device, value in result.items()), flush=True)
+    return {"model": "resnet18", "epochs": epochs, "top1": result}
+
+
 def report(result):
     program = result["redline"]
-    text = [f"# ResNet training on {result['torch']['gpu']}, {result['date']}", "",
-            f"`{result['command']}`; Redline {program.get('version')} ({program.get('commit')}), {result['device']}; PyTorch "
-            f"{result['torch']['torch']} with cuDNN {result['torch']['cudnn']}, channels_last; synthetic images of 224 px; "
-            f"medians of {result['rounds']} rounds in turn, images/s.", "",
-            "| model | batch | dtype | Redline | PyTorch eager | ratio | torch.compile | ratio | Redline's memory | PyTorch's |",
-            "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    text = [f"# ResNet training on {result['torch'].get('gpu', result['device'])}, {result['date']}", "",
+            f"`{result['command']}`; Redline {program.get('version')} ({program.get('commit')}), {result['device']}; "
+            f"{result['cores']} CPU cores."]
+    if result["rows"]:
+        text += ["", "## Speed", "",
+                 f"PyTorch {result['torch']['torch']} with cuDNN {result['torch']['cudnn']}, channels_last; synthetic images "
+                 f"of 224 px; medians of {result['rounds']} rounds in turn, images/s.", "",
+                 "| model | batch | dtype | Redline | PyTorch eager | ratio | torch.compile | ratio | Redline's memory | "
+                 "PyTorch's |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     for row in result["rows"]:
         speeds, ours = row["images_per_second"], row["images_per_second"]["redline"]
         cells = [row["model"], row["batch"], row["dtype"], f"{ours:.0f}"]
@@ -244,7 +292,23 @@ def report(result):
         theirs = [value for name, value in row["peak_bytes"].items() if name != "redline"]
         cells += [f"{row['peak_bytes']['redline'] / 2**30:.1f} GiB", f"{min(theirs) / 2**30:.1f} GiB"]
         text.append("| " + " | ".join(map(str, cells)) + " |")
-    text += ["", "Memory: the device peak that Redline's --dry-run tells; what PyTorch's allocator reserves at most."]
+    if result["rows"]:
+        text += ["", "Memory: the device peak that Redline's --dry-run tells; what PyTorch's allocator reserves at most."]
+    jpeg = result.get("jpeg")
+    if jpeg:
+        speeds = jpeg["images_per_second"]
+        text += ["", "## Real JPEGs", "",
+                 f"ResNet-50, fp16, batch {jpeg['batch']}, {jpeg['images']} generated JPEGs of "
+                 f"{jpeg['bytes_per_image'] / 1024:.0f} KiB and around 500x375 pixels from TFRecord shards in the page cache, "
+                 f"{jpeg['cores']} CPU cores; images/s once under way.", "",
+                 "| synthetic | decoded by the card | by the CPU | as chosen by --decode auto |", "| --- | --- | --- | --- |",
+                 f"| {speeds['synthetic']:.0f} | {speeds['card']:.0f} | {speeds['cpu']:.0f} | {speeds['auto']:.0f} |"]
+    accuracy = result.get("accuracy")
+    if accuracy:
+        text += ["", "## Accuracy", "",
+                 f"{accuracy['model']}, {accuracy['epochs']} epochs of the generated image set of ten classes, top-1 on its "
+                 f"held-out images: {accuracy['top1']['cuda']:.3f} on the GPU in fp16, {accuracy['top1']['cpu']:.3f} on the CPU "
+                 f"in fp32."]
     curve = result.get("curve")
     if curve:
         text += ["", "## fp16 loss from the same weights and batches", "",
@@ -261,29 +325,38 @@ def report(result):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--quick", action="store_true", help="the settings that matter most, one round")
+    parts = ["speed", "curve", "jpeg", "accuracy"]
+    options.add_argument("parts", nargs="*", help="what to measure: " + ", ".join(parts))
     options.add_argument("--rounds", type=int, default=3, help="how often each side is measured, in turn")
+    options.add_argument("--only", default="", help="of speed: settings that contain this, as 'resnet50 256'")
     options.add_argument("--redline", type=pathlib.Path, default=ROOT / "redline", help="the program to measure")
     options.add_argument("--output", type=pathlib.Path, default=ROOT / "benchmarks" / "results", help="folder of the result")
-    options.add_argument("--no-curve", action="store_true", help="leave the loss curves out")
-    options.add_argument("--only-curve", action="store_true", help="nothing but the loss curves")
     args = options.parse_args()
-    rounds = 1 if args.quick else args.rounds
+    unknown = set(args.parts) - set(parts)
+    if unknown:
+        options.error(f"there is no part {', '.join(sorted(unknown))}")
+    wanted = args.parts or parts
     rows, header, versions = [], {}, {}
-    if not args.only_curve:
-        rows, header, versions = measure(args.redline, QUICK if args.quick else FULL, rounds)
+    if "speed" in wanted:
+        settings = [s for s in SETTINGS if args.only in f"{s[0]} {s[1]} {s[2]}"]
+        rows, header, versions = measure(args.redline, settings, args.rounds)
+    if not header:
+        header = run_redline(args.redline, "synthetic", "--model", "resnet18", "-b", 2, "--steps", 1, "--device", "cuda")[0]
     result = {"benchmark": "gpu_training", "date": datetime.date.today().isoformat(), "kernel": platform.release(),
               "cores": len(os.sched_getaffinity(0)), "redline": header.get("program", {}), "device": header.get("device"),
-              "torch": versions, "rounds": rounds, "command": "benchmarks/gpu_training.py " + " ".join(sys.argv[1:]),
+              "torch": versions, "rounds": args.rounds, "command": "benchmarks/gpu_training.py " + " ".join(sys.argv[1:]),
               "rows": rows}
-    if not args.no_curve:
+    if "jpeg" in wanted:
+        result["jpeg"] = time_jpegs(args.redline, args.rounds)
+    if "accuracy" in wanted:
+        result["accuracy"] = compare_accuracy(args.redline)
+    if "curve" in wanted:
         result["curve"] = compare_curves(args.redline, 200)
     args.output.mkdir(parents=True, exist_ok=True)
-    name = f"gpu_training-{result['date']}" + ("-quick" if args.quick else "")
+    name = f"gpu_training-{result['date']}" + "".join(f"-{part}" for part in args.parts)
     (args.output / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
-    if rows:
-        (args.output / f"{name}.md").write_text(report(result))
-    print(f"written to {args.output / name}.json")
+    (args.output / f"{name}.md").write_text(report(result))
+    print(f"written to {args.output / name}.md")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def peer_python():
 
 def train_torch(python, data, model, epochs, seed, init=None, save=None):
     """Top-1 after training, in percent."""
-    command = [python, ROOT / "benchmarks" / "peer_fine_tune.py", data, "--model", model, "--epochs", epochs,
+    command = [python, pathlib.Path(__file__).with_name("peer_fine_tune.py"), data, "--model", model, "--epochs", epochs,
                "--seed", seed, "--size", SIZE, "--batch", BATCH, "--scale", SCALE, "--lr", RATE if init else 5 * RATE]
     command += ["--init", init] if init else []
     command += ["--save", save] if save else []

@@ -43,8 +43,9 @@ def peer_python():
 
 def train_torch(python, data, model, epochs, seed, init=None, save=None):
     """Top-1 after training, in percent."""
-    command = [python, pathlib.Path(__file__).with_name("peer_fine_tune.py"), data, "--model", model, "--epochs", epochs,
-               "--seed", seed, "--size", SIZE, "--batch", BATCH, "--scale", SCALE, "--lr", RATE if init else 5 * RATE]
+    peer = pathlib.Path(__file__).with_name("peer_fine_tune.py")
+    command = [python, peer, data, "--model", model, "--epochs", epochs, "--seed", seed, "--size", SIZE, "--batch", BATCH,
+               "--scale", SCALE, "--lr", RATE if init else 5 * RATE]
     command += ["--init", init] if init else []
     command += ["--save", save] if save else []
     return json.loads(run(command))

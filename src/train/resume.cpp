@@ -51,7 +51,9 @@ std::optional<Checkpoint> newest_checkpoint(const fs::path& folder) {
   }
   // Only now: while nothing whole is found, nothing is changed.
   for (const fs::path& path : damaged) set_aside(path);
-  if (found) point(folder / "latest", found->path.filename().string());
+  std::error_code ignored;
+  if (found && fs::read_symlink(folder / "latest", ignored) != found->path.filename())
+    point(folder / "latest", found->path.filename().string());
   return found;
 }
 

@@ -8,6 +8,7 @@ int main(int argc, char** argv) {
              {
                  add_demo,
                  add_train,
+                 add_profile,
                  add_eval,
                  add_export,
                  add_data,

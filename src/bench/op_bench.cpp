@@ -11,6 +11,7 @@
 #include "base/statistics.h"
 #include "bench/op_cases.h"
 #include "graph/models/resnet.h"
+#include "plan/traffic.h"
 
 namespace redline::bench {
 namespace {
@@ -50,7 +51,7 @@ std::vector<Group> group_ops(const graph::Graph& graph, const std::string& filte
     group.ops.push_back(i);
     if (added || joined) {
       group.timing.flops += graph::flops(graph, op);
-      group.timing.bytes += counted_bytes(graph, op);
+      group.timing.bytes += plan::counted_bytes(graph, op);
     }
     group.timing.count = joined ? 1 : group.timing.count + 1;
   }

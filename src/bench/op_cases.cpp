@@ -316,15 +316,4 @@ std::vector<float> read_mask(const OpCase& op_case, std::size_t output,
   return bits;
 }
 
-double counted_bytes(const graph::Graph& graph, const Op& op) {
-  double bytes = 0.0;
-  for (const auto* ids : {&op.inputs, &op.outputs}) {
-    for (TensorId id : *ids) {
-      if (id == kNone) continue;
-      bytes += static_cast<double>(plan::stored_bytes(graph.tensor(id), plan::Layout::plain));
-    }
-  }
-  return bytes;
-}
-
 }  // namespace redline::bench

@@ -44,7 +44,4 @@ std::vector<float> read_mask(const OpCase& op_case, std::size_t output,
 bool is_mask_input(graph::OpKind kind, std::size_t input);
 bool is_mask_output(graph::OpKind kind, std::size_t output);
 
-// Bytes the op has to read and write at least: each tensor once, twice when it is updated in place.
-double counted_bytes(const graph::Graph& graph, const graph::Op& op);
-
 }  // namespace redline::bench

@@ -46,6 +46,7 @@ int run(int argc, char** argv, const std::vector<AddCommand>& commands);
 
 void add_demo(CLI::App& app, Context& context);
 void add_train(CLI::App& app, Context& context);
+void add_profile(CLI::App& app, Context& context);
 void add_eval(CLI::App& app, Context& context);
 void add_export(CLI::App& app, Context& context);
 void add_data(CLI::App& app, Context& context);

@@ -47,6 +47,9 @@ struct Nvml::Interface {
   int (*driver_version)(char*, unsigned) = from.find<int(char*, unsigned)>("nvmlSystemGetDriverVersion");
   int (*name)(void*, char*, unsigned) = from.find<int(void*, char*, unsigned)>("nvmlDeviceGetName");
   int (*uuid)(void*, char*, unsigned) = from.find<int(void*, char*, unsigned)>("nvmlDeviceGetUUID");
+  int (*capability)(void*, int*,
+                    int*) = from.find<int(void*, int*, int*)>("nvmlDeviceGetCudaComputeCapability");
+  int (*cores)(void*, unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetNumGpuCores");
   int (*clock)(void*, int, unsigned*) = from.find<int(void*, int, unsigned*)>("nvmlDeviceGetClockInfo");
   int (*power)(void*, unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetPowerUsage");
   int (*power_limit)(void*, unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetEnforcedPowerLimit");
@@ -126,6 +129,17 @@ Nvml::~Nvml() { calls_->shutdown(); }
 std::string Nvml::name() const { return ask_text(calls_->name, device_); }
 std::string Nvml::uuid() const { return ask_text(calls_->uuid, device_); }
 std::string Nvml::driver() const { return ask_text(calls_->driver_version); }
+
+GpuShape Nvml::shape() const {
+  GpuShape shape;
+  if (calls_->capability == nullptr ||
+      calls_->capability(device_, &shape.compute_major, &shape.compute_minor) != 0)
+    return {};
+  // Cores of a multiprocessor: 64 up to compute capability 8.0, Pascal's small ones left out, and 128 since.
+  const int each = shape.compute_major * 10 + shape.compute_minor <= 80 ? 64 : 128;
+  shape.processors = static_cast<int>(ask<unsigned>(calls_->cores, device_).value_or(0)) / each;
+  return shape;
+}
 
 GpuSample Nvml::read() const {
   GpuSample sample;

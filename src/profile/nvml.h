@@ -26,6 +26,12 @@ struct PcieSample {
   std::optional<unsigned> received, sent;
 };
 
+// What kind of card it is; 0 where it does not tell.
+struct GpuShape {
+  int compute_major = 0, compute_minor = 0;
+  int processors = 0;  // streaming multiprocessors
+};
+
 // "sw_power_cap|hw_thermal"; "none" when the clocks are as high as asked for.
 std::string throttle_text(std::uint64_t bits);
 
@@ -42,6 +48,7 @@ class Nvml {
   std::string name() const;  // "NVIDIA H200"
   std::string uuid() const;
   std::string driver() const;  // "580.65.06"
+  GpuShape shape() const;
   GpuSample read() const;
   PcieSample read_pcie() const;  // takes 40 ms
 

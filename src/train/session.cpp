@@ -24,6 +24,7 @@
 #include "train/checkpointer.h"
 #include "train/config_file.h"
 #include "train/observe.h"
+#include "train/profiling.h"
 #include "train/resume.h"
 #include "train/run_folder.h"
 #include "train/setup.h"
@@ -169,6 +170,7 @@ std::unique_ptr<profile::Telemetry> start_telemetry(const Setup& setup, const Ru
   constexpr std::chrono::milliseconds kForLiveLine{1000};
   profile::TelemetryOptions options;
   options.pci_address = setup.backend->pci_address();
+  options.keep = 10'000;  // for the tables of a profile
   options.interval = profile::parse_sampling(setup.config.run.telemetry, "--telemetry");
   if (options.interval.count() > 0) {
     fs::create_directories(folder.profile());
@@ -249,11 +251,13 @@ int exit_code(const Outcome& outcome) {
 }
 
 Outcome run_training(const Config& config, const std::vector<std::string>& arguments, const Console& console,
-                     const Resume& resume) {
+                     const Resume& resume, const std::optional<profile::SessionOptions>& profiling) {
   StopSignals signals;
   const Setup setup = prepare(config);
   const auto train = train_batches(setup);
-  const auto val = val_batches(setup);
+  const auto val = profiling ? nullptr : val_batches(setup);
+  std::optional<Profiling> profiled;
+  if (profiling) profiled.emplace(*profiling, setup);
   Outcome outcome;
   metrics::Recorder recorder;
   const std::unique_ptr<Trainer> made = [&] {
@@ -298,6 +302,7 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
   recorder.add(std::make_unique<metrics::JsonlSink>(folder->path() / "metrics.jsonl", info.resumed));
   recorder.add(std::make_unique<metrics::TensorBoardSink>(folder->path()));
   const auto telemetry = start_telemetry(setup, *folder);
+  if (profiled) profiled->attach(trainer, *telemetry);
   metrics::ConsoleOptions shown{console.out, console.live, config.run.quiet,
                                 static_cast<int>(config.run.log_every)};
   if (telemetry) shown.device = [&telemetry] { return profile::live_text(telemetry->latest()); };
@@ -314,6 +319,7 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
   try {
     const bool finished = trainer.run(signals.flag());
     saved = finish(recorder, trainer, checkpointer.get(), signals, finished, outcome);
+    if (profiled) profiled->finish(setup, *folder, *telemetry, console.out);
   } catch (const std::exception& failure) {
     leave_after_failure(recorder, trainer, checkpointer.get(), signals, failure.what());
     throw;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "profile/session.h"
 #include "train/config.h"
 
 namespace redline::train {
@@ -39,8 +41,9 @@ int exit_code(const Outcome& outcome);
 // everything else is ready and is left consistent however the run ends: with a checkpoint of its last step,
 // unless its numbers went wrong. `arguments` is the command line, for the record. Installs signal handlers
 // while it runs. Throws UsageError when the run to resume is of another model.
+// With `profiling`, steps are profiled, nothing is evaluated, and the run folder gets the profile's files.
 Outcome run_training(const Config& config, const std::vector<std::string>& arguments, const Console& console,
-                     const Resume& resume = {});
+                     const Resume& resume = {}, const std::optional<profile::SessionOptions>& profiling = {});
 
 // Prints what a run would do: model, ops, FLOPs, fusions, memory and buckets. Writes nothing, trains nothing.
 void print_plan(const Config& config, std::FILE* out);

@@ -188,6 +188,7 @@ bool Trainer::run(const std::atomic<bool>& stop) {
     const bool done = run_epoch(stop) && evaluate_when_due(stop);
     if (!done || all_steps_done()) {
       finish_steps();
+      if (session_ != nullptr) session_->end_steps();
       return done;
     }
     ++epoch_;
@@ -269,14 +270,18 @@ void Trainer::write_scalars(double rate, bool first_of_step) {
 }
 
 void Trainer::step() {
+  if (session_ != nullptr) session_->begin_step(steps_ + 1);
   double waited = 0;
   const double rate = learning_rate(schedule_, steps_ - schedule_shift_);
   const std::int64_t batches = config_.optimizer.accumulate;
   for (std::int64_t i = 0; i < batches; ++i) {
     data::Batch batch;
-    train_->inputs_taken();  // of the batch that next() gives back
     const double waited_before = train_source_.waited_seconds();
-    check(train_source_.next(batch), "epoch {} ended before its step {}", epoch_, step_in_epoch_);
+    {
+      const profile::Span span(session_, profile::HostWork::data);
+      train_->inputs_taken();  // of the batch that next() gives back
+      check(train_source_.next(batch), "epoch {} ended before its step {}", epoch_, step_in_epoch_);
+    }
     // The host may as well wait here as anywhere; a device that still has work does not wait for data.
     while (finish_step(/*wait=*/false)) {
     }
@@ -284,9 +289,16 @@ void Trainer::step() {
     if (steps_ == 0 && i == 0 && batch.images != nullptr)
       recorder_.picture(batch_picture(batch, train_source_.batch_size(), train_source_.image_size(), 0));
     mid_step_ = true;
-    write_batch(*train_, batch);
-    write_scalars(rate, i == 0);
-    train_->run(i + 1 == batches ? backend::Section::step : backend::Section::compute);
+    {
+      const profile::Span span(session_, profile::HostWork::inputs);
+      write_batch(*train_, batch);
+      write_scalars(rate, i == 0);
+    }
+    const auto section = i + 1 == batches ? backend::Section::step : backend::Section::compute;
+    if (session_ != nullptr)
+      session_->run(*train_, section);
+    else
+      train_->run(section);
     train_->request_metrics();
   }
   Started started;
@@ -312,6 +324,7 @@ void Trainer::record_spread() {
 
 bool Trainer::finish_step(bool wait) {
   if (started_.empty()) return false;
+  const profile::Span span(session_, profile::HostWork::read);
   Started& oldest = started_.front();
   for (; oldest.batches < config_.optimizer.accumulate; ++oldest.batches) {
     const auto found = train_->take_metrics(wait);

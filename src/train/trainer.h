@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "data/batch_source.h"
 #include "metrics/recorder.h"
+#include "profile/session.h"
 #include "train/checkpointer.h"
 #include "train/config.h"
 #include "train/loss_watch.h"
@@ -56,6 +57,8 @@ class Trainer {
   // Before run(): takes checkpoints on the way, when they are due and at every best evaluation. It outlives
   // the trainer's last call.
   void keep_checkpoints(Checkpointer& checkpointer) { checkpointer_ = &checkpointer; }
+  // Before run(): has steps profiled. It outlives the trainer's last call.
+  void profile(profile::Session& session) { session_ = &session; }
   // Between steps, with a checkpointer: takes one now, unless can_save() says that the state is not good.
   void save_checkpoint();
   // Tells the recorder, and the log, what the checkpointer has done.
@@ -124,6 +127,7 @@ class Trainer {
   std::unique_ptr<backend::Executable> eval_;
 
   Checkpointer* checkpointer_ = nullptr;
+  profile::Session* session_ = nullptr;
   LossWatch loss_watch_;
 
   Stopwatch since_start_, since_record_;

@@ -11,6 +11,7 @@
 #include "backend/cuda/metrics_ring.h"
 #include "backend/cuda/state.h"
 #include "backend/cuda/step.h"
+#include "backend/cuda/trace.h"
 
 namespace redline::backend {
 namespace {
@@ -26,8 +27,10 @@ using plan::Region;
 class CudaExecutable final : public Executable {
  public:
   CudaExecutable(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<CudaState> state, ConvLibrary& convs,
-                 Choices& choices, const ConvRules& rules, const cudaDeviceProp& device)
+                 Choices& choices, const ConvRules& rules, const cudaDeviceProp& device,
+                 std::shared_ptr<CuptiTracer> tracer)
       : plan_(std::move(plan)),
+        tracer_(std::move(tracer)),
         state_(std::move(state)),
         stream_(make_stream(/*urgent=*/true)),
         beside_(make_stream()),
@@ -305,6 +308,7 @@ class CudaExecutable final : public Executable {
       const graph::Op& op = plan_->graph().ops()[i];
       throw InternalError("{} '{}': {}", name_of(op.kind), op.name, cudaGetErrorString(result));
     }
+    if (tracer_) tracer_->launched(stream, plan_->graph().ops()[i]);
   }
 
   void run_timed(std::size_t begin, std::size_t end, std::vector<OpTime>& times) {
@@ -336,6 +340,7 @@ class CudaExecutable final : public Executable {
   }
 
   std::shared_ptr<const plan::Plan> plan_;
+  std::shared_ptr<CuptiTracer> tracer_;  // null unless one was there when this was compiled
   std::shared_ptr<CudaState> state_;
   Stream stream_, beside_, copies_;
   Shared shared_;
@@ -410,9 +415,14 @@ class CudaBackend final : public Backend {
     auto own = std::dynamic_pointer_cast<CudaState>(std::move(state));
     check(own != nullptr, "the state was made by another backend");
     return std::make_unique<CudaExecutable>(std::move(plan), std::move(own), *convs_, *choices_,
-                                            ConvRules{deterministic_, tf32_}, properties_);
+                                            ConvRules{deterministic_, tf32_}, properties_, tracer_.lock());
   }
   std::shared_ptr<ImageDecoder> make_image_decoder() override { return make_jpeg_decoder(); }
+  std::shared_ptr<Tracer> make_tracer() override {
+    auto tracer = std::make_shared<CuptiTracer>();
+    tracer_ = tracer;
+    return tracer;
+  }
   std::string pci_address() const override {
     return fmt::format("{:04x}:{:02x}:{:02x}.0", properties_.pciDomainID, properties_.pciBusID,
                        properties_.pciDeviceID);
@@ -459,6 +469,7 @@ class CudaBackend final : public Backend {
 
   bool deterministic_, tf32_;
   cudaDeviceProp properties_{};
+  std::weak_ptr<CuptiTracer> tracer_;  // for plans compiled while it is there
   std::unique_ptr<Choices> choices_;
   std::unique_ptr<ConvLibrary> convs_;
 };

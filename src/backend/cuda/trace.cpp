@@ -1,0 +1,319 @@
+#include "backend/cuda/trace.h"
+
+#include <cublas_v2.h>
+#include <cupti.h>
+#include <cxxabi.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+
+#include <spdlog/spdlog.h>
+
+#include "backend/cuda/device.h"
+#include "base/error.h"
+#include "base/shared_library.h"
+
+namespace redline::backend::cuda {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLibraryName = "libcupti.so.13";
+constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
+constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
+                                         CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_RUNTIME};
+
+// CUPTI's buffer callbacks carry no pointer of the caller's.
+std::atomic<CuptiTracer*> g_tracer = nullptr;
+
+// Where CUDA's other libraries are, CUPTI is too: by name, beside cuBLAS, or in a toolkit.
+std::unique_ptr<SharedLibrary> open_library() {
+  std::vector<std::string> places = {kLibraryName};
+  Dl_info blas{};
+  if (::dladdr(reinterpret_cast<void*>(&cublasCreate_v2), &blas) != 0 && blas.dli_fname != nullptr) {
+    const fs::path folder = fs::path(blas.dli_fname).parent_path();
+    places.push_back(folder / kLibraryName);
+    places.push_back(folder / "../../cuda_cupti/lib" / kLibraryName);
+    places.push_back(folder / "../extras/CUPTI/lib64" / kLibraryName);
+  }
+  places.push_back(fs::path("/usr/local/cuda/extras/CUPTI/lib64") / kLibraryName);
+  places.push_back(fs::path("/usr/local/cuda/lib64") / kLibraryName);
+  for (const std::string& place : places) {
+    auto library = std::make_unique<SharedLibrary>(place);
+    if (library->loaded()) return library;
+  }
+  throw UnavailableError(
+      "no kernel timeline: {} is not there; install CUDA's profiling libraries (the package "
+      "nvidia-cuda-cupti "
+      "of a Python environment has them)",
+      kLibraryName);
+}
+
+std::int64_t steady_now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+const char* memory_name(std::uint8_t kind) {
+  switch (kind) {
+    case CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE:
+      return "Pageable";
+    case CUPTI_ACTIVITY_MEMORY_KIND_PINNED:
+      return "Pinned";
+    case CUPTI_ACTIVITY_MEMORY_KIND_DEVICE:
+    case CUPTI_ACTIVITY_MEMORY_KIND_DEVICE_STATIC:
+      return "Device";
+    case CUPTI_ACTIVITY_MEMORY_KIND_ARRAY:
+      return "Array";
+    case CUPTI_ACTIVITY_MEMORY_KIND_MANAGED:
+    case CUPTI_ACTIVITY_MEMORY_KIND_MANAGED_STATIC:
+      return "Managed";
+    default:
+      return "Unknown";
+  }
+}
+
+const char* copy_name(std::uint8_t kind) {
+  switch (kind) {
+    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOD:
+      return "Memcpy HtoD";
+    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOH:
+      return "Memcpy DtoH";
+    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOD:
+      return "Memcpy DtoD";
+    case CUPTI_ACTIVITY_MEMCPY_KIND_PTOP:
+      return "Memcpy PtoP";
+    default:
+      return "Memcpy";
+  }
+}
+
+}  // namespace
+
+struct CuptiTracer::Library {
+  std::unique_ptr<SharedLibrary> from = open_library();
+
+  template <typename Function>
+  Function* need(const char* name) const {
+    Function* found = from->find<Function>(name);
+    if (found == nullptr) throw UnavailableError("no kernel timeline: {} lacks {}", kLibraryName, name);
+    return found;
+  }
+  decltype(&cuptiSubscribe) subscribe = need<decltype(cuptiSubscribe)>("cuptiSubscribe");
+  decltype(&cuptiUnsubscribe) unsubscribe = need<decltype(cuptiUnsubscribe)>("cuptiUnsubscribe");
+  decltype(&cuptiEnableCallback) enable_callback = need<decltype(cuptiEnableCallback)>("cuptiEnableCallback");
+  decltype(&cuptiGetCallbackName) callback_name =
+      need<decltype(cuptiGetCallbackName)>("cuptiGetCallbackName");
+  decltype(&cuptiActivityRegisterCallbacks) register_callbacks =
+      need<decltype(cuptiActivityRegisterCallbacks)>("cuptiActivityRegisterCallbacks");
+  decltype(&cuptiActivityEnable) enable = need<decltype(cuptiActivityEnable)>("cuptiActivityEnable");
+  decltype(&cuptiActivityDisable) disable = need<decltype(cuptiActivityDisable)>("cuptiActivityDisable");
+  decltype(&cuptiActivityFlushAll) flush = need<decltype(cuptiActivityFlushAll)>("cuptiActivityFlushAll");
+  decltype(&cuptiActivityGetNextRecord) next =
+      need<decltype(cuptiActivityGetNextRecord)>("cuptiActivityGetNextRecord");
+  decltype(&cuptiActivityGetNumDroppedRecords) dropped =
+      need<decltype(cuptiActivityGetNumDroppedRecords)>("cuptiActivityGetNumDroppedRecords");
+  decltype(&cuptiGetTimestamp) timestamp = need<decltype(cuptiGetTimestamp)>("cuptiGetTimestamp");
+  decltype(&cuptiGetGraphNodeId) node_id = need<decltype(cuptiGetGraphNodeId)>("cuptiGetGraphNodeId");
+  decltype(&cuptiGetResultString) result_text = need<decltype(cuptiGetResultString)>("cuptiGetResultString");
+
+  void check(CUptiResult result, const char* what) const {
+    if (result == CUPTI_SUCCESS) return;
+    const char* text = nullptr;
+    result_text(result, &text);
+    throw UnavailableError("no kernel timeline: {}: {}{}", what, text == nullptr ? "unknown error" : text,
+                           result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
+                               ? "; another profiler is attached to this process"
+                               : "");
+  }
+};
+
+namespace {
+
+void CUPTIAPI buffer_requested(std::uint8_t** buffer, std::size_t* size, std::size_t* most_records) {
+  *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(8, kBufferBytes));
+  *size = *buffer == nullptr ? 0 : kBufferBytes;
+  *most_records = 0;  // as many as fit
+}
+
+void CUPTIAPI buffer_completed(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t,
+                               std::size_t valid) {
+  if (CuptiTracer* tracer = g_tracer.load(); tracer != nullptr && valid > 0)
+    tracer->read_buffer(buffer, valid);
+  std::free(buffer);
+}
+
+}  // namespace
+
+CuptiTracer::CuptiTracer() : cupti_(std::make_unique<Library>()) {
+  CuptiTracer* none = nullptr;
+  redline::check(g_tracer.compare_exchange_strong(none, this), "two tracers at once");
+  try {
+    // An instantiated graph has copies of the captured nodes: which are whose is told only while it is made.
+    const auto on_resource = [](void* self, CUpti_CallbackDomain, CUpti_CallbackId, const void* data) {
+      const auto* resource = static_cast<const CUpti_ResourceData*>(data);
+      const auto* graph = static_cast<const CUpti_GraphData*>(resource->resourceDescriptor);
+      auto* tracer = static_cast<CuptiTracer*>(self);
+      std::uint64_t original = 0, clone = 0;
+      if (tracer->cupti_->node_id(graph->originalNode, &original) == CUPTI_SUCCESS &&
+          tracer->cupti_->node_id(graph->node, &clone) == CUPTI_SUCCESS)
+        tracer->node_cloned(original, clone);
+    };
+    cupti_->check(
+        cupti_->subscribe(reinterpret_cast<CUpti_SubscriberHandle*>(&subscriber_), on_resource, this),
+        "subscribing");
+    cupti_->check(cupti_->enable_callback(1, static_cast<CUpti_SubscriberHandle>(subscriber_),
+                                          CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED),
+                  "watching graphs");
+    cupti_->check(cupti_->register_callbacks(buffer_requested, buffer_completed), "registering buffers");
+  } catch (...) {
+    g_tracer = nullptr;
+    throw;
+  }
+}
+
+CuptiTracer::~CuptiTracer() {
+  if (running_) {
+    for (const CUpti_ActivityKind kind : kKinds) cupti_->disable(kind);
+    cupti_->flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  }
+  g_tracer = nullptr;
+  if (subscriber_ != nullptr) cupti_->unsubscribe(static_cast<CUpti_SubscriberHandle>(subscriber_));
+}
+
+void CuptiTracer::start() {
+  std::uint64_t now = 0;
+  cupti_->check(cupti_->timestamp(&now), "reading the clock");
+  offset_ = steady_now() - static_cast<std::int64_t>(now);
+  running_ = true;
+  for (const CUpti_ActivityKind kind : kKinds) cupti_->check(cupti_->enable(kind), "recording");
+}
+
+void CuptiTracer::stop() {
+  if (!running_) return;
+  check_cuda(cudaDeviceSynchronize(), "waiting for the device");
+  for (const CUpti_ActivityKind kind : kKinds) cupti_->disable(kind);
+  cupti_->check(cupti_->flush(0), "collecting records");
+  running_ = false;
+  std::size_t lost = 0;
+  if (cupti_->dropped(nullptr, 0, &lost) == CUPTI_SUCCESS) dropped_ += lost;
+}
+
+std::size_t CuptiTracer::count() const {
+  const std::lock_guard guard(lock_);
+  return records_.size();
+}
+
+std::vector<Activity> CuptiTracer::take() {
+  const std::lock_guard guard(lock_);
+  return std::exchange(records_, {});
+}
+
+void CuptiTracer::launched(cudaStream_t stream, const graph::Op& op) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaGraph_t graph = nullptr;
+  unsigned long long capture = 0;
+  if (cudaStreamGetCaptureInfo(stream, &status, &capture, &graph, nullptr, nullptr, nullptr) != cudaSuccess ||
+      status != cudaStreamCaptureStatusActive)
+    return;
+  std::size_t count = 0;
+  if (cudaGraphGetNodes(graph, nullptr, &count) != cudaSuccess) return;
+  std::vector<cudaGraphNode_t> nodes(count);
+  if (cudaGraphGetNodes(graph, nodes.data(), &count) != cudaSuccess) return;
+  const std::lock_guard guard(lock_);
+  auto& seen = seen_[capture];
+  for (const cudaGraphNode_t node : nodes) {
+    std::uint64_t id = 0;
+    if (seen.insert(node).second && cupti_->node_id(node, &id) == CUPTI_SUCCESS) op_of_node_[id] = &op;
+  }
+}
+
+void CuptiTracer::node_cloned(std::uint64_t original, std::uint64_t clone) {
+  const std::lock_guard guard(lock_);
+  const auto found = op_of_node_.find(original);
+  if (found != op_of_node_.end()) op_of_node_[clone] = found->second;
+}
+
+const std::string* CuptiTracer::name_of(const char* text) {
+  const char* known = text == nullptr ? "unknown" : text;
+  const std::string*& found = known_names_[known];
+  if (found == nullptr) {
+    int status = 0;
+    const std::unique_ptr<char, void (*)(void*)> plain(abi::__cxa_demangle(known, nullptr, nullptr, &status),
+                                                       std::free);
+    found = &*names_.insert(plain ? plain.get() : known).first;
+  }
+  return found;
+}
+
+void CuptiTracer::read_buffer(std::uint8_t* buffer, std::size_t bytes) {
+  const std::lock_guard guard(lock_);
+  const auto op_of = [this](std::uint64_t node) {
+    const auto found = op_of_node_.find(node);
+    return found == op_of_node_.end() ? nullptr : found->second;
+  };
+  const auto put = [this](Activity& to, const auto& from) {
+    to.begin = static_cast<std::int64_t>(from.start) + offset_;
+    to.end = static_cast<std::int64_t>(from.end) + offset_;
+    to.correlation = from.correlationId;
+    if (from.start != 0)
+      records_.push_back(to);  // the device had no memory left to time it
+    else
+      ++dropped_;
+  };
+  for (CUpti_Activity* record = nullptr; cupti_->next(buffer, bytes, &record) == CUPTI_SUCCESS;) {
+    Activity activity;
+    if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+      const auto& kernel = *reinterpret_cast<const CUpti_ActivityKernel10*>(record);
+      activity.name = name_of(kernel.name);
+      activity.op = op_of(kernel.graphNodeId);
+      activity.stream = kernel.streamId;
+      activity.context = kernel.contextId;
+      activity.device = kernel.deviceId;
+      activity.grid = {kernel.gridX, kernel.gridY, kernel.gridZ};
+      activity.block = {kernel.blockX, kernel.blockY, kernel.blockZ};
+      activity.registers = kernel.registersPerThread;
+      activity.static_shared = kernel.staticSharedMemory;
+      activity.dynamic_shared = kernel.dynamicSharedMemory;
+      put(activity, kernel);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+      const auto& copy = *reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
+      activity.kind = Activity::Kind::copy;
+      activity.name = name_of(copy_name(copy.copyKind));
+      activity.op = op_of(copy.graphNodeId);
+      activity.stream = copy.streamId;
+      activity.context = copy.contextId;
+      activity.device = copy.deviceId;
+      activity.bytes = copy.bytes;
+      activity.from = memory_name(copy.srcKind);
+      activity.to = memory_name(copy.dstKind);
+      put(activity, copy);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+      const auto& fill = *reinterpret_cast<const CUpti_ActivityMemset4*>(record);
+      activity.kind = Activity::Kind::fill;
+      activity.name = name_of("Memset");
+      activity.op = op_of(fill.graphNodeId);
+      activity.stream = fill.streamId;
+      activity.context = fill.contextId;
+      activity.device = fill.deviceId;
+      activity.bytes = fill.bytes;
+      put(activity, fill);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_RUNTIME) {
+      const auto& call = *reinterpret_cast<const CUpti_ActivityAPI*>(record);
+      const char* name = nullptr;
+      cupti_->callback_name(CUPTI_CB_DOMAIN_RUNTIME_API, call.cbid, &name);
+      activity.kind = Activity::Kind::call;
+      activity.name = name_of(name);
+      activity.stream = call.threadId;
+      put(activity, call);
+    }
+  }
+}
+
+}  // namespace redline::backend::cuda

@@ -1,0 +1,57 @@
+// CUPTI's activity records: every kernel, copy and call with its times, and of kernels in a CUDA graph the op
+// that launched them. The library is looked up when a tracer is made; without one, nothing of it is touched.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "backend/tracer.h"
+
+namespace redline::backend::cuda {
+
+class CuptiTracer final : public Tracer {
+ public:
+  // Throws UnavailableError when CUPTI is not there or refuses. One at a time.
+  CuptiTracer();
+  ~CuptiTracer() override;
+
+  bool sees_kernels() const override { return true; }
+  void start() override;
+  void stop() override;
+  std::size_t count() const override;
+  std::vector<Activity> take() override;
+  std::uint64_t dropped() const override { return dropped_; }
+
+  // Says that what was added to the graph that `stream` is captured into since the last call belongs to `op`.
+  // Nothing happens when it is not being captured.
+  void launched(cudaStream_t stream, const graph::Op& op);
+
+  // For CUPTI's callbacks.
+  void read_buffer(std::uint8_t* buffer, std::size_t bytes);
+  void node_cloned(std::uint64_t original, std::uint64_t clone);
+
+ private:
+  struct Library;
+  const std::string* name_of(const char* text);  // lock_ is held
+
+  std::unique_ptr<Library> cupti_;
+  void* subscriber_ = nullptr;
+  mutable std::mutex lock_;
+  std::set<std::string> names_;
+  std::map<const char*, const std::string*> known_names_;  // by CUPTI's own pointer
+  std::map<std::uint64_t, const graph::Op*> op_of_node_;
+  std::map<unsigned long long, std::set<cudaGraphNode_t>> seen_;  // by capture: graphs' addresses come again
+  std::vector<Activity> records_;
+  std::int64_t offset_ = 0;  // from CUPTI's clock to ours
+  std::uint64_t dropped_ = 0;
+  bool running_ = false;
+};
+
+}  // namespace redline::backend::cuda

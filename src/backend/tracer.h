@@ -1,0 +1,53 @@
+// What a device did, as it recorded itself: the material of a timeline.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "graph/op.h"
+
+namespace redline::backend {
+
+// One thing that a device did, or the host for it. Times are nanoseconds of std::chrono::steady_clock.
+struct Activity {
+  enum class Kind : std::uint8_t {
+    kernel,  // ran on the device
+    copy,    // moved memory
+    fill,    // set memory
+    call,    // of the device's library, by a host thread
+    busy,    // a sample: the thread of that number was computing then; begin and end are the same
+    waiting  // a sample: it was waiting for the others
+  };
+  Kind kind = Kind::kernel;
+  const std::string* name = nullptr;  // lives as long as who made the record
+  std::int64_t begin = 0, end = 0;
+  const graph::Op* op = nullptr;  // of the plan that it belongs to; null when there is none
+  std::uint32_t stream = 0;       // thread, for calls and samples
+  std::uint32_t context = 0, device = 0;
+  std::uint32_t correlation = 0;  // the same for a call and for what it started; 0: none
+  std::array<std::int32_t, 3> grid{}, block{};
+  std::int32_t registers = 0, static_shared = 0, dynamic_shared = 0;  // a thread; bytes of a block
+  std::uint64_t bytes = 0;                                            // of copies and fills
+  const char* from = "";  // of copies: "Pageable", "Pinned", "Device"
+  const char* to = "";
+
+  bool on_device() const { return kind == Kind::kernel || kind == Kind::copy || kind == Kind::fill; }
+};
+
+// Records between start() and stop(). It costs nothing outside, and knows the ops of plans that were compiled
+// while it was there. One thread drives it.
+class Tracer {
+ public:
+  virtual ~Tracer() = default;
+  // Whether it records kernels by itself; where not, an Executable's op times are the timeline.
+  virtual bool sees_kernels() const = 0;
+  virtual void start() = 0;
+  virtual void stop() = 0;                    // waits until the device has done all it was given
+  virtual std::size_t count() const = 0;      // records so far: whether it is time to stop
+  virtual std::vector<Activity> take() = 0;   // all of them, after stop()
+  virtual std::uint64_t dropped() const = 0;  // that the device could not keep
+};
+
+}  // namespace redline::backend

@@ -1,0 +1,77 @@
+// redline profile: where the time of training steps goes, and what stops them from going faster.
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/train_options.h"
+#include "profile/session.h"
+#include "train/session.h"
+
+namespace redline::cli {
+namespace {
+
+constexpr std::int64_t kDefaultSteps = 10;
+
+struct Options {
+  TrainOptions train;
+  profile::SessionOptions session;
+  std::vector<std::int64_t> batch_sizes;
+};
+
+// A run that ends with the last profiled step.
+int profile_once(train::Config config, const Options& options, const Context& context) {
+  profile::SessionOptions session = options.session;
+  if (config.schedule.epochs)
+    throw UsageError("--epochs: a profile has --steps, {} unless told, from --start on", kDefaultSteps);
+  session.steps = config.schedule.steps.value_or(kDefaultSteps);
+  if (session.start < 1 || session.steps < 1) throw UsageError("--start and --steps must be at least 1");
+  config.schedule.steps = session.start + session.steps - 1;
+  config.run.checkpoint_every = "off";
+  if (config.run.telemetry.empty()) config.run.telemetry = "50ms";
+  return exit_code(train::run_training(config, context.arguments, console(), {}, session));
+}
+
+int run_profile(const Options& options, const Context& context) {
+  const train::Config config = options.train.config();
+  if (options.batch_sizes.empty()) return profile_once(config, options, context);
+  for (const std::int64_t batch : options.batch_sizes) {
+    train::Config one = config;
+    one.optimizer.batch_size = batch;
+    if (!one.run.name.empty()) one.run.name += fmt::format("-b{}", batch);
+    fmt::print("batch {}\n", batch);
+    if (const int code = profile_once(one, options, context); code != 0) return code;
+    fmt::print("\n");
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_profile(CLI::App& app, Context& context) {
+  CLI::App& command =
+      add_command(app, "profile", "Show where the time of training steps goes; takes the options of train",
+                  {"redline profile synthetic -b 64 --start 11 --steps 10",
+                   "redline profile flowers --amp --name where-it-goes",
+                   "redline profile synthetic --batch-sizes 32,64,128"});
+  const auto options = std::make_shared<Options>();
+  options->train.add(command);
+  command
+      .add_option("--start", options->session.start,
+                  "First step that is traced, of --steps (default 10); those before warm up")
+      ->capture_default_str();
+  command.add_option("--batch-sizes", options->batch_sizes, "Profile each of these, a run each, with commas")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command
+      .add_option("--max-records", options->session.most_records,
+                  "A window with more records ends early, with a whole step")
+      ->capture_default_str();
+  on_run(command, context, [options, &context] { return run_profile(*options, context); });
+}
+
+}  // namespace redline::cli

@@ -1,0 +1,321 @@
+#include "profile/files.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/atomic_file.h"
+#include "base/error.h"
+
+namespace redline::profile {
+namespace {
+
+using backend::Activity;
+
+// A file that is compressed as it is written, and whole or not there.
+class GzipFile {
+ public:
+  explicit GzipFile(const std::filesystem::path& path) : file_(path, Sync::no) {
+    constexpr int kGzip = 15 + 16;
+    check(deflateInit2(&stream_, 6, Z_DEFLATED, kGzip, 8, Z_DEFAULT_STRATEGY) == Z_OK, "zlib does not start");
+  }
+  ~GzipFile() { deflateEnd(&stream_); }
+  GzipFile(const GzipFile&) = delete;
+  GzipFile& operator=(const GzipFile&) = delete;
+
+  void write(std::string_view text) {
+    bytes_ += text.size();
+    push(text, Z_NO_FLUSH);
+  }
+  void commit() {
+    push({}, Z_FINISH);
+    file_.commit();
+  }
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  void push(std::string_view text, int flush) {
+    std::array<std::byte, 1 << 16> out;
+    stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+    stream_.avail_in = static_cast<uInt>(text.size());
+    do {
+      stream_.next_out = reinterpret_cast<Bytef*>(out.data());
+      stream_.avail_out = static_cast<uInt>(out.size());
+      deflate(&stream_, flush);
+      file_.write(std::span(out.data(), out.size() - stream_.avail_out));
+    } while (stream_.avail_out == 0);
+  }
+
+  AtomicFile file_;
+  z_stream stream_{};
+  std::uint64_t bytes_ = 0;
+};
+
+// Text as JSON writes it, quotes included.
+std::string quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// Ops are drawn as a process of their own beside the device's.
+constexpr int kOpsProcess = 1'000'000;
+constexpr const char* kDataName = "enumerate(DataLoader)#Redline.__next__";  // as the plugin knows it
+
+class TraceWriter {
+ public:
+  TraceWriter(const std::filesystem::path& path, const Timeline& timeline, const Subject& subject,
+              std::uint64_t most_bytes)
+      : file_(path), timeline_(timeline), subject_(subject), most_(most_bytes) {
+    origin_ = timeline.steps.empty() ? 0 : timeline.steps.front().begin;
+    for (const DeviceEvent& event : timeline.events) origin_ = std::min(origin_, event.activity.begin);
+  }
+
+  TraceWritten write() {
+    head();
+    names();
+    for (const StepSpan& step : timeline_.steps)
+      complete("user_annotation", fmt::format("ProfilerStep#{}", step.number), subject_.process,
+               subject_.process, step.begin, step.end, "");
+    host();
+    for (const DeviceEvent& event : timeline_.events) device(event);
+    for (const Activity& call : timeline_.calls) {
+      complete("cuda_runtime", *call.name, subject_.process, subject_.process, call.begin, call.end,
+               fmt::format("\"correlation\": {0}, \"External id\": {0}", call.correlation));
+    }
+    file_.write("\n]}\n");
+    file_.commit();
+    written_.bytes = file_.bytes();
+    return written_;
+  }
+
+ private:
+  void head() {
+    // HolisticTraceAnalysis looks for "rank": with a space after the colon.
+    file_.write(
+        fmt::format("{{\"schemaVersion\": 1,\n\"deviceProperties\": [{{\"id\": {}, \"name\": {}, "
+                    "\"totalGlobalMem\": {}, \"computeMajor\": {}, \"computeMinor\": {}, \"numSms\": {}}}],\n"
+                    "\"distributedInfo\": {{\"backend\": \"{}\", \"rank\": {}, \"world_size\": {}}},\n"
+                    "\"displayTimeUnit\": \"ms\",\n\"traceEvents\": [",
+                    subject_.device, quoted(subject_.device_name), subject_.device_memory,
+                    subject_.compute_major, subject_.compute_minor, subject_.processors,
+                    timeline_.host_computes ? "gloo" : "nccl", subject_.rank, subject_.world_size));
+  }
+
+  void names() {
+    meta("process_name", subject_.process, 0, quoted("redline"));
+    meta("thread_name", subject_.process, subject_.process, quoted("training"));
+    if (timeline_.host_computes) return;
+    meta("process_name", subject_.device, 0, quoted(subject_.device_name));
+    meta("process_name", kOpsProcess + subject_.device, 0, quoted("ops of the plan"));
+    std::vector<int> lanes;
+    for (const DeviceEvent& event : timeline_.events) lanes.push_back(event.lane);
+    std::ranges::sort(lanes);
+    lanes.erase(std::unique(lanes.begin(), lanes.end()), lanes.end());
+    for (const int lane : lanes)
+      meta("thread_name", subject_.device, lane, quoted(fmt::format("stream {}", lane)));
+  }
+
+  void host() {
+    for (const HostSpan& span : timeline_.host) {
+      const bool data = span.work == HostWork::data;
+      complete(data ? "user_annotation" : "cpu_op", data ? kDataName : name_of(span.work), subject_.process,
+               subject_.process, span.begin, span.end, "");
+    }
+  }
+
+  void device(const DeviceEvent& event) {
+    const Activity& a = event.activity;
+    if (timeline_.host_computes) {
+      complete("cpu_op", label_of(a), subject_.process, subject_.process, a.begin, a.end, "");
+      return;
+    }
+    std::string args = fmt::format(
+        "\"device\": {}, \"context\": {}, \"stream\": {}, \"correlation\": {}, \"External id\": {}",
+        subject_.device, a.context, event.lane, a.correlation, a.correlation);
+    if (a.op != nullptr) args += fmt::format(", \"op\": {}", quoted(label_of(a)));
+    const char* category = "kernel";
+    if (a.kind == Activity::Kind::kernel) {
+      const double blocks = static_cast<double>(a.grid[0]) * a.grid[1] * a.grid[2];
+      const double warps = std::ceil(static_cast<double>(a.block[0]) * a.block[1] * a.block[2] / 32);
+      const int processors = std::max(1, subject_.processors);
+      args += fmt::format(
+          ", \"grid\": [{}, {}, {}], \"block\": [{}, {}, {}], \"registers per thread\": {}, \"shared "
+          "memory\": {}, "
+          "\"blocks per SM\": {:.3f}, \"warps per SM\": {:.3f}, \"est. achieved occupancy %\": {:.0f}",
+          a.grid[0], a.grid[1], a.grid[2], a.block[0], a.block[1], a.block[2], a.registers,
+          a.static_shared + a.dynamic_shared, blocks / processors, blocks * warps / processors,
+          estimated_occupancy(a, subject_.processors));
+    } else {
+      category = a.kind == Activity::Kind::copy ? "gpu_memcpy" : "gpu_memset";
+      const double seconds = 1e-9 * static_cast<double>(std::max<std::int64_t>(1, a.end - a.begin));
+      args += fmt::format(", \"bytes\": {}, \"memory bandwidth (GB/s)\": {:.3f}", a.bytes,
+                          static_cast<double>(a.bytes) / seconds / 1e9);
+    }
+    if (!complete(category, *a.name, subject_.device, event.lane, a.begin, a.end, args)) return;
+    if (a.op != nullptr)
+      complete("gpu_user_annotation", label_of(a), kOpsProcess + subject_.device, event.lane, a.begin, a.end,
+               "");
+  }
+
+  void meta(const char* what, int process, int thread, const std::string& name) {
+    put(fmt::format(
+        "{{\"ph\": \"M\", \"name\": \"{}\", \"pid\": {}, \"tid\": {}, \"args\": {{\"name\": {}}}}}", what,
+        process, thread, name));
+  }
+
+  // False when there was no room for it.
+  bool complete(const char* category, const std::string& name, int process, int thread, std::int64_t begin,
+                std::int64_t end, const std::string& args) {
+    // Relative microseconds: absolute nanoseconds do not fit the readers' doubles.
+    std::string event = fmt::format(
+        "{{\"ph\": \"X\", \"cat\": \"{}\", \"name\": {}, \"pid\": {}, \"tid\": {}, \"ts\": {:.3f}, \"dur\": "
+        "{:.3f}, "
+        "\"args\": {{{}}}}}",
+        category, quoted(name), process, thread, 1e-3 * static_cast<double>(begin - origin_),
+        1e-3 * static_cast<double>(end - begin), args);
+    if (file_.bytes() + event.size() + 16 > most_) {
+      ++written_.dropped;
+      return false;
+    }
+    ++written_.events;
+    put(event);
+    return true;
+  }
+
+  void put(const std::string& event) {
+    file_.write(first_ ? "\n" : ",\n");
+    file_.write(event);
+    first_ = false;
+  }
+
+  GzipFile file_;
+  const Timeline& timeline_;
+  const Subject& subject_;
+  std::uint64_t most_;
+  std::int64_t origin_ = 0;
+  bool first_ = true;
+  TraceWritten written_;
+};
+
+// A field of a CSV file.
+std::string field(const std::string& text) {
+  std::string safe = "\"";
+  for (const char c : text) {
+    if (c == '"') safe += '"';
+    safe += c;
+  }
+  return safe + '"';
+}
+
+std::string event_row(const Activity& a, std::int64_t origin, const Subject& subject) {
+  const double start = 1e-9 * static_cast<double>(a.begin - origin),
+               seconds = 1e-9 * static_cast<double>(a.end - a.begin);
+  std::string row = fmt::format("{:.9f},{:.9f},", start, 1e3 * seconds);
+  if (a.kind == Activity::Kind::kernel && a.grid[0] > 0) {
+    row += fmt::format("{},{},{},{},{},{},{},{},{},", a.grid[0], a.grid[1], a.grid[2], a.block[0], a.block[1],
+                       a.block[2], a.registers, a.static_shared, a.dynamic_shared);
+  } else {
+    row += ",,,,,,,,,";
+  }
+  if (a.bytes > 0) {
+    row += fmt::format("{:.6f},{:.6f},", static_cast<double>(a.bytes) / 1e6,
+                       seconds > 0 ? static_cast<double>(a.bytes) / seconds / 1e9 : 0.0);
+  } else {
+    row += ",,";
+  }
+  row += fmt::format("{},{},{},{},{},", a.from, a.to,
+                     field(fmt::format("{} ({})", subject.device_name, subject.device)), a.context, a.stream);
+  return row + fmt::format("{},{},{},,,,,\n", field(a.name == nullptr ? label_of(a) : *a.name), a.correlation,
+                           field(a.op == nullptr ? "" : label_of(a)));
+}
+
+template <typename T>
+std::string or_empty(const std::optional<T>& value) {
+  return value ? fmt::format("{}", *value) : "";
+}
+
+std::string sample_row(const TelemetrySample& s, std::int64_t origin, const Subject& subject) {
+  const auto at = std::chrono::duration_cast<std::chrono::nanoseconds>(s.time.time_since_epoch()).count();
+  std::string row = fmt::format("{:.9f},", 1e-9 * static_cast<double>(at - origin)) + std::string(14, ',');
+  row += field(fmt::format("{} ({})", subject.device_name, subject.device)) + ",,,\"[sample]\",,,";
+  if (s.gpu) {
+    const GpuSample& g = *s.gpu;
+    return row + fmt::format("{},{},{},{},{}\n", or_empty(g.sm_clock_mhz), or_empty(g.memory_clock_mhz),
+                             or_empty(g.temperature_c), or_empty(g.power_mw), or_empty(g.power_limit_mw));
+  }
+  return row + fmt::format("{},,{},{},\n", s.cpu.clock_mhz ? fmt::format("{:.0f}", *s.cpu.clock_mhz) : "",
+                           or_empty(s.cpu.temperature_c),
+                           s.cpu_power_w ? fmt::format("{:.0f}", 1000 * *s.cpu_power_w) : "");
+}
+
+}  // namespace
+
+TraceWritten write_trace(const Timeline& timeline, const Subject& subject, const std::filesystem::path& path,
+                         std::uint64_t most_bytes) {
+  return TraceWriter(path, timeline, subject, most_bytes).write();
+}
+
+double estimated_occupancy(const Activity& kernel, int processors) {
+  // Of a multiprocessor from Volta to Hopper: threads, registers, blocks, and bytes that blocks may share.
+  constexpr double kThreads = 2048, kRegisters = 65536, kBlocks = 32, kShared = 228 * 1024;
+  const double threads = static_cast<double>(kernel.block[0]) * kernel.block[1] * kernel.block[2];
+  if (threads <= 0) return 0;
+  const double registers = std::ceil(std::max(1, kernel.registers) / 8.0) * 8 * threads;
+  const double shared = kernel.static_shared + kernel.dynamic_shared + 1024.0;
+  double blocks = std::min({kBlocks, std::floor(kThreads / threads), std::floor(kRegisters / registers),
+                            std::floor(kShared / shared)});
+  if (processors > 0) {
+    const double launched = static_cast<double>(kernel.grid[0]) * kernel.grid[1] * kernel.grid[2];
+    blocks = std::min(blocks, std::ceil(launched / processors));
+  }
+  return std::clamp(100 * blocks * threads / kThreads, 0.0, 100.0);
+}
+
+std::string kernel_csv(const Timeline& timeline, const std::vector<TelemetrySample>& samples,
+                       const Subject& subject) {
+  std::string text =
+      "Start,Duration,Grid X,Grid Y,Grid Z,Block X,Block Y,Block Z,Registers Per Thread,Static SMem,Dynamic "
+      "SMem,"
+      "Size,Throughput,SrcMemType,DstMemType,Device,Context,Stream,Name,Correlation_ID,Op,SM Clock,Memory "
+      "Clock,"
+      "Temperature,Power,Power Limit\n"
+      "s,ms,,,,,,,,B,B,MB,GB/s,,,,,,,,,MHz,MHz,C,mW,mW\n";
+  const std::int64_t origin = timeline.begin();
+  const auto moment = [](const TelemetrySample& sample) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(sample.time.time_since_epoch()).count();
+  };
+  auto sample = samples.begin();
+  const auto add_samples = [&](std::int64_t until) {
+    for (; sample != samples.end() && moment(*sample) <= until; ++sample)
+      if (moment(*sample) >= origin) text += sample_row(*sample, origin, subject);
+  };
+  for (const DeviceEvent& event : timeline.events) {
+    add_samples(event.activity.begin);
+    text += event_row(event.activity, origin, subject);
+  }
+  add_samples(timeline.end());
+  return text;
+}
+
+std::string iteration_text(const Timeline& timeline, const Subject& subject) {
+  std::string text =
+      "# seconds from the end of one step on the device to the end of the next: data and optimizer are "
+      "inside\n";
+  const std::vector<double> seconds = timeline.iteration_seconds();
+  for (std::size_t i = 0; i < seconds.size(); ++i)
+    text += fmt::format("Iteration Duration {} {} : {:.9f}\n", timeline.steps[i].number, subject.device,
+                        seconds[i]);
+  const double total = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+  const auto whole = static_cast<std::int64_t>(total);
+  text += fmt::format("Training time: {}:{:02}:{:09.6f}\n", whole / 3600, whole / 60 % 60,
+                      total - static_cast<double>(whole / 60 * 60));
+  return text;
+}
+
+}  // namespace redline::profile

@@ -1,0 +1,156 @@
+#include "profile/session.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <nlohmann/json.hpp>
+
+#include "base/atomic_file.h"
+#include "base/error.h"
+#include "base/statistics.h"
+
+namespace redline::profile {
+namespace {
+
+// Steps that compile, capture and fill caches are no measure of what a step takes.
+constexpr std::int64_t kUnsettled = 3;
+
+}  // namespace
+
+std::int64_t steady_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+Session::Session(const SessionOptions& options, backend::Backend& backend)
+    : options_(options), host_computes_(!backend.device_memory()) {
+  if (options.start < 1) throw UsageError("--start {} must be at least 1", options.start);
+  if (options.steps < 1) throw UsageError("--steps {} must be at least 1", options.steps);
+  try {
+    tracer_ = backend.make_tracer();
+  } catch (const UnavailableError& reason) {
+    if (!host_computes_)
+      spdlog::warn("{}; ops are timed one by one instead, which hides what runs beside others",
+                   reason.what());
+  }
+}
+
+Session::~Session() = default;
+
+void Session::open() {
+  recording_ = true;
+  if (on_open_) on_open_();
+  if (tracer_) tracer_->start();
+}
+
+void Session::close() {
+  if (!recording_) return;
+  recording_ = false;
+  if (tracer_) tracer_->stop();
+}
+
+void Session::begin_step(std::int64_t number) {
+  const std::int64_t now = steady_nanoseconds();
+  if (last_begin_ != 0) {
+    const double seconds = 1e-9 * static_cast<double>(now - last_begin_);
+    if (recording_) {
+      steps_.back().end = now;
+      if (steps_.size() > 1) traced_seconds_.push_back(seconds);  // the first also starts the recording
+    } else if (last_number_ > kUnsettled && last_number_ < options_.start) {
+      untraced_seconds_.push_back(seconds);
+    }
+  }
+  const bool wanted = number >= options_.start && number < options_.start + options_.steps;
+  const std::size_t records = records_.size() + (tracer_ ? tracer_->count() : 0);
+  const bool room = records < options_.most_records;
+  if (recording_ && !(wanted && room)) close();
+  if (!recording_ && wanted && steps_.empty()) open();
+  if (wanted && !recording_) ++left_out_;
+  if (recording_) steps_.push_back({number, steady_nanoseconds(), 0, 0, 0});
+  last_begin_ = steady_nanoseconds();
+  last_number_ = number;
+}
+
+void Session::run(backend::Executable& executable, backend::Section section) {
+  if (!recording_) return executable.run(section);
+  const Span span(this, HostWork::launch);
+  if (tracer_ && tracer_->sees_kernels()) return executable.run(section);
+  const std::int64_t origin = steady_nanoseconds();
+  executable.run(section, &times_);
+  const auto& ops = executable.plan().graph().ops();
+  for (const backend::OpTime& time : times_) {
+    backend::Activity activity;
+    activity.op = &ops[static_cast<std::size_t>(time.op)];
+    activity.begin = origin + time.start.count();
+    activity.end = activity.begin + time.duration.count();
+    // Where the device is another, an op belongs to the run that it was timed in.
+    activity.correlation = static_cast<std::uint32_t>(steps_.size());
+    records_.push_back(activity);
+  }
+}
+
+void Session::end_steps() {
+  if (recording_) steps_.back().end = steady_nanoseconds();
+  close();
+}
+
+Profile Session::finish(const graph::Graph& graph, const Ceilings& ceilings,
+                        const TelemetrySummary& telemetry) {
+  end_steps();
+  if (tracer_) {
+    std::vector<backend::Activity> traced = tracer_->take();
+    records_.insert(records_.end(), traced.begin(), traced.end());
+  }
+  // Op times of a device are taken with the host waiting, so they lie within its steps as a CPU's do.
+  const bool within = host_computes_ || !(tracer_ && tracer_->sees_kernels());
+  Profile profile;
+  profile.timeline = make_timeline(std::exchange(records_, {}), steps_, std::exchange(host_, {}), within);
+  if (tracer_) profile.timeline.dropped = tracer_->dropped();
+  profile.summary = summarize(profile.timeline, graph, ceilings, telemetry);
+  profile.summary.untraced = left_out_;
+  if (untraced_seconds_.size() >= 3 && !traced_seconds_.empty()) {
+    profile.summary.untraced_step = median(untraced_seconds_);
+    profile.summary.traced_step = median(traced_seconds_);
+  }
+  return profile;
+}
+
+Span::Span(Session* session, HostWork work)
+    : session_(session != nullptr && session->recording() ? session : nullptr), work_(work) {
+  if (session_ != nullptr) begin_ = steady_nanoseconds();
+}
+
+Span::~Span() {
+  if (session_ != nullptr) session_->add({work_, begin_, steady_nanoseconds()});
+}
+
+std::vector<std::string> write_profile(const Profile& profile, const Subject& subject,
+                                       const std::vector<TelemetrySample>& samples,
+                                       const std::string& facts_json, std::uint64_t most_trace_bytes,
+                                       const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw IoError("cannot make {}: {}", folder.string(), error.message());
+  const std::string worker = fmt::format("{}_{}", subject.host, subject.process);
+  const std::string trace = fmt::format("{}.{}.pt.trace.json.gz", worker, subject.rank);
+  const std::string kernels = fmt::format("resnet_{}_gpu{}.csv", worker, subject.device);
+  const std::string durations = fmt::format("resnet_iterdur_{}_gpu{}.txt", worker, subject.device);
+  const TraceWritten written = write_trace(profile.timeline, subject, folder / trace, most_trace_bytes);
+  if (written.dropped > 0)
+    spdlog::warn("{}: {} events were left out, to stay under {} MB: ask for fewer --steps", trace,
+                 written.dropped, most_trace_bytes >> 20);
+  write_file_atomically(folder / kernels, kernel_csv(profile.timeline, samples, subject), Sync::no);
+  write_file_atomically(folder / durations, iteration_text(profile.timeline, subject), Sync::no);
+  auto json = nlohmann::ordered_json::parse(facts_json);
+  json.update(to_json(profile.summary));
+  json["trace"] = {{"file", trace}, {"events", written.events}, {"events_left_out", written.dropped}};
+  write_file_atomically(folder / "summary.json",
+                        json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n", Sync::no);
+  return {trace, kernels, durations, "summary.json"};
+}
+
+}  // namespace redline::profile

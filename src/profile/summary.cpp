@@ -1,0 +1,324 @@
+#include "profile/summary.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/statistics.h"
+#include "base/text.h"
+#include "plan/traffic.h"
+
+namespace redline::profile {
+namespace {
+
+using backend::Activity;
+using graph::Op;
+
+double seconds_of(const Activity& activity) {
+  return 1e-9 * static_cast<double>(activity.end - activity.begin);
+}
+
+// Parts by name, in order of first appearance until sorted.
+class Parts {
+ public:
+  Part& of(const std::string& name) {
+    const auto [at, added] = index_.try_emplace(name, parts_.size());
+    if (added) parts_.push_back({name, "", 0, 0, 0, 0, 0, false});
+    return parts_[at->second];
+  }
+  std::vector<Part> slowest_first() && {
+    std::ranges::stable_sort(parts_, std::ranges::greater{}, &Part::seconds);
+    return std::move(parts_);
+  }
+
+ private:
+  std::map<std::string, std::size_t> index_;
+  std::vector<Part> parts_;
+};
+
+// Work of each op that ran. A device may do neighbouring ops in one kernel, which bears the name of one of
+// them: the FLOPs of ops without an event of their own go to the op with one before them, or after them at
+// the beginning. Bytes do not: what is between merged ops is never written.
+std::unordered_map<const Op*, double> flops_by_op(const graph::Graph& graph, const std::set<const Op*>& ran) {
+  std::unordered_map<const Op*, double> flops;
+  const Op* owner = nullptr;
+  double before = 0;
+  for (const Op& op : graph.ops()) {
+    if (ran.contains(&op)) owner = &op;
+    const double own = graph::flops(graph, op);
+    if (owner == nullptr) {
+      before += own;
+    } else {
+      flops[owner] += own + before;
+      before = 0;
+    }
+  }
+  return flops;
+}
+
+void add_roof(Part& part, double flops, double bytes, const Ceilings& ceilings) {
+  part.flops += flops;
+  part.bytes += bytes;
+  part.least += ceilings.least_seconds(flops, bytes);
+  part.memory_bound =
+      ceilings.flops > 0 && ceilings.bytes > 0 && part.bytes / ceilings.bytes > part.flops / ceilings.flops;
+}
+
+void count_events(const Timeline& timeline, const graph::Graph& graph, const Ceilings& ceilings,
+                  Summary& summary) {
+  Parts ops, layers, kinds, kernels;
+  const double steps = std::max<double>(1, static_cast<double>(timeline.steps.size()));
+  std::set<const Op*> ran;
+  double named = 0, all = 0;
+  for (const DeviceEvent& event : timeline.events) {
+    const Activity& activity = event.activity;
+    const double seconds = seconds_of(activity) / steps;
+    const auto add = [&](Part& part) {
+      part.count += 1 / steps;
+      part.seconds += seconds;
+    };
+    all += seconds;
+    add(ops.of(label_of(activity)));
+    add(kernels.of(activity.name == nullptr ? label_of(activity) : *activity.name));
+    const std::string kind = activity.op == nullptr ? "(" + label_of(activity) + ")"
+                                                    : std::string(graph::name_of(activity.op->kind));
+    add(kinds.of(kind));
+    add(layers.of(activity.op == nullptr ? "(no layer)" : activity.op->name));
+    if (activity.op == nullptr) continue;
+    named += seconds;
+    ran.insert(activity.op);
+  }
+  const auto flops = flops_by_op(graph, ran);
+  for (const Op* op : ran) {
+    const double bytes = plan::counted_bytes(graph, *op);
+    const auto found = flops.find(op);
+    const double own = found == flops.end() ? 0 : found->second;
+    const std::string kind(graph::name_of(op->kind));
+    Activity named_by;
+    named_by.op = op;
+    for (Part* part : {&ops.of(label_of(named_by)), &layers.of(op->name), &kinds.of(kind)})
+      add_roof(*part, own, bytes, ceilings);
+    ops.of(label_of(named_by)).kind = kind;
+    kinds.of(kind).kind = kind;
+  }
+  summary.named = all > 0 ? named / all : 0;
+  summary.ops = std::move(ops).slowest_first();
+  summary.layers = std::move(layers).slowest_first();
+  summary.kinds = std::move(kinds).slowest_first();
+  summary.kernels = std::move(kernels).slowest_first();
+}
+
+std::vector<double> thread_shares(const Timeline& timeline) {
+  std::map<std::uint32_t, std::pair<double, double>> counts;  // busy, all
+  for (const Activity& sample : timeline.samples) {
+    auto& [busy, all] = counts[sample.stream];
+    busy += sample.kind == Activity::Kind::busy ? 1 : 0;
+    all += 1;
+  }
+  std::vector<double> shares;
+  for (const auto& [thread, count] : counts) shares.push_back(count.first / count.second);
+  return shares;
+}
+
+std::string milliseconds(double seconds) { return fmt::format("{:.2f} ms", 1e3 * seconds); }
+
+const char* gap_advice(GapCause cause) {
+  switch (cause) {
+    case GapCause::input:
+      return "more --workers, --decode gpu where the card has the engines, `redline data convert` to shards, "
+             "or "
+             "faster storage; `redline bench data` tells which";
+    case GapCause::launch:
+      return "a larger --batch-size, so that each launch does more work";
+    case GapCause::communication:
+      return "a larger --batch-size or --accumulate, so that gradients are exchanged less often";
+    case GapCause::host:
+      return "fewer other things on the host: --histograms-every 0, a larger --log-every, cores of its own";
+  }
+  return "";
+}
+
+const char* gap_text(GapCause cause) {
+  switch (cause) {
+    case GapCause::input:
+      return "the device waits for data";
+    case GapCause::launch:
+      return "the device waits for the next kernel to be launched";
+    case GapCause::communication:
+      return "the device waits for the exchange of gradients";
+    case GapCause::host:
+      return "the device waits for the host, which is at other work";
+  }
+  return "";
+}
+
+}  // namespace
+
+Summary summarize(const Timeline& timeline, const graph::Graph& graph, const Ceilings& ceilings,
+                  const TelemetrySummary& telemetry) {
+  Summary summary;
+  summary.first_step = timeline.steps.empty() ? 0 : timeline.steps.front().number;
+  summary.steps = static_cast<std::int64_t>(timeline.steps.size());
+  summary.iteration_seconds = timeline.iteration_seconds();
+  summary.elapsed = 1e-9 * static_cast<double>(timeline.end() - timeline.begin());
+  summary.busy = 1e-9 * static_cast<double>(busy_time(timeline));
+  for (const Gap& gap : find_gaps(timeline))
+    summary.gap_seconds[static_cast<std::size_t>(gap.cause)] +=
+        1e-9 * static_cast<double>(gap.end - gap.begin);
+  summary.ceilings = ceilings;
+  summary.telemetry = telemetry;
+  summary.dropped = timeline.dropped;
+  summary.threads = thread_shares(timeline);
+  count_events(timeline, graph, ceilings, summary);
+  find_losses(summary, timeline.host_computes);
+  return summary;
+}
+
+void find_losses(Summary& summary, bool host_computes) {
+  std::vector<Loss> all;
+  const double steps = std::max<double>(1, static_cast<double>(summary.steps));
+  for (int i = 0; i < 4; ++i) {
+    const auto cause = static_cast<GapCause>(i);
+    if (summary.gap_seconds[i] > 0)
+      all.push_back({gap_text(cause), summary.gap_seconds[i] / steps, gap_advice(cause)});
+  }
+  for (const Part& part : summary.kinds) {
+    if (part.least <= 0 || part.seconds <= part.least) continue;
+    std::string what =
+        fmt::format("{} takes {}, {:.0f}% of what the {} allows", part.name, milliseconds(part.seconds),
+                    100 * part.of_ceiling(), part.memory_bound ? "memory's speed" : "arithmetic");
+    all.push_back(
+        {std::move(what), part.seconds - part.least,
+         part.memory_bound
+             ? "a narrower --dtype, which moves fewer bytes; fused ops, without --no-fuse, move them less "
+               "often"
+             : "a larger --batch-size or --image-size, which fills the device better, or a narrower "
+               "--dtype, whose arithmetic is faster"});
+  }
+  double copies = 0;
+  for (const Part& part : summary.kinds)
+    if (part.name.starts_with("(Memcpy")) copies += part.seconds;
+  if (copies > 0)
+    all.push_back({fmt::format("copies between host and device take {}", milliseconds(copies)), copies,
+                   "--decode gpu sends files instead of pixels; copies beside kernels cost little"});
+  if (host_computes && summary.threads.size() > 1) {
+    const double mean_share = mean(summary.threads);
+    if (mean_share < 1)
+      all.push_back(
+          {fmt::format("threads compute {:.0f}% of the time and wait for each other in the rest",
+                       100 * mean_share),
+           (1 - mean_share) * summary.elapsed / steps,
+           "fewer --threads than cores where others use them too; a --batch-size that they divide"});
+  }
+  const TelemetrySummary& t = summary.telemetry;
+  constexpr std::uint64_t kSlowed = 4 | 8 | 32 | 64 | 128;
+  if ((t.throttle & kSlowed) != 0 && t.sm_clock_mhz)
+    all.push_back({fmt::format("the clock is held at {:.0f} MHz ({})", *t.sm_clock_mhz,
+                               throttle_text(t.throttle & kSlowed)),
+                   0, "more cooling or a higher power limit, where the machine's owner allows it"});
+  std::ranges::stable_sort(all, std::ranges::greater{}, &Loss::seconds);
+  if (all.size() > 3) all.resize(3);
+  summary.losses = std::move(all);
+}
+
+std::string summary_text(const Summary& s, std::size_t rows) {
+  std::string text = fmt::format(
+      "steps {} to {}: {} a step, the device busy {:.1f}% of the time\n", s.first_step,
+      s.first_step + s.steps - 1,
+      s.iteration_seconds.empty() ? "-" : milliseconds(median(s.iteration_seconds)), 100 * s.utilisation());
+  if (s.untraced_step > 0) text += fmt::format("tracing made a step {:+.1f}% longer\n", 100 * s.overhead());
+  if (s.untraced > 0)
+    text += fmt::format("{} more steps were left out: the bound on records was reached\n", s.untraced);
+  if (s.dropped > 0) text += fmt::format("{} records were lost\n", s.dropped);
+  const double steps = std::max<double>(1, static_cast<double>(s.steps));
+  text += "idle:";
+  for (int i = 0; i < 4; ++i)
+    text += fmt::format(" {} {:.1f}%{}", name_of(static_cast<GapCause>(i)),
+                        s.elapsed > 0 ? 100 * s.gap_seconds[i] / s.elapsed : 0.0, i < 3 ? "," : "\n");
+  if (!s.threads.empty()) {
+    text += "threads computing:";
+    for (const double share : s.threads) text += fmt::format(" {:.0f}%", 100 * share);
+    text += "\n";
+  }
+  text += fmt::format("ceilings measured: {}FLOP/s, {}B/s\n", format_count(s.ceilings.flops),
+                      format_count(s.ceilings.bytes));
+  const auto table = [&](const char* title, const std::vector<Part>& parts) {
+    text += fmt::format("\n{:>10} {:>6} {:>7} {:>9} {:>8} {:>6}  {}\n", "ms/step", "share", "count",
+                        "GFLOP/s", "GB/s", "roof", title);
+    for (std::size_t i = 0; i < std::min(rows, parts.size()); ++i) {
+      const Part& p = parts[i];
+      const auto rate = [&](double work) {
+        return work > 0 && p.seconds > 0 ? fmt::format("{:.1f}", work / p.seconds / 1e9) : std::string("-");
+      };
+      text += fmt::format("{:>10.3f} {:>5.1f}% {:>7.6g} {:>9} {:>8} {:>6}  {}\n", 1e3 * p.seconds,
+                          s.elapsed > 0 ? 100 * p.seconds * steps / s.elapsed : 0.0, p.count, rate(p.flops),
+                          rate(p.bytes), p.least > 0 ? fmt::format("{:.0f}%", 100 * p.of_ceiling()) : "-",
+                          p.name);
+    }
+  };
+  table("kind of op", s.kinds);
+  table("op", s.ops);
+  text += "\nthe largest losses:\n";
+  for (std::size_t i = 0; i < s.losses.size(); ++i)
+    text += fmt::format("{}. {}: {} a step\n   try {}\n", i + 1, s.losses[i].what,
+                        milliseconds(s.losses[i].seconds), s.losses[i].advice);
+  return text;
+}
+
+namespace {
+
+nlohmann::ordered_json to_json(const std::vector<Part>& parts, std::size_t most) {
+  auto list = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < std::min(most, parts.size()); ++i) {
+    const Part& p = parts[i];
+    nlohmann::ordered_json json = {{"name", p.name}, {"count", p.count}, {"seconds", p.seconds}};
+    if (!p.kind.empty()) json["kind"] = p.kind;
+    if (p.least > 0) {
+      json["flops"] = p.flops;
+      json["bytes"] = p.bytes;
+      json["least_seconds"] = p.least;
+      json["bound"] = p.memory_bound ? "memory" : "compute";
+    }
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+}  // namespace
+
+nlohmann::ordered_json to_json(const Summary& s) {
+  nlohmann::ordered_json json = {
+      {"first_step", s.first_step},
+      {"steps", s.steps},
+      {"steps_left_out", s.untraced},
+      {"records_lost", s.dropped},
+      {"iteration_seconds", s.iteration_seconds},
+      {"iterations_include", {{"data", true}, {"optimizer", true}, {"synchronised", true}}},
+      {"elapsed_seconds", s.elapsed},
+      {"busy_seconds", s.busy},
+      {"utilisation", s.utilisation()},
+      {"named_share", s.named},
+      {"tracing",
+       {{"untraced_step_seconds", s.untraced_step},
+        {"traced_step_seconds", s.traced_step},
+        {"overhead", s.overhead()}}},
+      {"ceilings", {{"flops_per_second", s.ceilings.flops}, {"bytes_per_second", s.ceilings.bytes}}}};
+  for (int i = 0; i < 4; ++i) json["gap_seconds"][name_of(static_cast<GapCause>(i))] = s.gap_seconds[i];
+  json["threads_computing"] = s.threads;
+  constexpr std::size_t kMost = 1000;  // of kernels' names there is no natural bound
+  json["kinds"] = to_json(s.kinds, kMost);
+  json["layers"] = to_json(s.layers, kMost);
+  json["ops"] = to_json(s.ops, kMost);
+  json["kernels"] = to_json(s.kernels, kMost);
+  json["losses"] = nlohmann::ordered_json::array();
+  for (const Loss& loss : s.losses)
+    json["losses"].push_back({{"what", loss.what}, {"seconds", loss.seconds}, {"try", loss.advice}});
+  return json;
+}
+
+}  // namespace redline::profile

@@ -1,0 +1,67 @@
+// What a timeline says: how busy the device was, where its time went, what it waited for, how near each op
+// comes to what the hardware can do, and the largest losses in words.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "graph/graph.h"
+#include "profile/ceilings.h"
+#include "profile/telemetry.h"
+#include "profile/timeline.h"
+
+namespace redline::profile {
+
+// Time of one op, or of a group of them, in a step.
+struct Part {
+  std::string name;             // "conv layer1.0.conv1", a layer, a kind of op, or a kernel
+  std::string kind;             // of the op; empty for layers and kernels
+  double count = 0;             // events a step
+  double seconds = 0;           // a step
+  double flops = 0, bytes = 0;  // a step, counted from shapes; 0 when not known
+  double least = 0;             // seconds that this work takes at the ceilings; 0 when not known
+  bool memory_bound = false;    // at the ceilings, bytes take longer than FLOPs
+
+  double of_ceiling() const { return seconds > 0 ? least / seconds : 0; }
+};
+
+// Something that costs time, in words.
+struct Loss {
+  std::string what;
+  double seconds = 0;  // a step
+  std::string advice;  // what to try
+};
+
+struct Summary {
+  std::int64_t first_step = 0, steps = 0;  // traced
+  std::vector<double> iteration_seconds;
+  double elapsed = 0, busy = 0;                   // seconds, over all traced steps
+  double gap_seconds[4] = {};                     // by GapCause
+  std::vector<Part> ops, layers, kinds, kernels;  // slowest first
+  std::vector<double> threads;  // share of its time that each computes; empty when not sampled
+  double named = 0;             // share of the busy time that belongs to ops of the plan
+  Ceilings ceilings;
+  TelemetrySummary telemetry;
+  std::vector<Loss> losses;  // the three largest
+  // Of tracing itself: medians of steps, without it and with it; 0 when there were too few without.
+  double untraced_step = 0, traced_step = 0;
+  std::uint64_t dropped = 0;  // records
+  std::int64_t untraced = 0;  // steps that were asked for and left out, as the bound was reached
+
+  double utilisation() const { return elapsed > 0 ? busy / elapsed : 0; }
+  double overhead() const { return untraced_step > 0 ? traced_step / untraced_step - 1 : 0; }
+};
+
+// `graph` is that of the plan whose steps the timeline has.
+Summary summarize(const Timeline& timeline, const graph::Graph& graph, const Ceilings& ceilings,
+                  const TelemetrySummary& telemetry);
+// Works out the three largest losses of what is known by then.
+void find_losses(Summary& summary, bool host_computes);
+
+std::string summary_text(const Summary& summary, std::size_t rows);
+nlohmann::ordered_json to_json(const Summary& summary);
+
+}  // namespace redline::profile

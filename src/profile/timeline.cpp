@@ -1,0 +1,183 @@
+#include "profile/timeline.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace redline::profile {
+namespace {
+
+using backend::Activity;
+
+// The step whose time on the host holds a moment; -1: none.
+int step_at(const std::vector<StepSpan>& steps, std::int64_t moment) {
+  const auto after =
+      std::ranges::upper_bound(steps, moment, {}, [](const StepSpan& step) { return step.begin; });
+  if (after == steps.begin()) return -1;
+  const auto found = std::prev(after);
+  return moment < found->end ? static_cast<int>(found - steps.begin()) : -1;
+}
+
+void give_lanes(std::vector<DeviceEvent>& events) {
+  std::map<std::uint32_t, std::vector<std::pair<int, std::int64_t>>>
+      lanes;  // by stream: number, end of its last
+  int next = 0;
+  for (const DeviceEvent& event : events) next = std::max(next, static_cast<int>(event.activity.stream) + 1);
+  for (DeviceEvent& event : events) {  // by begin
+    auto& own = lanes[event.activity.stream];
+    auto free =
+        std::ranges::find_if(own, [&](const auto& lane) { return lane.second <= event.activity.begin; });
+    if (free == own.end()) {
+      own.emplace_back(own.empty() ? static_cast<int>(event.activity.stream) : next++, 0);
+      free = std::prev(own.end());
+    }
+    free->second = event.activity.end;
+    event.lane = free->first;
+  }
+}
+
+// Nanoseconds that [begin, end) shares with the spans of a kind of work.
+std::int64_t shared(const std::vector<HostSpan>& host, HostWork work, std::int64_t begin, std::int64_t end) {
+  std::int64_t sum = 0;
+  auto span = std::ranges::lower_bound(host, begin, {}, [](const HostSpan& s) { return s.end; });
+  for (; span != host.end() && span->begin < end; ++span) {
+    if (span->work == work) sum += std::min(end, span->end) - std::max(begin, span->begin);
+  }
+  return sum;
+}
+
+GapCause cause_of(const Timeline& timeline, const DeviceEvent* before, const DeviceEvent& after,
+                  std::optional<std::int64_t> called, std::int64_t begin, std::int64_t end) {
+  if (is_communication(after.activity) || (before != nullptr && is_communication(before->activity)))
+    return GapCause::communication;
+  const std::int64_t length = end - begin;
+  if (2 * shared(timeline.host, HostWork::data, begin, end) > length) return GapCause::input;
+  if (called && *called < begin) return GapCause::launch;  // it was there and waited its turn
+  const std::int64_t launching = shared(timeline.host, HostWork::launch, begin, end) +
+                                 shared(timeline.host, HostWork::inputs, begin, end);
+  return 2 * launching > length ? GapCause::launch : GapCause::host;
+}
+
+}  // namespace
+
+const char* name_of(HostWork work) {
+  constexpr const char* kNames[] = {"data", "inputs", "launch", "read"};
+  return kNames[static_cast<std::size_t>(work)];
+}
+
+const char* name_of(GapCause cause) {
+  constexpr const char* kNames[] = {"input", "launch", "communication", "host"};
+  return kNames[static_cast<std::size_t>(cause)];
+}
+
+std::vector<double> Timeline::iteration_seconds() const {
+  std::vector<double> seconds;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const std::int64_t from = i == 0 ? steps[i].device_begin : steps[i - 1].device_end;
+    seconds.push_back(1e-9 * static_cast<double>(steps[i].device_end - from));
+  }
+  return seconds;
+}
+
+Timeline make_timeline(std::vector<Activity> records, std::vector<StepSpan> steps, std::vector<HostSpan> host,
+                       bool host_computes) {
+  Timeline timeline;
+  timeline.host_computes = host_computes;
+  timeline.steps = std::move(steps);
+  timeline.host = std::move(host);
+  std::unordered_map<std::uint32_t, std::int64_t> called;  // by correlation: when
+  std::ranges::stable_sort(records, {}, &Activity::begin);
+  for (const Activity& record : records) {
+    if (record.kind != Activity::Kind::call) continue;
+    timeline.calls.push_back(record);
+    if (record.correlation != 0) called.emplace(record.correlation, record.begin);
+  }
+  std::erase_if(timeline.calls,
+                [&](const Activity& call) { return step_at(timeline.steps, call.begin) < 0; });
+  for (StepSpan& step : timeline.steps) {
+    step.device_begin = host_computes ? step.begin : 0;
+    step.device_end = host_computes ? step.end : 0;
+  }
+  for (const Activity& record : records) {
+    if (record.kind == Activity::Kind::busy || record.kind == Activity::Kind::waiting) {
+      if (step_at(timeline.steps, record.begin) >= 0) timeline.samples.push_back(record);
+    }
+    if (!record.on_device()) continue;
+    DeviceEvent event{record, -1, 0};
+    if (host_computes) {
+      event.step = step_at(timeline.steps, record.begin);
+    } else if (const auto call = called.find(record.correlation); call != called.end()) {
+      event.step = step_at(timeline.steps, call->second);
+    }
+    if (event.step < 0) continue;  // of a step that is not looked at
+    StepSpan& step = timeline.steps[static_cast<std::size_t>(event.step)];
+    if (!host_computes) {
+      step.device_begin = step.device_begin == 0 ? record.begin : std::min(step.device_begin, record.begin);
+      step.device_end = std::max(step.device_end, record.end);
+    }
+    timeline.events.push_back(event);
+  }
+  // A step of which nothing was recorded has no place on the device.
+  for (StepSpan& step : timeline.steps) {
+    if (step.device_end == 0) step.device_begin = step.device_end = step.end;
+  }
+  give_lanes(timeline.events);
+  return timeline;
+}
+
+std::vector<Gap> find_gaps(const Timeline& timeline) {
+  std::unordered_map<std::uint32_t, std::int64_t> called;
+  for (const Activity& call : timeline.calls)
+    if (call.correlation != 0) called.emplace(call.correlation, call.begin);
+  std::vector<Gap> gaps;
+  std::int64_t at = timeline.begin();
+  const DeviceEvent* before = nullptr;
+  for (const DeviceEvent& event : timeline.events) {
+    if (event.activity.begin > at) {
+      const auto call = called.find(event.activity.correlation);
+      std::optional<std::int64_t> moment;
+      if (call != called.end()) moment = call->second;
+      gaps.push_back(
+          {at, event.activity.begin, cause_of(timeline, before, event, moment, at, event.activity.begin)});
+    }
+    if (event.activity.end > at) {
+      at = event.activity.end;
+      before = &event;
+    }
+  }
+  if (timeline.end() > at && !timeline.events.empty()) {
+    gaps.push_back({at, timeline.end(), GapCause::host});
+  }
+  return gaps;
+}
+
+std::int64_t busy_time(const Timeline& timeline) {
+  std::int64_t busy = 0, at = timeline.begin();
+  for (const DeviceEvent& event : timeline.events) {
+    const std::int64_t begin = std::max(at, event.activity.begin);
+    if (event.activity.end <= begin) continue;
+    busy += event.activity.end - begin;
+    at = event.activity.end;
+  }
+  return busy;
+}
+
+std::string label_of(const Activity& activity) {
+  if (activity.op != nullptr)
+    return activity.op->name.empty()
+               ? std::string(graph::name_of(activity.op->kind))
+               : fmt::format("{} {}", graph::name_of(activity.op->kind), activity.op->name);
+  return activity.name == nullptr ? "" : *activity.name;
+}
+
+bool is_communication(const Activity& activity) {
+  if (activity.op != nullptr && activity.op->kind == graph::OpKind::all_reduce) return true;
+  return activity.name != nullptr && activity.name->starts_with("nccl");
+}
+
+}  // namespace redline::profile

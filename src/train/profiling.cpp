@@ -1,0 +1,69 @@
+#include "train/profiling.h"
+
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/build_info.h"
+#include "base/clock.h"
+
+namespace redline::train {
+namespace {
+
+constexpr std::size_t kRowsShown = 12;
+
+profile::Subject subject_of(const Setup& setup, const profile::Nvml* gpu) {
+  profile::Subject subject;
+  subject.host = setup.machine.hostname;
+  subject.process = static_cast<int>(::getpid());
+  subject.device_name = gpu != nullptr ? gpu->name() : setup.machine.cpu;
+  subject.device_memory = setup.machine.memory_total;
+  if (const auto memory = setup.backend->device_memory()) subject.device_memory = memory->total;
+  if (gpu != nullptr) {
+    const profile::GpuShape shape = gpu->shape();
+    subject.compute_major = shape.compute_major;
+    subject.compute_minor = shape.compute_minor;
+    subject.processors = shape.processors;
+  }
+  return subject;
+}
+
+}  // namespace
+
+Profiling::Profiling(const profile::SessionOptions& options, const Setup& setup)
+    : options_(options),
+      ceilings_(profile::measure_ceilings(*setup.backend, setup.dtype)),
+      session_(options, *setup.backend) {}
+
+void Profiling::attach(Trainer& trainer, profile::Telemetry& telemetry) {
+  session_.on_open([&telemetry] { telemetry.restart(); });
+  trainer.profile(session_);
+}
+
+void Profiling::finish(const Setup& setup, const RunFolder& folder, profile::Telemetry& telemetry,
+                       std::FILE* out) {
+  const profile::Profile profile =
+      session_.finish(setup.plans.train->graph(), ceilings_, telemetry.summary());
+  const Config& config = setup.config;
+  const BuildInfo build = build_info();
+  const nlohmann::ordered_json facts = {{"schema", 1},
+                                        {"kind", "profile"},
+                                        {"time", utc_timestamp()},
+                                        {"redline", {{"version", build.version}, {"commit", build.commit}}},
+                                        {"device", setup.backend->description()},
+                                        {"model", config.model.name},
+                                        {"dtype", config.device.dtype},
+                                        {"batch", config.optimizer.batch_size},
+                                        {"accumulate", config.optimizer.accumulate},
+                                        {"image_size", config.model.image_size},
+                                        {"data", setup.data_text()}};
+  const auto files =
+      profile::write_profile(profile, subject_of(setup, telemetry.gpu()), telemetry.samples(),
+                             facts.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
+                             options_.most_trace_bytes, folder.profile());
+  fmt::print(out, "\n{}\n", profile::summary_text(profile.summary, kRowsShown));
+  for (const std::string& file : files) fmt::print(out, "{}\n", (folder.profile() / file).string());
+}
+
+}  // namespace redline::train

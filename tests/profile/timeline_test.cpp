@@ -1,0 +1,196 @@
+#include <zlib.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/temporary_folder.h"
+#include "profile/files.h"
+#include "profile/hand_made.h"
+#include "profile/summary.h"
+
+namespace redline::profile {
+namespace {
+
+using backend::Activity;
+
+std::string unzipped(const std::filesystem::path& path) {
+  const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
+  std::string text;
+  char part[4096];
+  for (int count = gzread(file.get(), part, sizeof part); count > 0;
+       count = gzread(file.get(), part, sizeof part))
+    text.append(part, static_cast<std::size_t>(count));
+  return text;
+}
+
+TEST(Timeline, AnEventBelongsToTheStepThatLaunchedIt) {
+  const HandMade made;
+  const Timeline timeline = made.timeline();
+  ASSERT_EQ(timeline.steps.size(), 2U);
+  // Two kernels and a copy a step; what was launched before the window is left out.
+  ASSERT_EQ(timeline.events.size(), 6U);
+  EXPECT_EQ(timeline.events[0].step, 0);
+  // The second step was launched while the first ran.
+  EXPECT_EQ(timeline.events[5].step, 1);
+  EXPECT_EQ(timeline.steps[1].device_begin, 5000);
+  EXPECT_EQ(timeline.steps[1].device_end, 9000);
+  const auto seconds = timeline.iteration_seconds();
+  EXPECT_DOUBLE_EQ(seconds[0], 4e-6);
+  EXPECT_DOUBLE_EQ(seconds[1], 4e-6);
+}
+
+TEST(Timeline, EventsOfOneLaneDoNotOverlap) {
+  const std::string name = "kernel";
+  std::vector<Activity> records = {HandMade::event(Activity::Kind::kernel, name, 100, 200, 1),
+                                   HandMade::event(Activity::Kind::kernel, name, 150, 300, 1),
+                                   HandMade::event(Activity::Kind::kernel, name, 200, 250, 1),
+                                   HandMade::event(Activity::Kind::call, name, 10, 20, 1)};
+  const Timeline timeline = make_timeline(records, {{1, 0, 400, 0, 0}}, {}, false);
+  ASSERT_EQ(timeline.events.size(), 3U);
+  EXPECT_EQ(timeline.events[0].lane, 7);  // its stream
+  EXPECT_NE(timeline.events[1].lane, 7);
+  EXPECT_EQ(timeline.events[2].lane, 7);
+  EXPECT_EQ(busy_time(timeline), 200);
+}
+
+TEST(Timeline, GapsHaveCauses) {
+  const std::string kernel = "kernel", nccl = "ncclDevKernel_AllReduce", call = "cudaGraphLaunch";
+  const auto k = Activity::Kind::kernel, c = Activity::Kind::call;
+  const std::vector<Activity> records = {
+      HandMade::event(c, call, 0, 1, 1),
+      HandMade::event(k, kernel, 100, 200, 1),
+      HandMade::event(k, kernel, 210, 300, 1),  // launched with the one before: it waited its turn
+      HandMade::event(c, call, 390, 395, 2),
+      HandMade::event(k, kernel, 400, 500, 2),  // after data came
+      HandMade::event(k, nccl, 520, 600, 2),    // around an exchange
+      HandMade::event(c, call, 680, 685, 3),
+      HandMade::event(k, kernel, 700, 800, 3)};  // the host was elsewhere
+  const Timeline timeline = make_timeline(records, {{1, 0, 900, 0, 0}}, {{HostWork::data, 305, 390}}, false);
+  const std::vector<Gap> gaps = find_gaps(timeline);
+  ASSERT_EQ(gaps.size(), 4U);
+  EXPECT_EQ(gaps[0].cause, GapCause::launch);
+  EXPECT_EQ(gaps[1].cause, GapCause::input);
+  EXPECT_EQ(gaps[1].end - gaps[1].begin, 100);
+  EXPECT_EQ(gaps[2].cause, GapCause::communication);
+  EXPECT_EQ(gaps[3].cause, GapCause::communication);  // the kernel before it was the exchange
+  EXPECT_EQ(busy_time(timeline), 100 + 90 + 100 + 80 + 100);
+}
+
+TEST(Timeline, ALateLaunchIsTheHosts) {
+  const std::string kernel = "kernel", call = "cudaGraphLaunch";
+  const std::vector<Activity> records = {HandMade::event(Activity::Kind::call, call, 0, 1, 1),
+                                         HandMade::event(Activity::Kind::kernel, kernel, 100, 200, 1),
+                                         HandMade::event(Activity::Kind::call, call, 480, 485, 2),
+                                         HandMade::event(Activity::Kind::kernel, kernel, 500, 600, 2)};
+  const std::vector<StepSpan> steps = {{1, 0, 900, 0, 0}};
+  EXPECT_EQ(find_gaps(make_timeline(records, steps, {}, false)).at(0).cause, GapCause::host);
+  EXPECT_EQ(find_gaps(make_timeline(records, steps, {{HostWork::launch, 210, 490}}, false)).at(0).cause,
+            GapCause::launch);
+}
+
+TEST(Summary, AddsUpByOpLayerAndKind) {
+  const HandMade made;
+  const Ceilings ceilings{1e12, 1e9};
+  const Summary summary = summarize(made.timeline(), made.graph, ceilings, {});
+  EXPECT_EQ(summary.first_step, 5);
+  EXPECT_EQ(summary.steps, 2);
+  EXPECT_DOUBLE_EQ(summary.elapsed, 8e-6);
+  EXPECT_NEAR(summary.utilisation(), 7.0 / 8, 1e-12);
+  ASSERT_GE(summary.ops.size(), 3U);
+  EXPECT_EQ(summary.ops[0].name, "conv layer1.conv");
+  EXPECT_NEAR(summary.ops[0].seconds, 2e-6, 1e-12);
+  EXPECT_DOUBLE_EQ(summary.ops[0].count, 1);
+  // The relu had no kernel of its own: the convolution's did its work.
+  EXPECT_NEAR(summary.ops[0].flops,
+              graph::flops(made.graph, made.graph.ops()[0]) + graph::flops(made.graph, made.graph.ops()[1]),
+              1e-6);
+  EXPECT_GT(summary.ops[0].least, 0);
+  EXPECT_LT(summary.named, 1);  // the copy belongs to no op
+  ASSERT_FALSE(summary.losses.empty());
+  ASSERT_LE(summary.losses.size(), 3U);
+  for (std::size_t i = 1; i < summary.losses.size(); ++i)
+    EXPECT_GE(summary.losses[i - 1].seconds, summary.losses[i].seconds);
+  const auto json = to_json(summary);
+  EXPECT_NEAR(json.at("gap_seconds").at("launch").get<double>() +
+                  json.at("gap_seconds").at("host").get<double>() +
+                  json.at("gap_seconds").at("input").get<double>() +
+                  json.at("gap_seconds").at("communication").get<double>() + summary.busy,
+              summary.elapsed, 1e-12);
+}
+
+TEST(Files, TheTraceHasEveryStepAndEvent) {
+  const HandMade made;
+  const TemporaryFolder folder;
+  const TraceWritten written = write_trace(made.timeline(), made.subject(), folder / "t.json.gz", 1 << 20);
+  EXPECT_EQ(written.dropped, 0U);
+  const std::string text = unzipped(folder / "t.json.gz");
+  EXPECT_NE(text.find("\"rank\": 0"), std::string::npos);
+  const auto trace = nlohmann::json::parse(text);
+  std::multiset<std::string> categories;
+  for (const auto& event : trace.at("traceEvents"))
+    if (event.at("ph") == "X") categories.insert(event.at("cat").get<std::string>());
+  EXPECT_EQ(categories.count("kernel"), 4U);
+  EXPECT_EQ(categories.count("gpu_memcpy"), 2U);
+  EXPECT_EQ(categories.count("gpu_user_annotation"), 4U);
+  EXPECT_EQ(categories.count("cuda_runtime"), 4U);
+  EXPECT_EQ(categories.count("user_annotation"), 2U + 2U);  // steps, and data
+  EXPECT_EQ(categories.size(), written.events);
+}
+
+TEST(Files, ATraceStaysUnderItsBoundAndIsWhole) {
+  const HandMade made;
+  const TemporaryFolder folder;
+  const TraceWritten written = write_trace(made.timeline(), made.subject(), folder / "t.json.gz", 2000);
+  EXPECT_GT(written.dropped, 0U);
+  EXPECT_LE(written.bytes, 2000U);
+  EXPECT_NO_THROW(nlohmann::json::parse(unzipped(folder / "t.json.gz")));
+}
+
+TEST(Files, TheTableHasKernelsAndSamplesInOrder) {
+  const HandMade made;
+  TelemetrySample sample;
+  sample.time = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(3500));
+  sample.gpu.emplace().sm_clock_mhz = 1980;
+  const std::string csv = kernel_csv(made.timeline(), {sample}, made.subject());
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < csv.size(); at = csv.find('\n', at) + 1)
+    lines.push_back(csv.substr(at, csv.find('\n', at) - at));
+  ASSERT_EQ(lines.size(), 2U + 6U + 1U);
+  const auto commas = std::ranges::count(lines[0], ',');
+  for (const std::string& line : lines) {
+    EXPECT_EQ(std::ranges::count(line, ','), commas) << line;
+  }
+  EXPECT_TRUE(lines[0].starts_with("Start,Duration,Grid X,"));
+  EXPECT_TRUE(lines[1].starts_with("s,ms,"));
+  EXPECT_NE(csv.find("\"[sample]\",,,1980,,,,\n"), std::string::npos);
+  EXPECT_NE(csv.find("Pinned,Device"), std::string::npos);
+}
+
+TEST(Files, IterationsAreListed) {
+  const std::string text = iteration_text(HandMade().timeline(), HandMade().subject());
+  EXPECT_NE(text.find("\nIteration Duration 5 0 : 0.000004000\nIteration Duration 6 0 : 0.000004000\n"),
+            std::string::npos)
+      << text;
+  EXPECT_TRUE(text.ends_with("Training time: 0:00:00.000008\n")) << text;
+}
+
+TEST(Files, OccupancyIsBoundByWhatABlockTakes) {
+  Activity kernel;
+  kernel.grid = {10000, 1, 1};
+  kernel.block = {256, 1, 1};
+  kernel.registers = 32;
+  EXPECT_DOUBLE_EQ(estimated_occupancy(kernel, 132), 100);
+  kernel.registers = 128;  // 32,768 registers a block: two of them
+  EXPECT_DOUBLE_EQ(estimated_occupancy(kernel, 132), 25);
+  kernel.dynamic_shared = 200 * 1024;  // one
+  EXPECT_DOUBLE_EQ(estimated_occupancy(kernel, 132), 12.5);
+  EXPECT_DOUBLE_EQ(estimated_occupancy(Activity{}, 132), 0);
+}
+
+}  // namespace
+}  // namespace redline::profile

@@ -351,6 +351,16 @@ TEST(DecodeSplit, DoesNotBurdenThreadsThatAreSlowAtReading) {
   EXPECT_EQ(settled_share(50e-6, 1e-3, 2e-3, 10e-6), 0);
 }
 
+TEST(DecodeSplit, RisesFasterThanItFalls) {
+  DecodeSplit split(4, false);
+  split.observe({256, 1.0, 0.1, 0, 0}, 1.0, 0.9);  // the card is what the trainer waits for
+  const double risen = split.cpu_share();
+  EXPECT_GT(risen, 0);
+  split.observe({240, 0.1, 0.1, 16, 0.1}, 1.0, 0.0);  // nobody waits, and the card has room
+  EXPECT_LT(split.cpu_share(), risen);
+  EXPECT_GT(split.cpu_share(), risen / 2);
+}
+
 TEST(DecodeSplit, FixedNeverChanges) {
   DecodeSplit split(4, true);
   for (int i = 0; i < 100; ++i) split.observe({256, 1.0, 0.1, 0, 0}, 1.0, 0.9);

@@ -226,6 +226,25 @@ TEST(Distort, WithoutOptionsNothingChanges) {
   EXPECT_EQ(ours.rgb, gradient(20, 20).rgb);
 }
 
+TEST(Distort, JitterChangesThePropertyItDrew) {
+  using Adjust = void (*)(const RgbImage&, double);
+  const std::pair<ColorJitter, Adjust> properties[] = {{{0.5, 0, 0, 0}, adjust_brightness},
+                                                       {{0, 0.5, 0, 0}, adjust_contrast},
+                                                       {{0, 0, 0.5, 0}, adjust_saturation},
+                                                       {{0, 0, 0, 0.4}, adjust_hue}};
+  for (int property = 0; property < JitterDraw::kProperties; ++property) {
+    DistortOptions options;
+    const auto& [jitter, adjust] = properties[property];
+    options.jitter = jitter;
+    Picture ours = gradient(24, 20), expected = ours;
+    Random random(4), same(4);
+    Distorter(options).run(view(ours), random);
+    adjust(view(expected), draw_jitter(jitter, same).amount[static_cast<std::size_t>(property)]);
+    EXPECT_EQ(ours.rgb, expected.rgb) << property;
+    EXPECT_NE(ours.rgb, gradient(24, 20).rgb) << property;
+  }
+}
+
 TEST(Distort, IsAFunctionOfTheGenerator) {
   DistortOptions options;
   options.policy = AutoAugment::rand_augment;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
 
@@ -119,6 +120,14 @@ TEST(Mix, BothKindsTakeTurnsEvenly) {
     cuts += draw_mix({0.2, 1.0}, 32, random).cut;
   }
   EXPECT_NEAR(cuts, 1000, 6 * std::sqrt(2000) / 2);
+}
+
+TEST(Mix, EveryBatchEpochAndRankHasDrawsOfItsOwn) {
+  std::set<std::uint64_t> seen;
+  for (std::int64_t epoch = 0; epoch < 3; ++epoch)
+    for (std::int64_t batch = 0; batch < 3; ++batch)
+      for (int rank = 0; rank < 3; ++rank) seen.insert(batch_random(1, epoch, batch, rank).next_u64());
+  EXPECT_EQ(seen.size(), 27U);
 }
 
 TEST(Mix, ImpossibleOptionsAreUsageErrors) {

@@ -2,28 +2,23 @@
 
 #include <utility>
 
+#include "backend/stored_copy.h"
+
 namespace redline::backend::cuda {
 
-// All tensors in page-locked memory, as the device stores them. The bus is busy while steps wait: some
-// milliseconds for a ResNet-50; bringing them into plain order is left to whoever reads.
-class CudaStateCopy final : public StateCopy {
+// In page-locked memory. The bus is busy while steps wait: some milliseconds for a ResNet-50.
+class CudaStateCopy final : public StoredCopy<PinnedMemory> {
  public:
-  explicit CudaStateCopy(CudaState& state) : state_(state) {
+  explicit CudaStateCopy(CudaState& state) : StoredCopy(state.entries_), state_(state) {
     check_cuda(cudaGetDevice(&device_), "asking for the device");
-    std::size_t bytes = 0;
-    for (const auto& [name, entry] : state.entries_) {
-      items_[name] = {entry.tensor, entry.layout, entry.memory.data(), bytes, entry.memory.size()};
-      bytes += entry.memory.size();
-    }
-    memory_ = PinnedMemory(bytes);
   }
 
   void take() override {
     check_cuda(cudaStreamWaitEvent(stream_.get(), state_.ran_.get()), "ordering a copy");
-    for (const auto& [name, item] : items_) {
-      check_cuda(cudaMemcpyAsync(memory_.data() + item.offset, item.source, item.bytes,
-                                 cudaMemcpyDeviceToHost, stream_.get()),
-                 "copying the state");
+    for (const auto& [name, item] : items()) {
+      check_cuda(
+          cudaMemcpyAsync(target(item), item.source, item.bytes, cudaMemcpyDeviceToHost, stream_.get()),
+          "copying the state");
     }
     check_cuda(cudaEventRecord(state_.copied_.get(), stream_.get()), "marking a copy");
     check_cuda(cudaEventRecord(done_.get(), stream_.get()), "marking a copy");
@@ -33,22 +28,12 @@ class CudaStateCopy final : public StateCopy {
   void read(const std::string& name, std::span<float> values) const override {
     check_cuda(cudaSetDevice(device_), "choosing the device");  // of this thread
     check_cuda(cudaEventSynchronize(done_.get()), "waiting for a copy");
-    const Item& item = items_.at(name);
-    plan::load(item.tensor, item.layout, memory_.data() + item.offset, values);
+    StoredCopy::read(name, values);
   }
 
  private:
-  struct Item {
-    graph::Tensor tensor;
-    plan::Layout layout = plan::Layout::plain;
-    const std::byte* source = nullptr;
-    std::size_t offset = 0, bytes = 0;
-  };
-
   CudaState& state_;
   int device_ = 0;
-  std::map<std::string, Item> items_;
-  PinnedMemory memory_;
   Stream stream_ = make_stream();
   Event done_ = make_event(false);
 };

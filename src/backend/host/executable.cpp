@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "backend/plain_copy.h"
+#include "backend/stored_copy.h"
 #include "base/error.h"
 #include "plan/layout.h"
 
@@ -22,7 +22,18 @@ void HostState::write(const std::string& name, std::span<const float> values) {
   plan::store(to.tensor, to.layout, values, to.memory.data());
 }
 
-std::unique_ptr<StateCopy> HostState::make_copy() { return std::make_unique<PlainCopy>(*this); }
+class HostStateCopy final : public StoredCopy<HostMemory> {
+ public:
+  template <typename Entries>
+  explicit HostStateCopy(const Entries& entries) : StoredCopy(entries) {
+    std::memset(memory().data(), 0, memory().size());  // its pages are there before the first copy
+  }
+  void take() override {
+    for (const auto& [name, item] : items()) std::memcpy(target(item), item.source, item.bytes);
+  }
+};
+
+std::unique_ptr<StateCopy> HostState::make_copy() { return std::make_unique<HostStateCopy>(entries_); }
 
 std::byte* HostState::memory(const graph::Tensor& tensor, plan::Layout layout) {
   const auto [it, added] = entries_.try_emplace(tensor.name);

@@ -12,6 +12,8 @@ int main(int argc, char** argv) {
                  add_eval,
                  add_export,
                  add_data,
+                 add_report,
+                 add_variability,
                  add_bench,
                  add_doctor,
                  add_completion,

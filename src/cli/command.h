@@ -50,6 +50,8 @@ void add_profile(CLI::App& app, Context& context);
 void add_eval(CLI::App& app, Context& context);
 void add_export(CLI::App& app, Context& context);
 void add_data(CLI::App& app, Context& context);
+void add_report(CLI::App& app, Context& context);
+void add_variability(CLI::App& app, Context& context);
 void add_bench(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 void add_completion(CLI::App& app, Context& context);

@@ -121,8 +121,10 @@ int run_demo(const Options& options, const Context& context) {
   if (outcome.signal != 0) return exit_code(outcome);
   fmt::print("\n3. Done: {:.1f}% of the {} pictures it had never seen are recognised.\n\n",
              100 * outcome.top1, options.held_out);
-  fmt::print("Every number is in {0}/metrics.jsonl, every option in {0}/config.toml. Next:\n",
-             outcome.folder);
+  fmt::print(
+      "Look at {0}/report.html in a browser. Every number is in {0}/metrics.jsonl, every option in "
+      "{0}/config.toml. Next:\n",
+      outcome.folder);
   const char* called = std::getenv("REDLINE_COMMAND");  // the bootstrap script says how it was called
   const std::string redline = called != nullptr ? called : "redline";
   fmt::print("  {} train -c {}/config.toml --name again --epochs 10\n", redline, outcome.folder);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/command.h"
+#include "cli/repeat.h"
 #include "cli/train_options.h"
 #include "train/config_file.h"
 #include "train/session.h"
@@ -22,6 +23,7 @@ struct Options {
   CLI::Option* resume_option = nullptr;
   std::string resume;  // a run folder, or empty
   bool dry_run = false, print_config = false;
+  RepeatOptions repeat;
 };
 
 // The configuration of the run that is named, with the given flags over it.
@@ -54,6 +56,13 @@ int run_train(const Options& options, const Context& context) {
     return 0;
   }
   const train::Resume resume{options.resume_option->count() > 0, options.resume};
+  if (options.repeat.count < 1) throw UsageError("--repeat {} must be at least 1", options.repeat.count);
+  if (options.repeat.cool_down && options.repeat.count == 1)
+    throw UsageError("--cool-down waits between runs: say how many with --repeat");
+  if (options.repeat.count > 1) {
+    if (resume.wanted) throw UsageError("--repeat begins new runs: leave out --resume");
+    return train_repeatedly(config, context.arguments, options.repeat);
+  }
   return exit_code(train::run_training(config, context.arguments, console(), resume));
 }
 
@@ -77,6 +86,13 @@ void add_train(CLI::App& app, Context& context) {
                       "the run that --output-dir and --name say (a new one when there is none)")
           ->expected(0, 1)
           ->type_name("[RUN]");
+  command
+      .add_option("--repeat", options->repeat.count,
+                  "Run the same measurement this often, with telemetry, into NAME-1, NAME-2, … (see `redline "
+                  "variability`)")
+      ->type_name("N");
+  command.add_flag("--cool-down", options->repeat.cool_down,
+                   "Between repeated runs, wait until the device is within 1 °C of where it started");
   command.add_flag("--dry-run", options->dry_run,
                    "Print ops, FLOPs, memory and fusions of the run; train nothing");
   command.add_flag("--print-config", options->print_config,

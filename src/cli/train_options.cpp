@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/recipes.h"
+#include "cli/run_report.h"
 #include "train/config_file.h"
 
 namespace redline::cli {
@@ -80,7 +81,7 @@ void TrainOptions::add(CLI::App& command) {
 train::Console console() {
   const char* term = std::getenv("TERM");
   const bool live = ::isatty(STDOUT_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
-  return {stdout, live};
+  return {stdout, live, write_run_report};
 }
 
 train::Config TrainOptions::config(const std::filesystem::path& defaults) const {

@@ -28,7 +28,7 @@ class TrainOptions {
   std::vector<std::pair<const train::Field*, CLI::Option*>> options_;
 };
 
-// Standard output, live when it is a terminal that understands control codes.
+// Standard output, live when it is a terminal that understands control codes; runs end with their report.
 train::Console console();
 
 }  // namespace redline::cli

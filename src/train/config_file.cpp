@@ -145,16 +145,42 @@ bool is_set(const T&) {
 
 std::string text_of(const std::optional<std::int64_t>& value) { return text_of(*value); }
 
-}  // namespace
-
-Config parse_config(const std::string& text, const std::string& name) {
-  Config config;
-  toml::table root;
+toml::table parse_table(const std::string& text, const std::string& name) {
   try {
-    root = toml::parse(text, name);
+    return toml::parse(text, name);
   } catch (const toml::parse_error& error) {
     throw UsageError("{}: {}", where(name, error.source()), error.description());
   }
+}
+
+void list_table(const toml::table& table, const std::string& prefix, Facts& found) {
+  for (const auto& [key, node] : table) {
+    const std::string path = prefix + std::string(key.str());
+    if (const toml::table* inner = node.as_table()) {
+      list_table(*inner, path + ".", found);
+    } else if (const auto* text = node.as_string()) {
+      found.emplace_back(path, text->get());
+    } else if (const auto* number = node.as_floating_point()) {
+      found.emplace_back(path, text_of(number->get()));
+    } else {
+      std::ostringstream out;
+      node.visit([&](const auto& value) { out << value; });
+      found.emplace_back(path, out.str());
+    }
+  }
+}
+
+}  // namespace
+
+Facts list_values(const std::string& text, const std::string& name) {
+  Facts found;
+  list_table(parse_table(text, name), "", found);
+  return found;
+}
+
+Config parse_config(const std::string& text, const std::string& name) {
+  Config config;
+  const toml::table root = parse_table(text, name);
   std::vector<std::string> sections;
   for (const Field& field : fields()) {
     if (sections.empty() || sections.back() != field.section) sections.push_back(field.section);

@@ -21,6 +21,10 @@ Config read_config(const std::filesystem::path& path);
 // The same for the text itself; `name` stands for the file in messages.
 Config parse_config(const std::string& text, const std::string& name);
 
+// Every value of such a file as text, by "section.key", whether this version knows it or not: for showing
+// what another version wrote. Text stands without quotes. Throws UsageError for a syntax error.
+Facts list_values(const std::string& text, const std::string& name);
+
 // One option's value as the file has it; empty when it has none.
 std::string value_text(const Field& field, const Config& config);
 

@@ -48,6 +48,7 @@ Facts facts_of(const Setup& setup, const std::vector<std::string>& arguments, co
       {"build", build.build_type},
       {"compiler", build.compiler},
       {"device", setup.backend->description()},
+      {"device_address", setup.backend->pci_address()},
       {"decoder", setup.decoder ? setup.decoder->description() : "cpu"},
       {"hostname", machine.hostname},
       {"os", machine.os},
@@ -98,6 +99,18 @@ class OutcomeSink final : public metrics::Sink {
 
  private:
   Outcome& outcome_;
+};
+
+// Comes last, so that the other sinks have written their ends.
+class EndedSink final : public metrics::Sink {
+ public:
+  EndedSink(std::function<void(const std::string&)> ended, std::string folder)
+      : ended_(std::move(ended)), folder_(std::move(folder)) {}
+  void end(const metrics::End&) override { ended_(folder_); }
+
+ private:
+  std::function<void(const std::string&)> ended_;
+  std::string folder_;
 };
 
 const char* signal_name(int signal) {
@@ -308,6 +321,7 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
   if (telemetry) shown.device = [&telemetry] { return profile::live_text(telemetry->latest()); };
   recorder.add(std::make_unique<metrics::ConsoleSink>(shown));
   recorder.add(std::make_unique<OutcomeSink>(outcome));
+  if (console.ended && !profiled) recorder.add(std::make_unique<EndedSink>(console.ended, outcome.folder));
   recorder.begin(info);
   folder->keep();
   std::unique_ptr<Checkpointer> checkpointer;
@@ -319,7 +333,10 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
   try {
     const bool finished = trainer.run(signals.flag());
     saved = finish(recorder, trainer, checkpointer.get(), signals, finished, outcome);
-    if (profiled) profiled->finish(setup, *folder, *telemetry, console.out);
+    if (profiled) {
+      profiled->finish(setup, *folder, *telemetry, console.out);
+      if (console.ended) console.ended(outcome.folder);
+    }
   } catch (const std::exception& failure) {
     leave_after_failure(recorder, trainer, checkpointer.get(), signals, failure.what());
     throw;

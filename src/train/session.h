@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,8 @@ namespace redline::train {
 struct Console {
   std::FILE* out = stdout;  // borrowed
   bool live = false;        // a terminal: one line, redrawn
+  // Told the folder of a run once its records are complete, however it ended; must not throw. May be empty.
+  std::function<void(const std::string& folder)> ended = {};
 };
 
 // Whether a run that was broken off is to be gone on with.

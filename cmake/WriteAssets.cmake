@@ -1,0 +1,18 @@
+# Run at build time: writes OUTPUT, C++ that holds Chart.js and the page's own style and scripts as text.
+function(part name)
+  set(text "")
+  foreach(file IN LISTS ARGN)
+    file(READ ${file} content)
+    if(content MATCHES "</script|</style|\\)asset\"")
+      message(FATAL_ERROR "${file} has a text that would end the place it is put into")
+    endif()
+    string(APPEND text "${content}\n")
+  endforeach()
+  file(APPEND ${OUTPUT} "\nconst char* const ${name} = R\"asset(${text})asset\";\n")
+endfunction()
+
+file(WRITE ${OUTPUT} "#include \"report/assets.h\"\n\nnamespace redline::report {\n")
+part(kChartJs ${CHART_JS})
+part(kStyle ${FOLDER}/page.css)
+part(kScript ${FOLDER}/table.js ${FOLDER}/chart.js ${FOLDER}/page.js ${FOLDER}/profile.js ${FOLDER}/variability.js ${FOLDER}/start.js)
+file(APPEND ${OUTPUT} "\n}  // namespace redline::report\n")

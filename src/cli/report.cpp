@@ -1,0 +1,122 @@
+// redline report: what runs did, as a page, as tables, as text, or live.
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/atomic_file.h"
+#include "base/error.h"
+#include "base/signals.h"
+#include "cli/command.h"
+#include "report/document.h"
+#include "report/export.h"
+#include "report/live.h"
+#include "report/page.h"
+#include "report/run.h"
+#include "report/terminal.h"
+
+namespace redline::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::vector<std::string> runs;
+  std::string page, csv, json, address = "127.0.0.1";
+  bool text = false, live = false;
+  std::uint16_t port = 8321;
+  CLI::Option* port_option = nullptr;
+};
+
+std::unique_ptr<report::Server> listen(const Options& options) {
+  try {
+    return std::make_unique<report::Server>(options.address, options.port);
+  } catch (const UnavailableError&) {
+    if (options.port_option->count() > 0) throw;
+    return std::make_unique<report::Server>(options.address, 0);  // the usual port is taken: any will do
+  }
+}
+
+int serve(const Options& options) {
+  const StopSignals signals;
+  const auto server = listen(options);
+  const std::vector<fs::path> folders(options.runs.begin(), options.runs.end());
+  for (const fs::path& folder : folders)
+    report::RunReader reader(folder);  // a bad one is told before anything is served
+  fmt::print("serving {} until Ctrl-C\n", server->url());
+  if (!server->loopback())
+    fmt::print("everyone who reaches this machine can read it; there is no password\n");
+  std::fflush(stdout);
+  report::serve_live(*server, folders, signals.flag());
+  return 0;
+}
+
+void write_page(const std::vector<const report::Run*>& runs, const fs::path& file) {
+  const std::string title = runs.size() == 1 ? runs.front()->name : fmt::format("{} runs", runs.size());
+  write_file_atomically(file, report::page(report::document(runs, report::Detail::page), title), Sync::no);
+}
+
+int run_report(const Options& options) {
+  if (options.live) {
+    if (!options.page.empty() || !options.csv.empty() || !options.json.empty() || options.text)
+      throw UsageError("--live writes nothing: leave out --output, --csv, --json and --text");
+    return serve(options);
+  }
+  std::vector<report::Run> read;
+  for (const std::string& folder : options.runs) read.push_back(report::read_run(folder));
+  std::vector<const report::Run*> runs;
+  for (const report::Run& run : read) runs.push_back(&run);
+
+  const bool only_others = !options.csv.empty() || !options.json.empty() || options.text;
+  if (!options.csv.empty()) {
+    for (const std::string& name : report::write_csv(runs, options.csv))
+      fmt::print(stderr, "{}\n", (fs::path(options.csv) / name).string());
+  }
+  if (options.json == "-") {
+    fmt::print("{}\n", report::document(runs, report::Detail::full));
+  } else if (!options.json.empty()) {
+    write_file_atomically(options.json, report::document(runs, report::Detail::full) + "\n", Sync::no);
+  }
+  if (options.text) fmt::print("{}", report::terminal_text(runs));
+  if (!options.page.empty() || !only_others) {
+    const fs::path file = !options.page.empty() ? fs::path(options.page)
+                          : runs.size() == 1    ? runs.front()->folder / "report.html"
+                                                : fs::path("report.html");
+    write_page(runs, file);
+    fmt::print("{}\n", file.string());
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Context& context) {
+  CLI::App& command =
+      add_command(app, "report", "Show what runs did and compare them: a page, tables, text, or live",
+                  {"redline report runs/first", "redline report runs/first runs/second -o comparison.html",
+                   "redline report --live runs/first", "redline report runs/* --csv tables --json all.json",
+                   "redline report runs/first --text"});
+  const auto options = std::make_shared<Options>();
+  command.add_option("run", options->runs, "Run folders; the others are compared with the first")->required();
+  command
+      .add_option("--output,-o", options->page,
+                  "The page (default: report.html in the run's folder; here for several runs)")
+      ->type_name("FILE.html");
+  command.add_option("--csv", options->csv, "Folder for tables of everything")->type_name("DIR");
+  command.add_option("--json", options->json, "File for everything, or - to print it")->type_name("FILE");
+  command.add_flag("--text", options->text, "Print a summary");
+  command.add_flag("--live", options->live, "Serve the page on this machine while training goes on");
+  options->port_option =
+      command.add_option("--port", options->port, "Of --live (default: 8321, or another when that is taken)")
+          ->type_name("N");
+  command.add_option("--bind", options->address, "Address that --live listens on")
+      ->type_name("IP")
+      ->capture_default_str();
+  on_run(command, context, [options] { return run_report(*options); });
+}
+
+}  // namespace redline::cli

@@ -1,0 +1,291 @@
+// A chart with its caption, its buttons and its data as a table: zoomed by dragging, by buttons or by keys.
+
+// Told apart by people who do not see all colours (Okabe and Ito), and again in the dark.
+const palette = {
+  light: ["#0072b2", "#d55e00", "#009e73", "#b04a86", "#8a6d00", "#4a4a4a", "#3f8fc4", "#7a3b00"],
+  dark: ["#56b4e9", "#f0894a", "#33c79b", "#dd8fbe", "#f0e442", "#c8c8c8", "#8fc7ee", "#d8a37a"],
+};
+let printing = false;
+function isDark() {
+  if (printing) return false;
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+const colour = (index) => palette[isDark() ? "dark" : "light"][index % 8];
+const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+const cards = new Map();   // by id; kept when the page is drawn again, with their zoom
+
+// A gap where there is no value: Chart.js wants null.
+const points = (series) => series ? series.x.map((x, i) => ({x, y: series.y[i]})) : [];
+
+class Card {
+  constructor(id) {
+    this.id = id;
+    this.canvas = el("canvas", {tabindex: "0", role: "img"});
+    this.caption = el("figcaption");
+    this.log = el("button", {type: "button", "aria-pressed": "false", onclick: () => this.toggleLog()}, "log");
+    this.data = el("details", {ontoggle: () => this.fillTable()}, el("summary", {}, "Data as a table"));
+    const button = (text, label, action) => el("button", {type: "button", "aria-label": label, title: label, onclick: action}, text);
+    this.bar = el("div", {class: "bar"}, this.caption, this.log, button("+", "Zoom in", () => this.zoomBy(0.5)),
+      button("−", "Zoom out", () => this.zoomBy(2)), button("reset", "Show everything", () => this.zoom(null)),
+      button("PNG", "Save as a picture", () => this.savePicture()), button("CSV", "Save the numbers", () => this.saveNumbers()));
+    this.figure = el("figure", {id: "chart-" + id}, this.bar, el("div", {class: "frame"}, this.canvas), this.data);
+    this.range = null;
+    this.logarithmic = false;
+    this.listen();
+  }
+
+  // spec: {title, note, x, xUnit, unit, sets: [{label, points, index, faint, dots, stepped, dashed}], marks: [{x, text}],
+  //        link: charts of the same name zoom together, log: may be switched, wide, bars, boxes}
+  draw(spec) {
+    this.spec = spec;
+    this.caption.replaceChildren(spec.title + " ", el("small", {}, spec.note || ""));
+    this.figure.classList.toggle("wide", Boolean(spec.wide));
+    this.log.hidden = !spec.log;
+    this.bounds = this.extent();
+    const what = spec.sets.map((set) => `${set.label}: ${this.describe(set)}`).join("; ");
+    this.canvas.setAttribute("aria-label", `${spec.title} ${spec.note || ""}. ${what}. Arrow keys move, plus and minus zoom, 0 shows everything.`);
+    const config = this.config();
+    if (this.chart) {
+      this.chart.data = config.data;
+      this.chart.options = config.options;
+      this.chart.update("none");
+    } else {
+      this.chart = new Chart(this.canvas, config);
+    }
+    if (this.data.open) this.fillTable();
+    return this.figure;
+  }
+
+  describe(set) {
+    const values = set.points.map((p) => p.y).filter(isNumber);
+    if (!values.length) return "no values";
+    let low = Infinity, high = -Infinity;
+    for (const value of values) { low = Math.min(low, value); high = Math.max(high, value); }
+    return `${values.length} values from ${format(low, this.spec.unit)} to ${format(high, this.spec.unit)}, last ${format(values[values.length - 1], this.spec.unit)}`;
+  }
+
+  extent() {
+    let low = Infinity, high = -Infinity;
+    for (const set of this.spec.sets) {
+      for (const p of set.points) { low = Math.min(low, p.x); high = Math.max(high, p.x); }
+    }
+    if (this.spec.boxes) { low = -0.6; high = this.spec.boxes.length - 0.4; }
+    return low < high ? {min: low, max: high} : {min: low - 0.5, max: low + 0.5};
+  }
+
+  config() {
+    const spec = this.spec, ink = variable("--soft"), line = variable("--line"), shown = this.range || this.bounds;
+    const datasets = spec.sets.map((set) => {
+      const tint = colour(set.index);
+      return {
+        label: set.label, data: set.points, borderColor: set.faint ? tint + "55" : tint, backgroundColor: set.fill ? tint + "66" : tint,
+        borderWidth: set.faint ? 1 : 1.8, pointRadius: set.dots ? (set.dots === true ? 3.5 : set.dots) : 0, pointHoverRadius: 4, showLine: !set.only,
+        stepped: set.stepped || false, borderDash: set.dashed ? [5, 4] : [], fill: set.fill ? "origin" : false, spanGaps: false, order: set.faint ? 2 : 1,
+      };
+    });
+    const unit = (value) => format(value, spec.unit);
+    return {
+      type: "line", data: {datasets}, plugins: [marks, selection, boxes],
+      options: {
+        parsing: false, normalized: true, animation: false, responsive: true, maintainAspectRatio: false, card: this,
+        interaction: {mode: spec.boxes || spec.scatter ? "nearest" : "column", axis: "xy", intersect: false},
+        scales: {
+          x: {type: spec.xLog ? "logarithmic" : "linear", min: shown.min, max: shown.max, grid: {color: line, drawTicks: false},
+            title: {display: true, text: spec.x, color: ink},
+            ticks: {color: ink, maxRotation: spec.boxes ? 60 : 0, autoSkipPadding: 16, precision: spec.boxes ? 0 : undefined,
+              callback: (value) => spec.boxes ? (Number.isInteger(value) && spec.boxes[value] ? spec.boxes[value].label.slice(0, 24) : "") : format(value, spec.xUnit)}},
+          y: {type: this.logarithmic || spec.yLog ? "logarithmic" : "linear", grid: {color: line, drawTicks: false}, beginAtZero: Boolean(spec.zero),
+            ticks: {color: ink, callback: unit, maxTicksLimit: 8}, title: {display: false}},
+        },
+        plugins: {
+          legend: {display: spec.sets.filter((set) => !set.faint).length > 1, labels: {color: variable("--ink"), boxWidth: 18, boxHeight: 2,
+            filter: (item) => !spec.sets[item.datasetIndex].faint,
+            generateLabels: (chart) => Chart.defaults.plugins.legend.labels.generateLabels(chart).map((label) => ({...label, text: label.text.slice(0, 48)}))}},
+          tooltip: {animation: false, callbacks: {
+            title: (items) => items.length ? (spec.boxes ? (items[0].raw.name || "") : `${spec.x} ${format(items[0].parsed.x, spec.xUnit)}`).slice(0, 80) : "",
+            label: (item) => `${item.raw.name && !spec.boxes ? item.raw.name : item.dataset.label}`.slice(0, 60) + `: ${unit(item.parsed.y)}`}},
+        },
+      },
+    };
+  }
+
+  // null shows everything.
+  zoom(range, told) {
+    if (range) {
+      const width = this.bounds.max - this.bounds.min;
+      const size = Math.min(width, Math.max(range.max - range.min, width / 1e5));
+      const min = Math.min(Math.max(range.min, this.bounds.min), this.bounds.max - size);
+      range = size >= width ? null : {min, max: min + size};
+    }
+    this.range = range;
+    const shown = range || this.bounds;
+    Object.assign(this.chart.options.scales.x, shown);
+    this.chart.update("none");
+    this.figure.dataset.zoomed = String(Boolean(range));
+    if (told || !this.spec.link) return;
+    for (const other of cards.values())
+      if (other !== this && other.chart && other.figure.isConnected && other.spec.link === this.spec.link) other.zoom(range, true);
+  }
+
+  zoomBy(factor) {
+    const {min, max} = this.range || this.bounds, middle = (min + max) / 2, half = (max - min) / 2 * factor;
+    this.zoom({min: middle - half, max: middle + half});
+  }
+
+  toggleLog() {
+    this.logarithmic = !this.logarithmic;
+    this.log.setAttribute("aria-pressed", String(this.logarithmic));
+    this.draw(this.spec);
+  }
+
+  listen() {
+    const at = (event) => this.chart.scales.x.getValueForPixel(event.clientX - this.canvas.getBoundingClientRect().left);
+    this.canvas.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0 || event.pointerType === "touch") return;
+      this.drag = {from: at(event), to: at(event)};
+      this.canvas.setPointerCapture(event.pointerId);
+    });
+    this.canvas.addEventListener("pointermove", (event) => {
+      if (!this.drag) return;
+      this.drag.to = at(event);
+      this.chart.draw();
+    });
+    const drop = () => {
+      if (!this.drag) return;
+      const {from, to} = this.drag, shown = this.range || this.bounds;
+      this.drag = null;
+      if (Math.abs(to - from) > (shown.max - shown.min) / 100) this.zoom({min: Math.min(from, to), max: Math.max(from, to)});
+      else this.chart.draw();
+    };
+    this.canvas.addEventListener("pointerup", drop);
+    this.canvas.addEventListener("pointercancel", drop);
+    this.canvas.addEventListener("dblclick", () => this.zoom(null));
+    this.canvas.addEventListener("keydown", (event) => {
+      const {min, max} = this.range || this.bounds, step = (max - min) / 5;
+      const act = {ArrowLeft: () => this.zoom({min: min - step, max: max - step}), ArrowRight: () => this.zoom({min: min + step, max: max + step}),
+        "+": () => this.zoomBy(0.5), "=": () => this.zoomBy(0.5), "-": () => this.zoomBy(2), "0": () => this.zoom(null), Escape: () => this.zoom(null)}[event.key];
+      if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      act();
+    });
+  }
+
+  savePicture() {
+    const copy = el("canvas", {width: this.canvas.width, height: this.canvas.height}), context = copy.getContext("2d");
+    context.fillStyle = variable("--card");
+    context.fillRect(0, 0, copy.width, copy.height);
+    context.drawImage(this.canvas, 0, 0);
+    save(this.id + ".png", copy.toDataURL("image/png"));
+  }
+
+  rows() {
+    const rows = [["series", this.spec.x, this.spec.title]];
+    for (const set of this.spec.sets) for (const p of set.points) rows.push([set.label, p.name ?? p.x, p.y]);
+    return rows;
+  }
+  saveNumbers() { saveCsv(this.id + ".csv", this.rows()); }
+
+  fillTable() {
+    const old = this.data.querySelector(".scroll");
+    if (old) old.remove();
+    if (!this.data.open) return;
+    const all = this.rows().slice(1), stride = Math.ceil(all.length / 200);
+    const part = all.filter((row, index) => index % stride === 0);
+    this.data.append(table("data-" + this.id, stride > 1 ? `One in ${stride} of the points drawn` : "The points drawn",
+      [{title: "series", get: (r) => r[0], text: true}, {title: this.spec.x, get: (r) => r[1], text: Boolean(this.spec.boxes), unit: this.spec.xUnit},
+       {title: this.spec.title, get: (r) => r[2], unit: this.spec.unit}], part) || "");
+  }
+}
+
+// Vertical lines with words: throttling, resumed runs.
+const marks = {
+  id: "marks",
+  beforeDatasetsDraw(chart) {
+    const spec = chart.options.card && chart.options.card.spec, area = chart.chartArea;
+    if (!spec || !spec.marks) return;
+    const context = chart.ctx;
+    context.save();
+    context.beginPath();
+    context.rect(area.left, area.top, area.right - area.left, area.bottom - area.top);
+    context.clip();
+    for (const mark of spec.marks) {
+      const from = chart.scales.x.getPixelForValue(mark.x), to = chart.scales.x.getPixelForValue(mark.to ?? mark.x);
+      context.fillStyle = variable("--warn-line") + "33";
+      context.fillRect(from, area.top, Math.max(1.5, to - from), area.bottom - area.top);
+    }
+    context.restore();
+  },
+};
+
+// What is being dragged over.
+const selection = {
+  id: "selection",
+  afterDraw(chart) {
+    const drag = chart.options.card && chart.options.card.drag, area = chart.chartArea;
+    if (!drag) return;
+    const from = chart.scales.x.getPixelForValue(drag.from), to = chart.scales.x.getPixelForValue(drag.to);
+    chart.ctx.save();
+    chart.ctx.fillStyle = variable("--focus") + "33";
+    chart.ctx.fillRect(Math.min(from, to), area.top, Math.abs(to - from), area.bottom - area.top);
+    chart.ctx.restore();
+  },
+};
+
+// Boxes from the first to the third quartile with whiskers, under the points of a box plot.
+const boxes = {
+  id: "boxes",
+  beforeDatasetsDraw(chart) {
+    const spec = chart.options.card && chart.options.card.spec;
+    if (!spec || !spec.boxes) return;
+    const context = chart.ctx, x = chart.scales.x, y = chart.scales.y, area = chart.chartArea;
+    context.save();
+    context.beginPath();
+    context.rect(area.left, area.top, area.right - area.left, area.bottom - area.top);
+    context.clip();
+    context.strokeStyle = variable("--ink");
+    context.fillStyle = variable("--wash");
+    context.lineWidth = 1.2;
+    spec.boxes.forEach((box, index) => {
+      const left = x.getPixelForValue(index - 0.3), right = x.getPixelForValue(index + 0.3), middle = (left + right) / 2;
+      const line = (x1, y1, x2, y2) => { context.beginPath(); context.moveTo(x1, y1); context.lineTo(x2, y2); context.stroke(); };
+      const [low, q1, mid, q3, high] = [box.low, box.q1, box.median, box.q3, box.high].map((value) => y.getPixelForValue(value));
+      context.fillRect(left, q3, right - left, q1 - q3);
+      context.strokeRect(left, q3, right - left, q1 - q3);
+      line(left, mid, right, mid);
+      line(middle, q1, middle, low);
+      line(middle, q3, middle, high);
+      line((left + middle) / 2, low, (right + middle) / 2, low);
+      line((left + middle) / 2, high, (right + middle) / 2, high);
+    });
+    context.restore();
+  },
+};
+
+// Of each series the point nearest to the pointer's place: their places need not be the same.
+Chart.Interaction.modes.column = (chart, event) => {
+  const want = chart.scales.x.getValueForPixel(Chart.helpers.getRelativePosition(event, chart).x), found = [];
+  for (const meta of chart.getSortedVisibleDatasetMetas()) {
+    const data = chart.data.datasets[meta.index].data;
+    let low = 0, high = data.length - 1;
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (data[middle].x < want) low = middle; else high = middle;
+    }
+    const index = data.length && Math.abs(data[low].x - want) < Math.abs(data[high].x - want) ? low : high;
+    if (data[index] && isNumber(data[index].y)) found.push({element: meta.data[index], datasetIndex: meta.index, index});
+  }
+  return found;
+};
+
+function chart(id, spec) {
+  spec.sets = spec.sets.filter((set) => set.points.some((p) => isNumber(p.y)));
+  if (!spec.sets.length) return null;
+  if (!cards.has(id)) cards.set(id, new Card(id));
+  return cards.get(id).draw(spec);
+}
+
+function redrawCharts() {
+  for (const card of cards.values()) if (card.chart && card.figure.isConnected) card.draw(card.spec);
+}

@@ -1,0 +1,86 @@
+// Where the time of a step goes, as `redline profile` measured it.
+
+const list = (value) => Array.isArray(value) ? value.filter((part) => part && typeof part === "object") : [];
+const total = (profile) => profile.steps > 0 && isNumber(profile.elapsed_seconds) ? profile.elapsed_seconds / profile.steps : null;
+
+function partTable(id, caption, parts, step) {
+  const share = (part) => isNumber(step) && step > 0 ? part.seconds / step : null;
+  const known = parts.some((part) => isNumber(part.least_seconds));
+  return table(id, caption, [
+    {title: "name", key: "name", text: true}, {title: "a step", key: "count"}, {title: "time", key: "seconds", unit: "s"},
+    {title: "of the step", get: share, cell: (part) => {
+      const meter = el("span", {class: "meter", "aria-hidden": "true"});
+      meter.style.width = `${Math.min(100, 100 * (share(part) || 0))}%`;
+      return el("span", {}, format(share(part), "part"), meter);
+    }},
+    ...(known ? [
+      {title: "FLOP/s", get: (part) => part.flops > 0 ? part.flops / part.seconds : null, unit: "FLOP/s"},
+      {title: "bytes/s", get: (part) => part.bytes > 0 ? part.bytes / part.seconds : null, unit: "B/s"},
+      {title: "of the ceiling", get: (part) => isNumber(part.least_seconds) ? part.least_seconds / part.seconds : null, unit: "part"},
+      {title: "bound by", get: (part) => part.bound || "", text: true}] : []),
+  ], parts);
+}
+
+function roofline(doc) {
+  const sets = [];
+  let low = Infinity, high = 0;
+  doc.runs.forEach((run, index) => {
+    const ops = run.profile ? list(run.profile.ops).filter((op) => op.flops > 0 && op.bytes > 0 && op.seconds > 0) : [];
+    for (const op of ops) { low = Math.min(low, op.flops / op.bytes); high = Math.max(high, op.flops / op.bytes); }
+    sets.push({label: several(doc) ? short(run.name) : "ops", index, only: true, dots: 4,
+      points: ops.map((op) => ({x: op.flops / op.bytes, y: op.flops / op.seconds, name: short(String(op.name))})).sort((a, b) => a.x - b.x)});
+  });
+  if (!(low < Infinity)) return null;
+  const ceilings = (doc.runs.find((run) => run.profile && run.profile.ceilings) || {profile: {ceilings: {}}}).profile.ceilings;
+  if (ceilings.flops_per_second > 0 && ceilings.bytes_per_second > 0) {
+    const ridge = ceilings.flops_per_second / ceilings.bytes_per_second, from = 10 ** Math.floor(Math.log10(Math.min(low, ridge / 2))), to = 10 ** Math.ceil(Math.log10(Math.max(high, ridge * 2)));
+    sets.push({label: "what this machine can do", index: 5, points: [from, ridge, to].map((x) => ({x, y: Math.min(ceilings.flops_per_second, x * ceilings.bytes_per_second)}))});
+  }
+  return chart("roofline", {title: "Roofline", note: "each op: arithmetic per byte moved, and speed", x: "FLOP per byte", unit: "FLOP/s", xLog: true, yLog: true, scatter: true, wide: true, sets});
+}
+
+function gaps(profile, step) {
+  const gap = profile.gap_seconds && typeof profile.gap_seconds === "object" ? Object.entries(profile.gap_seconds).filter(([, seconds]) => seconds > 0) : [];
+  const words = {input: "waiting for data", launch: "work was not given to the device in time", communication: "waiting for other ranks", host: "the host was busy"};
+  return gap.map(([cause, seconds]) => ({cause: words[cause] || cause, seconds: seconds / (profile.steps || 1), share: step ? seconds / (profile.steps || 1) / step : null}));
+}
+
+function profileOf(doc, run, index) {
+  const profile = run.profile, step = total(profile), id = (name) => `profile-${index}-${name}`, facts = [];
+  const fact = (name, value, small) => facts.push(el("div", {class: "tile"}, el("dt", {}, name), el("dd", {}, value, small ? el("small", {}, small) : null)));
+  if (isNumber(profile.utilisation)) fact("device busy", format(profile.utilisation, "part"), "of the traced time");
+  if (isNumber(step)) fact("step while traced", format(step, "s"), `${plain(profile.steps)} steps from step ${plain(profile.first_step || 0)}`);
+  if (profile.tracing && profile.tracing.untraced_step_seconds > 0) fact("tracing costs", percent(profile.tracing.overhead), "of the step");
+  if (isNumber(profile.named_share)) fact("time with a name", format(profile.named_share, "part"), "belongs to an op of the plan");
+  const losses = list(profile.losses).map((loss) => el("li", {}, el("strong", {}, `${format(loss.seconds, "s")} a step: `), String(loss.what),
+    loss.try ? el("div", {class: "soft"}, "Try: " + String(loss.try)) : null));
+  const dropped = (profile.records_lost || 0) + (profile.steps_left_out || 0);
+  return [
+    several(doc) ? el("h3", {}, swatch(index), run.name) : null,
+    facts.length ? el("dl", {class: "tiles"}, facts) : null,
+    dropped ? el("p", {class: "soft"}, `${profile.records_lost || 0} records and ${profile.steps_left_out || 0} steps were left out of the trace.`) : null,
+    losses.length ? el("div", {}, el("h3", {}, "The largest losses"), el("ol", {class: "losses"}, losses)) : null,
+    table(id("gaps"), "When the device stood still", [{title: "why", key: "cause", text: true}, {title: "a step", key: "seconds", unit: "s"}, {title: "of the step", key: "share", unit: "part"}], gaps(profile, step)),
+    partTable(id("kinds"), "Time by kind of op", list(profile.kinds), step),
+    fold("Time by layer", partTable(id("layers"), "Layers", list(profile.layers), step)),
+    fold("Time by op", partTable(id("ops"), "Ops", list(profile.ops), step)),
+    fold("Time by kernel", partTable(id("kernels"), "Kernels", list(profile.kernels), step)),
+    coreUse(id("cores"), profile.core_utilisation),
+    table(id("threads"), "Share of its time that each thread computes", [{title: "thread", key: "thread"}, {title: "computes", key: "share", unit: "part"}],
+      (Array.isArray(profile.threads_computing) ? profile.threads_computing : []).map((share, thread) => ({thread, share}))),
+  ];
+}
+
+const fold = (title, content) => content ? el("details", {}, el("summary", {}, title), content) : null;
+
+// Percent of the peak of each kind of unit, weighted by cycles.
+function coreUse(id, use) {
+  if (!use || typeof use !== "object") return null;
+  const rows = Object.entries(use).filter(([, value]) => isNumber(value)).map(([unit, value]) => ({unit: unit.replaceAll("_", " "), value: value / 100}));
+  return table(id, "Use of the cores' units", [{title: "unit", key: "unit", text: true}, {title: "of its peak", key: "value", unit: "part"}], rows);
+}
+
+function profileSection(doc) {
+  if (!doc.runs.some((run) => run.profile)) return null;
+  return section("time", "Where the time goes", charts(roofline(doc)), doc.runs.flatMap((run, index) => run.profile ? profileOf(doc, run, index) : []));
+}

@@ -1,0 +1,53 @@
+// The sections of a variability study.
+
+function boxChart(id, title, level) {
+  const kept = level.groups.length > 120 ? [...level.groups.slice(0, 60), ...level.groups.slice(-60)] : level.groups;
+  return {kept, chart: (runs, nameOf) => chart(id, {
+    title, note: kept.length < level.groups.length ? `the 60 slowest and the 60 fastest of ${level.groups.length}` : "1 is the median over all devices",
+    x: "", boxes: kept.map((group) => ({label: group.name, ...group.box})), wide: true, link: id,
+    sets: [{label: "run", index: 0, only: true, dots: 2.5, points: kept.flatMap((group, index) => {
+      const of = runs.filter((run) => nameOf(run) === group.name);
+      return of.map((run, place) => ({x: index + (of.length > 1 ? 0.4 * (place / (of.length - 1) - 0.5) : 0), y: run.normalized, name: `${group.name}, ${run.run}`}));
+    })}],
+  })};
+}
+
+const groupColumns = (kind) => [
+  {title: kind, key: "name", text: true}, ...(kind === "device" ? [{title: "node", key: "node", text: true}] : []),
+  ...(kind === "cabinet" ? [] : [{title: "cabinet", key: "cabinet", text: true}]), {title: "runs", key: "runs"}, {title: "median iteration", key: "median_s", unit: "s"},
+  {title: "of the median", key: "normalized", cell: (g) => percent(g.normalized - 1)}, {title: "clock", key: "clock_mhz", unit: "MHz"}, {title: "temperature", key: "temperature_c", unit: "°C"},
+  {title: "power", key: "power_w", unit: "W"}, {title: "runs outside", key: "outlier_runs"},
+  {title: "stands out", get: (g) => g.outlier ? (g.normalized > 1 ? "slow" : "fast") : "", text: true, mark: (g) => g.outlier ? "worse" : ""}];
+
+const words = {clock_mhz: "Clock", memory_clock_mhz: "Memory clock", temperature_c: "Temperature", power_w: "Power"};
+const units = {clock_mhz: "MHz", memory_clock_mhz: "MHz", temperature_c: "°C", power_w: "W"};
+
+function renderVariability(doc) {
+  const tile = (name, value, small) => el("div", {class: "tile"}, el("dt", {}, name), el("dd", {}, value, el("small", {}, small)));
+  const out = (level) => level.groups.filter((group) => group.outlier).length;
+  const devices = boxChart("devices", "Iteration time by device", doc.devices);
+  const cabinets = doc.cabinets.groups.length ? boxChart("cabinets", "Iteration time by cabinet", doc.cabinets) : null;
+  const scatter = doc.correlations.map((entry) => chart("with-" + entry.with, {
+    title: `${words[entry.with]} and iteration time`, x: words[entry.with], xUnit: units[entry.with], scatter: true,
+    note: isNumber(entry.pearson) ? `Pearson ${plain(entry.pearson)}${entry.coverage ? ` (${plain(entry.low)} to ${plain(entry.high)})` : ""}, Spearman ${plain(entry.spearman)}` : "one side does not vary",
+    sets: [{label: "run", index: 0, only: true, dots: 3, points: doc.runs.filter((run) => isNumber(run[entry.with]))
+      .map((run) => ({x: run[entry.with], y: run.normalized, name: `${run.device}, ${run.run}`})).sort((a, b) => a.x - b.x)}]}));
+  const sections = [
+    section("spread", "Spread", charts(devices.chart(doc.runs, (run) => run.device), cabinets ? cabinets.chart(doc.runs, (run) => run.cabinet) : null)),
+    section("correlation", "What goes along with it", charts(scatter)),
+    section("groups", "Devices, nodes, cabinets", table("devices", "Devices", groupColumns("device"), doc.devices.groups),
+      table("nodes", "Nodes", groupColumns("node"), doc.nodes.groups), table("cabinets", "Cabinets", groupColumns("cabinet"), doc.cabinets.groups)),
+    section("runs", "Runs", table("all-runs", "Runs", [{title: "run", key: "run", text: true}, {title: "device", key: "device", text: true}, {title: "median", key: "median_s", unit: "s"},
+      {title: "mean", key: "mean_s", unit: "s"}, {title: "fastest", key: "min_s", unit: "s"}, {title: "slowest", key: "max_s", unit: "s"}, {title: "of the median", key: "normalized", cell: (r) => percent(r.normalized - 1)},
+      {title: "clock", key: "clock_mhz", unit: "MHz"}, {title: "temperature", key: "temperature_c", unit: "°C"}, {title: "power", key: "power_w", unit: "W"}], doc.runs.slice(0, 2000))),
+  ].filter(Boolean);
+  return {
+    title: "Variability between devices", sections,
+    words: [el("p", {class: "soft"}, `${doc.runs.length} runs on ${doc.devices.groups.length} devices of ${doc.nodes.groups.length} nodes`)],
+    content: [el("dl", {class: "tiles"}, tile("over runs", format(doc.box.variability, "part"), "whisker to whisker, of the median"),
+      tile("over devices", format(doc.devices.box.variability, "part"), "of their medians"), tile("devices that stand out", String(out(doc.devices)), "outside the whiskers"),
+      tile("nodes that stand out", String(out(doc.nodes)), "outside the whiskers"), doc.cabinets.groups.length ? tile("cabinets that stand out", String(out(doc.cabinets)), "outside the whiskers") : null),
+      doc.problems.length ? el("ul", {class: "warnings"}, doc.problems.map((text) => el("li", {}, text))) : null, ...sections],
+    note: `Redline ${doc.program.version} (${doc.program.commit}), ${doc.generated}. Times are medians of a run's iterations without the first, divided by the median over all devices.`,
+  };
+}

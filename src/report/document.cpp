@@ -1,0 +1,308 @@
+#include "report/document.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/build_info.h"
+#include "base/clock.h"
+#include "report/summary.h"
+#include "report/thin.h"
+
+namespace redline::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kPagePoints = 24'000;  // of all series of all runs: some 400 KB of text
+constexpr std::size_t kMostPoints = 1000;    // of one series: no screen shows more
+constexpr std::size_t kLeastPoints = 40;
+constexpr std::size_t kSmoothPoints = 150;
+constexpr std::size_t kBins = 60;
+constexpr std::size_t kMostRows = 500;  // of a table of a page
+
+class Writer {
+ public:
+  Writer(Detail detail, std::size_t series) : detail_(detail) {
+    if (detail == Detail::page)
+      points_ = std::clamp(kPagePoints / std::max<std::size_t>(1, series), kLeastPoints, kMostPoints);
+  }
+
+  Json number(double value) const {
+    if (!std::isfinite(value)) return nullptr;
+    if (detail_ == Detail::full) return value;
+    // Six digits are more than a screen shows, and half the text.
+    const double rounded = std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
+    if (rounded == std::floor(rounded) && std::abs(rounded) < 1e15) return static_cast<std::int64_t>(rounded);
+    return rounded;
+  }
+  Json number(const std::optional<double>& value) const { return value ? number(*value) : Json(nullptr); }
+
+  Json numbers(const std::vector<double>& values) const {
+    Json::array_t list;
+    list.reserve(values.size());
+    for (double value : values) list.push_back(number(value));
+    return list;
+  }
+
+  // Null when it has no value at all.
+  Json series(const std::vector<double>& x, const std::vector<double>& y) const {
+    if (std::ranges::none_of(y, [](double value) { return std::isfinite(value); })) return nullptr;
+    const Series thinned = thin(x, y, points_);
+    return {{"x", numbers(thinned.x)}, {"y", numbers(thinned.y)}};
+  }
+
+  Json smooth(const std::vector<double>& x, const std::vector<double>& y) const {
+    const Series mean = average(x, y, kSmoothPoints);
+    return {{"x", numbers(mean.x)}, {"y", numbers(mean.y)}};
+  }
+
+  // Of a list that may be long, what a page can hold: the first and the last.
+  template <typename List, typename Convert>
+  Json list(const List& items, Convert convert) const {
+    Json result = Json::array();
+    const std::size_t most = detail_ == Detail::full ? items.size() : kMostRows;
+    for (std::size_t i = 0; i < items.size(); ++i)
+      if (i < most / 2 || items.size() - i <= most - most / 2) result.push_back(convert(items[i]));
+    return result;
+  }
+
+  Detail detail() const { return detail_; }
+
+ private:
+  Detail detail_;
+  std::size_t points_ = 0;
+};
+
+Json pairs(const Pairs& list) {
+  Json result = Json::array();
+  for (const auto& [key, value] : list) result.push_back({key, value});
+  return result;
+}
+
+Json interval_json(const Writer& writer, const ConfidenceInterval& interval) {
+  return {{"low", writer.number(interval.low)},
+          {"high", writer.number(interval.high)},
+          {"coverage", writer.number(interval.coverage)}};
+}
+
+Json evaluation_json(const Writer& writer, const metrics::Evaluation& evaluation) {
+  return {{"step", evaluation.step},
+          {"epoch", evaluation.epoch},
+          {"weights", evaluation.weights},
+          {"loss", writer.number(evaluation.loss)},
+          {"top1", writer.number(evaluation.top1)},
+          {"top5", writer.number(evaluation.top5)},
+          {"samples", evaluation.samples},
+          {"seconds", writer.number(evaluation.seconds)}};
+}
+
+Json summary_json(const Writer& writer, const Run& run, const RunSummary& summary) {
+  Json json = {{"steps", summary.steps},
+               {"total_steps", summary.total_steps},
+               {"seconds", writer.number(summary.seconds)},
+               {"images_per_second", writer.number(summary.images_per_second)},
+               {"data_wait", writer.number(summary.data_wait)},
+               {"final_loss", writer.number(summary.final_loss)},
+               {"skipped_steps", run.steps.skipped},
+               {"resumes", run.resumes},
+               {"power_w", writer.number(summary.power_w)},
+               {"energy_j", writer.number(summary.energy_j)},
+               {"temperature_c", writer.number(summary.temperature_c)},
+               {"clock_mhz", writer.number(summary.clock_mhz)},
+               {"memory_bytes", writer.number(summary.memory_bytes)}};
+  if (summary.images_per_second_interval)
+    json["images_per_second_interval"] = interval_json(writer, *summary.images_per_second_interval);
+  if (summary.last) json["last_evaluation"] = evaluation_json(writer, *summary.last);
+  if (summary.best) json["best_evaluation"] = evaluation_json(writer, *summary.best);
+  return json;
+}
+
+// Quantiles and a histogram from the fastest step to the 99th percentile, which keeps the bulk readable; what
+// lies beyond is counted.
+Json step_time_json(const Writer& writer, const Run& run, const Summary& summary) {
+  const std::vector<double> times = step_seconds(run);
+  const Bins bins =
+      count_in_bins(times, summary.min, summary.p99, std::min(kBins, std::max<std::size_t>(1, times.size())));
+  return {{"count", summary.count},
+          {"mean", writer.number(summary.mean)},
+          {"deviation", writer.number(summary.deviation)},
+          {"min", writer.number(summary.min)},
+          {"q1", writer.number(summary.q1)},
+          {"median", writer.number(summary.median)},
+          {"q3", writer.number(summary.q3)},
+          {"p90", writer.number(summary.p90)},
+          {"p99", writer.number(summary.p99)},
+          {"max", writer.number(summary.max)},
+          {"median_interval", interval_json(writer, summary.median_interval)},
+          {"histogram",
+           {{"low", writer.number(bins.low)},
+            {"high", writer.number(bins.high)},
+            {"counts", bins.counts},
+            {"above", bins.above}}}};
+}
+
+std::vector<double> ratio(const std::vector<double>& above, const std::vector<double>& below, double scale) {
+  std::vector<double> result(above.size());
+  for (std::size_t i = 0; i < above.size(); ++i) result[i] = scale * above[i] / below[i];
+  return result;
+}
+
+Json series_json(const Writer& writer, const Steps& steps) {
+  Json json = Json::object();
+  const auto put = [&](const char* name, const std::vector<double>& values) {
+    Json series = writer.series(steps.step, values);
+    if (series.is_null()) return;
+    json[name] = std::move(series);
+    if (values.size() > 2 * kSmoothPoints)
+      json[name + std::string("_smooth")] = writer.smooth(steps.step, values);
+  };
+  if (writer.detail() == Detail::full) {
+    for (const StepColumn& column : step_columns()) json[column.name] = writer.numbers(steps.*column.values);
+    return json;
+  }
+  put("loss", steps.loss);
+  put("top1", steps.top1);
+  put("lr", steps.learning_rate);
+  put("gradient_norm", steps.gradient_norm);
+  const auto is_first = [&](double scale) { return scale == steps.loss_scale.front(); };
+  if (!std::ranges::all_of(steps.loss_scale, is_first)) put("loss_scale", steps.loss_scale);
+  put("seconds", steps.seconds);
+  put("images_per_second", ratio(steps.samples, steps.seconds, 1));
+  put("data_wait", ratio(steps.data_seconds, steps.seconds, 1));
+  return json;
+}
+
+// What only grows says nothing as a line.
+bool is_counter(const std::string& column) {
+  constexpr std::string_view kCounters[] = {"gpu_energy_mj", "cpu_instructions", "cpu_cycles",
+                                            "cpu_cache_misses"};
+  return std::ranges::find(kCounters, column) != std::end(kCounters);
+}
+
+Json telemetry_json(const Writer& writer, const Telemetry& telemetry) {
+  Json columns = Json::object();
+  for (const Telemetry::Column& column : telemetry.columns) {
+    if (writer.detail() == Detail::page && is_counter(column.name)) continue;
+    const std::vector<double> values(column.values.begin(), column.values.end());
+    Json series =
+        writer.detail() == Detail::full ? writer.numbers(values) : writer.series(telemetry.seconds, values);
+    if (!series.is_null()) columns[column.name] = std::move(series);
+  }
+  Json marks = writer.list(telemetry.throttle, [&](const Telemetry::Mark& mark) {
+    return Json{{"seconds", writer.number(mark.seconds)}, {"text", mark.text}};
+  });
+  Json json = {{"source", telemetry.source}, {"columns", std::move(columns)}, {"throttle", std::move(marks)}};
+  json["last"] = telemetry.seconds.empty() ? Json(nullptr) : writer.number(telemetry.seconds.back());
+  if (writer.detail() == Detail::full) json["seconds"] = writer.numbers(telemetry.seconds);
+  return json;
+}
+
+Json run_json(const Writer& writer, const Run& run, const RunSummary& summary) {
+  const metrics::RunInfo& info = run.info;
+  Json json;
+  json["name"] = run.name;
+  json["folder"] = run.folder.string();
+  json["state"] = name_of(summary.state);
+  json["detail"] = run.end ? run.end->detail : "";
+  json["info"] = {{"started", info.started},
+                  {"model", info.model},
+                  {"data", info.data},
+                  {"device", info.device},
+                  {"dtype", info.dtype},
+                  {"optimizer", info.optimizer},
+                  {"classes", info.classes},
+                  {"image_size", info.image_size},
+                  {"batch_size", info.batch_size},
+                  {"accumulate", info.accumulate},
+                  {"parameters", info.parameters},
+                  {"train_samples", info.train_samples},
+                  {"val_samples", info.val_samples},
+                  {"steps_per_epoch", info.steps_per_epoch},
+                  {"seed", info.seed},
+                  {"version", info.version},
+                  {"commit", info.commit}};
+  json["facts"] = pairs(run.facts);
+  json["options"] = pairs(run.options);
+  json["problems"] = run.problems;
+  json["summary"] = summary_json(writer, run, summary);
+  json["step_time"] =
+      summary.step_seconds ? step_time_json(writer, run, *summary.step_seconds) : Json(nullptr);
+  json["series"] = series_json(writer, run.steps);
+  json["evaluations"] = writer.list(
+      run.evaluations, [&](const auto& evaluation) { return evaluation_json(writer, evaluation); });
+  json["checkpoints"] = writer.list(run.checkpoints, [&](const metrics::Checkpoint& checkpoint) {
+    return Json{{"step", checkpoint.step},
+                {"name", checkpoint.name},
+                {"bytes", checkpoint.bytes},
+                {"best", checkpoint.best},
+                {"stall_seconds", writer.number(checkpoint.stall_seconds)},
+                {"write_seconds", writer.number(checkpoint.write_seconds)},
+                {"error", checkpoint.error}};
+  });
+  json["notices"] = writer.list(run.notices, [](const metrics::Notice& notice) {
+    return Json{{"step", notice.step}, {"what", notice.what}, {"text", notice.text}};
+  });
+  json["telemetry"] = Json::array();
+  for (const Telemetry& telemetry : run.telemetry)
+    json["telemetry"].push_back(telemetry_json(writer, telemetry));
+  json["profile"] = run.profile ? Json::parse(run.profile->json) : Json(nullptr);
+  return json;
+}
+
+Json comparison_json(const Writer& writer, const Comparison& row) {
+  constexpr const char* kBetter[] = {"higher", "lower", "neither"};
+  Json values = Json::array(), changes = Json::array();
+  for (const auto& value : row.values) values.push_back(writer.number(value));
+  for (const auto& change : row.changes) {
+    if (!change) {
+      changes.push_back(nullptr);
+      continue;
+    }
+    changes.push_back({{"change", writer.number(change->change)},
+                       {"interval", interval_json(writer, change->interval)},
+                       {"beyond_noise", change->beyond_noise()}});
+  }
+  return {{"name", row.name},
+          {"unit", row.unit},
+          {"better", kBetter[static_cast<int>(row.better)]},
+          {"values", std::move(values)},
+          {"changes", std::move(changes)}};
+}
+
+}  // namespace
+
+std::string document(const std::vector<const Run*>& runs, Detail detail) {
+  constexpr std::size_t kStepSeries = 8;
+  std::size_t series = 0;
+  std::vector<RunSummary> summaries;
+  for (const Run* run : runs) {
+    series += kStepSeries;
+    for (const Telemetry& telemetry : run->telemetry) series += telemetry.columns.size();
+    summaries.push_back(summarize(*run));
+  }
+  const Writer writer(detail, series);
+  const BuildInfo build = build_info();
+  Json json = {{"schema", "redline.report"},
+               {"version", kDocumentVersion},
+               {"program", {{"version", build.version}, {"commit", build.commit}}},
+               {"generated", utc_timestamp()},
+               {"thinned", detail == Detail::page},
+               {"runs", Json::array()},
+               {"comparison", Json::array()},
+               {"differences", Json::array()}};
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    json["runs"].push_back(run_json(writer, *runs[i], summaries[i]));
+  if (runs.size() > 1) {
+    for (const Comparison& row : compare(runs, summaries))
+      json["comparison"].push_back(comparison_json(writer, row));
+    for (const Difference& row : differences(runs))
+      json["differences"].push_back({{"name", row.name}, {"values", row.values}});
+  }
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace redline::report

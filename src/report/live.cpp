@@ -1,0 +1,67 @@
+#include "report/live.h"
+
+#include "base/clock.h"
+#include "report/document.h"
+#include "report/page.h"
+#include "report/run.h"
+
+namespace redline::report {
+namespace {
+
+constexpr double kFreshSeconds = 1;
+
+// The document of the folders, made again only when something in them changed.
+class LiveDocument {
+ public:
+  explicit LiveDocument(const std::vector<std::filesystem::path>& folders) {
+    for (const auto& folder : folders) readers_.emplace_back(folder);
+    refresh();
+  }
+
+  const std::string& text() {
+    if (since_read_.seconds() >= kFreshSeconds) refresh();
+    return text_;
+  }
+  std::string title() const {
+    return readers_.size() == 1 ? readers_.front().run().name : std::to_string(readers_.size()) + " runs";
+  }
+
+ private:
+  void refresh() {
+    bool changed = text_.empty();
+    for (RunReader& reader : readers_) changed |= reader.update();
+    since_read_.restart();
+    if (!changed) return;
+    std::vector<const Run*> runs;
+    for (const RunReader& reader : readers_) runs.push_back(&reader.run());
+    text_ = document(runs, Detail::page);
+  }
+
+  std::vector<RunReader> readers_;
+  std::string text_;
+  Stopwatch since_read_;
+};
+
+}  // namespace
+
+void serve_live(Server& server, const std::vector<std::filesystem::path>& folders,
+                const std::atomic<bool>& stop) {
+  LiveDocument live(folders);
+  const auto answer = [&](const std::string& path) {
+    Response response;
+    if (path == "/") {
+      response.type = "text/html; charset=utf-8";
+      response.body = page(live.text(), live.title(), PageKind::live);
+    } else if (path == "/data.json") {
+      response.type = "application/json";
+      response.body = live.text();
+    } else {
+      response.status = 404;
+      response.body = "404 Not Found\n";
+    }
+    return response;
+  };
+  server.serve(answer, stop);
+}
+
+}  // namespace redline::report

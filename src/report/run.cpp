@@ -1,0 +1,198 @@
+#include "report/run.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/atomic_file.h"
+#include "base/error.h"
+#include "report/line_follower.h"
+#include "report/metrics_lines.h"
+#include "train/config_file.h"
+
+namespace redline::report {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::uintmax_t kLargestConfig = std::uintmax_t{1} << 20;
+constexpr std::uintmax_t kLargestSummary = std::uintmax_t{4} << 20;
+constexpr std::size_t kMostTelemetryFiles = 64;
+
+// A small file that is read again when it has changed.
+struct Watched {
+  fs::path path;
+  std::uintmax_t size = 0;
+  fs::file_time_type time{};
+  bool there = false;
+
+  bool changed() {
+    std::error_code error;
+    const bool found = fs::is_regular_file(path, error);
+    const std::uintmax_t new_size = found ? fs::file_size(path, error) : 0;
+    const fs::file_time_type new_time = found ? fs::last_write_time(path, error) : fs::file_time_type{};
+    const bool differs = found != there || new_size != size || new_time != time;
+    there = found;
+    size = new_size;
+    time = new_time;
+    return differs;
+  }
+};
+
+void read_config(const Watched& file, Run& run, std::vector<std::string>& problems) {
+  run.facts.clear();
+  run.options.clear();
+  problems.clear();
+  constexpr std::string_view kRecord = "record.";
+  try {
+    if (!file.there) throw DataError("config.toml is missing: the machine and the options are not known");
+    if (file.size > kLargestConfig)
+      throw DataError("config.toml has {} bytes, which no run writes", file.size);
+    for (auto& [key, value] : train::list_values(read_file(file.path), "config.toml")) {
+      if (key.starts_with(kRecord)) {
+        run.facts.emplace_back(key.substr(kRecord.size()), value);
+      } else {
+        run.options.emplace_back(key, value);
+      }
+    }
+  } catch (const Error& error) {
+    problems.emplace_back(error.what());
+  }
+}
+
+void read_profile(const Watched& file, Run& run, std::vector<std::string>& problems) {
+  run.profile.reset();
+  problems.clear();
+  if (!file.there) return;
+  try {
+    const std::string name = "profile/" + file.path.filename().string();
+    if (file.size > kLargestSummary) throw DataError("{} has {} bytes: too large to show", name, file.size);
+    const auto json = nlohmann::ordered_json::parse(read_file(file.path), nullptr, false);
+    if (!json.is_object()) throw DataError("{} is damaged: no JSON object", name);
+    run.profile = Profile{name, json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)};
+  } catch (const Error& error) {
+    problems.emplace_back(error.what());
+  }
+}
+
+// "telemetry.csv", and those of other processes: "telemetry-rank1.csv".
+std::vector<fs::path> telemetry_files(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("telemetry") && name.ends_with(".csv")) found.push_back(entry.path());
+  }
+  std::ranges::sort(found);
+  if (found.size() > kMostTelemetryFiles) found.resize(kMostTelemetryFiles);
+  return found;
+}
+
+}  // namespace
+
+std::string Run::fact(const std::string& key) const {
+  const auto found = std::ranges::find(facts, key, &Pairs::value_type::first);
+  return found == facts.end() ? "" : found->second;
+}
+
+struct RunReader::Parts {
+  Run run;
+  MetricsLines lines{run};
+  LineFollower metrics;
+  Watched config, summary;
+  std::vector<std::pair<fs::path, LineFollower>> samples;  // the files of run.telemetry
+  std::vector<std::string> config_problems, profile_problems;
+
+  explicit Parts(const fs::path& folder) : metrics(folder / "metrics.jsonl") {
+    run.folder = folder;
+    config.path = folder / "config.toml";
+    summary.path = folder / "profile" / "summary.json";
+  }
+
+  bool read_telemetry() {
+    bool changed = false;
+    for (const fs::path& path : telemetry_files(run.folder / "profile")) {
+      if (std::ranges::find(samples, path, &std::pair<fs::path, LineFollower>::first) != samples.end())
+        continue;
+      samples.emplace_back(path, LineFollower(path));
+      run.telemetry.emplace_back().source = path.filename().string();
+    }
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      Telemetry& telemetry = run.telemetry[i];
+      changed |= samples[i].second.read([&] { telemetry.clear(); },
+                                        [&](std::string_view line) { telemetry.add_line(line); });
+    }
+    return changed;
+  }
+
+  void list_problems() {
+    run.problems = lines.problems();
+    run.problems.insert(run.problems.end(), config_problems.begin(), config_problems.end());
+    run.problems.insert(run.problems.end(), profile_problems.begin(), profile_problems.end());
+    if (run.end && metrics.unfinished() > 0)
+      run.problems.emplace_back("metrics.jsonl ends within a line, which is left out");
+    for (const Telemetry& telemetry : run.telemetry) {
+      if (telemetry.damaged > 0)
+        run.problems.push_back(
+            fmt::format("profile/{}: {} damaged lines are left out", telemetry.source, telemetry.damaged));
+    }
+  }
+};
+
+RunReader::RunReader(const fs::path& folder) {
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored))
+    throw UsageError("{} is no run folder: there is no such folder", folder.string());
+  if (!fs::exists(folder / "metrics.jsonl", ignored) && !fs::exists(folder / "config.toml", ignored))
+    throw UsageError("{} is no run folder: it has neither metrics.jsonl nor config.toml", folder.string());
+  parts_ = std::make_unique<Parts>(folder);
+  fs::path normal = fs::absolute(folder).lexically_normal();
+  if (normal.filename().empty()) normal = normal.parent_path();
+  parts_->run.name = normal.filename().string();
+}
+
+RunReader::~RunReader() = default;
+RunReader::RunReader(RunReader&&) noexcept = default;
+
+const Run& RunReader::run() const { return parts_->run; }
+Run RunReader::take() && { return std::move(parts_->run); }
+
+bool RunReader::update() {
+  Parts& parts = *parts_;
+  bool changed = parts.metrics.read([&] { parts.lines.restart(); },
+                                    [&](std::string_view line) { parts.lines.add(line); });
+  if (parts.config.changed() || (!parts.config.there && parts.config_problems.empty())) {
+    read_config(parts.config, parts.run, parts.config_problems);
+    changed = true;
+  }
+  if (parts.summary.changed()) {
+    read_profile(parts.summary, parts.run, parts.profile_problems);
+    changed = true;
+  }
+  changed |= parts.read_telemetry();
+  parts.list_problems();
+  return changed;
+}
+
+Run read_run(const fs::path& folder) {
+  RunReader reader(folder);
+  reader.update();
+  return std::move(reader).take();
+}
+
+std::vector<double> step_seconds(const Run& run) {
+  const Steps& steps = run.steps;
+  std::vector<double> times;
+  times.reserve(steps.size());
+  auto begin = steps.begins.begin();
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    while (begin != steps.begins.end() && *begin < i) ++begin;
+    const bool warms_up = i == 0 || (begin != steps.begins.end() && *begin == i);
+    if (!warms_up && std::isfinite(steps.seconds[i]) && steps.seconds[i] > 0)
+      times.push_back(steps.seconds[i]);
+  }
+  return times;
+}
+
+}  // namespace redline::report

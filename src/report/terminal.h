@@ -1,0 +1,22 @@
+// A report for people who look at it over ssh.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/run.h"
+
+namespace redline::report {
+
+// A few lines a run, and for several runs what differs beyond noise. Control characters in names are
+// replaced.
+std::string terminal_text(const std::vector<const Run*>& runs);
+
+// A name that cannot move the cursor or colour the terminal: control characters are replaced, and it is cut
+// at 500 bytes.
+std::string printable(const std::string& text);
+
+// Values as a row of blocks of eight heights, `width` of them; values that are not finite are left out.
+std::string sparkline(const std::vector<double>& values, std::size_t width);
+
+}  // namespace redline::report

@@ -1,0 +1,161 @@
+"""Reports in a browser: they load with no complaint, draw every chart, zoom, sort, compare, and run nothing hostile.
+
+Screenshots are left in $REDLINE_SCREENSHOTS where that is set."""
+
+import os
+import signal
+import subprocess
+import time
+
+from chromium import Chromium
+from helper import redline, scratch
+from make_run import HOSTILE, make_run
+
+DRAWN = """[...document.querySelectorAll('figure canvas')].filter((canvas) => {
+  const blank = document.createElement('canvas');
+  [blank.width, blank.height] = [canvas.width, canvas.height];
+  return canvas.toDataURL() !== blank.toDataURL();
+}).length"""
+
+
+def look(page, name):
+    folder = os.environ.get("REDLINE_SCREENSHOTS")
+    if folder:
+        page.screenshot(os.path.join(folder, name + ".png"))
+
+
+def all_drawn(page, least):
+    count = page.js("document.querySelectorAll('figure').length")
+    assert count >= least, f"{count} charts"
+    drawn = page.js(DRAWN)
+    assert drawn == count, f"{drawn} of {count} charts are drawn"
+    assert page.complaints() == [], page.complaints()
+
+
+def range_of(page, chart):
+    return page.js(f"(() => {{ const x = cards.get('{chart}').chart.scales.x; return [x.min, x.max]; }})()")
+
+
+def one_run(browser, folder):
+    make_run(f"{folder}/first", 3000)
+    redline("report", f"{folder}/first")
+    size = os.path.getsize(f"{folder}/first/report.html")
+    assert size < 1_000_000, f"{size} bytes"
+    page = browser.open(f"file://{folder}/first/report.html")
+    all_drawn(page, 15)
+    assert page.requests() == [f"file://{folder}/first/report.html"], page.requests()
+    look(page, "light")
+    zooming(page)
+    sorting(page)
+    page.js("document.querySelector('.tools button').click()")
+    assert page.js("document.documentElement.dataset.theme") == "dark"
+    all_drawn(page, 15)
+    page.close()
+
+
+def zooming(page):
+    whole = range_of(page, "loss")
+    assert whole == [1, 3000], whole
+    box = page.js("(() => { const r = cards.get('loss').canvas.getBoundingClientRect(); return [r.left, r.right, (r.top + r.bottom) / 2]; })()")
+    page.drag(box[0] + 0.4 * (box[1] - box[0]), box[0] + 0.6 * (box[1] - box[0]), box[2])
+    low, high = range_of(page, "loss")
+    assert 600 < low < 1500 < high < 2200, (low, high)
+    assert range_of(page, "seconds") == [low, high], "charts over the same axis follow"
+    page.js("cards.get('loss').canvas.focus()")
+    page.key("+")
+    closer = range_of(page, "loss")
+    assert closer[1] - closer[0] < 0.6 * (high - low), closer
+    page.key("0")
+    assert range_of(page, "loss") == whole
+    page.js("[...cards.get('loss').bar.querySelectorAll('button')].find((b) => b.textContent === 'log').click()")
+    assert page.js("cards.get('loss').chart.scales.y.type") == "logarithmic"
+    page.js("cards.get('loss').data.open = true")
+    page.wait("cards.get('loss').data.querySelectorAll('tbody tr').length > 50")
+
+
+def sorting(page):
+    first = "document.querySelector('#evaluations tbody td').textContent"
+    button = "[...document.querySelectorAll('#evaluations th button')].find((b) => b.textContent === 'top-1')"
+    assert page.js(first) == "750"
+    page.js(button + ".click()")
+    assert page.js(first) == "3,000" and page.js(button + ".parentNode.getAttribute('aria-sort')") == "descending"
+    page.js(button + ".click()")
+    assert page.js(first) == "750"
+
+
+def several_runs(browser, folder):
+    make_run(f"{folder}/second", 2000, speed=1.04, seed=1)
+    redline("report", f"{folder}/first", f"{folder}/second", "-o", f"{folder}/both.html")
+    page = browser.open(f"file://{folder}/both.html", dark=True)
+    all_drawn(page, 15)
+    row = page.js("[...document.querySelectorAll('#changes tbody tr')].find((r) => r.textContent.startsWith('images per second')).textContent")
+    assert "better" in row and "+3." in row or "+4." in row, row
+    assert page.js("document.querySelector('#differences').textContent").count("run.seed") == 1
+    assert page.js("cards.get('loss').chart.data.datasets.length") == 6
+    look(page, "dark")
+    page.close()
+
+
+def narrow(browser, folder):
+    page = browser.open(f"file://{folder}/first/report.html", width=390, height=800)
+    all_drawn(page, 15)
+    assert page.js("document.documentElement.scrollWidth") <= 390, "it scrolls sideways"
+    look(page, "narrow")
+    page.close()
+
+
+def hostile(browser, folder):
+    """Everything that a run can say about itself, said by an enemy."""
+    name = HOSTILE[:120].replace("/", "_")
+    make_run(f"{folder}/{name}", 200, name=HOSTILE, hostile=True)
+    redline("report", f"{folder}/{name}", "-o", f"{folder}/hostile.html")
+    page = browser.open(f"file://{folder}/hostile.html")
+    all_drawn(page, 15)
+    assert page.js("document.querySelectorAll('img, iframe, object, [onerror], [onclick]').length") == 0
+    assert page.js("document.querySelectorAll('script').length") == 3
+    assert HOSTILE.split()[0] in page.js("document.querySelector('h1').textContent")
+    assert page.js("document.documentElement.scrollWidth") <= 1280, "it scrolls sideways"
+    look(page, "hostile")
+    page.close()
+
+
+def live(browser, folder):
+    """A page that follows a run, while it goes on."""
+    make_run(f"{folder}/growing", 100, end=False, telemetry=False, profile=False)
+    server = subprocess.Popen([os.environ["REDLINE"], "report", "--live", f"{folder}/growing", "--port", "0"], stdout=subprocess.PIPE, text=True)
+    try:
+        url = server.stdout.readline().split()[1]
+        page = browser.open(url)
+        page.wait("document.querySelector('[role=status]').textContent.startsWith('live')")
+        assert range_of(page, "loss") == [1, 100]
+        with open(f"{folder}/growing/metrics.jsonl", "a", encoding="utf-8") as out:
+            out.write('{"kind":"step","step":101,"loss":1.0,"samples":256,"seconds":0.06,"data_seconds":0,"elapsed":9}\n')
+        page.wait("cards.get('loss').chart.scales.x.max === 101")
+        assert page.complaints() == [], page.complaints()
+        page.close()
+    finally:
+        server.send_signal(signal.SIGINT)
+        begun = time.monotonic()
+        code = server.wait(20)
+    assert code == 0 and time.monotonic() - begun < 5, code
+
+
+def variability(browser, folder):
+    with open(f"{folder}/study.csv", "w", encoding="utf-8") as out:
+        out.write("device,node,cabinet,median_s,clock_mhz,temperature_c,power_w\n")
+        for device in range(12):
+            for repeat in range(3):
+                time_ms = (130 if device == 7 else 100 + device / 4) + repeat / 10
+                out.write(f"gpu{device},node{device // 4},c{device // 6},{time_ms / 1000},{2000 - 3 * time_ms},{50 + device},{300 + repeat}\n")
+    redline("variability", f"{folder}/study.csv", "-o", f"{folder}/study")
+    page = browser.open(f"file://{folder}/study/variability.html")
+    all_drawn(page, 5)
+    assert page.js("document.querySelector('#devices tbody td').textContent") == "gpu7"
+    look(page, "variability")
+    page.close()
+
+
+with Chromium() as chromium, scratch() as place:
+    for part in (one_run, several_runs, narrow, hostile, live, variability):
+        part(chromium, place)
+print("passed")

@@ -174,6 +174,7 @@ TEST_F(Interrupt, KilledAtThirtyMomentsItEndsInTheSameBits) {
 
 TEST_F(Interrupt, StoppedBySignalsItEndsInTheSameBitsAndLeavesNothingHalfDone) {
   config_.model.ema = true;
+  config_.schedule.train_sizes = {config_.model.image_size / 2, config_.model.image_size};
   config_.run.checkpoint_every = "7";
   run_to_the_end("undisturbed");
   Random random(7);

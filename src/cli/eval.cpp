@@ -113,7 +113,9 @@ void add_eval(CLI::App& app, Context& context) {
       ->type_name("N");
   command.add_option("--crop-pct", evaluation.crop_pct, "Part of the image's shorter side that is looked at")
       ->type_name("X");
-  command.add_option("--device", evaluation.device.name, "Where to compute (default: cpu)")
+  command
+      .add_option("--device", evaluation.device.name,
+                  "Where to compute (default: the GPU where there is one)")
       ->type_name("TEXT");
   command.add_option("--dtype", evaluation.device.dtype, "Type of activations (default: fp32)")
       ->type_name("TEXT");

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/backend.h"
 #include "graph/op.h"
 
 namespace redline::backend {
@@ -36,6 +37,13 @@ struct Activity {
   bool on_device() const { return kind == Kind::kernel || kind == Kind::copy || kind == Kind::fill; }
 };
 
+// What the device's counters said about one kernel.
+struct KernelCounts {
+  std::string name;
+  const graph::Op* op = nullptr;  // that launched it; null when that is not known
+  std::vector<double> values;     // by the metrics asked for; NaN for one that this device does not have
+};
+
 // Records between start() and stop(). It costs nothing outside, and knows the ops of plans that were compiled
 // while it was there. One thread drives it.
 class Tracer {
@@ -44,9 +52,16 @@ class Tracer {
   // Whether it records kernels by itself; where not, an Executable's op times are the timeline.
   virtual bool sees_kernels() const = 0;
   virtual void start() = 0;
-  virtual void stop() = 0;                    // waits until the device has done all it was given
-  virtual std::size_t count() const = 0;      // records so far: whether it is time to stop
-  virtual std::vector<Activity> take() = 0;   // all of them, after stop()
+  virtual void stop() = 0;                   // waits until the device has done all it was given
+  virtual std::size_t count() const = 0;     // records so far: whether it is time to stop
+  virtual std::vector<Activity> take() = 0;  // all of them, after stop()
+  // Runs a section of a compiled plan once, every kernel by itself and as often as it takes to count
+  // `metrics` (memory is put back before each repeat, so the outcome is that of one run). Throws
+  // UnavailableError, with the setting to change, when counting is not permitted. Not between start() and
+  // stop().
+  virtual std::vector<KernelCounts> count(Executable&, Section, const std::vector<std::string>& /*metrics*/) {
+    throw UnavailableError("this device has no counters");
+  }
   virtual std::uint64_t dropped() const = 0;  // that the device could not keep
 };
 

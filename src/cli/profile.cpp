@@ -30,7 +30,7 @@ int profile_once(train::Config config, const Options& options, const Context& co
     throw UsageError("--epochs: a profile has --steps, {} unless told, from --start on", kDefaultSteps);
   session.steps = config.schedule.steps.value_or(kDefaultSteps);
   if (session.start < 1 || session.steps < 1) throw UsageError("--start and --steps must be at least 1");
-  config.schedule.steps = session.start + session.steps - 1;
+  config.schedule.steps = session.start + session.steps - (session.counters ? 0 : 1);
   config.run.checkpoint_every = "off";
   if (config.run.telemetry.empty()) config.run.telemetry = "50ms";
   return exit_code(train::run_training(config, context.arguments, console(), {}, session));
@@ -67,6 +67,9 @@ void add_profile(CLI::App& app, Context& context) {
   command.add_option("--batch-sizes", options->batch_sizes, "Profile each of these, a run each, with commas")
       ->delimiter(',')
       ->allow_extra_args(false);
+  command.add_flag(
+      "--counters", options->session.counters,
+      "Also count how much of the cores is used, in one more step with every kernel repeated (GPU)");
   command
       .add_option("--max-records", options->session.most_records,
                   "A window with more records ends early, with a whole step")

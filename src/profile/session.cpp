@@ -71,11 +71,13 @@ void Session::begin_step(std::int64_t number) {
   if (!recording_ && wanted && steps_.empty()) open();
   if (wanted && !recording_) ++left_out_;
   if (recording_) steps_.push_back({number, steady_nanoseconds(), 0, 0, 0});
+  counting_ = options_.counters && number == options_.start + options_.steps;
   last_begin_ = steady_nanoseconds();
   last_number_ = number;
 }
 
 void Session::run(backend::Executable& executable, backend::Section section) {
+  if (counting_ && tracer_) return count(executable, section);
   if (!recording_) return executable.run(section);
   const Span span(this, HostWork::launch);
   if (tracer_ && tracer_->sees_kernels()) return executable.run(section);
@@ -98,6 +100,17 @@ void Session::end_steps() {
   close();
 }
 
+void Session::count(backend::Executable& executable, backend::Section section) {
+  counting_ = false;  // of several accumulated batches, the first
+  try {
+    const auto counts = tracer_->count(executable, section, profile_metrics());
+    counted_ = counted_kernels(counts, profile_metrics());
+  } catch (const UnavailableError& reason) {
+    spdlog::warn("{}", reason.what());
+    executable.run(section);
+  }
+}
+
 Profile Session::finish(const graph::Graph& graph, const Ceilings& ceilings,
                         const TelemetrySummary& telemetry) {
   end_steps();
@@ -112,6 +125,7 @@ Profile Session::finish(const graph::Graph& graph, const Ceilings& ceilings,
   if (tracer_) profile.timeline.dropped = tracer_->dropped();
   profile.summary = summarize(profile.timeline, graph, ceilings, telemetry);
   profile.summary.untraced = left_out_;
+  profile.counted = std::exchange(counted_, {});
   if (untraced_seconds_.size() >= 3 && !traced_seconds_.empty()) {
     profile.summary.untraced_step = median(untraced_seconds_);
     profile.summary.traced_step = median(traced_seconds_);
@@ -147,10 +161,21 @@ std::vector<std::string> write_profile(const Profile& profile, const Subject& su
   write_file_atomically(folder / durations, iteration_text(profile.timeline, subject), Sync::no);
   auto json = nlohmann::ordered_json::parse(facts_json);
   json.update(to_json(profile.summary));
+  std::vector<std::string> files = {trace, kernels, durations, "summary.json"};
+  if (!profile.counted.empty()) {
+    const std::string counters = fmt::format("profiled_data_ncu/batch_{}.csv", json.value("batch", 0));
+    std::filesystem::create_directories((folder / counters).parent_path());
+    write_file_atomically(folder / counters, counters_csv(profile.counted, subject), Sync::no);
+    files.push_back(counters);
+    const CoreUtilisation use = core_utilisation(profile.counted);
+    json["counters"] = {{"file", counters},     {"kernels_repeated", true},    {"fma_pct", use.fma},
+                        {"fp16_pct", use.fp16}, {"tensor_pct", use.tensor},    {"sfu_pct", use.sfu},
+                        {"cycles", use.cycles}, {"dram_bytes", use.dram_bytes}};
+  }
   json["trace"] = {{"file", trace}, {"events", written.events}, {"events_left_out", written.dropped}};
   write_file_atomically(folder / "summary.json",
                         json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n", Sync::no);
-  return {trace, kernels, durations, "summary.json"};
+  return files;
 }
 
 }  // namespace redline::profile

@@ -13,6 +13,7 @@
 
 #include "backend/backend.h"
 #include "backend/tracer.h"
+#include "profile/counters.h"
 #include "profile/files.h"
 #include "profile/summary.h"
 #include "profile/timeline.h"
@@ -23,6 +24,7 @@ struct SessionOptions {
   std::int64_t start =
       11;  // the first step that is traced; those before warm up, and show what tracing costs
   std::int64_t steps = 10;                     // how many
+  bool counters = false;                       // count in the step after them, with every kernel repeated
   std::size_t most_records = 2'000'000;        // a window that would have more ends early, with a whole step
   std::uint64_t most_trace_bytes = 400 << 20;  // of the trace before compression
 };
@@ -31,6 +33,7 @@ struct SessionOptions {
 struct Profile {
   Timeline timeline;
   Summary summary;
+  std::vector<CountedKernel> counted;  // empty without counters
 };
 
 // One thread, the one that trains.
@@ -60,12 +63,14 @@ class Session {
  private:
   void open();
   void close();
+  void count(backend::Executable& executable, backend::Section section);
 
   SessionOptions options_;
   std::function<void()> on_open_;
   std::shared_ptr<backend::Tracer> tracer_;  // null: none
   bool host_computes_;
-  bool recording_ = false;
+  bool recording_ = false, counting_ = false;
+  std::vector<CountedKernel> counted_;
   std::int64_t last_begin_ = 0, last_number_ = 0;
   std::vector<double> untraced_seconds_, traced_seconds_;
   std::int64_t left_out_ = 0;

@@ -7,6 +7,7 @@
 
 #include "base/build_info.h"
 #include "base/clock.h"
+#include "base/text.h"
 
 namespace redline::train {
 namespace {
@@ -63,6 +64,15 @@ void Profiling::finish(const Setup& setup, const RunFolder& folder, profile::Tel
                              facts.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
                              options_.most_trace_bytes, folder.profile());
   fmt::print(out, "\n{}\n", profile::summary_text(profile.summary, kRowsShown));
+  if (!profile.counted.empty()) {
+    const profile::CoreUtilisation use = profile::core_utilisation(profile.counted);
+    fmt::print(
+        out,
+        "core utilisation, {} kernels of a step weighted by their cycles: FMA {:.1f}%, FP16 {:.1f}%, tensor "
+        "{:.1f}%, SFU {:.1f}%; {} of DRAM traffic\n\n",
+        use.kernels, use.fma, use.fp16, use.tensor, use.sfu,
+        format_bytes(static_cast<std::uint64_t>(use.dram_bytes)));
+  }
   for (const std::string& file : files) fmt::print(out, "{}\n", (folder.profile() / file).string());
 }
 

@@ -12,6 +12,8 @@
 namespace redline::profile {
 
 struct HandMade {
+  static constexpr std::int64_t kUs = 1000;  // nanoseconds
+
   graph::Graph graph;
   std::string conv = "sm90_xmma_fprop", norm = "norm_kernel", copy = "Memcpy HtoD",
               launch = "cudaGraphLaunch", copy_call = "cudaMemcpyAsync";
@@ -37,25 +39,25 @@ struct HandMade {
   std::vector<backend::Activity> records() const {
     using Kind = backend::Activity::Kind;
     std::vector<backend::Activity> all = {
-        event(Kind::kernel, norm, 100, 900, 1)};  // launched before the window
+        event(Kind::kernel, norm, 100 * kUs, 900 * kUs, 1)};  // launched before the window
     for (const std::int64_t step : {0, 1}) {
-      const std::int64_t call = 1000 + 1000 * step, run = 1000 + 4000 * step;  // ns
+      const std::int64_t call = (1000 + 1000 * step) * kUs, run = (1000 + 4000 * step) * kUs;
       const auto id = static_cast<std::uint32_t>(10 * (step + 1));
-      all.push_back(event(Kind::call, copy_call, call + 100, call + 150, id));
-      all.push_back(event(Kind::call, launch, call + 200, call + 300, id + 1));
-      backend::Activity copied = event(Kind::copy, copy, run, run + 500, id);
+      all.push_back(event(Kind::call, copy_call, call + 100 * kUs, call + 150 * kUs, id));
+      all.push_back(event(Kind::call, launch, call + 200 * kUs, call + 300 * kUs, id + 1));
+      backend::Activity copied = event(Kind::copy, copy, run, run + 500 * kUs, id);
       copied.bytes = 1 << 20;
       copied.from = "Pinned";
       copied.to = "Device";
       copied.stream = 9;
       all.push_back(copied);
-      backend::Activity kernel = event(Kind::kernel, conv, run + 500, run + 2500, id + 1);
+      backend::Activity kernel = event(Kind::kernel, conv, run + 500 * kUs, run + 2500 * kUs, id + 1);
       kernel.op = &graph.ops()[0];
       kernel.grid = {128, 2, 1};
       kernel.block = {256, 1, 1};
       kernel.registers = 64;
       all.push_back(kernel);
-      kernel = event(Kind::kernel, norm, run + 3000, run + 4000, id + 1);
+      kernel = event(Kind::kernel, norm, run + 3000 * kUs, run + 4000 * kUs, id + 1);
       kernel.op = &graph.ops()[2];
       kernel.grid = {64, 1, 1};
       kernel.block = {128, 1, 1};
@@ -65,8 +67,9 @@ struct HandMade {
   }
 
   Timeline timeline() const {
-    return make_timeline(records(), {{5, 1000, 2000, 0, 0}, {6, 2000, 3000, 0, 0}},
-                         {{HostWork::data, 1000, 1050}, {HostWork::data, 2000, 2050}}, false);
+    return make_timeline(records(), {{5, 1000 * kUs, 2000 * kUs, 0, 0}, {6, 2000 * kUs, 3000 * kUs, 0, 0}},
+                         {{HostWork::data, 1000 * kUs, 1050 * kUs}, {HostWork::data, 2000 * kUs, 2050 * kUs}},
+                         false);
   }
 
   static Subject subject() {

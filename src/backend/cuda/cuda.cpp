@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/backend.h"
+#include "backend/cuda/counters.h"
 #include "backend/cuda/inputs.h"
 #include "backend/cuda/jpeg.h"
 #include "backend/cuda/metrics_ring.h"
@@ -24,7 +25,7 @@ using graph::TensorKind;
 using plan::Layout;
 using plan::Region;
 
-class CudaExecutable final : public Executable {
+class CudaExecutable final : public Executable, public OpLauncher {
  public:
   CudaExecutable(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<CudaState> state, ConvLibrary& convs,
                  Choices& choices, const ConvRules& rules, const cudaDeviceProp& device,
@@ -69,10 +70,16 @@ class CudaExecutable final : public Executable {
     own->copy_to(placed(id), plan_->placement(id).bytes, stream_.get());
   }
 
-  void run(Section section, std::vector<OpTime>* times) override {
+  std::pair<std::size_t, std::size_t> ops_of(Section section) const override {
     const auto border = static_cast<std::size_t>(plan_->update_begin);
-    const std::size_t begin = section == Section::update ? border : 0;
-    const std::size_t end = section == Section::compute ? border : steps_.size();
+    return {section == Section::update ? border : 0, section == Section::compute ? border : steps_.size()};
+  }
+  const graph::Op& op(std::size_t i) const override { return plan_->graph().ops()[i]; }
+  void launch_op(std::size_t i) override { launch(i, stream_.get()); }
+  cudaStream_t stream() const override { return stream_.get(); }
+
+  void run(Section section, std::vector<OpTime>* times) override {
+    const auto [begin, end] = ops_of(section);
     if (begin == end) return;
     if (times != nullptr) return run_timed(begin, end, *times);
     GraphExec& exec = graphs_[static_cast<std::size_t>(section)];

@@ -14,6 +14,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "backend/cuda/counters.h"
 #include "backend/cuda/device.h"
 #include "base/error.h"
 #include "base/shared_library.h"
@@ -213,6 +214,13 @@ std::size_t CuptiTracer::count() const {
 std::vector<Activity> CuptiTracer::take() {
   const std::lock_guard guard(lock_);
   return std::exchange(records_, {});
+}
+
+std::vector<KernelCounts> CuptiTracer::count(Executable& executable, Section section,
+                                             const std::vector<std::string>& metrics) {
+  auto* launcher = dynamic_cast<OpLauncher*>(&executable);
+  redline::check(launcher != nullptr && !running_, "counters of another backend, or while recording");
+  return count_kernels(*cupti_->from, *launcher, section, metrics);
 }
 
 void CuptiTracer::launched(cudaStream_t stream, const graph::Op& op) {

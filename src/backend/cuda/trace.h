@@ -27,6 +27,8 @@ class CuptiTracer final : public Tracer {
   void stop() override;
   std::size_t count() const override;
   std::vector<Activity> take() override;
+  std::vector<KernelCounts> count(Executable& executable, Section section,
+                                  const std::vector<std::string>& metrics) override;
   std::uint64_t dropped() const override { return dropped_; }
 
   // Says that what was added to the graph that `stream` is captured into since the last call belongs to `op`.

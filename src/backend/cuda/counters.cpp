@@ -1,0 +1,287 @@
+#include "backend/cuda/counters.h"
+
+#include <cuda.h>
+#include <cupti_profiler_host.h>
+#include <cupti_profiler_target.h>
+#include <cupti_range_profiler.h>
+#include <cupti_target.h>
+#include <cxxabi.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "backend/cuda/device.h"
+#include "base/error.h"
+
+namespace redline::backend::cuda {
+namespace {
+
+// Calls of the library, each taking one structure that begins with its own size.
+class Calls {
+ public:
+  explicit Calls(const SharedLibrary& library) : library_(library) {}
+
+  template <typename Params>
+  CUptiResult try_call(const char* name, Params& params) const {
+    const auto function = library_.find<CUptiResult(Params*)>(name);
+    if (function == nullptr) throw UnavailableError("no counters: this CUPTI lacks {}", name);
+    return function(&params);
+  }
+
+  template <typename Params>
+  void call(const char* name, Params& params) const {
+    const CUptiResult result = try_call(name, params);
+    if (result == CUPTI_SUCCESS) return;
+    if (result == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES ||
+        result == CUPTI_ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES)
+      throw UnavailableError(
+          "no counters: the driver keeps them for administrators; run as root (CAP_SYS_ADMIN), or have the "
+          "module "
+          "option NVreg_RestrictProfilingToAdminUsers=0 set (it shows as RmProfilingAdminOnly in "
+          "/proc/driver/nvidia/params)");
+    const char* text = nullptr;
+    const auto explain = library_.find<CUptiResult(CUptiResult, const char**)>("cuptiGetResultString");
+    if (explain != nullptr) explain(result, &text);
+    throw UnavailableError("no counters: {}: {}", name, text == nullptr ? "unknown error" : text);
+  }
+
+ private:
+  const SharedLibrary& library_;
+};
+
+// One of the library's structures, with its size filled in.
+#define CUPTI_PARAMS(type, name) \
+  type name{};                   \
+  name.structSize = type##_STRUCT_SIZE
+
+// A kernel as it will be launched.
+struct Planned {
+  const graph::Op* op;
+  std::string name;
+};
+
+std::string kernel_name(CUgraphNode node) {
+  CUDA_KERNEL_NODE_PARAMS params{};
+  const char* name = nullptr;
+  if (cuGraphKernelNodeGetParams(node, &params) != CUDA_SUCCESS) return "unknown";
+  const bool found = params.kern != nullptr ? cuKernelGetName(&name, params.kern) == CUDA_SUCCESS
+                                            : cuFuncGetName(&name, params.func) == CUDA_SUCCESS;
+  if (!found || name == nullptr) return "unknown";
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> plain(abi::__cxa_demangle(name, nullptr, nullptr, &status),
+                                                     std::free);
+  return plain ? plain.get() : name;
+}
+
+// The kernels of one op, in order: found by capturing it, which runs nothing.
+void plan_kernels(OpLauncher& ops, std::size_t i, std::vector<Planned>& kernels) {
+  check_cuda(cudaStreamBeginCapture(ops.stream(), cudaStreamCaptureModeThreadLocal), "starting a capture");
+  cudaGraph_t raw = nullptr;
+  try {
+    ops.launch_op(i);
+  } catch (...) {
+    cudaStreamEndCapture(ops.stream(), &raw);
+    if (raw != nullptr) cudaGraphDestroy(raw);
+    throw;
+  }
+  check_cuda(cudaStreamEndCapture(ops.stream(), &raw), "ending a capture");
+  const Graph graph(raw);
+  std::size_t count = 0;
+  check_cuda(cudaGraphGetNodes(raw, nullptr, &count), "reading a capture");
+  std::vector<cudaGraphNode_t> nodes(count);
+  check_cuda(cudaGraphGetNodes(raw, nodes.data(), &count), "reading a capture");
+  for (const cudaGraphNode_t node : nodes) {  // a chain, in the order of capture
+    cudaGraphNodeType type{};
+    if (cudaGraphNodeGetType(node, &type) == cudaSuccess && type == cudaGraphNodeTypeKernel)
+      kernels.push_back({&ops.op(i), kernel_name(node)});
+  }
+}
+
+class RangeProfiler {
+ public:
+  explicit RangeProfiler(const SharedLibrary& library) : calls_(library) {
+    check_cuda(cudaFree(nullptr), "waking the device");
+    if (cuCtxGetCurrent(&context_) != CUDA_SUCCESS) throw UnavailableError("no counters: no context");
+    CUPTI_PARAMS(CUpti_Profiler_Initialize_Params, initialize);
+    calls_.call("cuptiProfilerInitialize", initialize);
+    int device = 0;
+    check_cuda(cudaGetDevice(&device), "finding the device");
+    CUPTI_PARAMS(CUpti_Device_GetChipName_Params, chip);
+    chip.deviceIndex = static_cast<std::size_t>(device);
+    calls_.call("cuptiDeviceGetChipName", chip);
+    CUPTI_PARAMS(CUpti_Profiler_GetCounterAvailability_Params, available);
+    available.ctx = context_;
+    calls_.call("cuptiProfilerGetCounterAvailability", available);
+    availability_.resize(available.counterAvailabilityImageSize);
+    available.pCounterAvailabilityImage = availability_.data();
+    calls_.call("cuptiProfilerGetCounterAvailability", available);
+    CUPTI_PARAMS(CUpti_Profiler_Host_Initialize_Params, host);
+    host.profilerType = CUPTI_PROFILER_TYPE_RANGE_PROFILER;
+    host.pChipName = chip.pChipName;
+    host.pCounterAvailabilityImage = availability_.data();
+    calls_.call("cuptiProfilerHostInitialize", host);
+    host_ = host.pHostObject;
+  }
+  ~RangeProfiler() {
+    try {
+      if (profiler_ != nullptr) {
+        CUPTI_PARAMS(CUpti_RangeProfiler_Disable_Params, disable);
+        disable.pRangeProfilerObject = profiler_;
+        calls_.try_call("cuptiRangeProfilerDisable", disable);
+      }
+      CUPTI_PARAMS(CUpti_Profiler_Host_Deinitialize_Params, end);
+      end.pHostObject = host_;
+      calls_.try_call("cuptiProfilerHostDeinitialize", end);
+      CUPTI_PARAMS(CUpti_Profiler_DeInitialize_Params, finish);
+      calls_.try_call("cuptiProfilerDeInitialize", finish);
+    } catch (const UnavailableError&) {  // a function that is not there
+    }
+  }
+  RangeProfiler(const RangeProfiler&) = delete;
+  RangeProfiler& operator=(const RangeProfiler&) = delete;
+
+  bool knows(const std::string& metric) const {
+    CUPTI_PARAMS(CUpti_Profiler_Host_GetMetricProperties_Params, properties);
+    properties.pHostObject = host_;
+    properties.pMetricName = metric.c_str();
+    return calls_.try_call("cuptiProfilerHostGetMetricProperties", properties) == CUPTI_SUCCESS;
+  }
+
+  // Makes ready to count these in up to `kernels` kernels.
+  void configure(std::vector<const char*> metrics, std::size_t kernels) {
+    metrics_ = std::move(metrics);
+    CUPTI_PARAMS(CUpti_Profiler_Host_ConfigAddMetrics_Params, add);
+    add.pHostObject = host_;
+    add.ppMetricNames = metrics_.data();
+    add.numMetrics = metrics_.size();
+    calls_.call("cuptiProfilerHostConfigAddMetrics", add);
+    CUPTI_PARAMS(CUpti_Profiler_Host_GetConfigImageSize_Params, size);
+    size.pHostObject = host_;
+    calls_.call("cuptiProfilerHostGetConfigImageSize", size);
+    config_.resize(size.configImageSize);
+    CUPTI_PARAMS(CUpti_Profiler_Host_GetConfigImage_Params, image);
+    image.pHostObject = host_;
+    image.configImageSize = config_.size();
+    image.pConfigImage = config_.data();
+    calls_.call("cuptiProfilerHostGetConfigImage", image);
+
+    CUPTI_PARAMS(CUpti_RangeProfiler_Enable_Params, enable);
+    enable.ctx = context_;
+    calls_.call("cuptiRangeProfilerEnable", enable);
+    profiler_ = enable.pRangeProfilerObject;
+    CUPTI_PARAMS(CUpti_RangeProfiler_GetCounterDataSize_Params, data);
+    data.pRangeProfilerObject = profiler_;
+    data.pMetricNames = metrics_.data();
+    data.numMetrics = metrics_.size();
+    data.maxNumOfRanges = kernels;
+    data.maxNumRangeTreeNodes = static_cast<std::uint32_t>(kernels);
+    calls_.call("cuptiRangeProfilerGetCounterDataSize", data);
+    data_.resize(data.counterDataSize);
+    CUPTI_PARAMS(CUpti_RangeProfiler_CounterDataImage_Initialize_Params, clear);
+    clear.pRangeProfilerObject = profiler_;
+    clear.counterDataSize = data_.size();
+    clear.pCounterData = data_.data();
+    calls_.call("cuptiRangeProfilerCounterDataImageInitialize", clear);
+    CUPTI_PARAMS(CUpti_RangeProfiler_SetConfig_Params, set);
+    set.pRangeProfilerObject = profiler_;
+    set.configSize = config_.size();
+    set.pConfig = config_.data();
+    set.counterDataImageSize = data_.size();
+    set.pCounterDataImage = data_.data();
+    set.range = CUPTI_AutoRange;          // each kernel by itself
+    set.replayMode = CUPTI_KernelReplay;  // repeated by the driver, memory put back
+    set.maxRangesPerPass = kernels;
+    set.numNestingLevels = 1;
+    set.minNestingLevel = 1;
+    calls_.call("cuptiRangeProfilerSetConfig", set);
+  }
+
+  void start() {
+    CUPTI_PARAMS(CUpti_RangeProfiler_Start_Params, params);
+    params.pRangeProfilerObject = profiler_;
+    calls_.call("cuptiRangeProfilerStart", params);
+  }
+  void stop() {
+    CUPTI_PARAMS(CUpti_RangeProfiler_Stop_Params, params);
+    params.pRangeProfilerObject = profiler_;
+    calls_.call("cuptiRangeProfilerStop", params);
+    CUPTI_PARAMS(CUpti_RangeProfiler_DecodeData_Params, decode);
+    decode.pRangeProfilerObject = profiler_;
+    calls_.call("cuptiRangeProfilerDecodeData", decode);
+  }
+
+  std::size_t counted() const {
+    CUPTI_PARAMS(CUpti_RangeProfiler_GetCounterDataInfo_Params, info);
+    info.pCounterDataImage = data_.data();
+    info.counterDataImageSize = data_.size();
+    calls_.call("cuptiRangeProfilerGetCounterDataInfo", info);
+    return info.numTotalRanges;
+  }
+  std::vector<double> values(std::size_t kernel) {
+    std::vector<double> found(metrics_.size());
+    CUPTI_PARAMS(CUpti_Profiler_Host_EvaluateToGpuValues_Params, evaluate);
+    evaluate.pHostObject = host_;
+    evaluate.pCounterDataImage = data_.data();
+    evaluate.counterDataImageSize = data_.size();
+    evaluate.rangeIndex = kernel;
+    evaluate.ppMetricNames = metrics_.data();
+    evaluate.numMetrics = metrics_.size();
+    evaluate.pMetricValues = found.data();
+    calls_.call("cuptiProfilerHostEvaluateToGpuValues", evaluate);
+    return found;
+  }
+
+ private:
+  Calls calls_;
+  CUcontext context_ = nullptr;
+  CUpti_Profiler_Host_Object* host_ = nullptr;
+  CUpti_RangeProfiler_Object* profiler_ = nullptr;
+  std::vector<const char*> metrics_;
+  std::vector<std::uint8_t> availability_, config_, data_;
+};
+
+#undef CUPTI_PARAMS
+
+}  // namespace
+
+std::vector<KernelCounts> count_kernels(const SharedLibrary& cupti, OpLauncher& ops, Section section,
+                                        const std::vector<std::string>& metrics) {
+  check_cuda(cudaDeviceSynchronize(), "waiting for the device");
+  RangeProfiler profiler(cupti);
+  std::vector<const char*> known;
+  std::vector<std::size_t> place;  // of each known one in `metrics`
+  for (std::size_t i = 0; i < metrics.size(); ++i) {
+    if (!profiler.knows(metrics[i])) continue;
+    known.push_back(metrics[i].c_str());
+    place.push_back(i);
+  }
+  if (known.empty()) throw UnavailableError("no counters: the device has none of those asked for");
+  const auto [begin, end] = ops.ops_of(section);
+  std::vector<Planned> planned;
+  for (std::size_t i = begin; i < end; ++i) plan_kernels(ops, i, planned);
+  profiler.configure(known, planned.size());
+  profiler.start();
+  for (std::size_t i = begin; i < end; ++i) ops.launch_op(i);
+  check_cuda(cudaStreamSynchronize(ops.stream()), "counting");
+  profiler.stop();
+  std::vector<KernelCounts> counts;
+  const std::size_t counted = profiler.counted();
+  // Ranges are numbered as kernels run. Where there are more or fewer than planned, whose is whose is not
+  // known.
+  const bool matched = counted == planned.size();
+  for (std::size_t i = 0; i < counted; ++i) {
+    KernelCounts kernel;
+    kernel.name = matched ? planned[i].name : "unknown";
+    kernel.op = matched ? planned[i].op : nullptr;
+    kernel.values.assign(metrics.size(), std::numeric_limits<double>::quiet_NaN());
+    const std::vector<double> values = profiler.values(i);
+    for (std::size_t j = 0; j < place.size(); ++j) kernel.values[place[j]] = values[j];
+    counts.push_back(std::move(kernel));
+  }
+  return counts;
+}
+
+}  // namespace redline::backend::cuda

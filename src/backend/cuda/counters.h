@@ -1,0 +1,30 @@
+// CUPTI's range profiler: hardware counters, kernel by kernel.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "backend/tracer.h"
+#include "base/shared_library.h"
+
+namespace redline::backend::cuda {
+
+// An executable whose ops can be launched one at a time.
+class OpLauncher {
+ public:
+  virtual ~OpLauncher() = default;
+  virtual std::pair<std::size_t, std::size_t> ops_of(
+      Section section) const = 0;  // first, and one past the last
+  virtual const graph::Op& op(std::size_t i) const = 0;
+  virtual void launch_op(std::size_t i) = 0;  // on stream()
+  virtual cudaStream_t stream() const = 0;
+};
+
+// See Tracer::count.
+std::vector<KernelCounts> count_kernels(const SharedLibrary& cupti, OpLauncher& ops, Section section,
+                                        const std::vector<std::string>& metrics);
+
+}  // namespace redline::backend::cuda

@@ -1,0 +1,140 @@
+#include "profile/counters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace redline::profile {
+namespace {
+
+constexpr std::string_view kOfPeak = ".avg.pct_of_peak_sustained_elapsed";
+constexpr std::string_view kPrefix = "sm__inst_executed_pipe_";
+
+// Names of a pipe's counter, the usual one first. Where that is not there, those after it are parts of it.
+struct Pipe {
+  std::string_view whole;
+  std::vector<std::string_view> parts;
+};
+const Pipe kFma{"fma", {"fmaheavy", "fmalite"}};
+const Pipe kFp16{"fp16", {"fma_type_fp16"}};
+const Pipe kTensor{"tensor", {"tensor_op_hmma", "tensor_op_gmma", "tensor_op_imma", "tensor_op_dmma"}};
+const Pipe kSfu{"xu", {}};
+constexpr const char* kCycles[] = {"gpc__cycles_elapsed.max", "sm__cycles_elapsed.max"};
+constexpr const char* kDram[] = {"dram__bytes_read.sum", "dram__bytes_write.sum"};
+
+std::string metric_of(std::string_view pipe) { return fmt::format("{}{}{}", kPrefix, pipe, kOfPeak); }
+
+std::optional<double> find(const CountedKernel& kernel, const std::string& metric) {
+  const auto found = kernel.values.find(metric);
+  return found == kernel.values.end() || !std::isfinite(found->second) ? std::nullopt
+                                                                       : std::optional(found->second);
+}
+
+std::optional<double> use_of(const CountedKernel& kernel, const Pipe& pipe) {
+  if (const auto whole = find(kernel, metric_of(pipe.whole))) return whole;
+  std::optional<double> sum;
+  for (const std::string_view part : pipe.parts) {
+    if (const auto value = find(kernel, metric_of(part))) sum = sum.value_or(0) + *value;
+  }
+  if (sum) sum = std::min(*sum, 100.0);
+  return sum;
+}
+
+std::optional<double> cycles_of(const CountedKernel& kernel) {
+  for (const char* metric : kCycles) {
+    const auto cycles = find(kernel, metric);
+    if (cycles && *cycles > 0) return cycles;
+  }
+  return {};
+}
+
+const char* unit_of(const std::string& metric) {
+  if (metric.ends_with(kOfPeak)) return "%";
+  if (metric.starts_with("dram__bytes")) return "byte";
+  return metric.find("cycles") != std::string::npos ? "cycle" : "";
+}
+
+std::string quoted(const std::string& text) {
+  std::string safe = "\"";
+  for (const char c : text) {
+    if (c == '"') safe += '"';
+    safe += c;
+  }
+  return safe + '"';
+}
+
+}  // namespace
+
+const std::vector<std::string>& profile_metrics() {
+  static const std::vector<std::string> all = [] {
+    std::vector<std::string> names(std::begin(kCycles), std::end(kCycles));
+    names.insert(names.end(), std::begin(kDram), std::end(kDram));
+    for (const Pipe* pipe : {&kFma, &kFp16, &kTensor, &kSfu}) {
+      names.push_back(metric_of(pipe->whole));
+      for (const std::string_view part : pipe->parts) names.push_back(metric_of(part));
+    }
+    return names;
+  }();
+  return all;
+}
+
+std::vector<CountedKernel> counted_kernels(const std::vector<backend::KernelCounts>& counts,
+                                           const std::vector<std::string>& metrics) {
+  std::vector<CountedKernel> kernels;
+  for (const backend::KernelCounts& count : counts) {
+    CountedKernel kernel;
+    kernel.name = count.name;
+    backend::Activity by;
+    by.op = count.op;
+    if (count.op != nullptr) kernel.op = label_of(by);
+    for (std::size_t i = 0; i < std::min(metrics.size(), count.values.size()); ++i) {
+      if (std::isfinite(count.values[i])) kernel.values[metrics[i]] = count.values[i];
+    }
+    kernels.push_back(std::move(kernel));
+  }
+  return kernels;
+}
+
+CoreUtilisation core_utilisation(const std::vector<CountedKernel>& kernels) {
+  CoreUtilisation sum;
+  for (const CountedKernel& kernel : kernels) {
+    const auto cycles = cycles_of(kernel);
+    const auto fma = use_of(kernel, kFma), fp16 = use_of(kernel, kFp16), tensor = use_of(kernel, kTensor),
+               sfu = use_of(kernel, kSfu);
+    if (!cycles || !(fma || fp16 || tensor || sfu)) {
+      ++sum.left_out;
+      continue;
+    }
+    ++sum.kernels;
+    sum.cycles += *cycles;
+    sum.fma += *cycles * fma.value_or(0);
+    sum.fp16 += *cycles * fp16.value_or(0);
+    sum.tensor += *cycles * tensor.value_or(0);
+    sum.sfu += *cycles * sfu.value_or(0);
+    for (const char* metric : kDram) sum.dram_bytes += find(kernel, metric).value_or(0);
+  }
+  if (sum.cycles > 0) {
+    for (double* share : {&sum.fma, &sum.fp16, &sum.tensor, &sum.sfu}) *share /= sum.cycles;
+  }
+  return sum;
+}
+
+std::string counters_csv(const std::vector<CountedKernel>& kernels, const Subject& subject) {
+  std::string text =
+      "\"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Kernel Name\",\"Kernel "
+      "Time\",\"Context\",\"Stream\","
+      "\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\"\n";
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    for (const auto& [metric, value] : kernels[i].values) {
+      text += fmt::format("\"{}\",\"{}\",\"redline\",{},{},\"\",\"1\",\"\",{},\"{}\",\"{}\",\"{:.6f}\"\n", i,
+                          subject.process, quoted(subject.host), quoted(kernels[i].name),
+                          quoted(kernels[i].op), metric, unit_of(metric), value);
+    }
+  }
+  return text;
+}
+
+}  // namespace redline::profile

@@ -1,0 +1,40 @@
+// Hardware counters of kernels, and what they say about how much of a GPU's cores was in use: the share of
+// their peak at which each kind of execution unit issued, every kernel weighted by its cycles.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "backend/tracer.h"
+#include "profile/files.h"
+
+namespace redline::profile {
+
+// One kernel: its counters by name, as CUPTI and Nsight Compute name them.
+struct CountedKernel {
+  std::string name;
+  std::string op;  // of the plan; empty when not known
+  std::map<std::string, double> values;
+};
+
+// The counters that a profile asks for. Names differ between generations: a device gives those it has.
+const std::vector<std::string>& profile_metrics();
+std::vector<CountedKernel> counted_kernels(const std::vector<backend::KernelCounts>& counts,
+                                           const std::vector<std::string>& metrics);
+
+// In percent of the peak, over all kernels that have cycles.
+struct CoreUtilisation {
+  double fma = 0, fp16 = 0, tensor = 0, sfu = 0;
+  double cycles = 0;         // all together
+  double dram_bytes = 0;     // read and written; 0 when not counted
+  std::size_t kernels = 0;   // that count
+  std::size_t left_out = 0;  // that have no cycles, or none of the pipes
+};
+CoreUtilisation core_utilisation(const std::vector<CountedKernel>& kernels);
+
+// A row for each counter of each kernel, as `ncu --csv --page raw` of old wrote them (its long form).
+std::string counters_csv(const std::vector<CountedKernel>& kernels, const Subject& subject);
+
+}  // namespace redline::profile

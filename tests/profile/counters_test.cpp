@@ -1,0 +1,66 @@
+#include "profile/counters.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "profile/hand_made.h"
+
+namespace redline::profile {
+namespace {
+
+const std::string kOf = ".avg.pct_of_peak_sustained_elapsed";
+
+CountedKernel kernel(double cycles, double tensor) {
+  return {"k", "", {{"gpc__cycles_elapsed.max", cycles}, {"sm__inst_executed_pipe_tensor" + kOf, tensor}}};
+}
+
+TEST(CoreUtilisation, WeighsKernelsByTheirCycles) {
+  const CoreUtilisation use = core_utilisation({kernel(300, 80), kernel(100, 0)});
+  EXPECT_DOUBLE_EQ(use.tensor, 60);
+  EXPECT_DOUBLE_EQ(use.fma, 0);
+  EXPECT_DOUBLE_EQ(use.cycles, 400);
+  EXPECT_EQ(use.kernels, 2U);
+}
+
+TEST(CoreUtilisation, AddsThePartsOfAPipeThatHasNoNameOfItsOwn) {
+  CountedKernel hopper{"k",
+                       "",
+                       {{"sm__cycles_elapsed.max", 100},
+                        {"sm__inst_executed_pipe_tensor_op_gmma" + kOf, 70},
+                        {"sm__inst_executed_pipe_tensor_op_hmma" + kOf, 5},
+                        {"sm__inst_executed_pipe_fma_type_fp16" + kOf, 3}}};
+  const CoreUtilisation use = core_utilisation({hopper});
+  EXPECT_DOUBLE_EQ(use.tensor, 75);
+  EXPECT_DOUBLE_EQ(use.fp16, 3);
+}
+
+TEST(CoreUtilisation, LeavesOutWhatSaysNothing) {
+  CountedKernel bare{"k", "", {{"gpc__cycles_elapsed.max", 100}}};
+  CountedKernel broken = kernel(std::nan(""), 50);
+  const CoreUtilisation use = core_utilisation({bare, broken, kernel(100, 50)});
+  EXPECT_EQ(use.left_out, 2U);
+  EXPECT_DOUBLE_EQ(use.tensor, 50);
+  EXPECT_DOUBLE_EQ(core_utilisation({}).tensor, 0);
+}
+
+TEST(Counters, AreWrittenInTheLongForm) {
+  const HandMade made;
+  backend::KernelCounts count;
+  count.name = "sm90 \"fprop\"";
+  count.op = &made.graph.ops()[0];
+  count.values = {123.0, std::nan("")};
+  const auto kernels = counted_kernels({count}, {"gpc__cycles_elapsed.max", "sm__cycles_elapsed.max"});
+  const std::string csv = counters_csv(kernels, HandMade::subject());
+  EXPECT_NE(csv.find("\"Metric Name\",\"Metric Unit\",\"Metric Value\"\n"), std::string::npos);
+  EXPECT_NE(
+      csv.find(
+          "\"0\",\"4321\",\"redline\",\"node1\",\"sm90 \"\"fprop\"\"\",\"\",\"1\",\"\",\"conv layer1.conv\","
+          "\"gpc__cycles_elapsed.max\",\"cycle\",\"123.000000\"\n"),
+      std::string::npos)
+      << csv;
+  EXPECT_EQ(csv.find("sm__cycles"), std::string::npos);  // the device did not have it
+}
+
+}  // namespace
+}  // namespace redline::profile

@@ -1,0 +1,80 @@
+"""Traces are opened by the programs that they are written for: HolisticTraceAnalysis, TensorBoard's PyTorch plugin, and
+Perfetto's trace processor; each finds the steps and the kernel time that were written."""
+
+import glob
+import os
+import subprocess
+
+from helper import near, need, redline, scratch
+
+need("hta", "torch_tb_profiler", "perfetto")
+from hta.trace_analysis import TraceAnalysis  # noqa: E402
+from perfetto.trace_processor import TraceProcessor  # noqa: E402
+from torch_tb_profiler.profiler.data import RunProfileData  # noqa: E402
+from torch_tb_profiler.profiler.run_generator import RunGenerator  # noqa: E402
+
+
+def hand_made(folder):
+    """Two steps on a GPU, as its tracer could have recorded them: their trace, their number, their kernels' time."""
+    trace = f"{folder}/node1_4321.0.pt.trace.json.gz"
+    done = subprocess.run([os.environ["PROFILE_PROBE"], trace], capture_output=True, text=True, check=True)
+    steps, nanoseconds = map(int, done.stdout.split())
+    return trace, steps, nanoseconds / 1e3
+
+
+def check_hta(folder, microseconds):
+    analysis = TraceAnalysis(trace_dir=folder, include_last_profiler_step=True)
+    kinds, kernels = analysis.get_gpu_kernel_breakdown(visualize=False)
+    assert set(kernels["name"]) == {"sm90_xmma_fprop", "norm_kernel", "Memcpy HtoD"}, kernels
+    computing = kinds[kinds["kernel_type"] == "COMPUTATION"]["sum"].sum()
+    near(computing, microseconds, 1, "kernel time that HolisticTraceAnalysis sees")
+    breakdown = analysis.get_temporal_breakdown(visualize=False)
+    near(breakdown["idle_time_pctg"][0], 100 * 1 / 8, 0.1, "idle share that HolisticTraceAnalysis sees")
+
+
+def plugin(trace, cache):
+    data = RunProfileData.parse("node1_4321", "0", trace, cache)
+    data.process()
+    return data, RunGenerator("node1_4321", "0", data).generate_run_profile()
+
+
+def check_plugin(trace, folder, steps, microseconds):
+    data, profile = plugin(trace, folder)
+    assert len(data.steps_names) == steps, data.steps_names
+    rows = profile.kernel_table["data"]["rows"]
+    near(sum(row[3] for row in rows), microseconds, 1, "kernel time that the plugin sees")
+    assert {"overall", "kernel", "trace"} <= {view.name for view in profile.views}, profile.views
+
+
+def check_perfetto(trace, steps, microseconds):
+    try:
+        processor = TraceProcessor(trace=trace)
+    except Exception as reason:  # its program is fetched when it is first used
+        print(f"Perfetto is left out, its trace processor cannot be had here: {reason}")
+        return
+    with processor:
+        found = next(iter(processor.query("select count(*) as n from slice where name glob 'ProfilerStep#*'")))
+        assert found.n == steps, found.n
+        found = next(iter(processor.query("select sum(dur) as d from slice where category = 'kernel'")))
+        near(found.d / 1e3, microseconds, 1, "kernel time that Perfetto sees")
+
+
+def check_cpu(folder):
+    """A real profile on the CPU is opened too."""
+    redline("profile", "synthetic", "--model", "resnet18", "--image-size", 32, "--classes", 10, "-b", 2, "--start", 2,
+            "--steps", 2, "--device", "cpu", "-o", folder, "--name", "p", "-q")  # fmt: skip
+    (trace,) = glob.glob(f"{folder}/p/profile/*.pt.trace.json.gz")
+    data, profile = plugin(trace, folder)
+    assert data.steps_names == ["2", "3"], data.steps_names
+    names = {row["name"] for row in profile.operation_table_by_name["data"]}
+    assert any(name.startswith("conv layer1.0.conv1") for name in names), names
+
+
+if __name__ == "__main__":
+    with scratch() as root:
+        os.mkdir(f"{root}/gpu")
+        written, count, time = hand_made(f"{root}/gpu")
+        check_hta(f"{root}/gpu", time)
+        check_plugin(written, root, count, time)
+        check_perfetto(written, count, time)
+        check_cpu(root)

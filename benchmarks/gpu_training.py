@@ -189,7 +189,7 @@ def smooth(values, width=10):
     return [statistics.mean(values[max(0, i - width + 1):i + 1]) for i in range(len(values))]
 
 
-def compare_curves(redline, steps, batch=128, lr=0.05, samples=2560, classes=10):
+def compare_curves(redline, steps, batch=128, lr=0.01, samples=2560, classes=10):
     """Losses of Redline and PyTorch, fp16, from the same weights and batches, and PyTorch's on other orders."""
     import torch
     import torchvision
@@ -212,7 +212,8 @@ def compare_curves(redline, steps, batch=128, lr=0.05, samples=2560, classes=10)
         records = run_redline(redline, folder / "set", "--model", "resnet50", "--image-size", images.shape[1], "-b", batch,
                               "--steps", steps, "--lr", lr, "--weight-decay", 1e-4, "--label-smoothing", 0.1, "--dtype",
                               "fp16", "--device", "cuda", "--init", folder / "weights.safetensors", "--scale", 1, 1,
-                              "--ratio", 1, 1, "--hflip", 0, "--lr-step-size", 1000000, "--seed", 0, "--eval-every", 0)
+                              "--ratio", 1, 1, "--hflip", 0, "--lr-step-size", 1000000, "--seed", 0, "--eval-every", 0,
+                              "--decode", "cpu")  # as torchvision decodes
         ours = [record["loss"] for record in records if record["kind"] == "step"]
         peer = Peer("--dtype", "fp16", "--lr", lr)
         curves = [peer.ask(do="curve", classes=classes, weights=str(folder / "weights.pt"), data=str(folder / "data.pt"),
@@ -235,7 +236,7 @@ def steady_speed(records, batch, skip):
     return batch * (len(elapsed) - skip) / (elapsed[-1] - elapsed[skip - 1])
 
 
-def time_jpegs(redline, rounds, batch=256, images=8192, steps=150, warm_up=40):
+def time_jpegs(redline, rounds, batch=256, images=4096, steps=150, warm_up=40):
     """Images/s on real JPEGs, decoded by the card and by the CPU, and on synthetic images, in turn."""
     with tempfile.TemporaryDirectory() as name:
         data = pathlib.Path(name) / "set"

@@ -126,6 +126,7 @@ TEST_F(StepTest, ACopyIsOfTheMomentItWasTaken) {
   plan::Options options = small_resnet(kNarrow);
   options.ema = true;
   SmallTraining training(device(), options, 7);
+  training.state().write("loss_scale", std::vector<float>{1.0F});  // no step is refused
   const auto copy = training.state().make_copy();
   for (int times = 0; times < 2; ++times) {  // the memory is used again
     training.step();

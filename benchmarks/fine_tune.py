@@ -3,8 +3,8 @@
 
     ./benchmarks/fine_tune.py [--seeds 5] [--epochs 3] [--model resnet50]
 
-PyTorch trains a starting point on one generated set (12 classes) and saves it as safetensors. Then both sides fine-tune
-from that file on another set (10 other classes, a new last layer), with the same options, once per seed, and Redline's
+PyTorch trains a starting point on one generated set (6 classes) and saves it as safetensors. Then both sides fine-tune
+from that file on another set (12 classes, half of them new; a new last layer) with the same options, and Redline's
 mean top-1 must lie within PyTorch's seed-to-seed spread (mean plus and minus two standard deviations). --python names a
 Python that has torch and torchvision; without, they are installed from PyPI into build/peer on the first run. Both
 sides take a GPU where there is one. Writes benchmarks/results/fine_tune-<date>.
@@ -24,6 +24,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VENV = ROOT / "build" / "peer"
 SIZE, BATCH, RATE, SCALE = 64, 16, 0.01, 0.5
+START, TUNED = 6, 12  # classes
 
 
 def run(command):
@@ -44,8 +45,8 @@ def peer_python():
 def train_torch(python, data, model, epochs, seed, init=None, save=None):
     """Top-1 after training, in percent."""
     peer = pathlib.Path(__file__).with_name("peer_fine_tune.py")
-    command = [python, peer, data, "--model", model, "--epochs", epochs, "--seed", seed, "--size", SIZE, "--batch", BATCH,
-               "--scale", SCALE, "--lr", RATE if init else 5 * RATE]
+    command = [python, peer, data, "--model", model, "--epochs", epochs, "--seed", seed, "--size", SIZE,
+               "--batch", BATCH, "--scale", SCALE, "--lr", RATE if init else 5 * RATE]
     command += ["--init", init] if init else []
     command += ["--save", save] if save else []
     return json.loads(run(command))
@@ -80,11 +81,11 @@ def main():
     python = args.python or peer_python()
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         start, data = pathlib.Path(folder) / "start", pathlib.Path(folder) / "data"
-        run([args.redline, "data", "synth", start, "--classes", 12, "--train", 3000, "--val", 400, "--seed", 1])
-        run([args.redline, "data", "synth", data, "--classes", 10, "--train", 1000, "--val", 1000, "--seed", 2])
+        run([args.redline, "data", "synth", start, "--classes", START, "--train", 3000, "--val", 300, "--seed", 1])
+        run([args.redline, "data", "synth", data, "--classes", TUNED, "--train", 1200, "--val", 1200, "--seed", 2])
         weights = pathlib.Path(folder) / "start.safetensors"
         begun = train_torch(python, start, args.model, args.epochs, 0, save=weights)
-        print(f"starting point: top-1 {begun['top1']:.2f}% of 12 classes", flush=True)
+        print(f"starting point: top-1 {begun['top1']:.2f}% of {START} classes", flush=True)
         seeds = range(args.seeds)
         peers = pool.map(lambda seed: train_torch(python, data, args.model, args.epochs, seed, init=weights), seeds)
         runs = pool.map(lambda seed: train_redline(args.redline, data, args.model, args.epochs, seed, weights), seeds)
@@ -101,8 +102,8 @@ def main():
               "command": "benchmarks/fine_tune.py " + " ".join(sys.argv[1:])}
     text = [f"# Fine-tuning {args.model} on a generated set, {date}", "",
             f"`{result['command'].strip()}`; Redline {header['program']['version']} ({header['program']['commit']}), "
-            f"{header['device']}; PyTorch {peer['torch']}, {peer['device']}; {args.epochs} epochs of 1000 images from the "
-            f"same weights, which reach {begun['top1']:.2f}% on the 12 classes that they were trained on.", "",
+            f"{header['device']}; PyTorch {peer['torch']}, {peer['device']}; {args.epochs} epochs of 1200 images from the "
+            f"same weights, which reach {begun['top1']:.2f}% on the {START} classes that they were trained on.", "",
             "| seed | Redline top-1 | PyTorch top-1 |", "| --- | --- | --- |"]
     text += [f"| {seed} | {a:.2f}% | {b:.2f}% |" for seed, (a, b) in enumerate(zip(ours, theirs))]
     text += ["", f"Redline's mean is {statistics.mean(ours):.2f}%, PyTorch's {mean:.2f}% ± {spread:.2f} (two standard "

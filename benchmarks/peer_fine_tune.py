@@ -1,6 +1,7 @@
 """ResNet training with PyTorch on class folders: the peer of fine_tune.py. Prints one JSON object with the top-1.
 
-The same transforms, optimizer and schedule as `redline train` with the options that fine_tune.py gives it.
+The same transforms, optimizer and schedule as `redline train` with the options that fine_tune.py gives it. From random
+weights, the rate rises over the first fifth, and residual branches begin at zero.
 """
 import argparse
 import json
@@ -82,7 +83,8 @@ def main():
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     train, classes = loader(f"{args.data}/train", True, args)
     val, _ = loader(f"{args.data}/val", False, args)
-    model = getattr(torchvision.models, args.model)(num_classes=classes).to(DEVICE, memory_format=torch.channels_last)
+    model = getattr(torchvision.models, args.model)(num_classes=classes, zero_init_residual=not args.init)
+    model = model.to(DEVICE, memory_format=torch.channels_last)
     if args.init:
         weights = read_safetensors(args.init)
         if len(weights["fc.bias"]) != classes:
@@ -94,10 +96,12 @@ def main():
     optimizer = torch.optim.SGD([{"params": decayed, "weight_decay": 1e-4}, {"params": spared, "weight_decay": 0}],
                                 lr=args.lr, momentum=0.9)
     total, step = args.epochs * len(train), 0
+    warmup = 0 if args.init else total // 5
     for _ in range(args.epochs):
         for images, labels in train:
             for group in optimizer.param_groups:
-                group["lr"] = args.lr * 0.5 * (1 + math.cos(math.pi * step / total))
+                done = (step - warmup) / (total - warmup)
+                group["lr"] = args.lr * ((step + 1) / warmup if step < warmup else 0.5 * (1 + math.cos(math.pi * done)))
             optimizer.zero_grad(set_to_none=True)
             logits = model(images.to(DEVICE, memory_format=torch.channels_last))
             torch.nn.functional.cross_entropy(logits, labels.to(DEVICE)).backward()

@@ -84,7 +84,7 @@ def main():
         run([args.redline, "data", "synth", start, "--classes", START, "--train", 3000, "--val", 300, "--seed", 1])
         run([args.redline, "data", "synth", data, "--classes", TUNED, "--train", 1200, "--val", 1200, "--seed", 2])
         weights = pathlib.Path(folder) / "start.safetensors"
-        begun = train_torch(python, start, args.model, args.epochs, 0, save=weights)
+        begun = train_torch(python, start, args.model, 3 * args.epochs, 0, save=weights)
         print(f"starting point: top-1 {begun['top1']:.2f}% of {START} classes", flush=True)
         seeds = range(args.seeds)
         peers = pool.map(lambda seed: train_torch(python, data, args.model, args.epochs, seed, init=weights), seeds)

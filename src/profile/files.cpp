@@ -286,7 +286,8 @@ std::string kernel_csv(const Timeline& timeline, const std::vector<TelemetrySamp
       "Clock,"
       "Temperature,Power,Power Limit\n"
       "s,ms,,,,,,,,B,B,MB,GB/s,,,,,,,,,MHz,MHz,C,mW,mW\n";
-  const std::int64_t origin = timeline.begin();
+  std::int64_t origin = timeline.begin();  // or the first copy, where inputs came ahead
+  if (!timeline.events.empty()) origin = std::min(origin, timeline.events.front().activity.begin);
   const auto moment = [](const TelemetrySample& sample) {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(sample.time.time_since_epoch()).count();
   };

@@ -39,7 +39,8 @@ TraceWritten write_trace(const Timeline& timeline, const Subject& subject, const
 double estimated_occupancy(const backend::Activity& kernel, int processors);
 
 // A row for everything that ran on the device, with the columns that users of nvprof know, and a row for
-// every sample of clocks, power and temperature; rows are in order of time, which begins with the first step.
+// every sample of clocks, power and temperature; rows are in order of time, which begins with the first of
+// them.
 std::string kernel_csv(const Timeline& timeline, const std::vector<TelemetrySample>& samples,
                        const Subject& subject);
 

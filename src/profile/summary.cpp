@@ -41,24 +41,34 @@ class Parts {
   std::vector<Part> parts_;
 };
 
+struct Work {
+  double flops = 0, bytes = 0;
+};
+
 // Work of each op that ran. A device may do neighbouring ops in one kernel, which bears the name of one of
 // them: the FLOPs of ops without an event of their own go to the op with one before them, or after them at
-// the beginning. Bytes do not: what is between merged ops is never written.
-std::unordered_map<const Op*, double> flops_by_op(const graph::Graph& graph, const std::set<const Op*>& ran) {
-  std::unordered_map<const Op*, double> flops;
+// the beginning. Bytes do so only among the update's ops of one kind, on all parameters: what is between
+// other merged ops is never written.
+std::unordered_map<const Op*, Work> work_by_op(const graph::Graph& graph, const std::set<const Op*>& ran) {
+  std::unordered_map<const Op*, Work> work;
+  std::map<graph::OpKind, const Op*> last;  // that ran, of each kind
   const Op* owner = nullptr;
   double before = 0;
   for (const Op& op : graph.ops()) {
-    if (ran.contains(&op)) owner = &op;
-    const double own = graph::flops(graph, op);
+    const bool own = ran.contains(&op);
+    if (own) owner = last[op.kind] = &op;
+    const double flops = graph::flops(graph, op);
     if (owner == nullptr) {
-      before += own;
+      before += flops;
     } else {
-      flops[owner] += own + before;
+      work[owner].flops += flops + before;
       before = 0;
     }
+    const auto same = last.find(op.kind);
+    if (own || (op.phase == graph::Phase::update && same != last.end()))
+      work[same->second].bytes += plan::counted_bytes(graph, op);
   }
-  return flops;
+  return work;
 }
 
 void add_roof(Part& part, double flops, double bytes, const Ceilings& ceilings) {
@@ -93,16 +103,15 @@ void count_events(const Timeline& timeline, const graph::Graph& graph, const Cei
     named += seconds;
     ran.insert(activity.op);
   }
-  const auto flops = flops_by_op(graph, ran);
+  const auto work = work_by_op(graph, ran);
   for (const Op* op : ran) {
-    const double bytes = plan::counted_bytes(graph, *op);
-    const auto found = flops.find(op);
-    const double own = found == flops.end() ? 0 : found->second;
+    const auto found = work.find(op);
+    const Work own = found == work.end() ? Work{} : found->second;
     const std::string kind(graph::name_of(op->kind));
     Activity named_by;
     named_by.op = op;
     for (Part* part : {&ops.of(label_of(named_by)), &layers.of(op->name), &kinds.of(kind)})
-      add_roof(*part, own, bytes, ceilings);
+      add_roof(*part, own.flops, own.bytes, ceilings);
     ops.of(label_of(named_by)).kind = kind;
     kinds.of(kind).kind = kind;
   }
@@ -143,6 +152,17 @@ const char* gap_advice(GapCause cause) {
   return "";
 }
 
+const char* roof_advice(const Part& part, bool narrow) {
+  if (part.memory_bound && narrow)
+    return "a larger --batch-size, where kernels are short; without --deterministic the fastest of them are "
+           "taken";
+  if (part.memory_bound)
+    return "a narrower --dtype, which moves fewer bytes; fused ops, without --no-fuse, move them less often";
+  return narrow
+             ? "a larger --batch-size or --image-size, which fills the device better"
+             : "a larger --batch-size or --image-size, which fills the device better, or a narrower --dtype";
+}
+
 const char* gap_text(GapCause cause) {
   switch (cause) {
     case GapCause::input:
@@ -170,6 +190,9 @@ Summary summarize(const Timeline& timeline, const graph::Graph& graph, const Cei
   for (const Gap& gap : find_gaps(timeline))
     summary.gap_seconds[static_cast<std::size_t>(gap.cause)] +=
         1e-9 * static_cast<double>(gap.end - gap.begin);
+  summary.narrow = std::ranges::any_of(graph.ops(), [&](const Op& op) {
+    return op.kind == graph::OpKind::conv && graph::size_of(graph.tensor(op.inputs[0]).dtype) < 4;
+  });
   summary.ceilings = ceilings;
   summary.telemetry = telemetry;
   summary.dropped = timeline.dropped;
@@ -192,13 +215,7 @@ void find_losses(Summary& summary, bool host_computes) {
     std::string what =
         fmt::format("{} takes {}, {:.0f}% of what the {} allows", part.name, milliseconds(part.seconds),
                     100 * part.of_ceiling(), part.memory_bound ? "memory's speed" : "arithmetic");
-    all.push_back(
-        {std::move(what), part.seconds - part.least,
-         part.memory_bound
-             ? "a narrower --dtype, which moves fewer bytes; fused ops, without --no-fuse, move them less "
-               "often"
-             : "a larger --batch-size or --image-size, which fills the device better, or a narrower "
-               "--dtype, whose arithmetic is faster"});
+    all.push_back({std::move(what), part.seconds - part.least, roof_advice(part, summary.narrow)});
   }
   double copies = 0;
   for (const Part& part : summary.kinds)

@@ -42,6 +42,7 @@ struct Summary {
   double gap_seconds[4] = {};                     // by GapCause
   std::vector<Part> ops, layers, kinds, kernels;  // slowest first
   std::vector<double> threads;  // share of its time that each computes; empty when not sampled
+  bool narrow = false;          // activations have 16 bits
   double named = 0;             // share of the busy time that belongs to ops of the plan
   Ceilings ceilings;
   TelemetrySummary telemetry;

@@ -23,6 +23,23 @@ int step_at(const std::vector<StepSpan>& steps, std::int64_t moment) {
   return moment < found->end ? static_cast<int>(found - steps.begin()) : -1;
 }
 
+// Inputs are copied while earlier steps compute: a step is where its ops are, if any are known.
+void place_steps(Timeline& timeline) {
+  const bool any_op =
+      std::ranges::any_of(timeline.events, [](const DeviceEvent& e) { return e.activity.op != nullptr; });
+  for (const DeviceEvent& event : timeline.events) {
+    const Activity& activity = event.activity;
+    if (any_op && activity.op == nullptr) continue;
+    StepSpan& step = timeline.steps[static_cast<std::size_t>(event.step)];
+    step.device_begin = step.device_end == 0 ? activity.begin : std::min(step.device_begin, activity.begin);
+    step.device_end = std::max(step.device_end, activity.end);
+  }
+  // One of which nothing was recorded has no place on the device.
+  for (StepSpan& step : timeline.steps) {
+    if (step.device_end == 0) step.device_begin = step.device_end = step.end;
+  }
+}
+
 void give_lanes(std::vector<DeviceEvent>& events) {
   std::map<std::uint32_t, std::vector<std::pair<int, std::int64_t>>>
       lanes;  // by stream: number, end of its last
@@ -115,17 +132,9 @@ Timeline make_timeline(std::vector<Activity> records, std::vector<StepSpan> step
       event.step = step_at(timeline.steps, call->second);
     }
     if (event.step < 0) continue;  // of a step that is not looked at
-    StepSpan& step = timeline.steps[static_cast<std::size_t>(event.step)];
-    if (!host_computes) {
-      step.device_begin = step.device_begin == 0 ? record.begin : std::min(step.device_begin, record.begin);
-      step.device_end = std::max(step.device_end, record.end);
-    }
     timeline.events.push_back(event);
   }
-  // A step of which nothing was recorded has no place on the device.
-  for (StepSpan& step : timeline.steps) {
-    if (step.device_end == 0) step.device_begin = step.device_end = step.end;
-  }
+  if (!host_computes) place_steps(timeline);
   give_lanes(timeline.events);
   return timeline;
 }
@@ -138,6 +147,7 @@ std::vector<Gap> find_gaps(const Timeline& timeline) {
   std::int64_t at = timeline.begin();
   const DeviceEvent* before = nullptr;
   for (const DeviceEvent& event : timeline.events) {
+    if (event.activity.begin >= timeline.end()) break;
     if (event.activity.begin > at) {
       const auto call = called.find(event.activity.correlation);
       std::optional<std::int64_t> moment;
@@ -160,9 +170,10 @@ std::int64_t busy_time(const Timeline& timeline) {
   std::int64_t busy = 0, at = timeline.begin();
   for (const DeviceEvent& event : timeline.events) {
     const std::int64_t begin = std::max(at, event.activity.begin);
-    if (event.activity.end <= begin) continue;
-    busy += event.activity.end - begin;
-    at = event.activity.end;
+    const std::int64_t end = std::min(timeline.end(), event.activity.end);
+    if (end <= begin) continue;
+    busy += end - begin;
+    at = end;
   }
   return busy;
 }

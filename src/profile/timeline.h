@@ -23,7 +23,8 @@ struct HostSpan {
 struct StepSpan {
   std::int64_t number = 0;          // updates done, this one included
   std::int64_t begin = 0, end = 0;  // on the host: from one step's beginning to the next one's
-  // From the first thing that its launches started to the last; the same as above where the host computes.
+  // From the beginning of its first op to the end of its last, copies that come before or after them left
+  // out; the same as above where the host computes.
   std::int64_t device_begin = 0, device_end = 0;
 };
 

@@ -46,7 +46,10 @@ std::unique_ptr<SharedLibrary> open_library() {
   places.push_back(fs::path("/usr/local/cuda/lib64") / kLibraryName);
   for (const std::string& place : places) {
     auto library = std::make_unique<SharedLibrary>(place);
-    if (library->loaded()) return library;
+    if (!library->loaded()) continue;
+    // It has its hooks in the driver until the process ends, so it must never be unloaded.
+    ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    return library;
   }
   throw UnavailableError(
       "no kernel timeline: {} is not there; install CUDA's profiling libraries (the package "
@@ -260,6 +263,16 @@ const std::string* CuptiTracer::name_of(const char* text) {
   return found;
 }
 
+// "cudaGraphLaunch" of "cudaGraphLaunch_v10000".
+const std::string* CuptiTracer::call_name(const char* text) {
+  const std::string* whole = name_of(text);
+  const std::size_t version = whole->rfind("_v");
+  if (version == std::string::npos ||
+      whole->find_first_not_of("0123456789", version + 2) != std::string::npos)
+    return whole;
+  return &*names_.insert(whole->substr(0, version)).first;
+}
+
 void CuptiTracer::read_buffer(std::uint8_t* buffer, std::size_t bytes) {
   const std::lock_guard guard(lock_);
   const auto op_of = [this](std::uint64_t node) {
@@ -317,7 +330,7 @@ void CuptiTracer::read_buffer(std::uint8_t* buffer, std::size_t bytes) {
       const char* name = nullptr;
       cupti_->callback_name(CUPTI_CB_DOMAIN_RUNTIME_API, call.cbid, &name);
       activity.kind = Activity::Kind::call;
-      activity.name = name_of(name);
+      activity.name = call_name(name);
       activity.stream = call.threadId;
       put(activity, call);
     }

@@ -42,6 +42,7 @@ class CuptiTracer final : public Tracer {
  private:
   struct Library;
   const std::string* name_of(const char* text);  // lock_ is held
+  const std::string* call_name(const char* text);
 
   std::unique_ptr<Library> cupti_;
   void* subscriber_ = nullptr;

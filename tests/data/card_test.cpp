@@ -294,6 +294,23 @@ TEST(CardLoader, StartsAnEpochAnewWhileTheCardWorks) {
   expect_same(epoch(card, 5, 2), epoch(cpu, 5, 2), 1);
 }
 
+TEST(CardLoader, ChangesTheImageSizeWhileTheCardWorks) {
+  const auto source = std::make_shared<MemorySource>(50);
+  const auto decoder = std::make_shared<FakeDecoder>();
+  decoder->before_fill = [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
+  LoaderOptions larger = options(true, decoder);
+  larger.transform.size = 24;
+  Loader card(source, larger), cpu(source, options(true));
+  for (const int size : {24, 20, 16}) {
+    card.set_image_size(size);
+    card.start_epoch(0);
+    Batch batch;
+    ASSERT_TRUE(card.next(batch));
+    EXPECT_EQ(batch.device_images->size(), size);
+  }
+  expect_same(epoch(card, 5, 2), epoch(cpu, 5, 2), 1);
+}
+
 TEST(CardLoader, AFailureOfTheCardEndsTheRun) {
   const auto source = std::make_shared<MemorySource>(50);
   const auto decoder = std::make_shared<FakeDecoder>();

@@ -108,7 +108,12 @@ nlohmann::ordered_json to_json(const bench::DataBench& bench, const DataFlags& f
 std::shared_ptr<backend::ImageDecoder> gpu_decoder() {
   backend::DeviceOptions device;
   device.device = "cuda";
-  return backend::make_backend(device)->make_image_decoder();
+  try {
+    return backend::make_backend(device)->make_image_decoder();
+  } catch (const UnavailableError&) {
+    throw UnavailableError(
+        "--decode gpu: no GPU can be used here, `redline doctor` says why: use --decode cpu");
+  }
 }
 
 int run_data_bench(DataFlags& flags) {

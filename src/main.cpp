@@ -8,6 +8,7 @@ int main(int argc, char** argv) {
              {
                  add_demo,
                  add_train,
+                 add_launch,
                  add_profile,
                  add_eval,
                  add_export,

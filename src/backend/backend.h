@@ -17,6 +17,10 @@
 #include "graph/tensor.h"
 #include "plan/plan.h"
 
+namespace redline::comm {
+class Communicator;
+}
+
 namespace redline::backend {
 
 class Tracer;  // tracer.h
@@ -68,6 +72,12 @@ struct ExecutableMemory {
   std::size_t total() const { return arena + gradients + state + inputs + packed_weights + scratch; }
 };
 
+// Seconds since an executable was made: of exchanging numbers with other ranks, and of those the ones in
+// which nothing else went on.
+struct CommunicationTime {
+  double total = 0, exposed = 0;
+};
+
 // A plan bound to memory. One thread drives it; run() may return before a device is done, reads wait.
 class Executable {
  public:
@@ -92,6 +102,7 @@ class Executable {
   // to come and `wait` is false.
   virtual std::optional<Metrics> take_metrics(bool wait) = 0;
   virtual ExecutableMemory memory() const = 0;
+  virtual CommunicationTime communication() const { return {}; }
 };
 
 class Backend : public plan::Capabilities {
@@ -135,6 +146,8 @@ struct DeviceOptions {
   bool deterministic = false;  // cuda: only kernels that give the same bits every time
   bool tf32 = false;           // cuda: fp32 products may round their inputs to tf32
   std::string cache_dir = {};  // cuda: where the choice of kernels is remembered; empty for nowhere
+  // The ranks that train one model; empty: this process is alone.
+  std::shared_ptr<comm::Communicator> communicator = {};
 };
 
 // Throws UnavailableError, with why and what to do, when the device is not there.

@@ -13,11 +13,14 @@
 
 namespace redline::backend {
 
+class Collectives;
+
 // Absent trailing inputs and outputs count as absent optional ones. Lives while an op is compiled.
 class OpView {
  public:
-  OpView(const plan::Plan& plan, const graph::Op& op, std::function<std::byte*(graph::TensorId)> address)
-      : plan_(plan), op_(op), address_(std::move(address)) {}
+  OpView(const plan::Plan& plan, const graph::Op& op, std::function<std::byte*(graph::TensorId)> address,
+         Collectives* collectives = nullptr)
+      : plan_(plan), op_(op), address_(std::move(address)), collectives_(collectives) {}
 
   graph::OpKind kind() const { return op_.kind; }
   const std::string& name() const { return op_.name; }
@@ -32,6 +35,8 @@ class OpView {
   const graph::Tensor& out_tensor(int i) const { return plan_.graph().tensor(output(i)); }
   plan::Layout in_layout(int i) const { return plan_.placement(input(i)).layout; }
   plan::Layout out_layout(int i) const { return plan_.placement(output(i)).layout; }
+  // For an op that takes other ranks' numbers; null where there are none.
+  Collectives* collectives() const { return collectives_; }
   std::int64_t in_stored(int i) const { return plan::stored_elements(in_tensor(i).shape, in_layout(i)); }
   std::int64_t out_stored(int i) const { return plan::stored_elements(out_tensor(i).shape, out_layout(i)); }
 
@@ -55,6 +60,7 @@ class OpView {
   const plan::Plan& plan_;
   const graph::Op& op_;
   std::function<std::byte*(graph::TensorId)> address_;
+  Collectives* collectives_;
 };
 
 }  // namespace redline::backend

@@ -85,6 +85,7 @@ struct DescribeAttributes {
     return fmt::format(" window {} stride {} pad {}", a.kernel, a.stride, a.pad);
   }
   std::string operator()(const graph::NormAttr& a) const { return a.training ? "" : " inference"; }
+  std::string operator()(const graph::ReduceAttr& a) const { return fmt::format(" in {}", name_of(a.wire)); }
   std::string operator()(const graph::ActAttr& a) const { return a.relu ? " relu" : ""; }
   std::string operator()(const graph::LossAttr& a) const {
     return fmt::format(" smoothing {:g}", a.smoothing);

@@ -45,6 +45,7 @@ void on_run(CLI::App& command, Context& context, Action action);
 int run(int argc, char** argv, const std::vector<AddCommand>& commands);
 
 void add_demo(CLI::App& app, Context& context);
+void add_launch(CLI::App& app, Context& context);
 void add_train(CLI::App& app, Context& context);
 void add_profile(CLI::App& app, Context& context);
 void add_eval(CLI::App& app, Context& context);

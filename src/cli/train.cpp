@@ -1,6 +1,8 @@
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
@@ -10,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/repeat.h"
 #include "cli/train_options.h"
+#include "comm/world.h"
 #include "train/config_file.h"
 #include "train/session.h"
 
@@ -41,6 +44,11 @@ train::Config config_of(const std::string& run, const TrainOptions& options) {
   return config;
 }
 
+std::optional<std::string> environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
 int run_train(const Options& options, const Context& context) {
   train::Config config =
       options.resume.empty() ? options.train.config() : config_of(options.resume, options.train);
@@ -63,7 +71,9 @@ int run_train(const Options& options, const Context& context) {
     if (resume.wanted) throw UsageError("--repeat begins new runs: leave out --resume");
     return train_repeatedly(config, context.arguments, options.repeat);
   }
-  return exit_code(train::run_training(config, context.arguments, console(), resume));
+  const comm::World world = comm::find_world(environment);
+  if (world.rank != 0) set_up_logging(LogLevel::quiet);  // rank 0 speaks for all
+  return exit_code(train::run_training(config, context.arguments, console(), resume, {}, world));
 }
 
 }  // namespace

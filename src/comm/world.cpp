@@ -129,6 +129,8 @@ World find_world(const Environment& environment) {
     from_slurm(environment, world);
   }
   if (world.size == 1) return World{};
+  const std::string& host = world.master_host;
+  if (host == "localhost" || host == "127.0.0.1" || host == "::1") world.one_machine = true;
   if (const auto token = environment("REDLINE_TOKEN")) world.token = *token;
   if (const auto path = environment("REDLINE_TOKEN_FILE")) world.token = read_token(*path);
   return world;

@@ -58,7 +58,7 @@ enum class OpKind : std::uint8_t {
   // outlives the step is left as it was before.
   snapshot,        // scalars, values… -> copies…   made where accumulate_keep is 0, kept where it is not
   accumulate,      // total, dw, scalars -> total   total = keep * total + dw (keep 0 also clears NaN)
-  all_reduce,      // gradients of one bucket -> the same
+  all_reduce,      // gradients of one bucket -> the same, added up over all ranks
   gradient_check,  // scalars, loss_scale[1], good_steps[1], skipped_steps[1], gradients… ->
                    // check[kStepChecks],
                    // squares[gradients], loss_scale, good_steps, skipped_steps
@@ -80,11 +80,13 @@ struct PoolAttr {
 };
 
 // Training norms use the batch and move the running statistics by `momentum`; the others use the running
-// ones.
+// ones. Synchronised ones use the batches of all ranks: sums are averaged over the ranks where they are made
+// (norm_stats, norm_grad_stats and their unfused forms).
 struct NormAttr {
   float epsilon = 1e-5F;
   float momentum = 0.1F;
   bool training = true;
+  bool synchronised = false;
 };
 
 struct ActAttr {
@@ -111,6 +113,11 @@ struct LarsAttr {
   float epsilon = 1e-8F;
 };
 
+// Sums over ranks travel in this type.
+struct ReduceAttr {
+  DType wire = DType::f32;
+};
+
 // How the loss scale adapts: it shrinks with every refused step and grows after `interval` good ones in a
 // row.
 struct ScaleAttr {
@@ -120,7 +127,7 @@ struct ScaleAttr {
 };
 
 using Attributes = std::variant<std::monostate, ConvAttr, PoolAttr, NormAttr, ActAttr, LossAttr,
-                                NormalizeAttr, SgdAttr, LarsAttr, ScaleAttr>;
+                                NormalizeAttr, SgdAttr, LarsAttr, ScaleAttr, ReduceAttr>;
 
 // The forward pass, the backward pass, or the part after it that may run once for several batches.
 enum class Phase : std::uint8_t { forward, backward, update };

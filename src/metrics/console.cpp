@@ -38,8 +38,9 @@ void ConsoleSink::begin(const RunInfo& info) {
   line(fmt::format("data: {}: {} images to train on, {} held out", info.data, grouped(info.train_samples),
                    grouped(info.val_samples)));
   line(fmt::format("device: {}", info.device));
-  const std::string batch = info.accumulate > 1 ? fmt::format("{} x {}", info.accumulate, info.batch_size)
-                                                : std::to_string(info.batch_size);
+  std::string batch = std::to_string(info.batch_size);
+  for (const std::int64_t times : {info.accumulate, info.ranks})
+    if (times > 1) batch = fmt::format("{} x {}", times, batch);
   line(fmt::format("{} steps of {} images, {} steps an epoch", grouped(info.total_steps), batch,
                    grouped(info.steps_per_epoch)));
 }
@@ -72,6 +73,11 @@ std::string ConsoleSink::progress_line() const {
                       format_duration(per_step * static_cast<double>(info_.total_steps - last.step)));
   if (const std::string device = options_.device ? options_.device() : ""; !device.empty())
     text += "  " + device;
+  if (last.ranks > 1) {
+    double exposed = 0;
+    for (const Step& step : window_) exposed += step.communication_seconds;
+    text += fmt::format("  comm {}", percent(seconds > 0 ? exposed / seconds : 0.0));
+  }
   if (skipped_ > 0) text += fmt::format("  skipped {}", skipped_);
   return text;
 }
@@ -129,6 +135,11 @@ void ConsoleSink::end(const End& end) {
     line(fmt::format("  speed     {:.1f} images/s in training, {} of it waiting for data",
                      static_cast<double>(end.samples) / end.train_seconds,
                      percent(end.data_seconds / end.train_seconds)));
+  }
+  if (!end.ranks.empty()) {
+    line("  ranks     " + end.ranks);
+    line(fmt::format("  waiting   {} of the time for numbers from other ranks",
+                     percent(end.train_seconds > 0 ? end.communication_seconds / end.train_seconds : 0.0)));
   }
   if (end.skipped_steps > 0) {
     line(fmt::format("  skipped   {} steps whose gradients were not finite", grouped(end.skipped_steps)));

@@ -129,6 +129,11 @@ void JsonlSink::step(const Step& step) {
   put(json, "images_per_second", step.seconds > 0 ? static_cast<double>(step.samples) / step.seconds : 0.0);
   put(json, "elapsed", step.elapsed);
   if (step.skipped) json["skipped"] = true;
+  if (step.ranks > 1) {
+    put(json, "communication_seconds", step.communication_seconds);
+    json["slowest_rank"] = step.slowest_rank;
+    put(json, "slowest_seconds", step.slowest_seconds);
+  }
   file_.append(line_of(json));
 }
 

@@ -28,7 +28,8 @@ struct RunInfo {
   std::string folder;  // where it is; empty when nothing is written
   std::string model, data, device, dtype, optimizer;
   std::int64_t classes = 0, image_size = 0;
-  std::int64_t batch_size = 0;  // per forward pass
+  std::int64_t batch_size = 0;  // per forward pass of a rank
+  std::int64_t ranks = 1;
   std::int64_t accumulate = 1;  // forward passes in a step
   std::int64_t parameters = 0;
   std::int64_t train_samples = 0, val_samples = 0;
@@ -58,6 +59,13 @@ struct Step {
   double epoch_seconds = 0;  // the steps of its epoch took so far, this one included
   double elapsed = 0;        // since training began, evaluations included
   bool skipped = false;      // a gradient was not finite, so the step changed nothing
+  // With several ranks: the numbers above are over all of them, and of the step's seconds, those in which a
+  // rank waited for others' numbers (the mean over ranks); which rank had the most work, and how many seconds
+  // of it.
+  int ranks = 1;
+  double communication_seconds = 0;
+  int slowest_rank = 0;
+  double slowest_seconds = 0;
 };
 
 // One pass over every held-out sample.
@@ -117,9 +125,11 @@ struct End {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
   std::int64_t skipped_steps = 0;
-  double seconds = 0;        // from first step to last, evaluations included
-  double train_seconds = 0;  // of these, in training steps
-  double data_seconds = 0;   // of these, waiting for data
+  double seconds = 0;                // from first step to last, evaluations included
+  double train_seconds = 0;          // of these, in training steps
+  double data_seconds = 0;           // of these, waiting for data
+  double communication_seconds = 0;  // of these, waiting for other ranks
+  std::string ranks;                 // how fast they were; empty for one
 };
 
 }  // namespace redline::metrics

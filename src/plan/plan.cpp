@@ -47,6 +47,17 @@ Graph with_accumulation(const Graph& graph, TensorId scalars, graph::Gradients& 
   return out;
 }
 
+// The norms of a model made to take the batches of all ranks together.
+Graph with_synchronised_norms(const Graph& graph) {
+  Graph out;
+  for (const Tensor& tensor : graph.tensors()) out.add_tensor(tensor);
+  for (Op op : graph.ops()) {
+    if (op.kind == OpKind::batch_norm) std::get<graph::NormAttr>(op.attributes).synchronised = true;
+    out.add_op(std::move(op));
+  }
+  return out;
+}
+
 bool is_norm_or_bias(const Tensor& parameter) { return parameter.shape.rank() == 1; }
 
 TensorId add_persistent(Graph& graph, TensorId like, const char* suffix, TensorKind kind) {
@@ -163,19 +174,15 @@ void add_update(Plan& plan, const Options& options, const Guard& guard, const gr
 }
 
 // All-reduce ops go in front of the update, one per bucket, once buckets are known.
-void add_all_reduce(Plan& plan) {
+void add_all_reduce(Plan& plan, DType wire) {
   Graph out;
   for (const Tensor& tensor : plan.graph().tensors()) out.add_tensor(tensor);
   const auto& ops = plan.graph().ops();
   for (std::size_t i = 0; i < ops.size(); ++i) {
     if (static_cast<int>(i) == plan.update_begin) {
       for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
-        out.add_op({OpKind::all_reduce,
-                    "bucket" + std::to_string(b),
-                    Phase::update,
-                    plan.buckets[b].gradients,
-                    plan.buckets[b].gradients,
-                    {}});
+        out.add_op({OpKind::all_reduce, "bucket" + std::to_string(b), Phase::update,
+                    plan.buckets[b].gradients, plan.buckets[b].gradients, graph::ReduceAttr{wire}});
       }
     }
     out.add_op(ops[i]);
@@ -216,6 +223,11 @@ Plan make_plan(const Options& options, const Capabilities& backend) {
   validate(options);
   Plan plan;
   plan.model = graph::build_resnet(options.model);
+  if (options.synchronised_norms && options.model.training) {
+    if (!backend.synchronises_norms())
+      throw UnavailableError("--sync-bn: this device's norms do not see other ranks; leave it out");
+    plan.model.graph = with_synchronised_norms(plan.model.graph);
+  }
   if (options.fuse) {
     Fused fused = fuse(plan.model.graph, backend, options.model.dtype);
     plan.model.graph = std::move(fused.graph);
@@ -243,7 +255,7 @@ Plan make_plan(const Options& options, const Capabilities& backend) {
   plan.fusions = count_fused(plan.graph());
   place_tensors(plan, backend, options.bucket_bytes, /*keep_all=*/false);
   if (options.all_reduce) {
-    add_all_reduce(plan);
+    add_all_reduce(plan, options.gradient_wire);
     plan.buckets.clear();
     place_tensors(plan, backend, options.bucket_bytes, /*keep_all=*/false);
   }

@@ -30,6 +30,8 @@ struct Options {
   float loss_scale = 0.0F;  // that training starts with; 0: as the type of activations wants it
   std::size_t bucket_bytes = std::size_t{25} << 20;  // gradient bucket size for all-reduce
   bool all_reduce = false;                           // put all-reduce ops between backward and update
+  graph::DType gradient_wire = graph::DType::f32;    // that gradients travel in
+  bool synchronised_norms = false;                   // over the batches of all ranks
 };
 
 // What a planner asks of a backend; never asked while running.
@@ -43,6 +45,8 @@ class Capabilities {
   virtual bool conv_gives_sums(graph::DType) const { return false; }
   // In what type the gradients of matrices and filters are kept, for activations of a type.
   virtual graph::DType weight_gradient(graph::DType) const { return graph::DType::f32; }
+  // Whether norms can take the batches of all ranks together.
+  virtual bool synchronises_norms() const { return false; }
   // How many weight gradients may be under way beside the other ops; each keeps its inputs alive for longer.
   virtual int weight_gradients_beside() const { return 0; }
 };
@@ -67,7 +71,7 @@ struct Placement {
 struct Bucket {
   std::vector<graph::TensorId> gradients;
   std::size_t offset = 0, bytes = 0;
-  int ready_after_op = -1;  // position of the op after which it is complete
+  int ready_after_op = -1;  // position of the op after which it is complete, and may be reduced
 };
 
 // An op that may run beside those that follow it; op `join` begins when it is done.

@@ -158,6 +158,13 @@ void check_schedule(const ScheduleConfig& schedule) {
   finite_and_not_negative("--lr-min", schedule.min_lr);
 }
 
+void check_comm(const CommConfig& comm) {
+  between("--bucket-mb", comm.bucket_mb, 0.01, 65536);
+  at_least("--check-every", comm.check_every, 0);
+  between("--comm-timeout", comm.timeout, 1, 1e6);
+  between("--join-timeout", comm.join_timeout, 1, 1e6);
+}
+
 void check_device_and_run(const Config& config) {
   exclusive(config.device.amp, "--amp", !config.device.dtype.empty() && config.device.dtype != "auto",
             "--dtype");
@@ -186,11 +193,12 @@ void validate(const Config& config) {
   check_augment(config.augment);
   check_optimizer(config.optimizer);
   check_schedule(config.schedule);
+  check_comm(config.comm);
   check_device_and_run(config);
 }
 
 std::int64_t images_per_step(const Config& config) {
-  return config.optimizer.batch_size * config.optimizer.accumulate;
+  return config.optimizer.batch_size * config.optimizer.accumulate * config.ranks;
 }
 
 }  // namespace redline::train

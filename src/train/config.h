@@ -82,6 +82,17 @@ struct DeviceConfig {
   bool no_fuse = false;
 };
 
+// How the ranks of a job work together.
+struct CommConfig {
+  std::string grad_dtype = "fp32";  // that gradients travel in
+  double bucket_mb = 25;            // gradients that travel together, in MiB
+  bool sync_bn = false;
+  std::int64_t check_every = 1000;  // steps between checks that all ranks hold the same weights; 0: never
+  double timeout = 60;              // seconds
+  double join_timeout = 300;        // seconds
+  std::string interface;            // a network interface; empty: the one that leads to rank 0
+};
+
 struct RunConfig {
   std::string output_dir = "runs";
   std::string name;  // empty: made from model, data and time
@@ -106,14 +117,16 @@ struct Config {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   DeviceConfig device;
+  CommConfig comm;
   RunConfig run;
+  std::int64_t ranks = 1;  // processes of the job: no option, but what launched them says
 };
 
 // Throws UsageError for a value out of range, naming its flag, and for two that contradict each other, naming
 // both.
 void validate(const Config& config);
 
-// Samples that one update sees.
+// Samples that one update sees, over all ranks.
 std::int64_t images_per_step(const Config& config);
 
 // One option: its place in the TOML file, its flags, and how to reach its value in a Config. The command

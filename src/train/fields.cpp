@@ -224,6 +224,31 @@ std::vector<Field> device_fields() {
   };
 }
 
+std::vector<Field> comm_fields() {
+  return {
+      {"comm",
+       "grad_dtype",
+       "--grad-dtype",
+       "type in which gradients travel between ranks",
+       [](Config& c) -> Text& { return c.comm.grad_dtype; },
+       {"fp32", "fp16", "bf16"}},
+      {"comm", "bucket_mb", "--bucket-mb", "MiB of gradients that travel between ranks together",
+       [](Config& c) -> double& { return c.comm.bucket_mb; }},
+      {"comm", "sync_bn", "--sync-bn", "batch norms take the batches of all ranks together",
+       [](Config& c) -> bool& { return c.comm.sync_bn; }},
+      {"comm", "check_every", "--check-every",
+       "steps between checks that all ranks hold the same weights (0: only at the start)",
+       [](Config& c) -> Int& { return c.comm.check_every; }},
+      {"comm", "timeout", "--comm-timeout", "seconds after which a rank that does not answer is lost",
+       [](Config& c) -> double& { return c.comm.timeout; }},
+      {"comm", "join_timeout", "--join-timeout", "seconds to wait at the start until all ranks are there",
+       [](Config& c) -> double& { return c.comm.join_timeout; }},
+      {"comm", "interface", "--comm-interface",
+       "network interface between ranks (default: the one that leads to rank 0)",
+       [](Config& c) -> Text& { return c.comm.interface; }},
+  };
+}
+
 std::vector<Field> run_fields() {
   return {
       {"run", "output_dir", "--output-dir,-o", "folder that gets a folder for this run",
@@ -265,7 +290,7 @@ std::vector<Field> run_fields() {
 std::vector<Field> make_fields() {
   std::vector<Field> all;
   for (auto part : {model_fields, data_fields, augment_fields, optimizer_fields, schedule_fields,
-                    device_fields, run_fields}) {
+                    device_fields, comm_fields, run_fields}) {
     std::ranges::move(part(), std::back_inserter(all));
   }
   return all;

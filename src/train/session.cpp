@@ -23,6 +23,7 @@
 #include "profile/telemetry.h"
 #include "train/checkpointer.h"
 #include "train/config_file.h"
+#include "train/join.h"
 #include "train/observe.h"
 #include "train/profiling.h"
 #include "train/resume.h"
@@ -57,6 +58,7 @@ Facts facts_of(const Setup& setup, const std::vector<std::string>& arguments, co
       {"cpu_features", describe(machine.features)},
       {"cores", std::to_string(machine.cores_allowed)},
       {"memory", format_bytes(machine.memory_total)},
+      {"ranks", std::to_string(setup.config.ranks)},
   };
 }
 
@@ -73,6 +75,7 @@ metrics::RunInfo run_info(const Setup& setup, const Trainer& trainer, const data
   info.image_size = config.model.image_size;
   info.batch_size = config.optimizer.batch_size;
   info.accumulate = config.optimizer.accumulate;
+  info.ranks = config.ranks;
   info.parameters = trainer.parameters();
   info.train_samples = train.samples();
   info.val_samples = val != nullptr ? val->samples() : 0;
@@ -240,33 +243,44 @@ void leave_after_failure(metrics::Recorder& recorder, Trainer& trainer, Checkpoi
   }
 }
 
-// Whether the last checkpoint is there, where one can be.
+// The signal that ended a run, on whichever rank it came; 0 for one that finished.
+int signal_of(Ranks& ranks, const StopSignals& signals, bool finished) {
+  return static_cast<int>(ranks.most(finished ? 0 : signals.signal()));
+}
+
+// Ends the run, `signal` telling how. Whether the last checkpoint is there, where one can be.
 bool finish(metrics::Recorder& recorder, Trainer& trainer, Checkpointer* checkpointer,
-            const StopSignals& signals, bool finished, Outcome& outcome) {
+            const StopSignals& signals, int signal, Outcome& outcome) {
   bool saved = true;
   if (checkpointer != nullptr) {
     saved = trainer.can_save() ? last_checkpoint(trainer, *checkpointer, signals)
                                : checkpointer->wait(kSignalSeconds);
     outcome.checkpointed = checkpointer->newest().has_value();
   }
-  outcome.signal = finished ? 0 : signals.signal();
-  recorder.end(finished ? trainer.summary("finished", "")
-                        : trainer.summary("interrupted", signal_name(outcome.signal)));
+  outcome.signal = signal;
+  recorder.end(signal == 0 ? trainer.summary("finished", "")
+                           : trainer.summary("interrupted", signal_name(outcome.signal)));
   return saved;
 }
 
-}  // namespace
-
-int exit_code(const Outcome& outcome) {
-  if (outcome.signal == 0) return static_cast<int>(ExitCode::ok);
-  if (outcome.checkpointed && outcome.signal != SIGINT) return static_cast<int>(ExitCode::try_again);
-  return 128 + outcome.signal;
+// A rank other than 0: it trains, and leaves files and console to rank 0.
+Outcome follow(Trainer& trainer, Ranks& ranks, metrics::Recorder& recorder, const StopSignals& signals) {
+  Outcome outcome;
+  trainer.follow_rank_0();
+  if (trainer.finished()) return outcome;
+  recorder.add(std::make_unique<OutcomeSink>(outcome));
+  const bool finished = trainer.run(signals.flag());
+  outcome.signal = signal_of(ranks, signals, finished);
+  if (outcome.signal != 0) outcome.checkpointed = ranks.broadcast(false);
+  return outcome;
 }
 
-Outcome run_training(const Config& config, const std::vector<std::string>& arguments, const Console& console,
-                     const Resume& resume, const std::optional<profile::SessionOptions>& profiling) {
-  StopSignals signals;
-  const Setup setup = prepare(config);
+// Trains as one rank of a job, or alone.
+Outcome train(const Config& config, const std::vector<std::string>& arguments, const Console& console,
+              const Resume& resume, const std::optional<profile::SessionOptions>& profiling,
+              const StopSignals& signals, const std::shared_ptr<comm::Communicator>& communicator) {
+  Ranks ranks(communicator);
+  const Setup setup = prepare(config, communicator);
   const auto train = train_batches(setup);
   const auto val = profiling ? nullptr : val_batches(setup);
   std::optional<Profiling> profiled;
@@ -275,13 +289,16 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
   metrics::Recorder recorder;
   const std::unique_ptr<Trainer> made = [&] {
     try {
-      return std::make_unique<Trainer>(setup.config, setup.plans, *setup.backend, *train, val.get(),
-                                       recorder);
+      return std::make_unique<Trainer>(setup.config, setup.plans, *setup.backend, *train, val.get(), recorder,
+                                       communicator);
     } catch (const OutOfMemoryError& error) {
       refuse_batch(setup, error.what());
     }
   }();
   Trainer& trainer = *made;
+  ranks.must_agree(static_cast<double>(train->samples()), "the number of training images");
+  ranks.must_agree(val ? static_cast<double>(val->samples()) : 0, "the number of held-out images");
+  if (ranks.rank() != 0) return follow(trainer, ranks, recorder, signals);
 
   const std::string started = utc_timestamp();
   bool resuming = false;
@@ -298,6 +315,7 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
   } else if (!config.model.init.empty()) {
     spdlog::info("{}", initialise_from(config.model.init, config.model.name, trainer.state()));
   }
+  trainer.follow_rank_0();
   if (trainer.finished()) {
     fmt::print(console.out,
                "{} finished after {} steps: nothing is left to do; more --epochs or --steps go on\n",
@@ -332,7 +350,9 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
   bool saved = true;
   try {
     const bool finished = trainer.run(signals.flag());
-    saved = finish(recorder, trainer, checkpointer.get(), signals, finished, outcome);
+    saved =
+        finish(recorder, trainer, checkpointer.get(), signals, signal_of(ranks, signals, finished), outcome);
+    if (outcome.signal != 0) ranks.broadcast(outcome.checkpointed);
     if (profiled) {
       profiled->finish(setup, *folder, *telemetry, console.out);
       if (console.ended) console.ended(outcome.folder);
@@ -347,6 +367,28 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
                   checkpointer->folder().string());
   }
   return outcome;
+}
+
+}  // namespace
+
+int exit_code(const Outcome& outcome) {
+  if (outcome.signal == 0) return static_cast<int>(ExitCode::ok);
+  if (outcome.checkpointed && outcome.signal != SIGINT) return static_cast<int>(ExitCode::try_again);
+  return 128 + outcome.signal;
+}
+
+Outcome run_training(const Config& config, const std::vector<std::string>& arguments, const Console& console,
+                     const Resume& resume, const std::optional<profile::SessionOptions>& profiling,
+                     const comm::World& world) {
+  StopSignals signals;
+  Config shared = config;
+  const std::shared_ptr<comm::Communicator> communicator = join_ranks(shared, world);
+  try {
+    return train(shared, arguments, console, resume, profiling, signals, communicator);
+  } catch (const std::exception& failure) {
+    if (communicator != nullptr) communicator->leave(failure.what());  // the others then name it
+    throw;
+  }
 }
 
 }  // namespace redline::train

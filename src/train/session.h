@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/world.h"
 #include "profile/session.h"
 #include "train/config.h"
 
@@ -45,8 +46,11 @@ int exit_code(const Outcome& outcome);
 // unless its numbers went wrong. `arguments` is the command line, for the record. Installs signal handlers
 // while it runs. Throws UsageError when the run to resume is of another model.
 // With `profiling`, steps are profiled, nothing is evaluated, and the run folder gets the profile's files.
+// As one rank of several (`world`), rank 0 alone writes and shows anything; every rank gets the same outcome,
+// but for the folder. A lost peer ends it with comm::PeerError.
 Outcome run_training(const Config& config, const std::vector<std::string>& arguments, const Console& console,
-                     const Resume& resume = {}, const std::optional<profile::SessionOptions>& profiling = {});
+                     const Resume& resume = {}, const std::optional<profile::SessionOptions>& profiling = {},
+                     const comm::World& world = {});
 
 // Prints what a run would do: model, ops, FLOPs, fusions, memory and buckets. Writes nothing, trains nothing.
 void print_plan(const Config& config, std::FILE* out);

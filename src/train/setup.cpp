@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "comm/communicator.h"
 #include "data/loader.h"
 #include "train/interval.h"
 #include "train/schedule.h"
@@ -20,6 +21,7 @@ constexpr std::int64_t kSyntheticClasses = 1000;
 constexpr std::int64_t kMostWorkers = 8;      // by default: enough to feed a CPU's training step
 constexpr std::int64_t kMostGpuWorkers = 32;  // and a GPU's
 constexpr int kSlots = 4;
+constexpr std::uint64_t kSeedStride = 0x9e3779b97f4a7c15;  // between the ranks' synthetic data
 constexpr const char* kCheckpointEvery = "10m";  // loses little, and costs little however long an epoch is
 
 bool fits_into(const Memory& need, const Memory& available) {
@@ -108,8 +110,11 @@ data::MixOptions mix_options(const AugmentConfig& augment) {
   return {augment.mixup_alpha, augment.cutmix_alpha};
 }
 
-data::LoaderOptions loader_options(const Config& config, const backend::Backend& backend, bool train) {
+data::LoaderOptions loader_options(const Config& config, const backend::Backend& backend, int rank,
+                                   bool train) {
   data::LoaderOptions options;
+  options.rank = rank;
+  options.ranks = static_cast<int>(config.ranks);
   options.fixed_split = config.device.deterministic;
   options.allocator = backend.input_allocator();
   options.batch_size = static_cast<int>(config.optimizer.batch_size);
@@ -157,6 +162,10 @@ plan::Options train_plan_options(const Config& config, graph::DType dtype, std::
   options.accumulate = static_cast<int>(config.optimizer.accumulate);
   options.ema = config.model.ema;
   options.fuse = !config.device.no_fuse;
+  options.bucket_bytes = static_cast<std::size_t>(config.comm.bucket_mb * (1 << 20));
+  options.all_reduce = config.ranks > 1;
+  options.gradient_wire = graph::parse_dtype(config.comm.grad_dtype);
+  options.synchronised_norms = config.comm.sync_bn && config.ranks > 1;
   return options;
 }
 
@@ -168,6 +177,7 @@ plan::Options eval_plan_options(const Config& config, graph::DType dtype, std::i
   options.model.label_smoothing = 0;
   options.model.mixed_labels = false;
   options.optimizer = plan::OptimizerKind::none;
+  options.all_reduce = options.synchronised_norms = false;
   options.accumulate = 1;
   options.ema = false;
   return options;
@@ -228,8 +238,10 @@ void refuse_batch(const Setup& setup, const std::string& what) {
                        memory_available(setup.machine, *setup.backend)));
 }
 
-std::unique_ptr<backend::Backend> open_device(const Config& config) {
+std::unique_ptr<backend::Backend> open_device(const Config& config,
+                                              std::shared_ptr<comm::Communicator> communicator) {
   backend::DeviceOptions device;
+  device.communicator = std::move(communicator);
   device.device = config.device.name;
   device.threads = static_cast<int>(config.device.threads);
   device.deterministic = config.device.deterministic;
@@ -285,12 +297,13 @@ std::string Setup::data_text() const {
   return fmt::format("{} ({})", config.data.path, train_records->kind());
 }
 
-Setup prepare(const Config& config) {
+Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communicator) {
   validate(config);
   Setup setup;
+  if (communicator != nullptr) setup.rank = communicator->rank();
   setup.config = config;
   setup.machine = inspect_machine();
-  setup.backend = open_device(config);
+  setup.backend = open_device(config, std::move(communicator));
   setup.dtype = resolve_dtype(config, *setup.backend, setup.machine.features);
   if (config.data.path != kSynthetic) {
     const data::SourceOptions limits{config.data.max_image_bytes};
@@ -313,7 +326,7 @@ Setup prepare(const Config& config) {
 std::unique_ptr<data::BatchSource> train_batches(const Setup& setup) {
   if (!setup.synthetic()) {
     // Evaluation stays with the CPU's decoder, so that an accuracy does not depend on the card.
-    data::LoaderOptions options = loader_options(setup.config, *setup.backend, /*train=*/true);
+    data::LoaderOptions options = loader_options(setup.config, *setup.backend, setup.rank, /*train=*/true);
     options.decoder = setup.decoder;
     options.transform.size = static_cast<int>(train_sizes(setup.config).front());
     return std::make_unique<data::Loader>(setup.train_records, options);
@@ -323,7 +336,10 @@ std::unique_ptr<data::BatchSource> train_batches(const Setup& setup) {
   options.image_size = static_cast<int>(train_sizes(setup.config).front());
   options.classes = static_cast<int>(setup.classes);
   options.batches_per_epoch = setup.config.data.synthetic_batches;
-  options.seed = static_cast<std::uint64_t>(setup.config.run.seed);
+  // Other images on every rank.
+  options.ranks = static_cast<int>(setup.config.ranks);
+  options.seed = static_cast<std::uint64_t>(setup.config.run.seed) +
+                 static_cast<std::uint64_t>(setup.rank) * kSeedStride;
   options.allocator = setup.backend->input_allocator();
   options.mix = mix_options(setup.config.augment);
   return std::make_unique<data::SyntheticBatches>(options);
@@ -331,12 +347,13 @@ std::unique_ptr<data::BatchSource> train_batches(const Setup& setup) {
 
 std::unique_ptr<data::BatchSource> val_batches(const Setup& setup) {
   if (setup.val_records == nullptr) return nullptr;
-  return evaluation_batches(setup.config, *setup.backend, setup.val_records);
+  return evaluation_batches(setup.config, *setup.backend, setup.val_records, setup.rank);
 }
 
 std::unique_ptr<data::BatchSource> evaluation_batches(const Config& config, const backend::Backend& backend,
-                                                      std::shared_ptr<const data::RecordSource> records) {
-  data::LoaderOptions options = loader_options(config, backend, /*train=*/false);
+                                                      std::shared_ptr<const data::RecordSource> records,
+                                                      int rank) {
+  data::LoaderOptions options = loader_options(config, backend, rank, /*train=*/false);
   if (options.threads == 0) options.threads = static_cast<int>(default_workers(inspect_machine(), backend));
   return std::make_unique<data::Loader>(std::move(records), options);
 }

@@ -59,8 +59,10 @@ class BatchTooLarge : public UsageError {
 void check_memory(const Config& config, const backend::Backend& backend, graph::DType dtype,
                   std::int64_t classes, const Plans& plans, const Memory& available);
 
-// The device that a configuration names. Throws UnavailableError when it is not there.
-std::unique_ptr<backend::Backend> open_device(const Config& config);
+// The device that a configuration names, for a process alone or a rank among others. Throws UnavailableError
+// when it is not there.
+std::unique_ptr<backend::Backend> open_device(const Config& config,
+                                              std::shared_ptr<comm::Communicator> communicator = {});
 
 // The element type that --dtype and --amp mean on this device. Throws UnavailableError when it has no such
 // type. tf32 is fp32 whose products a GPU may round.
@@ -80,13 +82,14 @@ struct Setup {
   std::shared_ptr<const data::RecordSource> train_records, val_records;  // both empty for synthetic data
   Plans plans;
   std::shared_ptr<backend::ImageDecoder> decoder;  // of training images; empty: the CPU decodes them
+  int rank = 0;                                    // of config.ranks
 
   bool synthetic() const { return train_records == nullptr; }
   std::string data_text() const;  // for people: path and kind
 };
 
 // Throws UsageError, DataError or UnavailableError, each naming the flag or path to change.
-Setup prepare(const Config& config);
+Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communicator = {});
 
 // Throws BatchTooLarge for a run whose memory was refused although it should have fit: `what` the system
 // said, and the largest --batch-size that fits what is free now.
@@ -95,9 +98,10 @@ Setup prepare(const Config& config);
 // The batches of a prepared run. The second is empty when there is nothing held out.
 std::unique_ptr<data::BatchSource> train_batches(const Setup& setup);
 std::unique_ptr<data::BatchSource> val_batches(const Setup& setup);
-// Every record once, as evaluation sees them.
+// Every record once, as evaluation sees them; this rank's part of config.ranks.
 std::unique_ptr<data::BatchSource> evaluation_batches(const Config& config, const backend::Backend& backend,
-                                                      std::shared_ptr<const data::RecordSource> records);
+                                                      std::shared_ptr<const data::RecordSource> records,
+                                                      int rank = 0);
 
 // Copies a batch into the inputs of an executable.
 void write_batch(backend::Executable& executable, const data::Batch& batch);

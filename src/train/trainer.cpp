@@ -75,8 +75,10 @@ std::int64_t steps_per_epoch(const Config& config, const data::BatchSource& sour
 }
 
 Trainer::Trainer(const Config& config, const Plans& plans, backend::Backend& backend,
-                 data::BatchSource& train, data::BatchSource* val, metrics::Recorder& recorder)
+                 data::BatchSource& train, data::BatchSource* val, metrics::Recorder& recorder,
+                 std::shared_ptr<comm::Communicator> communicator)
     : config_(config),
+      ranks_(std::move(communicator)),
       recorder_(recorder),
       train_source_(train),
       val_source_(val),
@@ -182,8 +184,11 @@ Progress Trainer::progress() const {
 bool Trainer::finished() const { return all_steps_done() && (val_source_ == nullptr || evaluated_); }
 
 bool Trainer::run(const std::atomic<bool>& stop) {
+  stop_ = &stop;
+  agreed_to_stop_ = ranks_.any(stop.load(std::memory_order_relaxed));
   since_start_.restart();
   since_record_.restart();
+  since_exchange_.restart();
   for (;;) {
     const bool done = run_epoch(stop) && evaluate_when_due(stop);
     if (!done || all_steps_done()) {
@@ -205,7 +210,7 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
   train_->inputs_taken();  // of the epoch before
   train_source_.start_epoch(epoch_, step_in_epoch_ * config_.optimizer.accumulate);
   while (!epoch_done() && !all_steps_done()) {
-    if (stop.load(std::memory_order_relaxed)) return false;
+    if (stopping(stop)) return false;
     step();
     if (!evaluation_due()) save_when_due();  // else after the evaluation, which it then holds
   }
@@ -221,9 +226,11 @@ bool Trainer::evaluation_due() const {
 bool Trainer::evaluate_when_due(const std::atomic<bool>& stop) {
   if (!evaluation_due()) return true;
   finish_steps();
+  ranks_.broadcast_statistics(*state_);  // each rank's batches moved its own
   if (!evaluate_all(stop)) return false;
   evaluated_ = true;
   since_record_.restart();
+  since_exchange_.restart();
   const bool best = best_ && best_->step == steps_;
   if (checkpointer_ != nullptr && best && can_save()) {
     save_checkpoint();
@@ -263,7 +270,7 @@ void Trainer::report_checkpoints() {
 void Trainer::write_scalars(double rate, bool first_of_step) {
   std::array<float, graph::kStepScalars> scalars{};
   scalars[graph::kLearningRate] = static_cast<float>(rate);
-  scalars[graph::kGradientScale] = 1.0F / static_cast<float>(config_.optimizer.accumulate);
+  scalars[graph::kGradientScale] = 1.0F / static_cast<float>(config_.optimizer.accumulate * ranks_.size());
   scalars[graph::kEmaDecay] = static_cast<float>(ema_decay(config_.model.ema_decay, steps_));
   scalars[graph::kAccumulateKeep] = first_of_step ? 0.0F : 1.0F;
   train_->write_input(train_->plan().model.scalars, scalars.data(), sizeof(scalars));
@@ -309,15 +316,17 @@ void Trainer::step() {
   started.record.data_seconds = waited;
   started_.push_back(std::move(started));
   mid_step_ = evaluated_ = false;
-  while (finish_step(started_.size() > kAhead)) {
+  while (finish_step(started_.size() > kAhead || !ranks_.alone())) {
   }
+  const std::int64_t check_every = config_.comm.check_every;
+  if (check_every > 0 && steps_ % check_every == 0) ranks_.check_state(*state_, steps_);
   const std::int64_t every = config_.run.histograms_every;
   if (every > 0 && steps_ % every == 0) record_spread();
 }
 
 void Trainer::record_spread() {
   finish_steps();
-  const double scale = last_loss_scale_ * static_cast<double>(config_.optimizer.accumulate);
+  const double scale = last_loss_scale_ * static_cast<double>(config_.optimizer.accumulate * ranks_.size());
   record_histograms(*state_, *train_, 1 / scale, steps_, recorder_);
   since_record_.restart();
 }
@@ -333,7 +342,8 @@ bool Trainer::finish_step(bool wait) {
     oldest.check = found->check;
   }
   metrics::Step record = std::move(oldest.record);
-  const Totals totals = oldest.totals;
+  Totals totals = oldest.totals;
+  if (!ranks_.alone()) combine(totals, record);
   record.loss = totals.mean(totals.loss);
   record.top1 = totals.mean(totals.correct1);
   record.top5 = totals.mean(totals.correct5);
@@ -356,6 +366,44 @@ bool Trainer::finish_step(bool wait) {
   note_spike(record);
   count_bad(record);
   return true;
+}
+
+void Trainer::combine(Totals& totals, metrics::Step& record) {
+  Ranks::Step step;
+  step.sums[graph::kLossSum] = totals.loss;
+  step.sums[graph::kCorrect1] = totals.correct1;
+  step.sums[graph::kCorrect5] = totals.correct5;
+  step.sums[graph::kSamples] = totals.samples;
+  step.stop = stop_ != nullptr && stop_->load(std::memory_order_relaxed);
+  const double exposed = train_->communication().exposed;
+  step.exposed = exposed - std::exchange(exposed_before_, exposed);
+  step.work = std::max(0.0, since_exchange_.seconds() - step.exposed);
+  ranks_.exchange(step);
+  since_exchange_.restart();
+  totals = {step.sums[graph::kLossSum], step.sums[graph::kCorrect1], step.sums[graph::kCorrect5],
+            step.sums[graph::kSamples]};
+  agreed_to_stop_ = step.stop;
+  record.ranks = ranks_.size();
+  record.communication_seconds = step.exposed;
+  record.slowest_rank = step.slowest;
+  record.slowest_seconds = step.most_work;
+  communication_seconds_ += step.exposed;
+  if (const auto slow = ranks_.straggler(); slow && ranks_.rank() == 0) {
+    spdlog::warn("{}", *slow);
+    recorder_.notice({record.step, "straggler", *slow});
+  }
+}
+
+bool Trainer::stopping(const std::atomic<bool>& stop) const {
+  return ranks_.alone() ? stop.load(std::memory_order_relaxed) : agreed_to_stop_;
+}
+
+void Trainer::follow_rank_0() {
+  ranks_.broadcast_state(*state_);
+  Progress rank_0 = progress();
+  ranks_.broadcast(rank_0);
+  go_on(rank_0);
+  ranks_.check_state(*state_, steps_);
 }
 
 void Trainer::finish_steps() {
@@ -422,7 +470,7 @@ std::optional<metrics::Evaluation> Trainer::evaluate(bool averages, const std::a
     totals.add(*found);
     done += under_way.front();
     under_way.pop_front();
-    recorder_.evaluating(done, val_source_->samples());
+    recorder_.evaluating(std::min(done * ranks_.size(), val_source_->samples()), val_source_->samples());
     return true;
   };
   val_source_->start_epoch(0);
@@ -431,7 +479,7 @@ std::optional<metrics::Evaluation> Trainer::evaluate(bool averages, const std::a
     return val_source_->next(batch);
   };
   for (data::Batch batch; next(batch);) {
-    if (stop.load(std::memory_order_relaxed)) {
+    if (ranks_.any(stop.load(std::memory_order_relaxed))) {
       while (!under_way.empty()) take(/*wait=*/true);  // the next evaluation begins with none under way
       return {};
     }
@@ -443,6 +491,9 @@ std::optional<metrics::Evaluation> Trainer::evaluate(bool averages, const std::a
     }
   }
   while (!under_way.empty()) take(/*wait=*/true);
+  std::array<double, 4> sums{totals.loss, totals.correct1, totals.correct5, totals.samples};
+  ranks_.add_up(sums);
+  totals = {sums[0], sums[1], sums[2], sums[3]};
   metrics::Evaluation record;
   record.step = steps_;
   record.epoch = epoch_ + 1;
@@ -481,6 +532,8 @@ metrics::End Trainer::summary(std::string reason, std::string detail) const {
   end.seconds = elapsed();
   end.train_seconds = train_seconds_;
   end.data_seconds = data_seconds_;
+  end.communication_seconds = communication_seconds_;
+  end.ranks = ranks_.speeds();
   return end;
 }
 

@@ -20,6 +20,7 @@
 #include "train/checkpointer.h"
 #include "train/config.h"
 #include "train/loss_watch.h"
+#include "train/ranks.h"
 #include "train/schedule.h"
 #include "train/setup.h"
 
@@ -43,7 +44,8 @@ class Trainer {
   // `config` is resolved and valid. Everything passed by reference outlives the trainer; `val` may be
   // null.
   Trainer(const Config& config, const Plans& plans, backend::Backend& backend, data::BatchSource& train,
-          data::BatchSource* val, metrics::Recorder& recorder);
+          data::BatchSource* val, metrics::Recorder& recorder,
+          std::shared_ptr<comm::Communicator> communicator = {});
 
   // Trains to the end of the schedule, evaluating on the way; false when `stop` was raised first. A step
   // whose gradients are not finite changes nothing but the loss scale; config.run.max_bad_steps of them in a
@@ -51,6 +53,8 @@ class Trainer {
   // all are recorded when this returns, and before an evaluation. Called once.
   bool run(const std::atomic<bool>& stop);
 
+  // Before run(), with several ranks: gives every rank rank 0's weights and place.
+  void follow_rank_0();
   // Before run(): goes on where a checkpoint was taken whose tensors are in state(). Throws DataError for a
   // place that this run does not have.
   void go_on(const Progress& progress);
@@ -99,7 +103,10 @@ class Trainer {
   void step();
   // Records the oldest step under way; false when there is none, or it is not done and `wait` is false.
   bool finish_step(bool wait);
-  void finish_steps();   // all of them
+  void finish_steps();  // all of them
+  // Makes of one rank's numbers those of all ranks.
+  void combine(Totals& totals, metrics::Step& record);
+  bool stopping(const std::atomic<bool>& stop) const;  // the same on every rank
   void record_spread();  // histograms of weights and of the last step's gradients
   void write_scalars(double learning_rate, bool first_of_step);
   void count_bad(const metrics::Step& step);
@@ -115,6 +122,7 @@ class Trainer {
   void exchange_averages();  // swaps every averaged tensor with its average
 
   Config config_;
+  Ranks ranks_;
   metrics::Recorder& recorder_;
   data::BatchSource& train_source_;
   data::BatchSource* val_source_;
@@ -144,6 +152,10 @@ class Trainer {
   double epoch_seconds_ = 0;    // in the recorded steps of the last one's epoch
   double last_loss_scale_ = 1;  // of the last recorded step
   std::optional<Best> best_;
+  const std::atomic<bool>* stop_ = nullptr;  // while run() runs
+  bool agreed_to_stop_ = false;
+  Stopwatch since_exchange_;
+  double exposed_before_ = 0, communication_seconds_ = 0;
 };
 
 }  // namespace redline::train

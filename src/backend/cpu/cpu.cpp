@@ -87,12 +87,13 @@ cpu::StepMaker maker_of(OpKind kind) {
 class CpuExecutable final : public HostExecutable {
  public:
   CpuExecutable(std::shared_ptr<const plan::Plan> plan, const std::shared_ptr<State>& state,
-                const cpu::Threads& threads)
-      : HostExecutable(std::move(plan), state), threads_(threads) {
+                const cpu::Threads& threads, std::shared_ptr<comm::Communicator> communicator)
+      : HostExecutable(std::move(plan), state, std::move(communicator)), threads_(threads) {
     const cpu::Threads::Lead lead(threads_);  // oneDNN sizes its scratch by the team it sees
     const auto& ops = HostExecutable::plan().graph().ops();
     for (const graph::Op& op : ops) {
-      const OpView view(HostExecutable::plan(), op, [this](graph::TensorId id) { return address(id); });
+      const OpView view(
+          HostExecutable::plan(), op, [this](graph::TensorId id) { return address(id); }, collectives());
       steps_.push_back(maker_of(op.kind)(view, scratch_));
     }
     scratch_.allocate();
@@ -119,11 +120,14 @@ class CpuExecutable final : public HostExecutable {
 
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(const DeviceOptions& options) : threads_(options.threads, options.pin_threads) {}
+  explicit CpuBackend(const DeviceOptions& options)
+      : threads_(options.threads, options.pin_threads), communicator_(options.communicator) {}
 
   bool supports(OpKind, DType dtype) const override {
     return dtype == DType::bf16 ? onednn_info().avx512 : dtype != DType::f16;
   }
+
+  bool synchronises_norms() const override { return true; }
 
   Layout layout(const graph::Graph& graph, graph::TensorId id) const override {
     const graph::Tensor& tensor = graph.tensor(id);
@@ -150,7 +154,7 @@ class CpuBackend final : public Backend {
   }
   std::unique_ptr<Executable> compile(std::shared_ptr<const plan::Plan> plan,
                                       std::shared_ptr<State> state) override {
-    return std::make_unique<CpuExecutable>(std::move(plan), state, threads_);
+    return std::make_unique<CpuExecutable>(std::move(plan), state, threads_, communicator_);
   }
 
  private:
@@ -163,6 +167,7 @@ class CpuBackend final : public Backend {
   }
 
   cpu::Threads threads_;
+  std::shared_ptr<comm::Communicator> communicator_;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "backend/cpu/kernels/dispatch.h"
 #include "backend/cpu/step.h"
 #include "backend/cpu/threads.h"
+#include "backend/host/collectives.h"
 #include "graph/half.h"
 
 namespace redline::backend::cpu {
@@ -32,16 +33,24 @@ float value_at(const std::byte* base, std::int64_t element, graph::DType dtype) 
   return graph::bf16_to_float(bits);
 }
 
+// Where a norm takes the batches of all ranks together; null where it does not.
+Collectives* synchronising(const OpView& op) {
+  return op.attr<graph::NormAttr>().synchronised ? op.collectives() : nullptr;
+}
+
 // Two sums per channel, gathered piece by piece and added up in a fixed order.
 class ChannelSums {
  public:
   explicit ChannelSums(const Blocks& blocks)
-      : blocks_(blocks), sums_(static_cast<std::size_t>(blocks.pieces() * 2 * kBlock)) {}
+      : blocks_(blocks),
+        sums_(static_cast<std::size_t>(blocks.pieces() * 2 * kBlock)),
+        totals_(static_cast<std::size_t>(2 * blocks.channels)) {}
 
   double* first(std::int64_t piece) { return &sums_[static_cast<std::size_t>(piece * 2 * kBlock)]; }
   double* second(std::int64_t piece) { return first(piece) + kBlock; }
   void clear(std::int64_t piece) { std::fill_n(first(piece), 2 * kBlock, 0.0); }
 
+  std::vector<double>& totals() { return totals_; }  // [2,C], for the caller to fill
   struct Pair {
     double first = 0.0, second = 0.0;
   };
@@ -57,7 +66,7 @@ class ChannelSums {
 
  private:
   Blocks blocks_;
-  std::vector<double> sums_;
+  std::vector<double> sums_, totals_;
 };
 
 // A norm's per-channel tensors.
@@ -71,9 +80,15 @@ struct NormParameters {
 // Finds the statistics of y, moves the running ones, and leaves the affine that normalises y.
 class NormStats {
  public:
-  NormStats(const graph::Tensor& y, const graph::NormAttr& attr, const NormParameters& parameters,
-            const std::byte* memory)
-      : blocks_(y.shape), dtype_(y.dtype), attr_(attr), p_(parameters), y_(memory), sums_(blocks_) {}
+  NormStats(const graph::Tensor& y, const OpView& op, const NormParameters& parameters)
+      : blocks_(y.shape),
+        dtype_(y.dtype),
+        attr_(op.attr<graph::NormAttr>()),
+        p_(parameters),
+        y_(op.in(0)),
+        sums_(blocks_),
+        collectives_(synchronising(op)),
+        means_(static_cast<std::size_t>(2 * blocks_.channels)) {}
 
   void run() {
     if (!attr_.training) {
@@ -90,11 +105,12 @@ class NormStats {
       kernels.stats(piece.run, at(y_, piece.element, dtype_), shift, sums_.first(index), sums_.second(index));
     });
     const auto count = static_cast<double>(blocks_.per_channel());
-    const double unbiased = count > 1.0 ? count / (count - 1.0) : 1.0;
+    const double all = collectives_ == nullptr ? count : count * collectives_->ranks();
+    const double unbiased = all > 1.0 ? all / (all - 1.0) : 1.0;
+    find_means(count);
     for (std::int64_t c = 0; c < blocks_.channels; ++c) {
-      const auto [sum, sum2] = sums_.total(c);
-      const double mean = shift_of(c) + sum / count;
-      const double var = std::max(0.0, sum2 / count - sum / count * (sum / count));
+      const double mean = means_[static_cast<std::size_t>(c)];
+      const double var = means_[static_cast<std::size_t>(blocks_.channels + c)];
       p_.mean[c] += attr_.momentum * (static_cast<float>(mean) - p_.mean[c]);
       p_.var[c] += attr_.momentum * (static_cast<float>(var * unbiased) - p_.var[c]);
       set_affine(c, mean, var);
@@ -102,6 +118,21 @@ class NormStats {
   }
 
  private:
+  // Leaves the mean and the biased variance of every channel in means_.
+  void find_means(double count) {
+    double *mean = means_.data(), *var = mean + blocks_.channels;
+    for (std::int64_t c = 0; c < blocks_.channels; ++c) {
+      const auto [sum, sum2] = sums_.total(c);
+      mean[c] = shift_of(c) + sum / count;
+      var[c] = std::max(0.0, sum2 / count - sum / count * (sum / count));
+    }
+    if (collectives_ == nullptr) return;
+    // Every rank has as many values, so means over ranks are means over all of them; squares are in double.
+    for (std::int64_t c = 0; c < blocks_.channels; ++c) var[c] += mean[c] * mean[c];
+    collectives_->average(means_);
+    for (std::int64_t c = 0; c < blocks_.channels; ++c) var[c] = std::max(0.0, var[c] - mean[c] * mean[c]);
+  }
+
   // A value of the channel itself: sums of differences from it do not cancel when the mean is large.
   float shift_of(std::int64_t channel) const {
     return value_at(y_, channel / kBlock * blocks_.pixels * kBlock + channel % kBlock, dtype_);
@@ -123,6 +154,8 @@ class NormStats {
   NormParameters p_;
   const std::byte* y_;
   ChannelSums sums_;
+  Collectives* collectives_;   // null: this rank's batch alone
+  std::vector<double> means_;  // [2,C]
 };
 
 // z = act(affine(y) + affine(shortcut)).
@@ -170,6 +203,7 @@ struct NormGradient {
   float *dgamma, *dbeta;
   std::byte* masked;
   std::byte* dy;
+  Collectives* collectives = nullptr;
 
   // The lanes that gate one piece; keep it alive while the kernel runs.
   struct PieceGate {
@@ -200,9 +234,18 @@ struct NormGradient {
           {at(g, piece.element, dtype), at(g2, piece.element, dtype), at(y, piece.element, dtype), gate.gate,
            mean, at(masked, piece.element, dtype), sums.first(index), sums.second(index)});
     });
+    std::vector<double>& totals = sums.totals();
     for (std::int64_t c = 0; c < blocks.channels; ++c) {
       const auto [sum, dot] = sums.total(c);
-      dbeta[c] = static_cast<float>(sum);
+      totals[static_cast<std::size_t>(c)] = sum;
+      totals[static_cast<std::size_t>(blocks.channels + c)] = dot;
+    }
+    // Means over the ranks serve both uses: apply() divides by this rank's count, and the all-reduce of
+    // gradients adds up as many equal ones as there are ranks.
+    if (collectives != nullptr) collectives->average(totals);
+    for (std::int64_t c = 0; c < blocks.channels; ++c) {
+      const double dot = totals[static_cast<std::size_t>(blocks.channels + c)];
+      dbeta[c] = static_cast<float>(totals[static_cast<std::size_t>(c)]);
       dgamma[c] = static_cast<float>(dot * static_cast<double>(saved[blocks.channels + c]));
     }
   }
@@ -235,7 +278,7 @@ struct NormGradient {
 Step make_norm_stats(const OpView& op, Scratch&) {
   const NormParameters parameters{op.in<float>(1), op.in<float>(2),  op.in<float>(3),
                                   op.in<float>(4), op.out<float>(0), op.out<float>(1)};
-  auto stats = std::make_shared<NormStats>(op.in_tensor(0), op.attr<graph::NormAttr>(), parameters, op.in(0));
+  auto stats = std::make_shared<NormStats>(op.in_tensor(0), op, parameters);
   return [stats] { stats->run(); };
 }
 
@@ -265,7 +308,8 @@ Step make_norm_grad_stats(const OpView& op, Scratch&) {
                         op.out<float>(0),
                         op.out<float>(1),
                         op.out(2),
-                        nullptr};
+                        nullptr,
+                        synchronising(op)};
   auto sums = std::make_shared<ChannelSums>(gradient.blocks);
   return [gradient, sums] { gradient.find_sums(*sums); };
 }
@@ -292,7 +336,7 @@ Step make_batch_norm(const OpView& op, Scratch&) {
   auto affine = std::make_shared<std::vector<float>>(static_cast<std::size_t>(2 * x.shape.c()));
   const NormParameters parameters{op.in<float>(1), op.in<float>(2), op.in<float>(3),
                                   op.in<float>(4), affine->data(),  op.out<float>(1)};
-  auto stats = std::make_shared<NormStats>(x, op.attr<graph::NormAttr>(), parameters, op.in(0));
+  auto stats = std::make_shared<NormStats>(x, op, parameters);
   const Apply apply{Blocks(x.shape), x.dtype, op.in(0),  affine->data(), nullptr,
                     nullptr,         false,   op.out(0), nullptr};
   return [affine, stats, apply] {
@@ -303,9 +347,9 @@ Step make_batch_norm(const OpView& op, Scratch&) {
 
 Step make_batch_norm_grad(const OpView& op, Scratch&) {
   const graph::Tensor& x = op.in_tensor(1);
-  const NormGradient gradient{Blocks(x.shape),  x.dtype, op.in(0),        nullptr,         op.in(1),
-                              nullptr,          nullptr, op.in<float>(3), op.in<float>(2), op.out<float>(1),
-                              op.out<float>(2), nullptr, op.out(0)};
+  const NormGradient gradient{Blocks(x.shape),  x.dtype, op.in(0),        nullptr,          op.in(1),
+                              nullptr,          nullptr, op.in<float>(3), op.in<float>(2),  op.out<float>(1),
+                              op.out<float>(2), nullptr, op.out(0),       synchronising(op)};
   auto sums = std::make_shared<ChannelSums>(gradient.blocks);
   return [gradient, sums] {
     gradient.find_sums(*sums);

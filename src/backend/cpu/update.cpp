@@ -146,7 +146,7 @@ Step make_accumulate(const OpView& op, Scratch&) {
   };
 }
 
-// With one rank the sum over ranks is the tensor itself.
+// The executable does it, for every backend on the host.
 Step make_all_reduce(const OpView&, Scratch&) {
   return [] {};
 }

@@ -65,7 +65,8 @@ const HostState::Entry& HostState::entry(const std::string& name) const {
   return it->second;
 }
 
-HostExecutable::HostExecutable(std::shared_ptr<const plan::Plan> plan, const std::shared_ptr<State>& state)
+HostExecutable::HostExecutable(std::shared_ptr<const plan::Plan> plan, const std::shared_ptr<State>& state,
+                               std::shared_ptr<comm::Communicator> communicator)
     : plan_(std::move(plan)), state_(std::dynamic_pointer_cast<HostState>(state)) {
   check(state_ != nullptr, "the state was made by another backend");
   arena_ = state_->arena.at_least(plan_->arena_bytes);
@@ -74,6 +75,8 @@ HostExecutable::HostExecutable(std::shared_ptr<const plan::Plan> plan, const std
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     addresses_.push_back(place(tensors[i], plan_->placements[i]));
   }
+  if (communicator != nullptr && communicator->size() > 1)
+    collectives_ = std::make_unique<Collectives>(std::move(communicator), *plan_, gradients_.data());
 }
 
 std::byte* HostExecutable::place(const graph::Tensor& tensor, const plan::Placement& placement) {
@@ -108,19 +111,33 @@ void HostExecutable::write_input(graph::TensorId id, const void* data, std::size
   std::memcpy(placed(id), data, bytes);
 }
 
+void HostExecutable::execute_any(std::size_t op, bool whole_step) {
+  if (plan_->graph().ops()[op].kind == graph::OpKind::all_reduce) {
+    if (collectives_ != nullptr) collectives_->finish(op);  // alone, the sum over ranks is the tensor itself
+    return;
+  }
+  execute(op);
+  // Gradients of a batch that others are to be added to are not complete.
+  if (collectives_ != nullptr && whole_step) collectives_->begin_after(op);
+}
+
+CommunicationTime HostExecutable::communication() const {
+  return collectives_ == nullptr ? CommunicationTime{} : collectives_->time();
+}
+
 void HostExecutable::run(Section section, std::vector<OpTime>* times) {
   const auto border = static_cast<std::size_t>(plan_->update_begin);
   const std::size_t begin = section == Section::update ? border : 0;
   const std::size_t end = section == Section::compute ? border : plan_->graph().ops().size();
   if (times == nullptr) {
-    for (std::size_t i = begin; i < end; ++i) execute(i);
+    for (std::size_t i = begin; i < end; ++i) execute_any(i, section == Section::step);
     return;
   }
   times->clear();
   const Clock::time_point origin = Clock::now();
   for (std::size_t i = begin; i < end; ++i) {
     const Clock::time_point start = Clock::now();
-    execute(i);
+    execute_any(i, section == Section::step);
     times->push_back({static_cast<int>(i), start - origin, Clock::now() - start});
   }
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/host/collectives.h"
 #include "backend/host/memory.h"
 #include "backend/work_memory.h"
 
@@ -45,7 +46,8 @@ class HostState final : public State {
 class HostExecutable : public Executable {
  public:
   // Throws InternalError when the state was made by another backend.
-  HostExecutable(std::shared_ptr<const plan::Plan> plan, const std::shared_ptr<State>& state);
+  HostExecutable(std::shared_ptr<const plan::Plan> plan, const std::shared_ptr<State>& state,
+                 std::shared_ptr<comm::Communicator> communicator);
 
   const plan::Plan& plan() const final { return *plan_; }
   void write_input(graph::TensorId id, const void* data, std::size_t bytes) final;
@@ -55,15 +57,19 @@ class HostExecutable : public Executable {
   void request_metrics() final;
   std::optional<Metrics> take_metrics(bool wait) final;
   ExecutableMemory memory() const override;
+  CommunicationTime communication() const final;
 
  protected:
-  virtual void execute(std::size_t op) = 0;  // a position in plan().graph().ops()
+  // A position in plan().graph().ops(), of any kind but all_reduce.
+  virtual void execute(std::size_t op) = 0;
+  Collectives* collectives() const { return collectives_.get(); }  // null: alone
   // Where a tensor lies; null for kNone and for tensors that the plan does not keep.
   std::byte* address(graph::TensorId id) const {
     return id == graph::kNone ? nullptr : addresses_[static_cast<std::size_t>(id)];
   }
 
  private:
+  void execute_any(std::size_t op, bool whole_step);
   std::byte* place(const graph::Tensor& tensor, const plan::Placement& placement);
   std::byte* placed(graph::TensorId id) const;  // throws InternalError instead of giving null
 
@@ -73,6 +79,7 @@ class HostExecutable : public Executable {
   std::vector<HostMemory> io_;
   std::vector<std::byte*> addresses_;  // by TensorId
   std::deque<Metrics> metrics_;        // asked for and not taken
+  std::unique_ptr<Collectives> collectives_;
 };
 
 }  // namespace redline::backend

@@ -1,0 +1,125 @@
+#include "backend/host/collectives.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "graph/half.h"
+
+namespace redline::backend {
+
+using graph::DType;
+
+Collectives::Collectives(std::shared_ptr<comm::Communicator> communicator, const plan::Plan& plan,
+                         std::byte* gradients)
+    : communicator_(std::move(communicator)) {
+  for (const plan::Bucket& bucket : plan.buckets) {
+    works_.push_back({reinterpret_cast<float*>(gradients + bucket.offset), bucket.bytes / sizeof(float),
+                      bucket.ready_after_op, -1, State::idle});
+  }
+  std::size_t next = 0, longest = 0;
+  const auto& ops = plan.graph().ops();
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].kind != graph::OpKind::all_reduce) continue;
+    check(next < works_.size(), "more all-reduces than buckets");
+    wire_ = ops[i].attr<graph::ReduceAttr>().wire;
+    works_[next].op = static_cast<int>(i);
+    longest = std::max(longest, works_[next++].count);
+  }
+  if (next == 0) works_.clear();  // an evaluation: nothing to reduce
+  check(next == works_.size(), "{} all-reduces for {} buckets", next, works_.size());
+  if (wire_ != DType::f32) halves_.resize(longest);
+  if (!works_.empty()) thread_ = std::thread([this] { run(); });
+}
+
+Collectives::~Collectives() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Collectives::average(std::span<double> values) {
+  const Stopwatch watch;
+  communicator_->all_reduce(values, comm::Channel::norms);
+  for (double& value : values) value /= communicator_->size();
+  const std::lock_guard lock(mutex_);
+  time_.exposed += watch.seconds();
+  time_.total += watch.seconds();
+}
+
+void Collectives::begin_after(std::size_t op) {
+  for (std::size_t i = 0; i < works_.size(); ++i) {
+    if (works_[i].ready_after == static_cast<int>(op)) begin(i);
+  }
+}
+
+void Collectives::begin(std::size_t index) {
+  {
+    const std::lock_guard lock(mutex_);
+    check(works_[index].state == State::idle, "bucket {} is reduced twice", index);
+    works_[index].state = State::begun;
+    queue_.push_back(index);
+  }
+  changed_.notify_all();
+}
+
+void Collectives::finish(std::size_t op) {
+  const auto found = std::ranges::find(works_, static_cast<int>(op), &Work::op);
+  check(found != works_.end(), "op {} reduces no bucket", op);
+  const auto index = static_cast<std::size_t>(found - works_.begin());
+  const Stopwatch watch;
+  if (found->state == State::idle) begin(index);  // only this thread begins
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return found->state == State::done || failure_ != nullptr; });
+  time_.exposed += watch.seconds();
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  found->state = State::idle;
+}
+
+CommunicationTime Collectives::time() const {
+  const std::lock_guard lock(mutex_);
+  return time_;
+}
+
+void Collectives::run() {
+  for (std::unique_lock lock(mutex_);;) {
+    changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+    if (stop_) return;
+    const std::size_t index = queue_.front();
+    queue_.pop_front();
+    const Work work = works_[index];
+    lock.unlock();
+    const Stopwatch watch;
+    std::exception_ptr failure;
+    try {
+      reduce(work);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    time_.total += watch.seconds();
+    works_[index].state = State::done;
+    if (failure_ == nullptr) failure_ = failure;
+    changed_.notify_all();
+  }
+}
+
+void Collectives::reduce(const Work& work) {
+  if (wire_ == DType::f32) {
+    communicator_->all_reduce(work.values, work.count, comm::Type::f32, comm::Channel::gradients);
+    return;
+  }
+  const bool brain = wire_ == DType::bf16;
+  for (std::size_t i = 0; i < work.count; ++i)
+    halves_[i] = brain ? graph::float_to_bf16(work.values[i]) : graph::float_to_f16(work.values[i]);
+  communicator_->all_reduce(halves_.data(), work.count, brain ? comm::Type::bf16 : comm::Type::f16,
+                            comm::Channel::gradients);
+  for (std::size_t i = 0; i < work.count; ++i)
+    work.values[i] = brain ? graph::bf16_to_float(halves_[i]) : graph::f16_to_float(halves_[i]);
+}
+
+}  // namespace redline::backend

@@ -1,0 +1,68 @@
+// What a step on the host exchanges with the other ranks: gradients, bucket by bucket on a thread beside the
+// backward pass that makes them, and the sums of synchronised norms.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "backend/backend.h"
+#include "comm/communicator.h"
+#include "plan/plan.h"
+
+namespace redline::backend {
+
+class Collectives {
+ public:
+  // `gradients` is the plan's gradient memory and outlives this object, as the plan does.
+  Collectives(std::shared_ptr<comm::Communicator> communicator, const plan::Plan& plan, std::byte* gradients);
+  ~Collectives();
+  Collectives(const Collectives&) = delete;
+  Collectives& operator=(const Collectives&) = delete;
+
+  int ranks() const { return communicator_->size(); }
+  // Replaces values by their means over all ranks. Waits for the others.
+  void average(std::span<double> values);
+
+  // Begins to reduce the buckets that are complete after an op.
+  void begin_after(std::size_t op);
+  // Waits until the bucket of an all_reduce op holds the sums over all ranks; begins it where that is still
+  // to be done. Throws what the reduction threw.
+  void finish(std::size_t op);
+
+  CommunicationTime time() const;
+
+ private:
+  enum class State { idle, begun, done };
+  struct Work {
+    float* values = nullptr;
+    std::size_t count = 0;
+    int ready_after = -1;
+    int op = -1;  // the all_reduce that waits for it
+    State state = State::idle;
+  };
+
+  void begin(std::size_t index);
+  void run();
+  void reduce(const Work& work);
+
+  const std::shared_ptr<comm::Communicator> communicator_;
+  graph::DType wire_ = graph::DType::f32;
+  std::vector<std::uint16_t> halves_;  // a bucket as it travels
+  mutable std::mutex mutex_;           // of what follows
+  std::condition_variable changed_;
+  std::vector<Work> works_;  // by bucket
+  std::deque<std::size_t> queue_;
+  std::exception_ptr failure_;
+  CommunicationTime time_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace redline::backend

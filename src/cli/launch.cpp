@@ -1,0 +1,69 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/signals.h"
+#include "cli/command.h"
+#include "comm/launcher.h"
+#include "comm/world.h"
+
+namespace redline::cli {
+namespace {
+
+struct Options {
+  comm::LaunchOptions launch;
+  std::string master;
+  std::vector<std::string> command;
+};
+
+int run_launch(const Options& options) {
+  comm::LaunchOptions launch = options.launch;
+  if (!options.master.empty())
+    comm::parse_endpoint(options.master, "--master", launch.master_host, launch.master_port);
+  if (options.command.empty() || options.command.front() != "train")
+    throw UsageError("what is launched is 'train': redline launch -g 2 -- train …");
+  launch.program = {"redline"};
+  launch.program.insert(launch.program.end(), options.command.begin(), options.command.end());
+  const bool resumes = std::ranges::any_of(options.command, [](const std::string& word) {
+    return word == "--resume" || word.starts_with("--resume=");
+  });
+  if (!resumes) launch.on_restart = {"--resume"};
+  const StopSignals signals;
+  return comm::launch(launch, [&] { return signals.signal(); });
+}
+
+}  // namespace
+
+void add_launch(CLI::App& app, Context& context) {
+  CLI::App& command =
+      add_command(app, "launch", "Train with several processes, on this machine or on several",
+                  {"redline launch -g 4 -- train flowers -b 64 -e 20",
+                   "redline launch -g 2 --max-restarts 3 -- train flowers --name first",
+                   "redline launch -g 8 --nodes 2 --node-rank 0 --master node0:29500 --token-file job.token "
+                   "-- train flowers"});
+  const auto options = std::make_shared<Options>();
+  comm::LaunchOptions& launch = options->launch;
+  command
+      .add_option("-g,--processes", launch.processes,
+                  "Processes on this machine, one per GPU or share of the cores")
+      ->required();
+  command.add_option("--nodes", launch.nodes, "Machines; each runs this command with its own --node-rank");
+  command.add_option("--node-rank", launch.node_rank, "Which of the machines this is, from 0");
+  command.add_option("--master", options->master,
+                     "HOST:PORT where rank 0 listens (default: 127.0.0.1, a free port)");
+  command.add_option(
+      "--token-file", launch.token_file,
+      "Secret that keeps strangers out, the same on every machine; node 0 makes it where it is missing");
+  command.add_option("--run-id", launch.run_id,
+                     "Name of the job, the same on every machine (default: of --master)");
+  command.add_option("--max-restarts", launch.max_restarts,
+                     "Times that a job which lost a process is started again from its last checkpoint");
+  command.add_option("command", options->command, "After --: train and its options")
+      ->required()
+      ->type_name("COMMAND");
+  on_run(command, context, [options] { return run_launch(*options); });
+}
+
+}  // namespace redline::cli

@@ -1,0 +1,35 @@
+// Starts the ranks of a job on this machine, watches over them, and leaves none behind.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace redline::comm {
+
+struct LaunchOptions {
+  std::vector<std::string> program;     // and its arguments
+  std::vector<std::string> on_restart;  // arguments that a restart adds
+  int processes = 1;                    // on this machine
+  int nodes = 1, node_rank = 0;         // machines, each with as many processes
+  std::string master_host = "127.0.0.1";
+  std::uint16_t master_port = 0;  // 0, on one machine: any that is free
+  std::string run_id;             // the same on every machine; empty, on one machine: made up
+  std::string token_file;  // holds the job's secret; made where it is missing on the first machine. Empty, on
+                           // one machine: a secret that only the processes know
+  int max_restarts = 0;
+};
+
+// Asks for the signal that came to this process; 0 while none did.
+using Signal = std::function<int()>;
+
+// Runs the job to its end, passing signals on to the processes, and gives the exit code: 0 when every process
+// gave 0; the code of the process that caused the end, where it gave one; 75 when one was killed, or could
+// not go on without the others. What processes write to stderr is passed on with their rank before it. When
+// one ends badly, the others are given a moment to end by themselves, then ended. A job that ends with 75 is
+// started again, up to max_restarts times. Throws UsageError, and IoError for a program that cannot be
+// started.
+int launch(const LaunchOptions& options, const Signal& signal);
+
+}  // namespace redline::comm

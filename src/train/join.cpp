@@ -1,0 +1,98 @@
+#include "train/join.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include <spdlog/spdlog.h>
+
+#include "base/build_info.h"
+#include "base/error.h"
+#include "comm/connect.h"
+#include "train/config_file.h"
+
+namespace redline::train {
+namespace {
+
+// Options that each rank may have its own way: where its data, cores and network are.
+constexpr std::array<std::string_view, 4> kOwn = {"data.path", "data.workers", "device.threads",
+                                                  "comm.interface"};
+
+comm::Facts facts_of(const Config& config) {
+  comm::Facts facts{{"version", build_info().version}, {"commit", build_info().commit}};
+  for (const Field& field : fields()) {
+    if (field.section == "run" && field.key != "seed" && field.key != "eval_every") continue;
+    if (std::ranges::find(kOwn, field.path()) != kOwn.end()) continue;
+    facts.emplace_back(field.flag(), value_text(field, config));
+  }
+  return facts;
+}
+
+std::vector<int> allowed_processors() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  std::vector<int> processors;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return processors;
+  for (int i = 0; i < CPU_SETSIZE; ++i)
+    if (CPU_ISSET(i, &allowed)) processors.push_back(i);
+  return processors;
+}
+
+// Two ranks that may use the same cores would pin their threads to the same ones. Those that whoever launched
+// them has given cores of their own keep them.
+void share_cores(comm::Communicator& communicator) {
+  const comm::Neighbours place = comm::neighbours(communicator);
+  const std::vector<int> processors = allowed_processors();
+  double mask = 0;  // an exact number for as many processors as there are ranks to compare
+  for (const int processor : processors) mask = std::fmod(mask * 31 + processor + 1, 0x1p40);
+  const std::vector<double> masks = communicator.gather(mask);
+  const std::string& host = communicator.member(communicator.rank()).host;
+  for (int rank = 0; rank < communicator.size(); ++rank)
+    if (communicator.member(rank).host == host && masks[static_cast<std::size_t>(rank)] != mask) return;
+  if (place.count < 2 || processors.empty()) return;
+  const std::size_t all = processors.size(), ranks = static_cast<std::size_t>(place.count);
+  const std::size_t index = static_cast<std::size_t>(place.index);
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  if (all < ranks) {
+    CPU_SET(processors[index % all], &own);
+  } else {
+    for (std::size_t i = index * all / ranks; i < (index + 1) * all / ranks; ++i)
+      CPU_SET(processors[i], &own);
+  }
+  sched_setaffinity(0, sizeof own, &own);  // a refusal costs speed, not results
+}
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds));
+}
+
+}  // namespace
+
+std::shared_ptr<comm::Communicator> join_ranks(Config& config, const comm::World& world) {
+  config.ranks = world.size;
+  if (world.size == 1) return nullptr;
+  validate(config);
+  comm::ConnectOptions options;
+  options.world = world;
+  options.facts = facts_of(config);
+  options.limits = {milliseconds_of(config.comm.join_timeout), milliseconds_of(config.comm.timeout)};
+  options.interface = config.comm.interface;
+  options.on_stuck = [rank = world.rank](const std::string& cause) {
+    fmt::print(stderr, "redline: error: rank {} stands still and ends here: {}\n", rank, cause);
+    std::_Exit(static_cast<int>(ExitCode::try_again));
+  };
+  std::shared_ptr<comm::Communicator> communicator = comm::connect(options);
+  share_cores(*communicator);
+  spdlog::info("{} ranks, launched by {}: {}", world.size, world.launcher, communicator->description());
+  return communicator;
+}
+
+}  // namespace redline::train

@@ -1,0 +1,19 @@
+// How a training process becomes one of the ranks of its job.
+#pragma once
+
+#include <memory>
+
+#include "comm/communicator.h"
+#include "comm/world.h"
+#include "train/config.h"
+
+namespace redline::train {
+
+// Waits for the other ranks of `world` and connects them; empty for a process alone. Ranks with another
+// version or other options are refused, with what differs. Sets config.ranks. Ranks that share a machine and
+// the permission to use all of its cores divide these among them. When a peer is lost and this process does
+// not come to its end by itself (it may hang in a call that nothing interrupts), it ends with the cause and
+// exit code 75. Throws what comm::connect throws.
+std::shared_ptr<comm::Communicator> join_ranks(Config& config, const comm::World& world);
+
+}  // namespace redline::train

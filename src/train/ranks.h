@@ -1,0 +1,72 @@
+// What a training run does together with the other ranks of its job, beside the gradients: it agrees to stop,
+// adds up what each saw, keeps the weights the same, and notices who is slow. Alone, all of it is nothing.
+// Every rank makes the same calls in the same order.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "comm/communicator.h"
+#include "train/checkpoint.h"
+
+namespace redline::train {
+
+class Ranks {
+ public:
+  // Empty: alone.
+  explicit Ranks(std::shared_ptr<comm::Communicator> communicator);
+
+  int rank() const { return communicator_->rank(); }
+  int size() const { return communicator_->size(); }
+  bool alone() const { return size() == 1; }
+
+  // Whether any rank says so.
+  bool any(bool mine);
+  std::int64_t most(std::int64_t mine);
+  // Adds up over the ranks, in place.
+  void add_up(std::span<double> values) { communicator_->all_reduce(values); }
+
+  // One step, told by each rank and then known to all.
+  struct Step {
+    std::array<double, graph::kLossMetrics> sums{};
+    bool stop = false;     // somebody wants the run to end
+    double work = 0;       // seconds of this rank's part, without waiting for others
+    double exposed = 0;    // seconds of waiting for others' numbers; afterwards the mean over ranks
+    int slowest = 0;       // afterwards: the rank with the most work,
+    double most_work = 0;  // and how much that was
+  };
+  void exchange(Step& step);
+  // After an exchange: a sentence about a rank that has been slower than the others for a while, when there
+  // is something new to say.
+  std::optional<std::string> straggler();
+  // Of the whole run so far: "rank 0 took 1.02 s a step, … "; empty before the first step.
+  std::string speeds() const;
+
+  // Gives every rank rank 0's tensors, or only those of the kind: what a rank's own batches moved.
+  void broadcast_state(backend::State& state);
+  void broadcast_statistics(backend::State& state);
+  // Throws PeerError, naming a rank and the step, when the ranks' parameters or momenta are not the same
+  // bits.
+  void check_state(const backend::State& state, std::int64_t step);
+  // Rank 0's, to every rank.
+  void broadcast(Progress& progress);
+  bool broadcast(bool value);
+  // Throws UsageError when a number that must be the same everywhere is not; `what` names it.
+  void must_agree(double value, const std::string& what);
+
+ private:
+  std::string name(int rank) const;  // "rank 3 (node7)"
+
+  std::shared_ptr<comm::Communicator> communicator_;
+  std::int64_t steps_ = 0;
+  std::vector<double> work_, window_;  // seconds by rank, of the run and of the last steps
+  int window_steps_ = 0, named_ = -1;
+};
+
+}  // namespace redline::train

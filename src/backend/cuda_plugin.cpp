@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/process.h"
+#include "comm/communicator.h"
 
 namespace redline::backend {
 namespace {
@@ -102,6 +103,7 @@ std::unique_ptr<Backend> load_cuda_backend(const DeviceOptions& options) {
     // tells.
     preload(name, folders);
   }
+  if (options.communicator != nullptr && options.communicator->size() > 1) preload("libnccl.so.2", folders);
   const fs::path plugin = find_plugin();
   void* library = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {

@@ -10,6 +10,7 @@
 #include "backend/cuda/inputs.h"
 #include "backend/cuda/jpeg.h"
 #include "backend/cuda/metrics_ring.h"
+#include "backend/cuda/reductions.h"
 #include "backend/cuda/state.h"
 #include "backend/cuda/step.h"
 #include "backend/cuda/trace.h"
@@ -29,7 +30,7 @@ class CudaExecutable final : public Executable, public OpLauncher {
  public:
   CudaExecutable(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<CudaState> state, ConvLibrary& convs,
                  Choices& choices, const ConvRules& rules, const cudaDeviceProp& device,
-                 std::shared_ptr<CuptiTracer> tracer)
+                 std::shared_ptr<CuptiTracer> tracer, std::shared_ptr<const Nccl> nccl)
       : plan_(std::move(plan)),
         tracer_(std::move(tracer)),
         state_(std::move(state)),
@@ -47,6 +48,7 @@ class CudaExecutable final : public Executable, public OpLauncher {
     }
     const Places places{[this](TensorId id) { return address(id); },
                         [this](TensorId id, DType dtype) { return weights(id, dtype); }};
+    reductions_ = std::make_unique<Reductions>(*plan_, std::move(nccl), places.address, dtype());
     make_steps(places, choices, rules.deterministic);
   }
 
@@ -87,6 +89,7 @@ class CudaExecutable final : public Executable, public OpLauncher {
     state_->before_run(stream_.get());
     check_cuda(cudaGraphLaunch(exec.get(), stream_.get()), "launching a step");
     state_->after_run(stream_.get());
+    if (section == Section::step) reductions_->launched();
   }
 
   void read(TensorId id, std::span<float> values) const override {
@@ -110,6 +113,8 @@ class CudaExecutable final : public Executable, public OpLauncher {
     check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
     check_cuda(cudaMemcpy(placed(id), host.data(), host.size(), cudaMemcpyHostToDevice), "writing a tensor");
   }
+
+  CommunicationTime communication() const override { return reductions_->time(); }
 
   ExecutableMemory memory() const override {
     ExecutableMemory use;
@@ -245,6 +250,8 @@ class CudaExecutable final : public Executable, public OpLauncher {
   Step make_only(const graph::Op& op, const Places& places, UpdateSteps& updates) {
     const OpView view(*plan_, op, places.address);
     switch (op.kind) {
+      case OpKind::all_reduce:
+        return reductions_->make(op);
       case OpKind::linear:
         return make_linear(view, weights(op.inputs[1], view.in_tensor(0).dtype), shared_);
       case OpKind::linear_grad_input:
@@ -285,17 +292,22 @@ class CudaExecutable final : public Executable, public OpLauncher {
     std::map<std::size_t, std::size_t> joins;  // op -> before which op it is done
     for (const plan::Beside& op : plan_->beside)
       joins[static_cast<std::size_t>(op.op)] = static_cast<std::size_t>(op.join);
-    std::map<std::size_t, cudaEvent_t> waiting;  // before op -> event of the last op it waits for
+    std::map<std::size_t, cudaEvent_t> waiting;             // before op -> event of the last op it waits for
+    const bool whole = begin == 0 && end == steps_.size();  // else gradients wait for more, or are there
+    reductions_->begin();
+    bool used_beside = false;
     for (std::size_t i = begin; i < end; ++i) {
       if (const auto it = waiting.find(i); it != waiting.end()) {
         check_cuda(cudaStreamWaitEvent(stream_.get(), it->second), "ordering steps");
         waiting.erase(it);
       }
+      if (whole && reductions_->before(i, stream_.get(), used_beside ? beside_.get() : nullptr)) continue;
       const auto beside = joins.find(i);
       if (beside == joins.end()) {
         launch(i, stream_.get());
         continue;
       }
+      used_beside = true;
       follow(beside_.get(), stream_.get());
       launch(i, beside_.get());
       marks.push_back(make_event(false));
@@ -350,6 +362,7 @@ class CudaExecutable final : public Executable, public OpLauncher {
   std::shared_ptr<CuptiTracer> tracer_;  // null unless one was there when this was compiled
   std::shared_ptr<CudaState> state_;
   Stream stream_, beside_, copies_;
+  std::unique_ptr<Reductions> reductions_;
   Shared shared_;
   std::shared_ptr<DeviceMemory> arena_, gradients_;
   std::vector<DeviceMemory> io_;
@@ -360,6 +373,14 @@ class CudaExecutable final : public Executable, public OpLauncher {
   GraphExec graphs_[3];      // by section
 };
 
+// How many lower ranks share this machine: each takes a device of its own.
+int place_on_machine(const comm::Communicator& communicator) {
+  int place = 0;
+  for (int rank = 0; rank < communicator.rank(); ++rank)
+    place += communicator.member(rank).host == communicator.member(communicator.rank()).host ? 1 : 0;
+  return place;
+}
+
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const DeviceOptions& options)
@@ -369,8 +390,9 @@ class CudaBackend final : public Backend {
     if (result != cudaSuccess || count == 0) {
       throw UnavailableError("no CUDA device can be used ({}): use --device cpu", cudaGetErrorString(result));
     }
-    check_cuda(cudaSetDevice(0), "choosing the device");
-    check_cuda(cudaGetDeviceProperties(&properties_, 0), "asking about the device");
+    const int device = options.communicator == nullptr ? 0 : place_on_machine(*options.communicator) % count;
+    check_cuda(cudaSetDevice(device), "choosing the device");
+    check_cuda(cudaGetDeviceProperties(&properties_, device), "asking about the device");
     check_architecture(properties_);
     std::string cache;
     if (!options.cache_dir.empty()) {
@@ -383,6 +405,8 @@ class CudaBackend final : public Backend {
     }
     choices_ = std::make_unique<Choices>(deterministic_ ? "" : cache);
     convs_ = make_conv_library(*choices_, {deterministic_, tf32_});
+    if (options.communicator != nullptr && options.communicator->size() > 1)
+      nccl_ = std::make_shared<Nccl>(*options.communicator);
   }
 
   // In fp32 nothing fuses, and the norm's own two passes are more exact.
@@ -407,9 +431,9 @@ class CudaBackend final : public Backend {
 
   std::string name() const override { return "cuda"; }
   std::string description() const override {
-    return fmt::format("cuda: {}, {} GiB, compute capability {}.{}, cuDNN {}", properties_.name,
+    return fmt::format("cuda: {}, {} GiB, compute capability {}.{}, cuDNN {}{}", properties_.name,
                        properties_.totalGlobalMem >> 30, properties_.major, properties_.minor,
-                       cudnn_version());
+                       cudnn_version(), nccl_ ? ", NCCL " + nccl_->version() : "");
   }
   std::shared_ptr<State> make_state() override { return std::make_shared<CudaState>(); }
   std::optional<Backend::DeviceMemory> device_memory() const override { return free_memory(); }
@@ -422,7 +446,8 @@ class CudaBackend final : public Backend {
     auto own = std::dynamic_pointer_cast<CudaState>(std::move(state));
     check(own != nullptr, "the state was made by another backend");
     return std::make_unique<CudaExecutable>(std::move(plan), std::move(own), *convs_, *choices_,
-                                            ConvRules{deterministic_, tf32_}, properties_, tracer_.lock());
+                                            ConvRules{deterministic_, tf32_}, properties_, tracer_.lock(),
+                                            nccl_);
   }
   std::shared_ptr<ImageDecoder> make_image_decoder() override { return make_jpeg_decoder(); }
   std::shared_ptr<Tracer> make_tracer() override {
@@ -479,6 +504,7 @@ class CudaBackend final : public Backend {
   std::weak_ptr<CuptiTracer> tracer_;  // for plans compiled while it is there
   std::unique_ptr<Choices> choices_;
   std::unique_ptr<ConvLibrary> convs_;
+  std::shared_ptr<const Nccl> nccl_;
 };
 
 }  // namespace

@@ -76,7 +76,7 @@ HostExecutable::HostExecutable(std::shared_ptr<const plan::Plan> plan, const std
     addresses_.push_back(place(tensors[i], plan_->placements[i]));
   }
   if (communicator != nullptr && communicator->size() > 1)
-    collectives_ = std::make_unique<Collectives>(std::move(communicator), *plan_, gradients_.data());
+    collectives_ = std::make_unique<Collectives>(std::move(communicator), *plan_, gradients_->data());
 }
 
 std::byte* HostExecutable::place(const graph::Tensor& tensor, const plan::Placement& placement) {

@@ -1,0 +1,116 @@
+#include "backend/cuda/nccl.h"
+
+#include <dlfcn.h>
+
+#include <array>
+
+#include "base/error.h"
+
+namespace redline::backend::cuda {
+namespace {
+
+constexpr const char* kLibrary = "libnccl.so.2";
+constexpr int kSuccess = 0, kInProgress = 7;
+constexpr int kSum = 0;
+constexpr int kFloat16 = 6, kFloat32 = 7, kBfloat16 = 9;
+
+// The key that rank 0 makes and all others join with.
+struct UniqueId {
+  std::array<char, 128> bytes{};
+};
+
+int type_of(graph::DType dtype) {
+  switch (dtype) {
+    case graph::DType::f32:
+      return kFloat32;
+    case graph::DType::f16:
+      return kFloat16;
+    case graph::DType::bf16:
+      return kBfloat16;
+    default:
+      throw InternalError("gradients of type {}", name_of(dtype));
+  }
+}
+
+template <typename Function>
+void find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  if (function == nullptr) throw UnavailableError("{} has no {}: install NCCL 2.18 or newer", kLibrary, name);
+}
+
+}  // namespace
+
+struct Nccl::Functions {
+  int (*version)(int* version);
+  int (*unique_id)(UniqueId* id);
+  int (*init_rank)(void** comm, int ranks, UniqueId id, int rank);
+  int (*abort)(void* comm);
+  int (*async_error)(void* comm, int* error);
+  int (*group_start)();
+  int (*group_end)();
+  int (*all_reduce)(const void* from, void* to, std::size_t count, int type, int op, void* comm,
+                    cudaStream_t stream);
+  const char* (*error_text)(int result);
+  const char* (*last_error)(void* comm);
+
+  Functions() {
+    // Stays loaded: libraries that start threads do not survive being unloaded.
+    void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      throw UnavailableError(
+          "several ranks on GPUs need {} ({}): install NCCL 2, or the Python package nvidia-nccl-cu13",
+          kLibrary, dlerror());
+    }
+    find(library, "ncclGetVersion", version);
+    find(library, "ncclGetUniqueId", unique_id);
+    find(library, "ncclCommInitRank", init_rank);
+    find(library, "ncclCommAbort", abort);
+    find(library, "ncclCommGetAsyncError", async_error);
+    find(library, "ncclGroupStart", group_start);
+    find(library, "ncclGroupEnd", group_end);
+    find(library, "ncclAllReduce", all_reduce);
+    find(library, "ncclGetErrorString", error_text);
+    find(library, "ncclGetLastError", last_error);
+  }
+};
+
+Nccl::Nccl(comm::Communicator& control) : functions_(std::make_unique<Functions>()) {
+  int number = 0;
+  check(functions_->version(&number), "asking for its version");
+  version_ = fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
+  UniqueId id;
+  if (control.rank() == 0) check(functions_->unique_id(&id), "making a key");
+  control.broadcast(std::as_writable_bytes(std::span(id.bytes)), 0);
+  check(functions_->init_rank(&comm_, control.size(), id, control.rank()), "connecting the ranks");
+}
+
+Nccl::~Nccl() {
+  // A job that ends well has nothing under way; one that does not must not wait for a peer that is gone.
+  if (comm_ != nullptr) functions_->abort(comm_);
+}
+
+void Nccl::check(int result, const char* what) const {
+  if (result == kSuccess || result == kInProgress) return;
+  const char* detail = functions_->last_error(comm_);
+  throw UnavailableError("NCCL failed in {}: {}{}{}; NCCL_DEBUG=INFO tells more", what,
+                         functions_->error_text(result), detail != nullptr && *detail != '\0' ? ": " : "",
+                         detail != nullptr ? detail : "");
+}
+
+void Nccl::all_reduce(std::span<const ReduceRange> ranges, cudaStream_t stream) const {
+  check(functions_->group_start(), "beginning an all-reduce");
+  for (const ReduceRange& range : ranges) {
+    check(functions_->all_reduce(range.values, range.values, range.count, type_of(range.dtype), kSum, comm_,
+                                 stream),
+          "an all-reduce");
+  }
+  check(functions_->group_end(), "an all-reduce");
+}
+
+void Nccl::check_health() const {
+  int error = kSuccess;
+  check(functions_->async_error(comm_, &error), "asking how it is");
+  check(error, "an all-reduce");
+}
+
+}  // namespace redline::backend::cuda

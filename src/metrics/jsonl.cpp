@@ -187,6 +187,10 @@ void JsonlSink::end(const End& end) {
   put(json, "seconds", end.seconds);
   put(json, "train_seconds", end.train_seconds);
   put(json, "data_seconds", end.data_seconds);
+  if (!end.ranks.empty()) {
+    put(json, "communication_seconds", end.communication_seconds);
+    json["ranks"] = end.ranks;
+  }
   file_.append(line_of(json));
   file_.finish();
 }

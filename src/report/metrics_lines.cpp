@@ -247,9 +247,16 @@ void MetricsLines::add(std::string_view line) {
     ++run_.resumes;
     run_.steps.begins.push_back(run_.steps.size());
   } else if (kind == "end") {
-    run_.end = {object.text("reason"),          object.text("detail"),           object.integer("steps"),
-                object.integer("samples"),      object.integer("skipped_steps"), object.number("seconds"),
-                object.number("train_seconds"), object.number("data_seconds")};
+    run_.end = {object.text("reason"),
+                object.text("detail"),
+                object.integer("steps"),
+                object.integer("samples"),
+                object.integer("skipped_steps"),
+                object.number("seconds"),
+                object.number("train_seconds"),
+                object.number("data_seconds"),
+                object.number("communication_seconds"),
+                object.text("ranks")};
   } else {
     ++unknown_;
   }

@@ -109,6 +109,7 @@ void Trainer::use_size(std::int64_t size) {
   finish_steps();
   train_->inputs_taken();
   train_ = by_size_.at(size).get();
+  exposed_before_ = train_->communication().exposed;
   train_source_.set_image_size(static_cast<int>(size));
   if (by_size_.size() == 1) return;
   metrics::Notice notice{steps_ + 1, "image_size", ""};

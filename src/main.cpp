@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
                  add_train,
                  add_launch,
                  add_profile,
+                 add_coreutil,
                  add_eval,
                  add_export,
                  add_data,

@@ -48,6 +48,7 @@ void add_demo(CLI::App& app, Context& context);
 void add_launch(CLI::App& app, Context& context);
 void add_train(CLI::App& app, Context& context);
 void add_profile(CLI::App& app, Context& context);
+void add_coreutil(CLI::App& app, Context& context);
 void add_eval(CLI::App& app, Context& context);
 void add_export(CLI::App& app, Context& context);
 void add_data(CLI::App& app, Context& context);

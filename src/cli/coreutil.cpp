@@ -1,0 +1,74 @@
+// redline coreutil: how much of a GPU's cores kernels used, from tables of counters.
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/atomic_file.h"
+#include "base/error.h"
+#include "cli/command.h"
+#include "profile/counters.h"
+#include "report/counters.h"
+#include "report/csv.h"
+
+namespace redline::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> files;
+  std::string csv, json;
+};
+
+int run_coreutil(const Options& options) {
+  std::string csv = "file,fma_pct,fp16_pct,tensor_pct,sfu_pct,cycles,dram_bytes,kernels,left_out\n";
+  auto json = nlohmann::ordered_json::array();
+  fmt::print("{:>7} {:>7} {:>7} {:>7} {:>9} {:>9}  {}\n", "FMA", "FP16", "tensor", "SFU", "kernels",
+             "left out", "file");
+  for (const std::string& file : options.files) {
+    const profile::CoreUtilisation use = profile::core_utilisation(report::read_counters(file));
+    if (use.kernels == 0)
+      throw DataError(
+          "{}: no kernel has both gpc__cycles_elapsed.max and one of "
+          "sm__inst_executed_pipe_{{fma,fp16,tensor,xu}}.avg.pct_of_peak_sustained_elapsed: give them to "
+          "--metrics",
+          file);
+    fmt::print("{:>6.2f}% {:>6.2f}% {:>6.2f}% {:>6.2f}% {:>9} {:>9}  {}\n", use.fma, use.fp16, use.tensor,
+               use.sfu, use.kernels, use.left_out, file);
+    csv += fmt::format("{},{},{},{},{},{},{},{},{}\n", report::csv_cell(file), use.fma, use.fp16, use.tensor,
+                       use.sfu, use.cycles, use.dram_bytes, use.kernels, use.left_out);
+    json.push_back({{"file", file},
+                    {"fma_pct", use.fma},
+                    {"fp16_pct", use.fp16},
+                    {"tensor_pct", use.tensor},
+                    {"sfu_pct", use.sfu},
+                    {"cycles", use.cycles},
+                    {"dram_bytes", use.dram_bytes},
+                    {"kernels", use.kernels},
+                    {"left_out", use.left_out}});
+  }
+  if (!options.csv.empty()) write_file_atomically(options.csv, csv);
+  if (!options.json.empty())
+    write_file_atomically(options.json,
+                          json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  return 0;
+}
+
+}  // namespace
+
+void add_coreutil(CLI::App& app, Context& context) {
+  CLI::App& command =
+      add_command(app, "coreutil", "Tell how much of a GPU's cores was used, from tables of counters",
+                  {"redline coreutil runs/first/profile/profiled_data_ncu/batch_64.csv",
+                   "redline coreutil profiled_data_ncu/*.csv --csv core_utilisation.csv"});
+  const auto options = std::make_shared<Options>();
+  command.add_option("files", options->files, "CSV files of `redline profile --counters` or of `ncu --csv`")
+      ->required();
+  command.add_option("--csv", options->csv, "Also write a table to this file");
+  command.add_option("--json", options->json, "Also write the figures to this file");
+  on_run(command, context, [options] { return run_coreutil(*options); });
+}
+
+}  // namespace redline::cli

@@ -6,6 +6,7 @@
 #include "backend/cpu/kernels/dispatch.h"
 #include "backend/cpu/onednn_info.h"
 #include "backend/cpu/step.h"
+#include "backend/cpu/thread_tracer.h"
 #include "backend/cpu/threads.h"
 #include "backend/host/executable.h"
 #include "base/error.h"
@@ -148,6 +149,7 @@ class CpuBackend final : public Backend {
                        threads_.count(), threads_.count() == 1 ? "" : "s");
   }
   std::shared_ptr<State> make_state() override { return std::make_shared<HostState>(); }
+  std::shared_ptr<Tracer> make_tracer() override { return std::make_shared<cpu::ThreadTracer>(threads_); }
   // Convolutions keep reordered copies of their weights.
   std::size_t memory_overhead(const plan::Plan& plan, bool owns_weights) const override {
     return owns_weights ? plan::memory_use(plan).parameters : 0;

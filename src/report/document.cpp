@@ -22,11 +22,14 @@ constexpr std::size_t kMostPoints = 1000;    // of one series: no screen shows m
 constexpr std::size_t kLeastPoints = 40;
 constexpr std::size_t kSmoothPoints = 150;
 constexpr std::size_t kBins = 60;
-constexpr std::size_t kMostRows = 500;  // of a table of a page
+constexpr std::size_t kMostRows = 500;     // of a table of a page
+constexpr std::size_t kProfileRows = 800;  // of each of the profiles' lists, over all runs
+constexpr std::size_t kMostNameBytes = 300;
 
 class Writer {
  public:
-  Writer(Detail detail, std::size_t series) : detail_(detail) {
+  Writer(Detail detail, std::size_t series, std::size_t runs)
+      : detail_(detail), profile_rows_(kProfileRows / std::max<std::size_t>(1, runs)) {
     if (detail == Detail::page)
       points_ = std::clamp(kPagePoints / std::max<std::size_t>(1, series), kLeastPoints, kMostPoints);
   }
@@ -71,9 +74,11 @@ class Writer {
   }
 
   Detail detail() const { return detail_; }
+  std::size_t profile_rows() const { return profile_rows_; }
 
  private:
   Detail detail_;
+  std::size_t profile_rows_;
   std::size_t points_ = 0;
 };
 
@@ -145,9 +150,9 @@ Json step_time_json(const Writer& writer, const Run& run, const Summary& summary
             {"above", bins.above}}}};
 }
 
-std::vector<double> ratio(const std::vector<double>& above, const std::vector<double>& below, double scale) {
+std::vector<double> ratio(const std::vector<double>& above, const std::vector<double>& below) {
   std::vector<double> result(above.size());
-  for (std::size_t i = 0; i < above.size(); ++i) result[i] = scale * above[i] / below[i];
+  for (std::size_t i = 0; i < above.size(); ++i) result[i] = above[i] / below[i];
   return result;
 }
 
@@ -161,7 +166,11 @@ Json series_json(const Writer& writer, const Steps& steps) {
       json[name + std::string("_smooth")] = writer.smooth(steps.step, values);
   };
   if (writer.detail() == Detail::full) {
-    for (const StepColumn& column : step_columns()) json[column.name] = writer.numbers(steps.*column.values);
+    for (const StepColumn& column : step_columns()) {
+      const std::vector<double>& values = steps.*column.values;
+      if (std::ranges::any_of(values, [](double value) { return std::isfinite(value); }))
+        json[column.name] = writer.numbers(values);
+    }
     return json;
   }
   put("loss", steps.loss);
@@ -171,9 +180,20 @@ Json series_json(const Writer& writer, const Steps& steps) {
   const auto is_first = [&](double scale) { return scale == steps.loss_scale.front(); };
   if (!std::ranges::all_of(steps.loss_scale, is_first)) put("loss_scale", steps.loss_scale);
   put("seconds", steps.seconds);
-  put("images_per_second", ratio(steps.samples, steps.seconds, 1));
-  put("data_wait", ratio(steps.data_seconds, steps.seconds, 1));
+  put("images_per_second", ratio(steps.samples, steps.seconds));
+  put("data_wait", ratio(steps.data_seconds, steps.seconds));
+  put("communication", ratio(steps.communication_seconds, steps.seconds));
   return json;
+}
+
+// How many steps each rank was the one that the others waited for; empty for a single one.
+Json slowest_ranks_json(const Run& run) {
+  constexpr std::int64_t kMostRanks = 4096;
+  if (run.ranks < 2) return Json::array();
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(std::min(run.ranks, kMostRanks)));
+  for (double rank : run.steps.slowest_rank)
+    if (rank >= 0 && rank < static_cast<double>(counts.size())) ++counts[static_cast<std::size_t>(rank)];
+  return counts;
 }
 
 // What only grows says nothing as a line.
@@ -199,6 +219,25 @@ Json telemetry_json(const Writer& writer, const Telemetry& telemetry) {
   json["last"] = telemetry.seconds.empty() ? Json(nullptr) : writer.number(telemetry.seconds.back());
   if (writer.detail() == Detail::full) json["seconds"] = writer.numbers(telemetry.seconds);
   return json;
+}
+
+// The profile as it is, or for a page its largest parts: a kernel's name alone can fill a screen.
+Json profile_json(const Writer& writer, const std::string& text) {
+  Json profile = Json::parse(text);
+  if (writer.detail() == Detail::full) return profile;
+  for (Json& value : profile) {
+    if (!value.is_array()) continue;
+    if (value.size() > writer.profile_rows())
+      value.erase(value.begin() + static_cast<std::ptrdiff_t>(writer.profile_rows()), value.end());
+    for (Json& part : value) {
+      if (!part.is_object()) continue;
+      for (Json& field : part) {
+        if (field.is_number_float()) field = writer.number(field.get<double>());
+        if (field.is_string()) field = field.get<std::string>().substr(0, kMostNameBytes);
+      }
+    }
+  }
+  return profile;
 }
 
 Json run_json(const Writer& writer, const Run& run, const RunSummary& summary) {
@@ -232,6 +271,8 @@ Json run_json(const Writer& writer, const Run& run, const RunSummary& summary) {
   json["step_time"] =
       summary.step_seconds ? step_time_json(writer, run, *summary.step_seconds) : Json(nullptr);
   json["series"] = series_json(writer, run.steps);
+  json["ranks"] = run.ranks;
+  json["slowest_ranks"] = slowest_ranks_json(run);
   json["evaluations"] = writer.list(
       run.evaluations, [&](const auto& evaluation) { return evaluation_json(writer, evaluation); });
   json["checkpoints"] = writer.list(run.checkpoints, [&](const metrics::Checkpoint& checkpoint) {
@@ -249,7 +290,7 @@ Json run_json(const Writer& writer, const Run& run, const RunSummary& summary) {
   json["telemetry"] = Json::array();
   for (const Telemetry& telemetry : run.telemetry)
     json["telemetry"].push_back(telemetry_json(writer, telemetry));
-  json["profile"] = run.profile ? Json::parse(run.profile->json) : Json(nullptr);
+  json["profile"] = run.profile ? profile_json(writer, run.profile->json) : Json(nullptr);
   return json;
 }
 
@@ -284,7 +325,7 @@ std::string document(const std::vector<const Run*>& runs, Detail detail) {
     for (const Telemetry& telemetry : run->telemetry) series += telemetry.columns.size();
     summaries.push_back(summarize(*run));
   }
-  const Writer writer(detail, series);
+  const Writer writer(detail, series, runs.size());
   const BuildInfo build = build_info();
   Json json = {{"schema", "redline.report"},
                {"version", kDocumentVersion},

@@ -138,6 +138,9 @@ const std::vector<StepColumn>& step_columns() {
       {"seconds", &Steps::seconds},
       {"data_seconds", &Steps::data_seconds},
       {"elapsed", &Steps::elapsed},
+      {"communication_seconds", &Steps::communication_seconds},
+      {"slowest_rank", &Steps::slowest_rank},
+      {"slowest_seconds", &Steps::slowest_seconds},
   };
   return columns;
 }
@@ -153,6 +156,7 @@ void MetricsLines::restart() {
   run_.notices.clear();
   run_.end.reset();
   run_.resumes = 0;
+  run_.ranks = 1;
   lines_ = damaged_ = first_damaged_ = unknown_ = 0;
   version_ = 0;
 }
@@ -213,6 +217,7 @@ void MetricsLines::add_first(const Object& object) {
   info.steps_per_epoch = object.integer("steps_per_epoch");
   info.total_steps = object.integer("total_steps");
   info.seed = static_cast<std::uint64_t>(std::max<std::int64_t>(0, object.integer("seed")));
+  run_.ranks = std::max<std::int64_t>(1, object.integer("ranks"));
   run_.steps.begins.push_back(run_.steps.size());
 }
 

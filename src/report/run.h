@@ -22,6 +22,7 @@ struct Steps {
   std::vector<double> step;  // rising
   std::vector<double> epoch, loss, top1, top5, learning_rate, gradient_norm, loss_scale, samples, seconds,
       data_seconds, elapsed;
+  std::vector<double> communication_seconds, slowest_rank, slowest_seconds;  // with several ranks
   std::vector<std::size_t>
       begins;  // indices of steps that a process began with, which warm up and count for no timing
   std::size_t skipped = 0;
@@ -50,6 +51,7 @@ struct Run {
   std::vector<metrics::Notice> notices;
   std::optional<metrics::End> end;  // none: it goes on, or was killed
   int resumes = 0;
+  std::int64_t ranks = 1;
   std::vector<Telemetry> telemetry;  // of each file, one a process
   std::optional<Profile> profile;
   std::vector<std::string> problems;

@@ -113,6 +113,15 @@ Comparison plain(std::string name, std::string unit, Comparison::Better better,
   return row;
 }
 
+// What scaling leaves of the speed of one.
+Comparison speed_of_a_rank(const std::vector<const Run*>& runs, const std::vector<RunSummary>& summaries) {
+  Comparison row = plain("images per second a rank", "1/s", Comparison::Better::higher, summaries,
+                         [](const RunSummary& run) { return run.images_per_second; });
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    if (row.values[i]) *row.values[i] /= static_cast<double>(runs[i]->ranks);
+  return row;
+}
+
 }  // namespace
 
 State state_of(const Run& run) {
@@ -189,6 +198,9 @@ std::vector<Comparison> compare(const std::vector<const Run*>& runs,
       accuracy.changes[i] = compare_accuracies(*summaries[0].best, *summaries[i].best);
   }
   rows.push_back(std::move(speed));
+  if (std::ranges::any_of(runs, [](const Run* run) { return run->ranks > 1; })) {
+    rows.push_back(speed_of_a_rank(runs, summaries));
+  }
   rows.push_back(std::move(step));
   rows.push_back(plain("99th percentile step", "s", Better::lower, summaries, [](const RunSummary& run) {
     return run.step_seconds ? Optional(run.step_seconds->p99) : Optional();

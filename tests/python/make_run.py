@@ -11,7 +11,7 @@ import sys
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'`${alert(3)}\u2028 " + "very long " * 60
 
 
-def make_run(folder, steps=2000, speed=1.0, seed=0, name=None, hostile=False, end=True, telemetry=True, profile=True):
+def make_run(folder, steps=2000, speed=1.0, seed=0, name=None, hostile=False, end=True, telemetry=True, profile=True, ranks=1):
     """Writes config.toml, metrics.jsonl and profile/ as a run on a GPU would; gives the folder."""
     chance = random.Random(seed)
     os.makedirs(os.path.join(folder, "profile"), exist_ok=True)
@@ -20,7 +20,7 @@ def make_run(folder, steps=2000, speed=1.0, seed=0, name=None, hostile=False, en
     lines = [{"schema": "redline.metrics", "version": 1, "kind": "run", "name": name or os.path.basename(folder), "started": "2026-01-31T08:15:00Z",
               "program": {"version": "0.1.0", "commit": "0123456789ab"}, "model": "resnet50" + text, "data": "flowers" + text, "device": "NVIDIA H200" + text,
               "dtype": "bf16", "optimizer": "sgd", "classes": 102, "image_size": 224, "batch_size": 256, "accumulate": 1, "parameters": 25557032,
-              "train_samples": 1281167, "val_samples": 50000, "steps_per_epoch": max(1, steps // 4), "total_steps": steps, "seed": seed}]
+              "train_samples": 1281167, "val_samples": 50000, "steps_per_epoch": max(1, steps // 4), "total_steps": steps, "seed": seed, "ranks": ranks}]
     elapsed = 0.0
     with open(os.path.join(folder, "metrics.jsonl"), "w", encoding="utf-8") as out:
         for line in lines:
@@ -35,6 +35,8 @@ def make_run(folder, steps=2000, speed=1.0, seed=0, name=None, hostile=False, en
                       "lr": 0.1 * 0.5 * (1 + math.cos(math.pi * part)), "gradient_norm": round(1 + 0.4 * chance.random(), 5), "loss_scale": 65536.0,
                       "samples": 256, "seconds": round(seconds, 6), "data_seconds": round(0.0005 * chance.random(), 6),
                       "images_per_second": round(256 / seconds, 2), "elapsed": round(elapsed, 4)}
+            if ranks > 1:
+                record.update(communication_seconds=0.004 * chance.random(), slowest_rank=chance.randrange(ranks), slowest_seconds=seconds)
             out.write(json.dumps(record, separators=(",", ":")) + "\n")
             if step % max(1, steps // 4) == 0:
                 top1 = 0.78 * (1 - math.exp(-3 * part))
@@ -84,7 +86,7 @@ def write_profile(folder, text):
     summary = {"first_step": 20, "steps": 10, "steps_left_out": 0, "records_lost": 0, "iteration_seconds": [0.064] * 10, "elapsed_seconds": 0.64, "busy_seconds": 0.61,
                "utilisation": 0.953, "named_share": 0.99, "tracing": {"untraced_step_seconds": 0.063, "traced_step_seconds": 0.064, "overhead": 0.016},
                "ceilings": {"flops_per_second": 8e14, "bytes_per_second": 4.2e12}, "gap_seconds": {"input": 0.001, "launch": 0.004, "communication": 0.0, "host": 0.002},
-               "threads_computing": [], "kinds": [part("conv", 0.04, 2e12, 160), part("batch norm", 0.012, 1e9, 106, "norm")], "layers": layers, "ops": ops,
+               "threads_computing": [], "counters": {"fma_pct": 4.5, "fp16_pct": 0.0, "tensor_pct": 61.25, "sfu_pct": 0.5}, "kinds": [part("conv", 0.04, 2e12, 160), part("batch norm", 0.012, 1e9, 106, "norm")], "layers": layers, "ops": ops,
                "kernels": [{"name": "sm90_xmma_fprop_implicit_gemm_bf16" + text, "count": 40, "seconds": 0.02}, {"name": "bn_relu_kernel", "count": 50, "seconds": 0.011}],
                "losses": [{"what": "The norms of layer1 move 2.1 GB a step" + text, "seconds": 0.006, "try": "fuse them into the convolutions"}]}
     with open(os.path.join(folder, "profile", "summary.json"), "w", encoding="utf-8") as out:

@@ -79,6 +79,14 @@ TEST_F(TwoRuns, AreComparedBeyondNoise) {
   EXPECT_NEAR(accuracy->changes[1]->interval.high, 1.96 * std::sqrt(2 * 0.24 / 1000) / 0.6, 1e-4);
 }
 
+TEST_F(TwoRuns, OfSeveralRanksAreComparedByRank) {
+  runs_[1].ranks = 2;
+  const auto rows = compare(pointers_, {summarize(runs_[0]), summarize(runs_[1])});
+  const auto each = std::ranges::find(rows, "images per second a rank", &Comparison::name);
+  ASSERT_NE(each, rows.end());
+  EXPECT_NEAR(*each->values[1], *rows[0].values[1] / 2, 1e-9);
+}
+
 TEST_F(TwoRuns, DifferInWhatWasSet) {
   const auto rows = differences(pointers_);
   ASSERT_EQ(rows.size(), 1u);

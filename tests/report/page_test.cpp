@@ -43,6 +43,18 @@ TEST(Document, LongRunsStaySmallAndBytesOfAnyKindAreText) {
   EXPECT_EQ(Json::parse(text)["runs"].size(), 3u);
 }
 
+TEST(Document, LongProfilesAreCutForAPage) {
+  report::Run run;
+  Json profile = {{"steps", 3}, {"kernels", Json::array()}};
+  for (int i = 0; i < 2000; ++i)
+    profile["kernels"].push_back({{"name", std::string(5000, 'k')}, {"seconds", 1.0 / 3}});
+  run.profile = Profile{"profile/summary.json", profile.dump()};
+  const std::string page = document({&run}, Detail::page);
+  EXPECT_LT(page.size(), 400'000u);
+  EXPECT_EQ(Json::parse(page)["runs"][0]["profile"]["steps"], 3);
+  EXPECT_EQ(Json::parse(document({&run}, Detail::full))["runs"][0]["profile"], profile);
+}
+
 TEST(Page, HostileTextIsOnlyEverData) {
   report::Run run;
   run.name = kHostile;

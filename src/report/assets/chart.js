@@ -14,7 +14,8 @@ function isDark() {
 const colour = (index) => palette[isDark() ? "dark" : "light"][index % 8];
 const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-const cards = new Map();   // by id; kept when the page is drawn again, with their zoom
+const cards = new Map();    // by id; kept when the page is drawn again, with their zoom
+const waiting = new Set();  // cards that are not in the page yet
 
 // A gap where there is no value: Chart.js wants null.
 const points = (series) => series ? series.x.map((x, i) => ({x, y: series.y[i]})) : [];
@@ -46,6 +47,14 @@ class Card {
     this.bounds = this.extent();
     const what = spec.sets.map((set) => `${set.label}: ${this.describe(set)}`).join("; ");
     this.canvas.setAttribute("aria-label", `${spec.title} ${spec.note || ""}. ${what}. Arrow keys move, plus and minus zoom, 0 shows everything.`);
+    waiting.add(this);
+    if (this.figure.isConnected) this.paint();
+    return this.figure;
+  }
+
+  // A chart takes its size from its place, so it is drawn once it has one.
+  paint() {
+    waiting.delete(this);
     const config = this.config();
     if (this.chart) {
       this.chart.data = config.data;
@@ -55,7 +64,6 @@ class Card {
       this.chart = new Chart(this.canvas, config);
     }
     if (this.data.open) this.fillTable();
-    return this.figure;
   }
 
   describe(set) {
@@ -72,7 +80,9 @@ class Card {
       for (const p of set.points) { low = Math.min(low, p.x); high = Math.max(high, p.x); }
     }
     if (this.spec.boxes) { low = -0.6; high = this.spec.boxes.length - 0.4; }
-    return low < high ? {min: low, max: high} : {min: low - 0.5, max: low + 0.5};
+    if (!(low < high)) return {min: low - 0.5, max: low + 0.5};
+    const room = this.spec.scatter && !this.spec.xLog ? 0.03 * (high - low) : 0;  // for points at the ends
+    return {min: low - room, max: high + room};
   }
 
   config() {
@@ -94,9 +104,10 @@ class Card {
         scales: {
           x: {type: spec.xLog ? "logarithmic" : "linear", min: shown.min, max: shown.max, grid: {color: line, drawTicks: false},
             title: {display: true, text: spec.x, color: ink},
-            ticks: {color: ink, maxRotation: spec.boxes ? 60 : 0, autoSkipPadding: 16, precision: spec.boxes ? 0 : undefined,
+            ticks: {color: ink, maxRotation: spec.boxes ? 60 : 0, autoSkipPadding: 16, stepSize: spec.boxes ? 1 : undefined, autoSkip: !spec.boxes || spec.boxes.length > 40,
               callback: (value) => spec.boxes ? (Number.isInteger(value) && spec.boxes[value] ? spec.boxes[value].label.slice(0, 24) : "") : format(value, spec.xUnit)}},
           y: {type: this.logarithmic || spec.yLog ? "logarithmic" : "linear", grid: {color: line, drawTicks: false}, beginAtZero: Boolean(spec.zero),
+            ...(spec.boxes ? {suggestedMin: Math.min(...spec.boxes.map((box) => box.low)), suggestedMax: Math.max(...spec.boxes.map((box) => box.high))} : {}),
             ticks: {color: ink, callback: unit, maxTicksLimit: 8}, title: {display: false}},
         },
         plugins: {
@@ -284,6 +295,10 @@ function chart(id, spec) {
   if (!spec.sets.length) return null;
   if (!cards.has(id)) cards.set(id, new Card(id));
   return cards.get(id).draw(spec);
+}
+
+function paintCharts() {
+  for (const card of [...waiting]) if (card.figure.isConnected) card.paint();
 }
 
 function redrawCharts() {

@@ -82,6 +82,20 @@ function speed(doc) {
       {title: "mean", key: "mean", unit: "s"}], quantiles));
 }
 
+function communication(doc) {
+  const ranked = doc.runs.filter((run) => run.ranks > 1);
+  if (!ranked.length) return null;
+  const slowest = ranked.flatMap((run) => run.slowest_ranks.map((steps, rank) => ({run: run.name, rank, steps, share: steps / Math.max(1, run.slowest_ranks.reduce((a, b) => a + b, 0))})));
+  const speeds = doc.runs.filter((run) => isNumber(run.summary.images_per_second)).map((run) => ({x: run.ranks, y: run.summary.images_per_second, name: short(run.name)})).sort((a, b) => a.x - b.x);
+  const first = speeds[0], last = speeds[speeds.length - 1];
+  return section("communication", "Communication and scaling", charts(
+    chart("communication", {x: "step", link: "step", title: "Waiting for other ranks", note: "part of the step, mean over ranks", unit: "part", zero: true, sets: stepSets(doc, "communication", {smooth: true})}),
+    several(doc) && last && first.x < last.x ? chart("scaling", {x: "ranks", title: "Images per second by ranks", scatter: true, zero: true, sets: [{label: "measured", points: speeds, index: 0, dots: 4, only: true},
+      {label: "as fast as the first on each", points: [first.x, last.x].map((x) => ({x, y: first.y / first.x * x})), index: 5, dashed: true}]}) : null),
+    table("slowest", "Which rank the others waited for", [...(several(doc) ? [{title: "run", key: "run", text: true}] : []), {title: "rank", key: "rank"}, {title: "steps", key: "steps"},
+      {title: "share", key: "share", unit: "part"}], slowest.slice(0, 1000)));
+}
+
 // Columns of telemetry that are drawn together, in the units that people use.
 const sensors = [
   {id: "clock", title: "Clock", unit: "MHz", columns: [["gpu_sm_clock_mhz", "GPU"], ["gpu_memory_clock_mhz", "GPU memory"], ["cpu_clock_mhz", "CPU"]]},
@@ -238,7 +252,7 @@ function whatWasRun(doc) {
 function renderReport(doc) {
   const title = several(doc) ? `${doc.runs.length} runs compared` : doc.runs[0].name, first = doc.runs[0];
   const words = [first.info.model, first.info.data && `on ${first.info.data}`, first.info.device, first.info.dtype].filter(Boolean).join(", ");
-  const sections = [comparison(doc), learning(doc), speed(doc), profileSection(doc), device(doc), records(doc), whatWasRun(doc)].filter(Boolean);
+  const sections = [comparison(doc), learning(doc), speed(doc), profileSection(doc), communication(doc), device(doc), records(doc), whatWasRun(doc)].filter(Boolean);
   return {
     title,
     words: [el("p", {class: "soft long"}, several(doc) ? doc.runs.map((run) => short(run.name)).join(", ") : words),

@@ -65,7 +65,7 @@ function profileOf(doc, run, index) {
     fold("Time by layer", partTable(id("layers"), "Layers", list(profile.layers), step)),
     fold("Time by op", partTable(id("ops"), "Ops", list(profile.ops), step)),
     fold("Time by kernel", partTable(id("kernels"), "Kernels", list(profile.kernels), step)),
-    coreUse(id("cores"), profile.core_utilisation),
+    coreUse(id("cores"), profile.counters),
     table(id("threads"), "Share of its time that each thread computes", [{title: "thread", key: "thread"}, {title: "computes", key: "share", unit: "part"}],
       (Array.isArray(profile.threads_computing) ? profile.threads_computing : []).map((share, thread) => ({thread, share}))),
   ];
@@ -74,10 +74,11 @@ function profileOf(doc, run, index) {
 const fold = (title, content) => content ? el("details", {}, el("summary", {}, title), content) : null;
 
 // Percent of the peak of each kind of unit, weighted by cycles.
-function coreUse(id, use) {
-  if (!use || typeof use !== "object") return null;
-  const rows = Object.entries(use).filter(([, value]) => isNumber(value)).map(([unit, value]) => ({unit: unit.replaceAll("_", " "), value: value / 100}));
-  return table(id, "Use of the cores' units", [{title: "unit", key: "unit", text: true}, {title: "of its peak", key: "value", unit: "part"}], rows);
+function coreUse(id, counters) {
+  if (!counters || typeof counters !== "object") return null;
+  const units = {tensor_pct: "tensor cores", fma_pct: "FMA", fp16_pct: "FP16", sfu_pct: "special functions"};
+  const rows = Object.entries(units).filter(([key]) => isNumber(counters[key])).map(([key, unit]) => ({unit, value: counters[key] / 100}));
+  return table(id, "Use of the cores, weighted by cycles", [{title: "unit", key: "unit", text: true}, {title: "of its peak", key: "value", unit: "part"}], rows);
 }
 
 function profileSection(doc) {

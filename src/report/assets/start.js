@@ -17,6 +17,7 @@ function render() {
     el("div", {class: "tools"}, live ? status : "", theme, el("button", {type: "button", onclick: () => print()}, "print")));
   document.getElementById("main").replaceChildren(...view.content.filter(Boolean));
   document.getElementById("foot").replaceChildren(view.note);
+  paintCharts();
 }
 
 function print() { window.print(); }

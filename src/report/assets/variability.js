@@ -12,6 +12,15 @@ function boxChart(id, title, level) {
   })};
 }
 
+// All of them in one picture: each run a point, and each device's median.
+function allTogether(doc) {
+  const spread = (values, at) => values.map(({y, name}, place) => ({x: at + (values.length > 1 ? 0.44 * (place / (values.length - 1) - 0.5) : 0), y, name}));
+  return chart("all", {title: "All runs and all devices", note: "1 is the median over all devices", x: "", wide: true,
+    boxes: [{label: "runs", ...doc.box}, {label: "devices", ...doc.devices.box}],
+    sets: [{label: "run", index: 0, only: true, dots: 2.5, points: spread(doc.runs.map((run) => ({y: run.normalized, name: `${run.device}, ${run.run}`})), 0)},
+      {label: "median of a device", index: 1, only: true, dots: 3.5, points: spread(doc.devices.groups.map((group) => ({y: group.normalized, name: group.name})), 1)}]});
+}
+
 const groupColumns = (kind) => [
   {title: kind, key: "name", text: true}, ...(kind === "device" ? [{title: "node", key: "node", text: true}] : []),
   ...(kind === "cabinet" ? [] : [{title: "cabinet", key: "cabinet", text: true}]), {title: "runs", key: "runs"}, {title: "median iteration", key: "median_s", unit: "s"},
@@ -19,6 +28,7 @@ const groupColumns = (kind) => [
   {title: "power", key: "power_w", unit: "W"}, {title: "runs outside", key: "outlier_runs"},
   {title: "stands out", get: (g) => g.outlier ? (g.normalized > 1 ? "slow" : "fast") : "", text: true, mark: (g) => g.outlier ? "worse" : ""}];
 
+const two = (value) => isNumber(value) ? value.toFixed(2) : "–";
 const words = {clock_mhz: "Clock", memory_clock_mhz: "Memory clock", temperature_c: "Temperature", power_w: "Power"};
 const units = {clock_mhz: "MHz", memory_clock_mhz: "MHz", temperature_c: "°C", power_w: "W"};
 
@@ -29,11 +39,11 @@ function renderVariability(doc) {
   const cabinets = doc.cabinets.groups.length ? boxChart("cabinets", "Iteration time by cabinet", doc.cabinets) : null;
   const scatter = doc.correlations.map((entry) => chart("with-" + entry.with, {
     title: `${words[entry.with]} and iteration time`, x: words[entry.with], xUnit: units[entry.with], scatter: true,
-    note: isNumber(entry.pearson) ? `Pearson ${plain(entry.pearson)}${entry.coverage ? ` (${plain(entry.low)} to ${plain(entry.high)})` : ""}, Spearman ${plain(entry.spearman)}` : "one side does not vary",
+    note: isNumber(entry.pearson) ? `Pearson ${two(entry.pearson)}${entry.coverage ? ` (95%: ${two(entry.low)} to ${two(entry.high)})` : ""}, Spearman ${two(entry.spearman)}` : "one side does not vary",
     sets: [{label: "run", index: 0, only: true, dots: 3, points: doc.runs.filter((run) => isNumber(run[entry.with]))
       .map((run) => ({x: run[entry.with], y: run.normalized, name: `${run.device}, ${run.run}`})).sort((a, b) => a.x - b.x)}]}));
   const sections = [
-    section("spread", "Spread", charts(devices.chart(doc.runs, (run) => run.device), cabinets ? cabinets.chart(doc.runs, (run) => run.cabinet) : null)),
+    section("spread", "Spread", charts(allTogether(doc), devices.chart(doc.runs, (run) => run.device), cabinets ? cabinets.chart(doc.runs, (run) => run.cabinet) : null)),
     section("correlation", "What goes along with it", charts(scatter)),
     section("groups", "Devices, nodes, cabinets", table("devices", "Devices", groupColumns("device"), doc.devices.groups),
       table("nodes", "Nodes", groupColumns("node"), doc.nodes.groups), table("cabinets", "Cabinets", groupColumns("cabinet"), doc.cabinets.groups)),

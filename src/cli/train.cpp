@@ -67,11 +67,12 @@ int run_train(const Options& options, const Context& context) {
   if (options.repeat.count < 1) throw UsageError("--repeat {} must be at least 1", options.repeat.count);
   if (options.repeat.cool_down && options.repeat.count == 1)
     throw UsageError("--cool-down waits between runs: say how many with --repeat");
+  const comm::World world = comm::find_world(environment);
   if (options.repeat.count > 1) {
+    if (world.size > 1) throw UsageError("--repeat measures one device: launch it on each alone");
     if (resume.wanted) throw UsageError("--repeat begins new runs: leave out --resume");
     return train_repeatedly(config, context.arguments, options.repeat);
   }
-  const comm::World world = comm::find_world(environment);
   if (world.rank != 0) set_up_logging(LogLevel::quiet);  // rank 0 speaks for all
   return exit_code(train::run_training(config, context.arguments, console(), resume, {}, world));
 }

@@ -102,6 +102,7 @@ void JsonlSink::begin(const RunInfo& info) {
   json["image_size"] = info.image_size;
   json["batch_size"] = info.batch_size;
   json["accumulate"] = info.accumulate;
+  if (info.ranks > 1) json["ranks"] = info.ranks;
   json["parameters"] = info.parameters;
   json["train_samples"] = info.train_samples;
   json["val_samples"] = info.val_samples;

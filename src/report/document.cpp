@@ -189,8 +189,8 @@ Json series_json(const Writer& writer, const Steps& steps) {
 // How many steps each rank was the one that the others waited for; empty for a single one.
 Json slowest_ranks_json(const Run& run) {
   constexpr std::int64_t kMostRanks = 4096;
-  if (run.ranks < 2) return Json::array();
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(std::min(run.ranks, kMostRanks)));
+  if (run.info.ranks < 2) return Json::array();
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(std::min(run.info.ranks, kMostRanks)));
   for (double rank : run.steps.slowest_rank)
     if (rank >= 0 && rank < static_cast<double>(counts.size())) ++counts[static_cast<std::size_t>(rank)];
   return counts;
@@ -271,7 +271,7 @@ Json run_json(const Writer& writer, const Run& run, const RunSummary& summary) {
   json["step_time"] =
       summary.step_seconds ? step_time_json(writer, run, *summary.step_seconds) : Json(nullptr);
   json["series"] = series_json(writer, run.steps);
-  json["ranks"] = run.ranks;
+  json["ranks"] = run.info.ranks;
   json["slowest_ranks"] = slowest_ranks_json(run);
   json["evaluations"] = writer.list(
       run.evaluations, [&](const auto& evaluation) { return evaluation_json(writer, evaluation); });

@@ -156,7 +156,6 @@ void MetricsLines::restart() {
   run_.notices.clear();
   run_.end.reset();
   run_.resumes = 0;
-  run_.ranks = 1;
   lines_ = damaged_ = first_damaged_ = unknown_ = 0;
   version_ = 0;
 }
@@ -211,13 +210,13 @@ void MetricsLines::add_first(const Object& object) {
   info.image_size = object.integer("image_size");
   info.batch_size = object.integer("batch_size");
   info.accumulate = std::max<std::int64_t>(1, object.integer("accumulate"));
+  info.ranks = std::max<std::int64_t>(1, object.integer("ranks"));
   info.parameters = object.integer("parameters");
   info.train_samples = object.integer("train_samples");
   info.val_samples = object.integer("val_samples");
   info.steps_per_epoch = object.integer("steps_per_epoch");
   info.total_steps = object.integer("total_steps");
   info.seed = static_cast<std::uint64_t>(std::max<std::int64_t>(0, object.integer("seed")));
-  run_.ranks = std::max<std::int64_t>(1, object.integer("ranks"));
   run_.steps.begins.push_back(run_.steps.size());
 }
 

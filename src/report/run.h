@@ -51,7 +51,6 @@ struct Run {
   std::vector<metrics::Notice> notices;
   std::optional<metrics::End> end;  // none: it goes on, or was killed
   int resumes = 0;
-  std::int64_t ranks = 1;
   std::vector<Telemetry> telemetry;  // of each file, one a process
   std::optional<Profile> profile;
   std::vector<std::string> problems;

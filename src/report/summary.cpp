@@ -118,7 +118,7 @@ Comparison speed_of_a_rank(const std::vector<const Run*>& runs, const std::vecto
   Comparison row = plain("images per second a rank", "1/s", Comparison::Better::higher, summaries,
                          [](const RunSummary& run) { return run.images_per_second; });
   for (std::size_t i = 0; i < runs.size(); ++i)
-    if (row.values[i]) *row.values[i] /= static_cast<double>(runs[i]->ranks);
+    if (row.values[i]) *row.values[i] /= static_cast<double>(runs[i]->info.ranks);
   return row;
 }
 
@@ -198,7 +198,7 @@ std::vector<Comparison> compare(const std::vector<const Run*>& runs,
       accuracy.changes[i] = compare_accuracies(*summaries[0].best, *summaries[i].best);
   }
   rows.push_back(std::move(speed));
-  if (std::ranges::any_of(runs, [](const Run* run) { return run->ranks > 1; })) {
+  if (std::ranges::any_of(runs, [](const Run* run) { return run->info.ranks > 1; })) {
     rows.push_back(speed_of_a_rank(runs, summaries));
   }
   rows.push_back(std::move(step));

@@ -69,7 +69,7 @@ void put_run(const Run& run, const RunSummary& summary, Text& text) {
   if (run.end && !run.end->detail.empty()) text.row("reason", "{}", printable(run.end->detail));
   if (!info.model.empty())
     text.row("what", "{} on {}, {} images a step, {}", printable(info.model), printable(info.data),
-             info.batch_size * info.accumulate, printable(info.dtype));
+             info.batch_size * info.accumulate * info.ranks, printable(info.dtype));
   if (!info.device.empty())
     text.row("where", "{}{}", printable(info.device),
              run.fact("hostname").empty() ? "" : ", " + printable(run.fact("hostname")));

@@ -80,7 +80,7 @@ TEST_F(TwoRuns, AreComparedBeyondNoise) {
 }
 
 TEST_F(TwoRuns, OfSeveralRanksAreComparedByRank) {
-  runs_[1].ranks = 2;
+  runs_[1].info.ranks = 2;
   const auto rows = compare(pointers_, {summarize(runs_[0]), summarize(runs_[1])});
   const auto each = std::ranges::find(rows, "images per second a rank", &Comparison::name);
   ASSERT_NE(each, rows.end());

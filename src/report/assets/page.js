@@ -184,7 +184,7 @@ function overview(doc) {
     {title: "run", get: (r) => r.name, text: true, cell: (r) => el("span", {}, swatch(doc.runs.indexOf(r)), r.name)},
     {title: "state", get: (r) => r.state, text: true, cell: stateOf}, {title: "model", get: (r) => r.info.model, text: true},
     {title: "device", get: (r) => r.info.device, text: true}, {title: "type", get: (r) => r.info.dtype, text: true},
-    {title: "batch", get: (r) => r.info.batch_size * r.info.accumulate}, {title: "images/s", get: (r) => r.summary.images_per_second},
+    {title: "batch", get: (r) => r.info.batch_size * r.info.accumulate * r.ranks}, ...(doc.runs.some((run) => run.ranks > 1) ? [{title: "ranks", get: (r) => r.ranks}] : []), {title: "images/s", get: (r) => r.summary.images_per_second},
     {title: "median step", get: (r) => r.step_time ? r.step_time.median : null, unit: "s"},
     {title: "best top-1", get: (r) => r.summary.best_evaluation ? r.summary.best_evaluation.top1 : null, unit: "part"},
     {title: "steps", get: (r) => r.summary.steps}, {title: "duration", get: (r) => r.summary.seconds, unit: "s"}], doc.runs);

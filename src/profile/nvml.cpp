@@ -32,6 +32,23 @@ struct FieldValue {
   };
 };
 
+// Of performance monitoring (GPM).
+struct GpmSupport {
+  unsigned version, supported;
+};
+struct GpmMetric {
+  unsigned id;
+  int result;
+  double value;
+  const char *short_name, *long_name, *unit;
+};
+struct GpmQuery {
+  unsigned version, count;
+  void *first, *second;
+  GpmMetric metrics[333];  // room for all there are in the newest version; `count` of them are read
+};
+constexpr unsigned kGpmSm = 2, kGpmTensor = 5, kGpmDram = 10, kGpmFp32 = 12, kGpmFp16 = 13;
+
 }  // namespace
 
 // 0 is success everywhere. Functions that this driver lacks are null.
@@ -62,6 +79,12 @@ struct Nvml::Interface {
   int (*memory)(void*, Memory*) = from.find<int(void*, Memory*)>("nvmlDeviceGetMemoryInfo");
   int (*energy)(void*, unsigned long long*) =
       from.find<int(void*, unsigned long long*)>("nvmlDeviceGetTotalEnergyConsumption");
+  int (*gpm_support)(void*, GpmSupport*) = from.find<int(void*, GpmSupport*)>("nvmlGpmQueryDeviceSupport");
+  int (*gpm_alloc)(void**) = from.find<int(void**)>("nvmlGpmSampleAlloc");
+  int (*gpm_free)(void*) = from.find<int(void*)>("nvmlGpmSampleFree");
+  int (*gpm_sample)(void*, void*) = from.find<int(void*, void*)>("nvmlGpmSampleGet");
+  int (*gpm_metrics)(GpmQuery*) = from.find<int(GpmQuery*)>("nvmlGpmMetricsGet");
+  bool has_gpm() const { return gpm_support && gpm_alloc && gpm_free && gpm_sample && gpm_metrics; }
   int (*pcie)(void*, int, unsigned*) = from.find<int(void*, int, unsigned*)>("nvmlDeviceGetPcieThroughput");
 
   // Renamed in newer drivers.
@@ -124,7 +147,44 @@ Nvml::Nvml(const std::string& pci_address, const std::string& library)
   }
 }
 
-Nvml::~Nvml() { calls_->shutdown(); }
+Nvml::~Nvml() {
+  if (averages_begin_ != nullptr) calls_->gpm_free(averages_begin_);
+  calls_->shutdown();
+}
+
+bool Nvml::begin_averages() {
+  if (!calls_->has_gpm()) return false;
+  GpmSupport support{1, 0};
+  if (calls_->gpm_support(device_, &support) != 0 || support.supported == 0) return false;
+  if (averages_begin_ == nullptr && calls_->gpm_alloc(&averages_begin_) != 0) return false;
+  if (calls_->gpm_sample(device_, averages_begin_) == 0) return true;
+  calls_->gpm_free(std::exchange(averages_begin_, nullptr));
+  return false;
+}
+
+std::optional<GpuAverages> Nvml::end_averages() {
+  if (averages_begin_ == nullptr) return {};
+  void* end = nullptr;
+  if (calls_->gpm_alloc(&end) != 0) return {};
+  const auto query = std::make_unique<GpmQuery>();
+  query->version = 1;
+  query->first = averages_begin_;
+  query->second = end;
+  GpuAverages averages;
+  const std::pair<unsigned, std::optional<double>*> wanted[] = {{kGpmSm, &averages.sm_pct},
+                                                                {kGpmTensor, &averages.tensor_pct},
+                                                                {kGpmDram, &averages.dram_pct},
+                                                                {kGpmFp32, &averages.fp32_pct},
+                                                                {kGpmFp16, &averages.fp16_pct}};
+  for (const auto& [id, value] : wanted) query->metrics[query->count++].id = id;
+  const bool told = calls_->gpm_sample(device_, end) == 0 && calls_->gpm_metrics(query.get()) == 0;
+  for (unsigned i = 0; told && i < query->count; ++i) {
+    if (query->metrics[i].result == 0) *wanted[i].second = query->metrics[i].value;
+  }
+  calls_->gpm_free(end);
+  calls_->gpm_free(std::exchange(averages_begin_, nullptr));
+  return told ? std::optional(averages) : std::nullopt;
+}
 
 std::string Nvml::name() const { return ask_text(calls_->name, device_); }
 std::string Nvml::uuid() const { return ask_text(calls_->uuid, device_); }

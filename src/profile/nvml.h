@@ -32,6 +32,12 @@ struct GpuShape {
   int processors = 0;  // streaming multiprocessors
 };
 
+// Means over a stretch of time of what the whole device did, in percent of its peak: no kernels, but no
+// permission is needed either. What the card does not tell is empty.
+struct GpuAverages {
+  std::optional<double> sm_pct, tensor_pct, fp32_pct, fp16_pct, dram_pct;
+};
+
 // "sw_power_cap|hw_thermal"; "none" when the clocks are as high as asked for.
 std::string throttle_text(std::uint64_t bits);
 
@@ -52,10 +58,16 @@ class Nvml {
   GpuSample read() const;
   PcieSample read_pcie() const;  // takes 40 ms
 
+  // Begins a stretch, where the card has performance monitoring (Hopper and later); whether it does.
+  bool begin_averages();
+  // Ends it. Empty when none was begun.
+  std::optional<GpuAverages> end_averages();
+
  private:
   struct Interface;
   std::unique_ptr<Interface> calls_;
   void* device_ = nullptr;
+  void* averages_begin_ = nullptr;  // a sample of the library's
 };
 
 }  // namespace redline::profile

@@ -51,6 +51,7 @@ void Session::close() {
   if (!recording_) return;
   recording_ = false;
   if (tracer_) tracer_->stop();
+  if (on_close_) on_close_();
 }
 
 void Session::begin_step(std::int64_t number) {

@@ -44,8 +44,11 @@ class Session {
   Session(const SessionOptions& options, backend::Backend& backend);
   ~Session();
 
-  // Called when the window opens.
-  void on_open(std::function<void()> call) { on_open_ = std::move(call); }
+  // Called when the window opens, and when it has closed.
+  void on_window(std::function<void()> opens, std::function<void()> closed) {
+    on_open_ = std::move(opens);
+    on_close_ = std::move(closed);
+  }
   // At the beginning of every step: opens and closes the window.
   void begin_step(std::int64_t number);
   // Runs a section, recording it when the window is open.
@@ -66,7 +69,7 @@ class Session {
   void count(backend::Executable& executable, backend::Section section);
 
   SessionOptions options_;
-  std::function<void()> on_open_;
+  std::function<void()> on_open_, on_close_;
   std::shared_ptr<backend::Tracer> tracer_;  // null: none
   bool host_computes_;
   bool recording_ = false, counting_ = false;

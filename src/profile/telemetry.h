@@ -66,11 +66,11 @@ class Telemetry {
   Telemetry& operator=(const Telemetry&) = delete;
 
   // From any thread.
-  std::optional<TelemetrySample> latest() const;   // none before the first
-  std::vector<TelemetrySample> samples() const;    // oldest first
-  void restart();                                  // begins the summary anew, with a sample of this moment
-  TelemetrySummary summary();                      // ends with a sample of this moment
-  const Nvml* gpu() const { return nvml_.get(); }  // null without one
+  std::optional<TelemetrySample> latest() const;  // none before the first
+  std::vector<TelemetrySample> samples() const;   // oldest first
+  void restart();                                 // begins the summary anew, with a sample of this moment
+  TelemetrySummary summary();                     // ends with a sample of this moment
+  Nvml* gpu() const { return nvml_.get(); }       // null without one
 
  private:
   void run();

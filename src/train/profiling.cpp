@@ -2,6 +2,10 @@
 
 #include <unistd.h>
 
+#include <string_view>
+#include <utility>
+#include <vector>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -30,6 +34,35 @@ profile::Subject subject_of(const Setup& setup, const profile::Nvml* gpu) {
   return subject;
 }
 
+using Average = std::pair<const char*, std::optional<double>>;
+
+std::vector<Average> list_of(const profile::GpuAverages& averages) {
+  return {{"sm_pct", averages.sm_pct},
+          {"tensor_pct", averages.tensor_pct},
+          {"fp32_pct", averages.fp32_pct},
+          {"fp16_pct", averages.fp16_pct},
+          {"dram_pct", averages.dram_pct}};
+}
+
+nlohmann::ordered_json to_json(const profile::GpuAverages& averages) {
+  auto json = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : list_of(averages)) {
+    if (value) json[name] = *value;
+  }
+  return json;
+}
+
+// "sm 97.1%, tensor 31.0%"
+std::string text_of(const profile::GpuAverages& averages) {
+  std::string text;
+  for (const auto& [name, value] : list_of(averages)) {
+    if (!value) continue;
+    const std::string plain(name, std::string_view(name).find('_'));
+    text += fmt::format("{}{} {:.1f}%", text.empty() ? "" : ", ", plain, *value);
+  }
+  return text;
+}
+
 }  // namespace
 
 Profiling::Profiling(const profile::SessionOptions& options, const Setup& setup)
@@ -38,7 +71,14 @@ Profiling::Profiling(const profile::SessionOptions& options, const Setup& setup)
       session_(options, *setup.backend) {}
 
 void Profiling::attach(Trainer& trainer, profile::Telemetry& telemetry) {
-  session_.on_open([&telemetry] { telemetry.restart(); });
+  session_.on_window(
+      [&telemetry] {
+        telemetry.restart();
+        if (telemetry.gpu() != nullptr) telemetry.gpu()->begin_averages();
+      },
+      [this, &telemetry] {
+        if (telemetry.gpu() != nullptr) averages_ = telemetry.gpu()->end_averages();
+      });
   trainer.profile(session_);
 }
 
@@ -48,17 +88,18 @@ void Profiling::finish(const Setup& setup, const RunFolder& folder, profile::Tel
       session_.finish(setup.plans.train->graph(), ceilings_, telemetry.summary());
   const Config& config = setup.config;
   const BuildInfo build = build_info();
-  const nlohmann::ordered_json facts = {{"schema", 1},
-                                        {"kind", "profile"},
-                                        {"time", utc_timestamp()},
-                                        {"redline", {{"version", build.version}, {"commit", build.commit}}},
-                                        {"device", setup.backend->description()},
-                                        {"model", config.model.name},
-                                        {"dtype", config.device.dtype},
-                                        {"batch", config.optimizer.batch_size},
-                                        {"accumulate", config.optimizer.accumulate},
-                                        {"image_size", config.model.image_size},
-                                        {"data", setup.data_text()}};
+  nlohmann::ordered_json facts = {{"schema", 1},
+                                  {"kind", "profile"},
+                                  {"time", utc_timestamp()},
+                                  {"redline", {{"version", build.version}, {"commit", build.commit}}},
+                                  {"device", setup.backend->description()},
+                                  {"model", config.model.name},
+                                  {"dtype", config.device.dtype},
+                                  {"batch", config.optimizer.batch_size},
+                                  {"accumulate", config.optimizer.accumulate},
+                                  {"image_size", config.model.image_size},
+                                  {"data", setup.data_text()}};
+  if (averages_) facts["device_averages"] = to_json(*averages_);
   const auto files =
       profile::write_profile(profile, subject_of(setup, telemetry.gpu()), telemetry.samples(),
                              facts.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
@@ -73,6 +114,9 @@ void Profiling::finish(const Setup& setup, const RunFolder& folder, profile::Tel
         use.kernels, use.fma, use.fp16, use.tensor, use.sfu,
         format_bytes(static_cast<std::uint64_t>(use.dram_bytes)));
   }
+  if (options_.counters && profile.counted.empty() && averages_)
+    fmt::print(out, "averages of the whole device over the recorded steps instead: {}\n\n",
+               text_of(*averages_));
   for (const std::string& file : files) fmt::print(out, "{}\n", (folder.profile() / file).string());
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdio>
+#include <optional>
 #include <string>
 
 #include "profile/session.h"
@@ -24,6 +25,7 @@ class Profiling {
   profile::SessionOptions options_;
   profile::Ceilings ceilings_;
   profile::Session session_;
+  std::optional<profile::GpuAverages> averages_;  // over the window, where the card tells them
 };
 
 }  // namespace redline::train

@@ -46,6 +46,39 @@ int nvmlDeviceGetUtilizationRates(void*, unsigned* rates) {
   rates[1] = 60;
   return 0;
 }
+// Performance monitoring: of what is asked for, the share of tensor cores is told and the others are not.
+int nvmlGpmQueryDeviceSupport(void*, unsigned* support) {
+  support[1] = 1;
+  return 0;
+}
+int nvmlGpmSampleAlloc(void** sample) {
+  *sample = new int(0);
+  return 0;
+}
+int nvmlGpmSampleFree(void* sample) {
+  delete static_cast<int*>(sample);
+  return 0;
+}
+int nvmlGpmSampleGet(void*, void* sample) { return sample == nullptr ? 2 : 0; }
+struct Metric {
+  unsigned id;
+  int result;
+  double value;
+  const char* names[3];
+};
+struct Query {
+  unsigned version, count;
+  void* samples[2];
+  Metric metrics[1];
+};
+int nvmlGpmMetricsGet(Query* query) {
+  for (unsigned i = 0; i < query->count; ++i) {
+    Metric& metric = query->metrics[i];
+    metric.result = metric.id == 5 ? 0 : 3;
+    metric.value = 42.5;
+  }
+  return query->version == 1 && query->samples[0] != nullptr && query->samples[1] != nullptr ? 0 : 2;
+}
 int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* millijoules) {
   static unsigned long long joules = 0;
   *millijoules = 1000 * ++joules;

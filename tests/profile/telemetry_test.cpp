@@ -63,6 +63,17 @@ TEST(Nvml, SaysWhyThereIsNone) {
   }
 }
 
+TEST(Nvml, GivesAveragesBetweenTwoMoments) {
+  Nvml nvml(kCard, FAKE_NVML);
+  EXPECT_FALSE(nvml.end_averages());  // none were begun
+  ASSERT_TRUE(nvml.begin_averages());
+  const auto averages = nvml.end_averages();
+  ASSERT_TRUE(averages);
+  EXPECT_EQ(averages->tensor_pct, 42.5);
+  EXPECT_FALSE(averages->dram_pct);
+  EXPECT_FALSE(nvml.end_averages());
+}
+
 TEST(Nvml, NamesThrottleReasons) {
   EXPECT_EQ(throttle_text(0), "none");
   EXPECT_EQ(throttle_text(4 | 64), "sw_power_cap|hw_thermal");

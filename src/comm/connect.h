@@ -2,6 +2,7 @@
 // connection to rank 0 beside it that names whoever is lost.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@ struct ConnectOptions {
   World world;
   Facts facts;  // what must be the same on every rank
   TimeLimits limits;
+  const std::atomic<bool>* stop = nullptr;  // raised: no more waiting for the others
   std::string interface;  // whose address Gloo listens at, "eth0"; empty: the one that leads to rank 0
   // Called from another thread with the cause when a peer was lost and this process has not ended its
   // communicator within `grace`: it may hang in something that no message reaches. Empty: nothing.

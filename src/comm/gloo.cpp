@@ -80,7 +80,7 @@ class GlooCommunicator final : public Communicator {
         coordinator_(options.world.rank == 0
                          ? std::make_unique<Coordinator>(options.world, options.facts, options.limits)
                          : nullptr),
-        membership_(options.world, options.facts, options.limits),
+        membership_(options.world, options.facts, options.limits, options.stop),
         context_(std::make_shared<gloo::rendezvous::Context>(options.world.rank, options.world.size)) {
     address_ = membership_.own_address();
     if (!options.world.one_machine) address_ = reachable_address(address_);

@@ -19,11 +19,16 @@ constexpr milliseconds kRetry{200};
 constexpr milliseconds kSendTime{5'000};
 constexpr milliseconds kTurn{50};
 
+void check_stop(const std::atomic<bool>* stop) {
+  if (stop != nullptr && stop->load()) throw PeerError("stopped while waiting for the other ranks");
+}
+
 double seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
 
-Membership::Membership(const World& world, const Facts& facts, const TimeLimits& limits)
+Membership::Membership(const World& world, const Facts& facts, const TimeLimits& limits,
+                       const std::atomic<bool>* stop)
     : world_(world), limits_(limits), reader_(kLongestMessage) {
   const Clock::time_point deadline = Clock::now() + limits.join;
   std::string why = "no answer";
@@ -36,12 +41,13 @@ Membership::Membership(const World& world, const Facts& facts, const TimeLimits&
                       "is the port open?",
                       world.rank, world.master_host, world.master_port, seconds(limits.join), why));
     }
+    check_stop(stop);
     std::this_thread::sleep_for(kRetry);
   }
   introduce(facts);
   thread_ = std::thread([this] { run(); });
   try {
-    join();
+    join(stop);
   } catch (...) {
     stop_ = true;
     thread_.join();
@@ -69,11 +75,15 @@ void Membership::introduce(const Facts& facts) {
         {kProcess, static_cast<std::int64_t>(::getpid())}});
 }
 
-void Membership::join() {
+void Membership::join(const std::atomic<bool>* stop) {
+  const Clock::time_point deadline = Clock::now() + limits_.join + limits_.collective;
   std::unique_lock lock(mutex_);
   // The coordinator ends the waiting and says who is missing; the second limit is for when it cannot.
-  const bool told = changed_.wait_for(lock, limits_.join + limits_.collective,
-                                      [&] { return all_here_ || !cause_.empty(); });
+  bool told = false;
+  while (!told && Clock::now() < deadline) {
+    check_stop(stop);
+    told = changed_.wait_for(lock, kRetry, [&] { return all_here_ || !cause_.empty(); });
+  }
   if (all_here_) return;
   if (refused_)
     throw UsageError("rank 0 at {} refused this process: {}", peer_address(socket_, true), cause_);

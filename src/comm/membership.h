@@ -21,8 +21,9 @@ namespace redline::comm {
 class Membership {
  public:
   // Connects to rank 0, trying again while it is not there, and waits for every other rank. Throws PeerError
-  // when that takes longer than allowed, UsageError when rank 0 refuses this process.
-  Membership(const World& world, const Facts& facts, const TimeLimits& limits);
+  // when that takes longer than allowed, or `stop` is raised; UsageError when rank 0 refuses this process.
+  Membership(const World& world, const Facts& facts, const TimeLimits& limits,
+             const std::atomic<bool>* stop = nullptr);
   ~Membership();  // says goodbye
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
@@ -46,7 +47,7 @@ class Membership {
   void leave(const std::string& why) noexcept;
 
  private:
-  void join();
+  void join(const std::atomic<bool>* stop);
   void introduce(const Facts& facts);
   void run();
   void listen();  // until a peer is lost, or it is to stop

@@ -76,12 +76,14 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
 
 }  // namespace
 
-std::shared_ptr<comm::Communicator> join_ranks(Config& config, const comm::World& world) {
+std::shared_ptr<comm::Communicator> join_ranks(Config& config, const comm::World& world,
+                                               const std::atomic<bool>& stop) {
   config.ranks = world.size;
   if (world.size == 1) return nullptr;
   validate(config);
   comm::ConnectOptions options;
   options.world = world;
+  options.stop = &stop;
   options.facts = facts_of(config);
   options.limits = {milliseconds_of(config.comm.join_timeout), milliseconds_of(config.comm.timeout)};
   options.interface = config.comm.interface;

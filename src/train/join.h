@@ -1,6 +1,7 @@
 // How a training process becomes one of the ranks of its job.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "comm/communicator.h"
@@ -13,7 +14,8 @@ namespace redline::train {
 // version or other options are refused, with what differs. Sets config.ranks. Ranks that share a machine and
 // the permission to use all of its cores divide these among them. When a peer is lost and this process does
 // not come to its end by itself (it may hang in a call that nothing interrupts), it ends with the cause and
-// exit code 75. Throws what comm::connect throws.
-std::shared_ptr<comm::Communicator> join_ranks(Config& config, const comm::World& world);
+// exit code 75. Throws what comm::connect throws; raising `stop` ends the waiting.
+std::shared_ptr<comm::Communicator> join_ranks(Config& config, const comm::World& world,
+                                               const std::atomic<bool>& stop);
 
 }  // namespace redline::train

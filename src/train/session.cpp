@@ -382,7 +382,15 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
                      const comm::World& world) {
   StopSignals signals;
   Config shared = config;
-  const std::shared_ptr<comm::Communicator> communicator = join_ranks(shared, world);
+  std::shared_ptr<comm::Communicator> communicator;
+  try {
+    communicator = join_ranks(shared, world, signals.flag());
+  } catch (const comm::PeerError&) {
+    if (!signals.requested()) throw;
+    Outcome outcome;
+    outcome.signal = signals.signal();
+    return outcome;
+  }
   try {
     return train(shared, arguments, console, resume, profiling, signals, communicator);
   } catch (const std::exception& failure) {

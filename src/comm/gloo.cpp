@@ -42,6 +42,15 @@ class KeyStore final : public gloo::rendezvous::Store {
   milliseconds limit_;
 };
 
+// Releases of Gloo differ in how they take the store.
+template <typename Context, typename Store, typename Device>
+void connect_mesh(Context& context, const Store& store, Device& device) {
+  if constexpr (requires { context.connectFullMesh(*store, device); })
+    context.connectFullMesh(*store, device);
+  else
+    context.connectFullMesh(store, device);
+}
+
 template <float (*kToFloat)(std::uint16_t), std::uint16_t (*kFromFloat)(float)>
 void sum_halves(void* to, const void* a, const void* b, std::size_t count) {
   auto* sum = static_cast<std::uint16_t*>(to);
@@ -90,10 +99,11 @@ class GlooCommunicator final : public Communicator {
     else
       attributes.iface = options.interface;
     context_->setTimeout(limits_.collective);
-    KeyStore store(membership_, limits_.collective);
+    const std::shared_ptr<gloo::rendezvous::Store> store =
+        std::make_shared<KeyStore>(membership_, limits_.collective);
     try {
       auto device = gloo::transport::tcp::CreateDevice(attributes);
-      context_->connectFullMesh(store, device);
+      connect_mesh(*context_, store, device);
     } catch (const Error&) {
       throw;
     } catch (const std::exception& what) {

@@ -39,11 +39,11 @@ in_storage bud -q --isolation chroot --build-arg BASE=localhost/redline-base -f 
   "$repository" >"$folder/build.log" 2>&1 || { tail -n 30 "$folder/build.log"; exit 1; }
 
 container=$(in_storage from redline)
-in() { in_storage run --isolation chroot "$container" -- "$@"; }
-[ "$(in id -u)" = 10001 ] || { echo "it runs as root"; exit 1; }
-if in test -e /usr/bin/g++; then echo "the compiler is in it"; exit 1; fi
-own=$(in du -sm /opt/redline | cut -f 1)
+inside() { in_storage run --isolation chroot "$container" -- "$@"; }
+[ "$(inside id -u)" = 10001 ] || { echo "it runs as root"; exit 1; }
+if inside test -e /usr/bin/g++; then echo "the compiler is in it"; exit 1; fi
+own=$(inside du -sm /opt/redline | cut -f 1)
 echo "Redline takes $own MB of the image"
 [ "$own" -le 200 ] || { echo "that is too much"; exit 1; }
-in redline --version
-in redline demo
+inside redline --version
+inside redline demo

@@ -170,6 +170,7 @@ void add_bench(CLI::App& app, Context& context) {
   add_bench_throughput(group, context);
   add_op(group, context);
   add_bench_data(group, context);
+  add_bench_comm(group, context);
 }
 
 }  // namespace redline::cli

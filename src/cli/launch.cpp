@@ -22,14 +22,15 @@ int run_launch(const Options& options) {
   comm::LaunchOptions launch = options.launch;
   if (!options.master.empty())
     comm::parse_endpoint(options.master, "--master", launch.master_host, launch.master_port);
-  if (options.command.empty() || options.command.front() != "train")
-    throw UsageError("what is launched is 'train': redline launch -g 2 -- train …");
+  const std::vector<std::string>& command = options.command;
+  const bool train = !command.empty() && command[0] == "train";
+  if (!train && !(command.size() > 1 && command[0] == "bench" && command[1] == "comm"))
+    throw UsageError("what is launched is 'train' or 'bench comm': redline launch -g 2 -- train …");
   launch.program = {"redline"};
-  launch.program.insert(launch.program.end(), options.command.begin(), options.command.end());
-  const bool resumes = std::ranges::any_of(options.command, [](const std::string& word) {
-    return word == "--resume" || word.starts_with("--resume=");
-  });
-  if (!resumes) launch.on_restart = {"--resume"};
+  launch.program.insert(launch.program.end(), command.begin(), command.end());
+  const bool resumes = std::ranges::any_of(
+      command, [](const std::string& word) { return word == "--resume" || word.starts_with("--resume="); });
+  if (train && !resumes) launch.on_restart = {"--resume"};
   const StopSignals signals;
   return comm::launch(launch, [&] { return signals.signal(); });
 }
@@ -39,7 +40,7 @@ int run_launch(const Options& options) {
 void add_launch(CLI::App& app, Context& context) {
   CLI::App& command =
       add_command(app, "launch", "Train with several processes, on this machine or on several",
-                  {"redline launch -g 4 -- train flowers -b 64 -e 20",
+                  {"redline launch -g 4 -- train flowers -b 64 -e 20", "redline launch -g 2 -- bench comm",
                    "redline launch -g 2 --max-restarts 3 -- train flowers --name first",
                    "redline launch -g 8 --nodes 2 --node-rank 0 --master node0:29500 --token-file job.token "
                    "-- train flowers"});
@@ -60,7 +61,7 @@ void add_launch(CLI::App& app, Context& context) {
                      "Name of the job, the same on every machine (default: of --master)");
   command.add_option("--max-restarts", launch.max_restarts,
                      "Times that a job which lost a process is started again from its last checkpoint");
-  command.add_option("command", options->command, "After --: train and its options")
+  command.add_option("command", options->command, "After --: train or bench comm, and its options")
       ->required()
       ->type_name("COMMAND");
   on_run(command, context, [options] { return run_launch(*options); });

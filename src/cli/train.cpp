@@ -1,8 +1,6 @@
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include <fmt/format.h>
@@ -44,11 +42,6 @@ train::Config config_of(const std::string& run, const TrainOptions& options) {
   return config;
 }
 
-std::optional<std::string> environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
-
 int run_train(const Options& options, const Context& context) {
   train::Config config =
       options.resume.empty() ? options.train.config() : config_of(options.resume, options.train);
@@ -67,7 +60,7 @@ int run_train(const Options& options, const Context& context) {
   if (options.repeat.count < 1) throw UsageError("--repeat {} must be at least 1", options.repeat.count);
   if (options.repeat.cool_down && options.repeat.count == 1)
     throw UsageError("--cool-down waits between runs: say how many with --repeat");
-  const comm::World world = comm::find_world(environment);
+  const comm::World world = comm::find_world();
   if (options.repeat.count > 1) {
     if (world.size > 1) throw UsageError("--repeat measures one device: launch it on each alone");
     if (resume.wanted) throw UsageError("--repeat begins new runs: leave out --resume");

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/machine.h"
+#include "comm/exchange.h"
 
 namespace redline::comm {
 namespace {
@@ -18,6 +19,9 @@ class Single final : public Communicator {
   void broadcast(std::span<std::byte>, int) override {}
   void barrier() override {}
   void leave(const std::string&) noexcept override {}
+  std::unique_ptr<Fabric> make_fabric() override {
+    throw UsageError("a process alone has nobody to exchange with: redline launch -g 2 -- bench comm");
+  }
 
  private:
   Member self_;

@@ -30,6 +30,8 @@ enum class Channel : std::uint8_t { control, gradients, norms };
 
 enum class Algorithm : std::uint8_t { automatic, ring, bcube };  // automatic: by the number of bytes
 
+class Fabric;  // exchange.h
+
 // Who a rank is.
 struct Member {
   std::string host;  // name of its machine
@@ -55,6 +57,10 @@ class Communicator {
 
   // Tells the peers why this rank leaves, so that they name it. Any thread; does not throw.
   virtual void leave(const std::string& why) noexcept = 0;
+
+  // This communicator's collectives, to be measured; it must outlive them. Throws UsageError for a process
+  // alone.
+  virtual std::unique_ptr<Fabric> make_fabric() = 0;
 
   // Every rank's value, by rank.
   std::vector<double> gather(double value);

@@ -25,6 +25,9 @@ struct ConnectOptions {
   std::chrono::milliseconds grace{3'000};
 };
 
+// For on_stuck: says so and ends the process at once, with exit code 75.
+std::function<void(const std::string& cause)> end_process(int rank);
+
 // Returns when every rank is connected; alone, at once. Rank 0 keeps the coordinator as long as the
 // communicator lives. Throws PeerError, UsageError (refused) and UnavailableError (an address or interface
 // that cannot be used).

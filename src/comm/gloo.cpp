@@ -2,19 +2,21 @@
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
-#include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "base/error.h"
 #include "comm/connect.h"
 #include "comm/coordinator.h"
+#include "comm/gloo_exchange.h"
+#include "comm/gloo_sums.h"
 #include "comm/membership.h"
 #include "comm/wire.h"
-#include "graph/half.h"
 
 namespace redline::comm {
 namespace {
@@ -49,37 +51,6 @@ void connect_mesh(Context& context, const Store& store, Device& device) {
     context.connectFullMesh(*store, device);
   else
     context.connectFullMesh(store, device);
-}
-
-template <float (*kToFloat)(std::uint16_t), std::uint16_t (*kFromFloat)(float)>
-void sum_halves(void* to, const void* a, const void* b, std::size_t count) {
-  auto* sum = static_cast<std::uint16_t*>(to);
-  const auto *x = static_cast<const std::uint16_t*>(a), *y = static_cast<const std::uint16_t*>(b);
-  for (std::size_t i = 0; i < count; ++i) sum[i] = kFromFloat(kToFloat(x[i]) + kToFloat(y[i]));
-}
-
-using Sum = void (*)(void*, const void*, const void*, std::size_t);
-
-void set_buffer(gloo::AllreduceOptions& options, void* values, std::size_t count, Type type) {
-  switch (type) {
-    case Type::f32:
-      options.setOutput(static_cast<float*>(values), count);
-      options.setReduceFunction(Sum(gloo::sum<float>));
-      return;
-    case Type::f64:
-      options.setOutput(static_cast<double*>(values), count);
-      options.setReduceFunction(Sum(gloo::sum<double>));
-      return;
-    case Type::f16:
-      options.setOutput(static_cast<std::uint16_t*>(values), count);
-      options.setReduceFunction(sum_halves<graph::f16_to_float, graph::float_to_f16>);
-      return;
-    case Type::bf16:
-      options.setOutput(static_cast<std::uint16_t*>(values), count);
-      options.setReduceFunction(sum_halves<graph::bf16_to_float, graph::float_to_bf16>);
-      return;
-  }
-  throw InternalError("unknown element type {}", static_cast<int>(type));
 }
 
 class GlooCommunicator final : public Communicator {
@@ -124,7 +95,10 @@ class GlooCommunicator final : public Communicator {
     if (count == 0) return;
     call("an all-reduce", [&] {
       gloo::AllreduceOptions options(context_);
-      set_buffer(options, values, count, type);
+      with_sum(type, values, [&](auto* typed, Sum sum) {
+        options.setOutput(typed, count);
+        options.setReduceFunction(sum);
+      });
       const bool ring = algorithm == Algorithm::ring ||
                         (algorithm == Algorithm::automatic && count * size_of(type) > kSmallBytes);
       options.setAlgorithm(ring ? gloo::AllreduceOptions::Algorithm::RING
@@ -156,6 +130,11 @@ class GlooCommunicator final : public Communicator {
 
   void leave(const std::string& why) noexcept override { membership_.leave(why); }
 
+  std::unique_ptr<Fabric> make_fabric() override {
+    return make_gloo_fabric(context_, description(), limits_.collective,
+                            [this](const char* name, const auto& work) { call(name, work); });
+  }
+
  private:
   template <typename Work>
   void call(const char* name, const Work& work) {
@@ -183,6 +162,13 @@ class GlooCommunicator final : public Communicator {
 };
 
 }  // namespace
+
+std::function<void(const std::string& cause)> end_process(int rank) {
+  return [rank](const std::string& cause) {
+    fmt::print(stderr, "redline: error: rank {} stands still and ends here: {}\n", rank, cause);
+    std::_Exit(static_cast<int>(ExitCode::try_again));
+  };
+}
 
 std::unique_ptr<Communicator> connect(const ConnectOptions& options) {
   if (options.world.size == 1) return make_single();

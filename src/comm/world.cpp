@@ -1,6 +1,7 @@
 #include "comm/world.h"
 
 #include <charconv>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 
@@ -134,6 +135,13 @@ World find_world(const Environment& environment) {
   if (const auto token = environment("REDLINE_TOKEN")) world.token = *token;
   if (const auto path = environment("REDLINE_TOKEN_FILE")) world.token = read_token(*path);
   return world;
+}
+
+World find_world() {
+  return find_world([](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  });
 }
 
 std::string first_host(const std::string& list) {

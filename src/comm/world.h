@@ -37,6 +37,7 @@ using Environment = std::function<std::optional<std::string>(const char* name)>;
 // Throws UsageError when variables contradict each other or one is missing, IoError for a token file that
 // cannot be read.
 World find_world(const Environment& environment);
+World find_world();  // by this process's own variables
 
 // "node[01-04,07],gpu3" -> "node01": the first host of a list as Slurm writes it.
 std::string first_host(const std::string& list);

@@ -6,8 +6,6 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <string_view>
 #include <vector>
 
@@ -87,10 +85,7 @@ std::shared_ptr<comm::Communicator> join_ranks(Config& config, const comm::World
   options.facts = facts_of(config);
   options.limits = {milliseconds_of(config.comm.join_timeout), milliseconds_of(config.comm.timeout)};
   options.interface = config.comm.interface;
-  options.on_stuck = [rank = world.rank](const std::string& cause) {
-    fmt::print(stderr, "redline: error: rank {} stands still and ends here: {}\n", rank, cause);
-    std::_Exit(static_cast<int>(ExitCode::try_again));
-  };
+  options.on_stuck = comm::end_process(world.rank);
   std::shared_ptr<comm::Communicator> communicator = comm::connect(options);
   share_cores(*communicator);
   spdlog::info("{} ranks, launched by {}: {}", world.size, world.launcher, communicator->description());

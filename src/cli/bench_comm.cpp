@@ -1,0 +1,228 @@
+// redline bench comm: how fast ranks exchange numbers, and what that means for training on many.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "base/atomic_file.h"
+#include "base/build_info.h"
+#include "base/error.h"
+#include "base/signals.h"
+#include "base/text.h"
+#include "bench/chart.h"
+#include "bench/comm_bench.h"
+#include "cli/bench.h"
+#include "cli/command.h"
+#include "cli/progress_line.h"
+#include "comm/connect.h"
+
+namespace redline::cli {
+namespace {
+
+struct Flags {
+  bench::CommBenchOptions options;
+  std::vector<std::string> operations = {"all-reduce", "reduce-scatter+all-gather", "broadcast"};
+  std::string sizes = "128-128M", dtype = "fp32";
+  double timeout = 60, join_timeout = 300;
+  std::string interface;
+  std::string json, csv;
+  std::vector<std::string> plots;
+};
+
+std::chrono::milliseconds milliseconds_of(double seconds, const char* flag) {
+  if (!(seconds > 0 && seconds <= 1e6)) throw UsageError("{} {} must be above 0, in seconds", flag, seconds);
+  return std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds));
+}
+
+// What must be the same on every rank: they would wait for each other otherwise.
+comm::Facts facts_of(const Flags& flags) {
+  const bench::CommBenchOptions& o = flags.options;
+  return {{"version", build_info().version},
+          {"commit", build_info().commit},
+          {"command", "bench comm"},
+          {"--operations", fmt::format("{}", fmt::join(flags.operations, ","))},
+          {"--sizes", flags.sizes},
+          {"--dtype", flags.dtype},
+          {"--algorithms", fmt::format("{}", fmt::join(o.algorithms, ","))},
+          {"--protocols", fmt::format("{}", fmt::join(o.protocols, ","))},
+          {"--repeat", std::to_string(o.repeat)},
+          {"--warmup", std::to_string(o.warmup)},
+          {"--seconds", fmt::format("{}", o.seconds)}};
+}
+
+std::unique_ptr<comm::Communicator> join(const Flags& flags, const comm::World& world,
+                                         const std::atomic<bool>& stop) {
+  comm::ConnectOptions options;
+  options.world = world;
+  options.facts = facts_of(flags);
+  options.limits = {milliseconds_of(flags.join_timeout, "--join-timeout"),
+                    milliseconds_of(flags.timeout, "--comm-timeout")};
+  options.stop = &stop;
+  options.interface = flags.interface;
+  options.on_stuck = comm::end_process(world.rank);
+  return comm::connect(options);
+}
+
+// Rank 0's part: a table that grows as measurements end.
+class Table {
+ public:
+  void add(const bench::CommTiming& t) {
+    const std::string head = fmt::format("{}, {}", bench::name_of(t.operation), t.algorithm);
+    if (head != head_) {
+      fmt::print("\n{}\n{:>10} {:>6} {:>12} {:>12} {:>10} {:>10}\n", head, "size", "times", "p50 us",
+                 "p90 us", "alg. GB/s", "bus GB/s");
+      head_ = head;
+    }
+    if (!t.measured()) {
+      fmt::print("{:>10} {}: {}\n", format_bytes(t.bytes),
+                 t.status == bench::CommStatus::wrong ? "wrong result" : "not available", t.reason);
+      return;
+    }
+    fmt::print("{:>10} {:>6} {:>12.1f} {:>12.1f} {:>10.3f} {:>10.3f}\n", format_bytes(t.bytes),
+               t.seconds.size(), 1e6 * t.median_seconds(), 1e6 * t.p90_seconds(),
+               t.algorithm_bandwidth() / 1e9, t.bus_bandwidth() / 1e9);
+  }
+
+ private:
+  std::string head_;
+};
+
+bench::Chart chart_of(const std::vector<bench::CommTiming>& timings) {
+  bench::Chart chart{"bus bandwidth", "bytes", "MB/s", {}};
+  for (const bench::CommTiming& t : timings) {
+    if (!t.measured()) continue;
+    const std::string name = fmt::format("{} {}", bench::name_of(t.operation), t.algorithm);
+    if (chart.series.empty() || chart.series.back().name != name) chart.series.push_back({name, {}});
+    chart.series.back().points.emplace_back(static_cast<double>(t.bytes), t.bus_bandwidth() / 1e6);
+  }
+  return chart;
+}
+
+nlohmann::ordered_json record_of(const std::vector<bench::CommTiming>& timings, const Flags& flags,
+                                 const comm::Communicator& control, const std::string& fabric) {
+  nlohmann::ordered_json json = bench_record("bench comm");
+  json.update({{"fabric", fabric},
+               {"ranks", control.size()},
+               {"hosts", nlohmann::ordered_json::array()},
+               {"dtype", flags.dtype},
+               {"repeat", flags.options.repeat},
+               {"warmup", flags.options.warmup},
+               {"results", nlohmann::ordered_json::array()}});
+  for (int rank = 0; rank < control.size(); ++rank) json["hosts"].push_back(control.member(rank).host);
+  for (const bench::CommTiming& t : timings) json["results"].push_back(to_json(t));
+  return json;
+}
+
+// The chart in the terminal shows the first series of each operation: all of them would fill pages.
+bench::Chart short_chart(const bench::Chart& whole) {
+  bench::Chart chart = whole;
+  if (chart.series.size() > 2) chart.series.resize(2);
+  return chart;
+}
+
+void write_results(const std::vector<bench::CommTiming>& timings, const nlohmann::ordered_json& record,
+                   const Flags& flags) {
+  using ErrorHandler = nlohmann::json::error_handler_t;
+  if (!flags.csv.empty()) write_file_atomically(flags.csv, comm_csv(timings), Sync::no);
+  if (!flags.json.empty())
+    write_file_atomically(flags.json, record.dump(2, ' ', false, ErrorHandler::replace) + "\n", Sync::no);
+  const bench::Chart chart = chart_of(timings);
+  if (!chart.series.empty()) fmt::print("\n{}", bench::text_chart(short_chart(chart), 72));
+  for (const std::string& plot : flags.plots) write_chart(chart, plot);
+}
+
+int run_measurement(Flags& flags) {
+  require_optimised_build();
+  bench::CommBenchOptions& options = flags.options;
+  options.operations.clear();
+  for (const std::string& name : flags.operations) options.operations.push_back(bench::parse_operation(name));
+  options.sizes = bench::parse_sizes(flags.sizes);
+  options.type = bench::parse_comm_type(flags.dtype);
+  bench::validate(options);
+  for (const std::string& plot : flags.plots) bench::check_chart_name(plot);
+  const comm::World world = comm::find_world();
+  if (world.size == 1)
+    throw UsageError(
+        "bench comm measures between the ranks of a job, and this process is alone: start it as 'redline "
+        "launch -g "
+        "2 -- bench comm', or with mpirun, srun or torchrun");
+
+  const StopSignals signals;
+  const auto control = join(flags, world, signals.flag());
+  const auto fabric = control->make_fabric();
+  const bool first = control->rank() == 0;
+  if (first) fmt::print("{} ranks, {}, {}\n", control->size(), fabric->description(), flags.dtype);
+  std::optional<ProgressLine> line;
+  if (first) line.emplace("measuring", "sizes");
+  Table table;
+  const auto timings = bench::bench_comm(
+      options, *fabric, *control,
+      [&](std::int64_t done, std::int64_t of) {
+        if (line) line->update(done, of);
+        return !signals.requested();
+      },
+      [&](const bench::CommTiming& t) {
+        if (!first) return;
+        line->clear();
+        table.add(t);
+      });
+  if (first) {
+    line->clear();
+    write_results(timings, record_of(timings, flags, *control, fabric->description()), flags);
+  }
+  if (signals.requested()) {
+    if (first) fmt::print(stderr, "redline: stopped after {} measurements\n", timings.size());
+    return 128 + signals.signal();
+  }
+  const auto wrong = std::ranges::count(timings, bench::CommStatus::wrong, &bench::CommTiming::status);
+  if (wrong > 0) throw InternalError("{} of {} measurements gave wrong results", wrong, timings.size());
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_comm(CLI::App& group, Context& context) {
+  CLI::App& command = add_command(
+      group, "comm", "Time collectives between ranks by size: latency, algorithm and bus bandwidth",
+      {"redline launch -g 2 -- bench comm",
+       "redline launch -g 4 -- bench comm --sizes 1K-16M --algorithms ring",
+       "redline launch -g 2 -- bench comm --json comm.json --csv comm.csv --plot comm.svg"});
+  const auto flags = std::make_shared<Flags>();
+  bench::CommBenchOptions& o = flags->options;
+  const auto list = [](CLI::Option* option) { option->delimiter(',')->allow_extra_args(false); };
+  list(command
+           .add_option("--operations", flags->operations,
+                       "all-reduce, reduce-scatter, all-gather, reduce-scatter+all-gather, broadcast")
+           ->capture_default_str());
+  command.add_option("--sizes", flags->sizes, "Bytes, with commas; a range doubles: 128-128M")
+      ->capture_default_str();
+  list(command.add_option("--algorithms", o.algorithms,
+                          "Only these, where an operation has them (Gloo: ring, bcube; default: all)"));
+  list(command.add_option("--protocols", o.protocols, "Only these (NCCL: ll, ll128, simple; default: all)"));
+  command.add_option("--dtype", flags->dtype, "fp32, fp16 or bf16")->capture_default_str();
+  command.add_option("--repeat", o.repeat, "Timed repetitions of each size")->capture_default_str();
+  command.add_option("--warmup", o.warmup, "Repetitions before these; at least one, whose result is checked")
+      ->capture_default_str();
+  command.add_option("--seconds", o.seconds, "Time that a size may take: large ones are repeated less often")
+      ->capture_default_str();
+  command.add_option("--comm-timeout", flags->timeout, "Seconds after which a silent rank is lost")
+      ->capture_default_str();
+  command.add_option("--join-timeout", flags->join_timeout, "Seconds until every rank must be there")
+      ->capture_default_str();
+  command.add_option("--comm-interface", flags->interface,
+                     "Network interface for Gloo (default: the one to rank 0)");
+  command.add_option("--json", flags->json, "Also write the result to this file");
+  command.add_option("--csv", flags->csv, "Also write the table to this file");
+  command.add_option("--plot", flags->plots, "Also draw a chart: a file that ends in .svg or .png");
+  on_run(command, context, [flags] { return run_measurement(*flags); });
+}
+
+}  // namespace redline::cli

@@ -154,39 +154,33 @@ class RangeProfiler {
   void configure(std::vector<const char*> metrics, std::size_t kernels) {
     metrics_ = std::move(metrics);
     CUPTI_PARAMS(CUpti_Profiler_Host_ConfigAddMetrics_Params, add);
-    add.pHostObject = host_;
     add.ppMetricNames = metrics_.data();
     add.numMetrics = metrics_.size();
-    calls_.call("cuptiProfilerHostConfigAddMetrics", add);
+    of_host("cuptiProfilerHostConfigAddMetrics", add);
     CUPTI_PARAMS(CUpti_Profiler_Host_GetConfigImageSize_Params, size);
-    size.pHostObject = host_;
-    calls_.call("cuptiProfilerHostGetConfigImageSize", size);
+    of_host("cuptiProfilerHostGetConfigImageSize", size);
     config_.resize(size.configImageSize);
     CUPTI_PARAMS(CUpti_Profiler_Host_GetConfigImage_Params, image);
-    image.pHostObject = host_;
     image.configImageSize = config_.size();
     image.pConfigImage = config_.data();
-    calls_.call("cuptiProfilerHostGetConfigImage", image);
+    of_host("cuptiProfilerHostGetConfigImage", image);
 
     CUPTI_PARAMS(CUpti_RangeProfiler_Enable_Params, enable);
     enable.ctx = context_;
     calls_.call("cuptiRangeProfilerEnable", enable);
     profiler_ = enable.pRangeProfilerObject;
     CUPTI_PARAMS(CUpti_RangeProfiler_GetCounterDataSize_Params, data);
-    data.pRangeProfilerObject = profiler_;
     data.pMetricNames = metrics_.data();
     data.numMetrics = metrics_.size();
     data.maxNumOfRanges = kernels;
     data.maxNumRangeTreeNodes = static_cast<std::uint32_t>(kernels);
-    calls_.call("cuptiRangeProfilerGetCounterDataSize", data);
+    of_profiler("cuptiRangeProfilerGetCounterDataSize", data);
     data_.resize(data.counterDataSize);
     CUPTI_PARAMS(CUpti_RangeProfiler_CounterDataImage_Initialize_Params, clear);
-    clear.pRangeProfilerObject = profiler_;
     clear.counterDataSize = data_.size();
     clear.pCounterData = data_.data();
-    calls_.call("cuptiRangeProfilerCounterDataImageInitialize", clear);
+    of_profiler("cuptiRangeProfilerCounterDataImageInitialize", clear);
     CUPTI_PARAMS(CUpti_RangeProfiler_SetConfig_Params, set);
-    set.pRangeProfilerObject = profiler_;
     set.configSize = config_.size();
     set.pConfig = config_.data();
     set.counterDataImageSize = data_.size();
@@ -196,21 +190,18 @@ class RangeProfiler {
     set.maxRangesPerPass = kernels;
     set.numNestingLevels = 1;
     set.minNestingLevel = 1;
-    calls_.call("cuptiRangeProfilerSetConfig", set);
+    of_profiler("cuptiRangeProfilerSetConfig", set);
   }
 
   void start() {
     CUPTI_PARAMS(CUpti_RangeProfiler_Start_Params, params);
-    params.pRangeProfilerObject = profiler_;
-    calls_.call("cuptiRangeProfilerStart", params);
+    of_profiler("cuptiRangeProfilerStart", params);
   }
   void stop() {
     CUPTI_PARAMS(CUpti_RangeProfiler_Stop_Params, params);
-    params.pRangeProfilerObject = profiler_;
-    calls_.call("cuptiRangeProfilerStop", params);
+    of_profiler("cuptiRangeProfilerStop", params);
     CUPTI_PARAMS(CUpti_RangeProfiler_DecodeData_Params, decode);
-    decode.pRangeProfilerObject = profiler_;
-    calls_.call("cuptiRangeProfilerDecodeData", decode);
+    of_profiler("cuptiRangeProfilerDecodeData", decode);
   }
 
   std::size_t counted() const {
@@ -223,18 +214,29 @@ class RangeProfiler {
   std::vector<double> values(std::size_t kernel) {
     std::vector<double> found(metrics_.size());
     CUPTI_PARAMS(CUpti_Profiler_Host_EvaluateToGpuValues_Params, evaluate);
-    evaluate.pHostObject = host_;
     evaluate.pCounterDataImage = data_.data();
     evaluate.counterDataImageSize = data_.size();
     evaluate.rangeIndex = kernel;
     evaluate.ppMetricNames = metrics_.data();
     evaluate.numMetrics = metrics_.size();
     evaluate.pMetricValues = found.data();
-    calls_.call("cuptiProfilerHostEvaluateToGpuValues", evaluate);
+    of_host("cuptiProfilerHostEvaluateToGpuValues", evaluate);
     return found;
   }
 
  private:
+  // Calls of the two objects, which name theirs first.
+  template <typename Params>
+  void of_host(const char* name, Params& params) const {
+    params.pHostObject = host_;
+    calls_.call(name, params);
+  }
+  template <typename Params>
+  void of_profiler(const char* name, Params& params) const {
+    params.pRangeProfilerObject = profiler_;
+    calls_.call(name, params);
+  }
+
   Calls calls_;
   CUcontext context_ = nullptr;
   CUpti_Profiler_Host_Object* host_ = nullptr;

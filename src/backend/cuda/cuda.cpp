@@ -294,6 +294,9 @@ class CudaExecutable final : public Executable, public OpLauncher {
       joins[static_cast<std::size_t>(op.op)] = static_cast<std::size_t>(op.join);
     std::map<std::size_t, cudaEvent_t> waiting;             // before op -> event of the last op it waits for
     const bool whole = begin == 0 && end == steps_.size();  // else gradients wait for more, or are there
+    const auto launched = [this](std::size_t op, cudaStream_t stream) {
+      if (tracer_) tracer_->launched(stream, plan_->graph().ops()[op]);
+    };
     reductions_->begin();
     bool used_beside = false;
     for (std::size_t i = begin; i < end; ++i) {
@@ -301,7 +304,8 @@ class CudaExecutable final : public Executable, public OpLauncher {
         check_cuda(cudaStreamWaitEvent(stream_.get(), it->second), "ordering steps");
         waiting.erase(it);
       }
-      if (whole && reductions_->before(i, stream_.get(), used_beside ? beside_.get() : nullptr)) continue;
+      if (whole && reductions_->before(i, stream_.get(), used_beside ? beside_.get() : nullptr, launched))
+        continue;
       const auto beside = joins.find(i);
       if (beside == joins.end()) {
         launch(i, stream_.get());

@@ -58,13 +58,14 @@ void Reductions::follow(cudaStream_t later, cudaStream_t earlier) {
   check_cuda(cudaStreamWaitEvent(later, marks_.back().get()), "ordering steps");
 }
 
-bool Reductions::before(std::size_t op, cudaStream_t stream, cudaStream_t beside) {
+bool Reductions::before(std::size_t op, cudaStream_t stream, cudaStream_t beside, const Launched& launched) {
   if (reductions_.empty()) return false;
   for (const Reduction& reduction : reductions_) {
     if (reduction.ready_after + 1 != op) continue;
     follow(stream_.get(), stream);
     if (beside != nullptr) follow(stream_.get(), beside);
     nccl_->all_reduce(reduction.ranges, stream_.get());
+    launched(reduction.op, stream_.get());
     marks_.push_back(make_event(false));
     check_cuda(cudaEventRecord(marks_.back().get(), stream_.get()), "marking a step");
     begun_[reduction.op] = marks_.back().get();

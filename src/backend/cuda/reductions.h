@@ -25,10 +25,11 @@ class Reductions {
   Step make(const graph::Op& op) const;
 
   // Around the capture of a whole step: begin(), then before every op `before`. It begins the buckets that
-  // are complete, after what `stream` and `beside` (null while unused) hold so far; true when the op itself
-  // is one of those, and `stream` has been made to wait for it.
+  // are complete, after what `stream` and `beside` (null while unused) hold so far, telling `launched` each
+  // one's op and stream; true when the op itself is one of those, and `stream` has been made to wait for it.
+  using Launched = std::function<void(std::size_t op, cudaStream_t stream)>;
   void begin() { begun_.clear(); }
-  bool before(std::size_t op, cudaStream_t stream, cudaStream_t beside);
+  bool before(std::size_t op, cudaStream_t stream, cudaStream_t beside, const Launched& launched);
 
   // To be told of every launch of a graph that was captured so.
   void launched() { launched_ = !reductions_.empty(); }

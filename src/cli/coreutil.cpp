@@ -1,6 +1,7 @@
 // redline coreutil: how much of a GPU's cores kernels used, from tables of counters.
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,10 +24,14 @@ struct Options {
 };
 
 int run_coreutil(const Options& options) {
-  std::string csv = "file,fma_pct,fp16_pct,tensor_pct,sfu_pct,cycles,dram_bytes,kernels,left_out\n";
+  std::string csv =
+      "file,fma_pct,fp16_pct,tensor_pct,sfu_pct,tensor_active_pct,cycles,dram_bytes,kernels,left_out\n";
   auto json = nlohmann::ordered_json::array();
-  fmt::print("{:>7} {:>7} {:>7} {:>7} {:>9} {:>9}  {}\n", "FMA", "FP16", "tensor", "SFU", "kernels",
-             "left out", "file");
+  const auto percent = [](const std::optional<double>& share) {
+    return share ? fmt::format("{:.2f}%", *share) : std::string("-");
+  };
+  fmt::print("{:>7} {:>7} {:>7} {:>7} {:>13} {:>9} {:>9}  {}\n", "FMA", "FP16", "tensor", "SFU",
+             "tensor active", "kernels", "left out", "file");
   for (const std::string& file : options.files) {
     const profile::CoreUtilisation use = profile::core_utilisation(report::read_counters(file));
     if (use.kernels == 0)
@@ -35,10 +40,12 @@ int run_coreutil(const Options& options) {
           "sm__inst_executed_pipe_{{fma,fp16,tensor,xu}}.avg.pct_of_peak_sustained_elapsed: give them to "
           "--metrics",
           file);
-    fmt::print("{:>6.2f}% {:>6.2f}% {:>6.2f}% {:>6.2f}% {:>9} {:>9}  {}\n", use.fma, use.fp16, use.tensor,
-               use.sfu, use.kernels, use.left_out, file);
-    csv += fmt::format("{},{},{},{},{},{},{},{},{}\n", report::csv_cell(file), use.fma, use.fp16, use.tensor,
-                       use.sfu, use.cycles, use.dram_bytes, use.kernels, use.left_out);
+    fmt::print("{:>7} {:>7} {:>7} {:>7} {:>13} {:>9} {:>9}  {}\n", percent(use.fma), percent(use.fp16),
+               percent(use.tensor), percent(use.sfu), percent(use.tensor_active), use.kernels, use.left_out,
+               file);
+    csv += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", report::csv_cell(file), use.fma, use.fp16,
+                       use.tensor, use.sfu, use.tensor_active ? fmt::format("{}", *use.tensor_active) : "",
+                       use.cycles, use.dram_bytes, use.kernels, use.left_out);
     json.push_back({{"file", file},
                     {"fma_pct", use.fma},
                     {"fp16_pct", use.fp16},
@@ -48,6 +55,7 @@ int run_coreutil(const Options& options) {
                     {"dram_bytes", use.dram_bytes},
                     {"kernels", use.kernels},
                     {"left_out", use.left_out}});
+    if (use.tensor_active) json.back()["tensor_active_pct"] = *use.tensor_active;
   }
   if (!options.csv.empty()) write_file_atomically(options.csv, csv);
   if (!options.json.empty())

@@ -23,6 +23,7 @@ const Pipe kFp16{"fp16", {"fma_type_fp16"}};
 const Pipe kTensor{"tensor", {"tensor_op_hmma", "tensor_op_gmma", "tensor_op_imma", "tensor_op_dmma"}};
 const Pipe kSfu{"xu", {}};
 constexpr const char* kCycles[] = {"gpc__cycles_elapsed.max", "sm__cycles_elapsed.max"};
+const std::string kTensorActive = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed";
 constexpr const char* kDram[] = {"dram__bytes_read.sum", "dram__bytes_write.sum"};
 
 std::string metric_of(std::string_view pipe) { return fmt::format("{}{}{}", kPrefix, pipe, kOfPeak); }
@@ -69,15 +70,11 @@ std::string quoted(const std::string& text) {
 }  // namespace
 
 const std::vector<std::string>& profile_metrics() {
-  static const std::vector<std::string> all = [] {
-    std::vector<std::string> names(std::begin(kCycles), std::end(kCycles));
-    names.insert(names.end(), std::begin(kDram), std::end(kDram));
-    for (const Pipe* pipe : {&kFma, &kFp16, &kTensor, &kSfu}) {
-      names.push_back(metric_of(pipe->whole));
-      for (const std::string_view part : pipe->parts) names.push_back(metric_of(part));
-    }
-    return names;
-  }();
+  // Every card from Ampere on has all of these, FP16 by one name or the other. Each more is more repeats.
+  static const std::vector<std::string> all = {
+      kCycles[0],          kDram[0],          kDram[1],
+      metric_of("fma"),    metric_of("fp16"), metric_of("fma_type_fp16"),
+      metric_of("tensor"), metric_of("xu"),   kTensorActive};
   return all;
 }
 
@@ -114,10 +111,13 @@ CoreUtilisation core_utilisation(const std::vector<CountedKernel>& kernels) {
     sum.fp16 += *cycles * fp16.value_or(0);
     sum.tensor += *cycles * tensor.value_or(0);
     sum.sfu += *cycles * sfu.value_or(0);
+    if (const auto active = find(kernel, kTensorActive))
+      sum.tensor_active = sum.tensor_active.value_or(0) + *cycles * *active;
     for (const char* metric : kDram) sum.dram_bytes += find(kernel, metric).value_or(0);
   }
   if (sum.cycles > 0) {
     for (double* share : {&sum.fma, &sum.fp16, &sum.tensor, &sum.sfu}) *share /= sum.cycles;
+    if (sum.tensor_active) *sum.tensor_active /= sum.cycles;
   }
   return sum;
 }

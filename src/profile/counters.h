@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,10 @@ std::vector<CountedKernel> counted_kernels(const std::vector<backend::KernelCoun
 
 // In percent of the peak, over all kernels that have cycles.
 struct CoreUtilisation {
-  double fma = 0, fp16 = 0, tensor = 0, sfu = 0;
+  double fma = 0, fp16 = 0, tensor = 0, sfu = 0;  // instructions issued
+  // Cycles in which tensor cores computed; none when not counted. From Hopper on one instruction keeps them
+  // busy for many cycles, so that this is the share to look at.
+  std::optional<double> tensor_active;
   double cycles = 0;         // all together
   double dram_bytes = 0;     // read and written; 0 when not counted
   std::size_t kernels = 0;   // that count

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <string_view>
@@ -77,34 +78,37 @@ class TraceWriter {
   }
 
   TraceWritten write() {
-    head();
+    file_.write(head());
     names();
-    for (const StepSpan& step : timeline_.steps)
-      complete("user_annotation", fmt::format("ProfilerStep#{}", step.number), subject_.process,
-               subject_.process, step.begin, step.end, "");
-    host();
-    for (const DeviceEvent& event : timeline_.events) device(event);
-    for (const Activity& call : timeline_.calls) {
-      complete("cuda_runtime", *call.name, subject_.process, subject_.process, call.begin, call.end,
-               fmt::format("\"correlation\": {0}, \"External id\": {0}", call.correlation));
+    flush();
+    const auto host = by_step(timeline_.host, [&](const HostSpan& span) { return step_of(span.begin); });
+    const auto events = by_step(timeline_.events, [](const DeviceEvent& event) { return event.step; });
+    const auto calls = by_step(timeline_.calls, [&](const Activity& call) { return step_of(call.begin); });
+    for (std::size_t i = 0; i < timeline_.steps.size(); ++i) {
+      step(timeline_.steps[i]);
+      for (const HostSpan* span : host[i]) host_work(*span);
+      for (const DeviceEvent* event : events[i]) device(*event);
+      for (const Activity* call : calls[i]) host_call(*call);
+      if (!flush()) break;
     }
-    file_.write("\n]}\n");
+    written_.steps_left_out = static_cast<std::int64_t>(timeline_.steps.size()) - written_.steps;
+    file_.write(kTail);
     file_.commit();
     written_.bytes = file_.bytes();
     return written_;
   }
 
  private:
-  void head() {
+  std::string head() const {
     // HolisticTraceAnalysis looks for "rank": with a space after the colon.
-    file_.write(
-        fmt::format("{{\"schemaVersion\": 1,\n\"deviceProperties\": [{{\"id\": {}, \"name\": {}, "
-                    "\"totalGlobalMem\": {}, \"computeMajor\": {}, \"computeMinor\": {}, \"numSms\": {}}}],\n"
-                    "\"distributedInfo\": {{\"backend\": \"{}\", \"rank\": {}, \"world_size\": {}}},\n"
-                    "\"displayTimeUnit\": \"ms\",\n\"traceEvents\": [",
-                    subject_.device, quoted(subject_.device_name), subject_.device_memory,
-                    subject_.compute_major, subject_.compute_minor, subject_.processors,
-                    timeline_.host_computes ? "gloo" : "nccl", subject_.rank, subject_.world_size));
+    return fmt::format(
+        "{{\"schemaVersion\": 1,\n\"deviceProperties\": [{{\"id\": {}, \"name\": {}, "
+        "\"totalGlobalMem\": {}, \"computeMajor\": {}, \"computeMinor\": {}, \"numSms\": {}}}],\n"
+        "\"distributedInfo\": {{\"backend\": \"{}\", \"rank\": {}, \"world_size\": {}}},\n"
+        "\"displayTimeUnit\": \"ms\",\n\"traceEvents\": [",
+        subject_.device, quoted(subject_.device_name), subject_.device_memory, subject_.compute_major,
+        subject_.compute_minor, subject_.processors, timeline_.host_computes ? "gloo" : "nccl", subject_.rank,
+        subject_.world_size);
   }
 
   void names() {
@@ -117,16 +121,43 @@ class TraceWriter {
     for (const DeviceEvent& event : timeline_.events) lanes.push_back(event.lane);
     std::ranges::sort(lanes);
     lanes.erase(std::unique(lanes.begin(), lanes.end()), lanes.end());
-    for (const int lane : lanes)
+    for (const int lane : lanes) {
       meta("thread_name", subject_.device, lane, quoted(fmt::format("stream {}", lane)));
+      meta("thread_name", kOpsProcess + subject_.device, lane, quoted(fmt::format("ops of stream {}", lane)));
+    }
+    for (const Activity& call : timeline_.calls) {
+      const auto row = subject_.process + 1 + static_cast<int>(callers_.size());
+      if (callers_.emplace(call.stream, row).second)
+        meta("thread_name", subject_.process, row, quoted(fmt::format("CUDA calls {}", callers_.size())));
+    }
   }
 
-  void host() {
-    for (const HostSpan& span : timeline_.host) {
-      const bool data = span.work == HostWork::data;
-      complete(data ? "user_annotation" : "cpu_op", data ? kDataName : name_of(span.work), subject_.process,
-               subject_.process, span.begin, span.end, "");
-    }
+  int step_of(std::int64_t moment) const { return step_at(timeline_.steps, moment); }
+
+  template <typename Item, typename Step>
+  std::vector<std::vector<const Item*>> by_step(const std::vector<Item>& items, Step step) const {
+    std::vector<std::vector<const Item*>> lists(timeline_.steps.size());
+    for (const Item& item : items)
+      if (const int at = step(item); at >= 0) lists[static_cast<std::size_t>(at)].push_back(&item);
+    return lists;
+  }
+
+  void step(const StepSpan& step) {
+    complete("user_annotation", fmt::format("ProfilerStep#{}", step.number), subject_.process,
+             subject_.process, step.begin, step.end, "");
+  }
+
+  void host_work(const HostSpan& span) {
+    const bool data = span.work == HostWork::data;
+    complete(data ? "user_annotation" : "cpu_op", data ? kDataName : name_of(span.work), subject_.process,
+             subject_.process, span.begin, span.end, "");
+  }
+
+  // Each thread's calls have a row of their own: the clock that they are timed by is a little off ours, and
+  // Perfetto drops what laps over the end of something else of its row.
+  void host_call(const Activity& call) {
+    complete("cuda_runtime", *call.name, subject_.process, callers_.at(call.stream), call.begin, call.end,
+             fmt::format("\"correlation\": {0}, \"External id\": {0}", call.correlation));
   }
 
   void device(const DeviceEvent& event) {
@@ -157,7 +188,7 @@ class TraceWriter {
       args += fmt::format(", \"bytes\": {}, \"memory bandwidth (GB/s)\": {:.3f}", a.bytes,
                           static_cast<double>(a.bytes) / seconds / 1e9);
     }
-    if (!complete(category, *a.name, subject_.device, event.lane, a.begin, a.end, args)) return;
+    complete(category, *a.name, subject_.device, event.lane, a.begin, a.end, args);
     if (a.op != nullptr)
       complete("gpu_user_annotation", label_of(a), kOpsProcess + subject_.device, event.lane, a.begin, a.end,
                "");
@@ -169,37 +200,45 @@ class TraceWriter {
         process, thread, name));
   }
 
-  // False when there was no room for it.
-  bool complete(const char* category, const std::string& name, int process, int thread, std::int64_t begin,
+  void complete(const char* category, const std::string& name, int process, int thread, std::int64_t begin,
                 std::int64_t end, const std::string& args) {
     // Relative microseconds: absolute nanoseconds do not fit the readers' doubles.
-    std::string event = fmt::format(
+    put(fmt::format(
         "{{\"ph\": \"X\", \"cat\": \"{}\", \"name\": {}, \"pid\": {}, \"tid\": {}, \"ts\": {:.3f}, \"dur\": "
         "{:.3f}, "
         "\"args\": {{{}}}}}",
         category, quoted(name), process, thread, 1e-3 * static_cast<double>(begin - origin_),
-        1e-3 * static_cast<double>(end - begin), args);
-    if (file_.bytes() + event.size() + 16 > most_) {
-      ++written_.dropped;
-      return false;
-    }
-    ++written_.events;
-    put(event);
-    return true;
+        1e-3 * static_cast<double>(end - begin), args));
+    ++pending_events_;
   }
 
   void put(const std::string& event) {
-    file_.write(first_ ? "\n" : ",\n");
-    file_.write(event);
+    pending_ += first_ ? "\n" : ",\n";
+    pending_ += event;
     first_ = false;
   }
 
+  // Writes what was put since the last time, a whole step or the names; false when there is no room for it.
+  bool flush() {
+    if (file_.bytes() + pending_.size() + kTail.size() > most_) return false;
+    file_.write(pending_);
+    written_.events += pending_events_;
+    if (pending_events_ > 0) ++written_.steps;
+    pending_.clear();
+    pending_events_ = 0;
+    return true;
+  }
+
+  static constexpr std::string_view kTail = "\n]}\n";
   GzipFile file_;
   const Timeline& timeline_;
   const Subject& subject_;
   std::uint64_t most_;
   std::int64_t origin_ = 0;
   bool first_ = true;
+  std::map<std::uint32_t, int> callers_;  // threads that made calls: their rows
+  std::string pending_;
+  std::uint64_t pending_events_ = 0;
   TraceWritten written_;
 };
 
@@ -277,15 +316,16 @@ double estimated_occupancy(const Activity& kernel, int processors) {
   return std::clamp(100 * blocks * threads / kThreads, 0.0, 100.0);
 }
 
-std::string kernel_csv(const Timeline& timeline, const std::vector<TelemetrySample>& samples,
-                       const Subject& subject) {
-  std::string text =
+void write_kernel_csv(const Timeline& timeline, const std::vector<TelemetrySample>& samples,
+                      const Subject& subject, const std::filesystem::path& path) {
+  AtomicFile file(path, Sync::no);
+  file.write(
       "Start,Duration,Grid X,Grid Y,Grid Z,Block X,Block Y,Block Z,Registers Per Thread,Static SMem,Dynamic "
       "SMem,"
       "Size,Throughput,SrcMemType,DstMemType,Device,Context,Stream,Name,Correlation_ID,Op,SM Clock,Memory "
       "Clock,"
       "Temperature,Power,Power Limit\n"
-      "s,ms,,,,,,,,B,B,MB,GB/s,,,,,,,,,MHz,MHz,C,mW,mW\n";
+      "s,ms,,,,,,,,B,B,MB,GB/s,,,,,,,,,MHz,MHz,C,mW,mW\n");
   std::int64_t origin = timeline.begin();  // or the first copy, where inputs came ahead
   if (!timeline.events.empty()) origin = std::min(origin, timeline.events.front().activity.begin);
   const auto moment = [](const TelemetrySample& sample) {
@@ -294,14 +334,14 @@ std::string kernel_csv(const Timeline& timeline, const std::vector<TelemetrySamp
   auto sample = samples.begin();
   const auto add_samples = [&](std::int64_t until) {
     for (; sample != samples.end() && moment(*sample) <= until; ++sample)
-      if (moment(*sample) >= origin) text += sample_row(*sample, origin, subject);
+      if (moment(*sample) >= origin) file.write(sample_row(*sample, origin, subject));
   };
   for (const DeviceEvent& event : timeline.events) {
     add_samples(event.activity.begin);
-    text += event_row(event.activity, origin, subject);
+    file.write(event_row(event.activity, origin, subject));
   }
   add_samples(timeline.end());
-  return text;
+  file.commit();
 }
 
 std::string iteration_text(const Timeline& timeline, const Subject& subject) {

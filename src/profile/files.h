@@ -25,12 +25,13 @@ struct Subject {
 };
 
 struct TraceWritten {
-  std::uint64_t events = 0, dropped = 0;
+  std::uint64_t events = 0;
+  std::int64_t steps = 0, steps_left_out = 0;
   std::uint64_t bytes = 0;  // before compression
 };
 
 // A Chrome trace, compressed, that Perfetto, TensorBoard's PyTorch plugin and HolisticTraceAnalysis open.
-// What would make it larger than `most_bytes` before compression is left out and counted: viewers do not open
+// It ends with the last whole step that keeps it under `most_bytes` before compression: viewers do not open
 // more than about half a gigabyte. Throws IoError.
 TraceWritten write_trace(const Timeline& timeline, const Subject& subject, const std::filesystem::path& path,
                          std::uint64_t most_bytes);
@@ -40,9 +41,9 @@ double estimated_occupancy(const backend::Activity& kernel, int processors);
 
 // A row for everything that ran on the device, with the columns that users of nvprof know, and a row for
 // every sample of clocks, power and temperature; rows are in order of time, which begins with the first of
-// them.
-std::string kernel_csv(const Timeline& timeline, const std::vector<TelemetrySample>& samples,
-                       const Subject& subject);
+// them. Throws IoError.
+void write_kernel_csv(const Timeline& timeline, const std::vector<TelemetrySample>& samples,
+                      const Subject& subject, const std::filesystem::path& path);
 
 // "Iteration Duration <step> <device> : <seconds>", and at the end "Training time: H:MM:SS.f".
 std::string iteration_text(const Timeline& timeline, const Subject& subject);

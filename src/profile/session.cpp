@@ -11,6 +11,7 @@
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/statistics.h"
+#include "base/text.h"
 
 namespace redline::profile {
 namespace {
@@ -130,6 +131,7 @@ Profile Session::finish(const graph::Graph& graph, const Ceilings& ceilings,
   if (untraced_seconds_.size() >= 3 && !traced_seconds_.empty()) {
     profile.summary.untraced_step = median(untraced_seconds_);
     profile.summary.traced_step = median(traced_seconds_);
+    profile.summary.tracing = compare_medians(untraced_seconds_, traced_seconds_);
   }
   return profile;
 }
@@ -155,10 +157,11 @@ std::vector<std::string> write_profile(const Profile& profile, const Subject& su
   const std::string kernels = fmt::format("resnet_{}_gpu{}.csv", worker, subject.device);
   const std::string durations = fmt::format("resnet_iterdur_{}_gpu{}.txt", worker, subject.device);
   const TraceWritten written = write_trace(profile.timeline, subject, folder / trace, most_trace_bytes);
-  if (written.dropped > 0)
-    spdlog::warn("{}: {} events were left out, to stay under {} MB: ask for fewer --steps", trace,
-                 written.dropped, most_trace_bytes >> 20);
-  write_file_atomically(folder / kernels, kernel_csv(profile.timeline, samples, subject), Sync::no);
+  if (written.steps_left_out > 0)
+    spdlog::warn(
+        "{} has the first {} of {} steps, to stay under {}, which viewers open: ask for fewer --steps", trace,
+        written.steps, written.steps + written.steps_left_out, format_bytes(most_trace_bytes));
+  write_kernel_csv(profile.timeline, samples, subject, folder / kernels);
   write_file_atomically(folder / durations, iteration_text(profile.timeline, subject), Sync::no);
   auto json = nlohmann::ordered_json::parse(facts_json);
   json.update(to_json(profile.summary));
@@ -172,8 +175,12 @@ std::vector<std::string> write_profile(const Profile& profile, const Subject& su
     json["counters"] = {{"file", counters},     {"kernels_repeated", true},    {"fma_pct", use.fma},
                         {"fp16_pct", use.fp16}, {"tensor_pct", use.tensor},    {"sfu_pct", use.sfu},
                         {"cycles", use.cycles}, {"dram_bytes", use.dram_bytes}};
+    if (use.tensor_active) json["counters"]["tensor_active_pct"] = *use.tensor_active;
   }
-  json["trace"] = {{"file", trace}, {"events", written.events}, {"events_left_out", written.dropped}};
+  json["trace"] = {{"file", trace},
+                   {"events", written.events},
+                   {"steps", written.steps},
+                   {"steps_left_out", written.steps_left_out}};
   write_file_atomically(folder / "summary.json",
                         json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n", Sync::no);
   return files;

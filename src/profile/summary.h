@@ -8,6 +8,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "base/statistics.h"
 #include "graph/graph.h"
 #include "profile/ceilings.h"
 #include "profile/telemetry.h"
@@ -40,6 +41,7 @@ struct Summary {
   std::vector<double> iteration_seconds;
   double elapsed = 0, busy = 0;                   // seconds, over all traced steps
   double gap_seconds[4] = {};                     // by GapCause
+  double communication = 0, exposed = 0;          // seconds of exchanging gradients; with nothing beside it
   std::vector<Part> ops, layers, kinds, kernels;  // slowest first
   std::vector<double> threads;  // share of its time that each computes; empty when not sampled
   bool narrow = false;          // activations have 16 bits
@@ -47,8 +49,10 @@ struct Summary {
   Ceilings ceilings;
   TelemetrySummary telemetry;
   std::vector<Loss> losses;  // the three largest
-  // Of tracing itself: medians of steps, without it and with it; 0 when there were too few without.
+  // Of tracing itself: medians of steps without it and with it, 0 when there were too few without; and how
+  // sure their difference is.
   double untraced_step = 0, traced_step = 0;
+  Change tracing;
   std::uint64_t dropped = 0;  // records
   std::int64_t untraced = 0;  // steps that were asked for and left out, as the bound was reached
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -13,15 +14,6 @@ namespace redline::profile {
 namespace {
 
 using backend::Activity;
-
-// The step whose time on the host holds a moment; -1: none.
-int step_at(const std::vector<StepSpan>& steps, std::int64_t moment) {
-  const auto after =
-      std::ranges::upper_bound(steps, moment, {}, [](const StepSpan& step) { return step.begin; });
-  if (after == steps.begin()) return -1;
-  const auto found = std::prev(after);
-  return moment < found->end ? static_cast<int>(found - steps.begin()) : -1;
-}
 
 // Inputs are copied while earlier steps compute: a step is where its ops are, if any are known.
 void place_steps(Timeline& timeline) {
@@ -41,20 +33,26 @@ void place_steps(Timeline& timeline) {
 }
 
 void give_lanes(std::vector<DeviceEvent>& events) {
-  std::map<std::uint32_t, std::vector<std::pair<int, std::int64_t>>>
-      lanes;  // by stream: number, end of its last
+  struct Lane {
+    int number;
+    std::int64_t end;  // of its last event
+  };
+  constexpr std::int64_t kOps = -1;
+  std::map<std::int64_t, std::vector<Lane>> lanes;  // by stream, or of ops
   int next = 0;
   for (const DeviceEvent& event : events) next = std::max(next, static_cast<int>(event.activity.stream) + 1);
+  std::set<int> taken;
   for (DeviceEvent& event : events) {  // by begin
-    auto& own = lanes[event.activity.stream];
-    auto free =
-        std::ranges::find_if(own, [&](const auto& lane) { return lane.second <= event.activity.begin; });
+    const Activity& activity = event.activity;
+    auto& own = lanes[activity.op != nullptr ? kOps : std::int64_t{activity.stream}];
+    auto free = std::ranges::find_if(own, [&](const Lane& lane) { return lane.end <= activity.begin; });
     if (free == own.end()) {
-      own.emplace_back(own.empty() ? static_cast<int>(event.activity.stream) : next++, 0);
+      const auto stream = static_cast<int>(activity.stream);
+      own.push_back({own.empty() && taken.insert(stream).second ? stream : next++, 0});
       free = std::prev(own.end());
     }
-    free->second = event.activity.end;
-    event.lane = free->first;
+    free->end = activity.end;
+    event.lane = free->number;
   }
 }
 
@@ -80,6 +78,26 @@ GapCause cause_of(const Timeline& timeline, const DeviceEvent* before, const Dev
   return 2 * launching > length ? GapCause::launch : GapCause::host;
 }
 
+struct Piece {
+  std::int64_t begin = 0, end = 0;
+};
+
+// Time within the steps in which something of a kind ran, in pieces that do not touch.
+template <typename Wanted>
+std::vector<Piece> pieces(const Timeline& timeline, Wanted wanted) {
+  std::vector<Piece> list;
+  for (const DeviceEvent& event : timeline.events) {  // by begin
+    const std::int64_t begin = std::max(timeline.begin(), event.activity.begin);
+    const std::int64_t end = std::min(timeline.end(), event.activity.end);
+    if (end <= begin || !wanted(event.activity)) continue;
+    if (list.empty() || list.back().end < begin)
+      list.push_back({begin, end});
+    else
+      list.back().end = std::max(list.back().end, end);
+  }
+  return list;
+}
+
 }  // namespace
 
 const char* name_of(HostWork work) {
@@ -90,6 +108,14 @@ const char* name_of(HostWork work) {
 const char* name_of(GapCause cause) {
   constexpr const char* kNames[] = {"input", "launch", "communication", "host"};
   return kNames[static_cast<std::size_t>(cause)];
+}
+
+int step_at(const std::vector<StepSpan>& steps, std::int64_t moment) {
+  const auto after =
+      std::ranges::upper_bound(steps, moment, {}, [](const StepSpan& step) { return step.begin; });
+  if (after == steps.begin()) return -1;
+  const auto found = std::prev(after);
+  return moment < found->end ? static_cast<int>(found - steps.begin()) : -1;
 }
 
 std::vector<double> Timeline::iteration_seconds() const {
@@ -167,15 +193,26 @@ std::vector<Gap> find_gaps(const Timeline& timeline) {
 }
 
 std::int64_t busy_time(const Timeline& timeline) {
-  std::int64_t busy = 0, at = timeline.begin();
-  for (const DeviceEvent& event : timeline.events) {
-    const std::int64_t begin = std::max(at, event.activity.begin);
-    const std::int64_t end = std::min(timeline.end(), event.activity.end);
-    if (end <= begin) continue;
-    busy += end - begin;
-    at = end;
-  }
+  std::int64_t busy = 0;
+  for (const Piece& piece : pieces(timeline, [](const Activity&) { return true; }))
+    busy += piece.end - piece.begin;
   return busy;
+}
+
+CommunicationTime communication_time(const Timeline& timeline) {
+  const auto computing = pieces(timeline, [](const Activity& activity) {
+    return activity.kind == Activity::Kind::kernel && !is_communication(activity);
+  });
+  CommunicationTime time;
+  auto other = computing.begin();
+  for (const Piece& piece : pieces(timeline, is_communication)) {
+    time.total += piece.end - piece.begin;
+    time.exposed += piece.end - piece.begin;
+    while (other != computing.end() && other->end <= piece.begin) ++other;
+    for (auto beside = other; beside != computing.end() && beside->begin < piece.end; ++beside)
+      time.exposed -= std::min(piece.end, beside->end) - std::max(piece.begin, beside->begin);
+  }
+  return time;
 }
 
 std::string label_of(const Activity& activity) {

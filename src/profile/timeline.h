@@ -49,8 +49,12 @@ struct Timeline {
   std::vector<double> iteration_seconds() const;
 };
 
+// The step whose time on the host holds a moment, as a position in `steps`; -1: none.
+int step_at(const std::vector<StepSpan>& steps, std::int64_t moment);
+
 // Puts records together: a device's event belongs to the step in whose time on the host the call was made
-// that started it, and lanes are given so that events of one stream that overlap are drawn side by side.
+// that started it. Lanes are given so that events that overlap are drawn side by side: ops share as few as
+// they can, as the branches of a graph are streams by the dozen, and each stream of other work has its own.
 Timeline make_timeline(std::vector<backend::Activity> records, std::vector<StepSpan> steps,
                        std::vector<HostSpan> host, bool host_computes);
 
@@ -72,6 +76,12 @@ struct Gap {
 std::vector<Gap> find_gaps(const Timeline& timeline);
 // Nanoseconds in which at least one event ran.
 std::int64_t busy_time(const Timeline& timeline);
+
+// Nanoseconds in which gradients were exchanged, and in how many of them nothing was computed beside it.
+struct CommunicationTime {
+  std::int64_t total = 0, exposed = 0;
+};
+CommunicationTime communication_time(const Timeline& timeline);
 
 // "conv layer1.0.conv1"; the event's own name where it belongs to no op.
 std::string label_of(const backend::Activity& activity);

@@ -109,10 +109,11 @@ void Profiling::finish(const Setup& setup, const RunFolder& folder, profile::Tel
     const profile::CoreUtilisation use = profile::core_utilisation(profile.counted);
     fmt::print(
         out,
-        "core utilisation, {} kernels of a step weighted by their cycles: FMA {:.1f}%, FP16 {:.1f}%, tensor "
-        "{:.1f}%, SFU {:.1f}%; {} of DRAM traffic\n\n",
-        use.kernels, use.fma, use.fp16, use.tensor, use.sfu,
-        format_bytes(static_cast<std::uint64_t>(use.dram_bytes)));
+        "core utilisation, {} kernels of a step weighted by their cycles: {}of their peak instructions FMA "
+        "{:.1f}%, FP16 {:.1f}%, tensor {:.1f}%, SFU {:.1f}%; {} of DRAM traffic\n\n",
+        use.kernels,
+        use.tensor_active ? fmt::format("tensor cores computing {:.1f}%; ", *use.tensor_active) : "", use.fma,
+        use.fp16, use.tensor, use.sfu, format_bytes(static_cast<std::uint64_t>(use.dram_bytes)));
   }
   if (options_.counters && profile.counted.empty() && averages_)
     fmt::print(out, "averages of the whole device over the recorded steps instead: {}\n\n",

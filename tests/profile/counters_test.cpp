@@ -23,6 +23,13 @@ TEST(CoreUtilisation, WeighsKernelsByTheirCycles) {
   EXPECT_EQ(use.kernels, 2U);
 }
 
+TEST(CoreUtilisation, TellsHowLongTensorCoresComputed) {
+  CountedKernel long_instructions = kernel(300, 2);
+  long_instructions.values["sm__pipe_tensor_cycles_active" + kOf] = 80;
+  EXPECT_DOUBLE_EQ(core_utilisation({long_instructions, kernel(100, 0)}).tensor_active.value(), 60);
+  EXPECT_FALSE(core_utilisation({kernel(100, 0)}).tensor_active);
+}
+
 TEST(CoreUtilisation, AddsThePartsOfAPipeThatHasNoNameOfItsOwn) {
   CountedKernel hopper{"k",
                        "",

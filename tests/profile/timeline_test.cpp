@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "base/atomic_file.h"
 #include "base/temporary_folder.h"
 #include "profile/files.h"
 #include "profile/hand_made.h"
@@ -56,6 +57,38 @@ TEST(Timeline, EventsOfOneLaneDoNotOverlap) {
   EXPECT_NE(timeline.events[1].lane, 7);
   EXPECT_EQ(timeline.events[2].lane, 7);
   EXPECT_EQ(busy_time(timeline), 200);
+}
+
+TEST(Timeline, OpsOfManyStreamsShareLanes) {
+  const HandMade made;
+  std::vector<Activity> records = {HandMade::event(Activity::Kind::call, made.launch, 10, 20, 1),
+                                   HandMade::event(Activity::Kind::copy, made.copy, 100, 110, 1)};
+  for (std::uint32_t branch = 0; branch < 20; ++branch) {  // of a graph, each a stream, two at a time
+    Activity kernel =
+        HandMade::event(Activity::Kind::kernel, made.conv, 100 + 10 * branch, 120 + 10 * branch, 1);
+    kernel.stream = 7 + branch;
+    kernel.op = &made.graph.ops()[0];
+    records.push_back(kernel);
+  }
+  std::set<int> copies, ops;
+  for (const DeviceEvent& event : make_timeline(records, {{1, 0, 400, 0, 0}}, {}, false).events)
+    (event.activity.op == nullptr ? copies : ops).insert(event.lane);
+  EXPECT_EQ(ops.size(), 2U);
+  ASSERT_EQ(copies.size(), 1U);
+  EXPECT_FALSE(ops.contains(*copies.begin()));
+}
+
+TEST(Timeline, CommunicationIsExposedWhereNothingIsComputedBesideIt) {
+  const std::string kernel = "kernel", nccl = "ncclDevKernel_AllReduce", call = "cudaGraphLaunch";
+  const std::vector<Activity> records = {HandMade::event(Activity::Kind::call, call, 0, 1, 1),
+                                         HandMade::event(Activity::Kind::kernel, kernel, 100, 200, 1),
+                                         HandMade::event(Activity::Kind::kernel, nccl, 150, 250, 1),
+                                         HandMade::event(Activity::Kind::kernel, kernel, 220, 230, 1),
+                                         HandMade::event(Activity::Kind::kernel, nccl, 300, 340, 1),
+                                         HandMade::event(Activity::Kind::kernel, kernel, 330, 400, 1)};
+  const CommunicationTime time = communication_time(make_timeline(records, {{1, 0, 900, 0, 0}}, {}, false));
+  EXPECT_EQ(time.total, 100 + 40);
+  EXPECT_EQ(time.exposed, (50 - 10) + 30);
 }
 
 TEST(Timeline, GapsHaveCauses) {
@@ -127,7 +160,8 @@ TEST(Files, TheTraceHasEveryStepAndEvent) {
   const HandMade made;
   const TemporaryFolder folder;
   const TraceWritten written = write_trace(made.timeline(), made.subject(), folder / "t.json.gz", 1 << 20);
-  EXPECT_EQ(written.dropped, 0U);
+  EXPECT_EQ(written.steps, 2);
+  EXPECT_EQ(written.steps_left_out, 0);
   const std::string text = unzipped(folder / "t.json.gz");
   EXPECT_NE(text.find("\"rank\": 0"), std::string::npos);
   const auto trace = nlohmann::json::parse(text);
@@ -142,13 +176,28 @@ TEST(Files, TheTraceHasEveryStepAndEvent) {
   EXPECT_EQ(categories.size(), written.events);
 }
 
-TEST(Files, ATraceStaysUnderItsBoundAndIsWhole) {
+TEST(Files, ATraceEndsWithTheLastWholeStepUnderItsBound) {
   const HandMade made;
   const TemporaryFolder folder;
-  const TraceWritten written = write_trace(made.timeline(), made.subject(), folder / "t.json.gz", 2000);
-  EXPECT_GT(written.dropped, 0U);
-  EXPECT_LE(written.bytes, 2000U);
-  EXPECT_NO_THROW(nlohmann::json::parse(unzipped(folder / "t.json.gz")));
+  const Timeline timeline = made.timeline();
+  const std::uint64_t whole = write_trace(timeline, made.subject(), folder / "w.json.gz", 1 << 20).bytes;
+  const TraceWritten written = write_trace(timeline, made.subject(), folder / "t.json.gz", whole - 1);
+  EXPECT_EQ(written.steps, 1);
+  EXPECT_EQ(written.steps_left_out, 1);
+  EXPECT_LT(written.bytes, whole);
+  const std::string text = unzipped(folder / "t.json.gz");
+  EXPECT_EQ(text.size(), written.bytes);
+  const auto trace = nlohmann::json::parse(text);
+  std::size_t complete = 0;
+  for (const auto& event : trace.at("traceEvents")) {
+    complete += event.at("ph") == "X" ? 1 : 0;
+    EXPECT_NE(event.at("name"), "ProfilerStep#6");
+  }
+  EXPECT_EQ(complete, written.events);
+  // A step, the data it waited for, two calls, a copy, two kernels and their ops.
+  EXPECT_EQ(complete, 1U + 1U + 2U + 1U + 2U + 2U);
+  EXPECT_EQ(write_trace(timeline, made.subject(), folder / "n.json.gz", 10).steps, 0);
+  EXPECT_NO_THROW(nlohmann::json::parse(unzipped(folder / "n.json.gz")));
 }
 
 TEST(Files, TheTableHasKernelsAndSamplesInOrder) {
@@ -156,7 +205,9 @@ TEST(Files, TheTableHasKernelsAndSamplesInOrder) {
   TelemetrySample sample;
   sample.time = std::chrono::steady_clock::time_point(std::chrono::microseconds(3500));
   sample.gpu.emplace().sm_clock_mhz = 1980;
-  const std::string csv = kernel_csv(made.timeline(), {sample}, made.subject());
+  const TemporaryFolder folder;
+  write_kernel_csv(made.timeline(), {sample}, made.subject(), folder / "k.csv");
+  const std::string csv = read_file(folder / "k.csv");
   std::vector<std::string> lines;
   for (std::size_t at = 0; at < csv.size(); at = csv.find('\n', at) + 1)
     lines.push_back(csv.substr(at, csv.find('\n', at) - at));

@@ -2,14 +2,17 @@
 Perfetto's trace processor; each finds the steps and the kernel time that were written."""
 
 import glob
+import gzip
+import json
 import os
 import subprocess
 
 from helper import near, need, redline, scratch
 
-need("hta", "torch_tb_profiler", "perfetto")
+need("hta", "torch_tb_profiler", "perfetto", "viztracer")
+from chromium import Chromium  # noqa: E402
 from hta.trace_analysis import TraceAnalysis  # noqa: E402
-from perfetto.trace_processor import TraceProcessor  # noqa: E402
+from perfetto_engine import PerfettoEngine  # noqa: E402
 from torch_tb_profiler.profiler.data import RunProfileData  # noqa: E402
 from torch_tb_profiler.profiler.run_generator import RunGenerator  # noqa: E402
 
@@ -46,20 +49,21 @@ def check_plugin(trace, folder, steps, microseconds):
     assert {"overall", "kernel", "trace"} <= {view.name for view in profile.views}, profile.views
 
 
-def check_perfetto(trace, steps, microseconds):
-    try:
-        processor = TraceProcessor(trace=trace)
-    except Exception as reason:  # its program is fetched when it is first used
-        print(f"Perfetto is left out, its trace processor cannot be had here: {reason}")
-        return
-    with processor:
-        found = next(iter(processor.query("select count(*) as n from slice where name glob 'ProfilerStep#*'")))
+def check_perfetto(browser, trace, steps, category, microseconds):
+    """Perfetto finds every step and all the time of a category, and drops nothing: it lists what it could not place."""
+    with PerfettoEngine(browser) as perfetto:
+        perfetto.load(trace)
+        (found,) = perfetto.query("select count(*) as n from slice where name glob 'ProfilerStep#*'")
         assert found.n == steps, found.n
-        found = next(iter(processor.query("select sum(dur) as d from slice where category = 'kernel'")))
-        near(found.d / 1e3, microseconds, 1, "kernel time that Perfetto sees")
+        (found,) = perfetto.query(f"select sum(dur) as d from slice where category = '{category}'")
+        near(found.d / 1e3, microseconds, 1, f"time of {category} that Perfetto sees")
+        problems = perfetto.query("select name, value from stats where severity in ('error', 'data_loss') and value > 0")
+        assert not problems, [(problem.name, problem.value) for problem in problems]
+        nameless = perfetto.query("select count(*) as n from thread_track join thread using (utid) where thread.name is null")
+        assert nameless[0].n == 0, f"{nameless[0].n} rows have no name"
 
 
-def check_cpu(folder):
+def check_cpu(browser, folder):
     """A real profile on the CPU is opened too."""
     redline("profile", "synthetic", "--model", "resnet18", "--image-size", 32, "--classes", 10, "-b", 2, "--start", 2,
             "--steps", 2, "--device", "cpu", "-o", folder, "--name", "p", "-q")  # fmt: skip
@@ -68,13 +72,16 @@ def check_cpu(folder):
     assert data.steps_names == ["2", "3"], data.steps_names
     names = {row["name"] for row in profile.operation_table_by_name["data"]}
     assert any(name.startswith("conv layer1.0.conv1") for name in names), names
+    with gzip.open(trace, "rt") as file:
+        ops = [event["dur"] for event in json.load(file)["traceEvents"] if event.get("cat") == "cpu_op"]
+    check_perfetto(browser, trace, 2, "cpu_op", sum(ops))
 
 
 if __name__ == "__main__":
-    with scratch() as root:
+    with Chromium() as chromium, scratch() as root:
         os.mkdir(f"{root}/gpu")
         written, count, time = hand_made(f"{root}/gpu")
         check_hta(f"{root}/gpu", time)
         check_plugin(written, root, count, time)
-        check_perfetto(written, count, time)
-        check_cpu(root)
+        check_perfetto(chromium, written, count, "kernel", time)
+        check_cpu(chromium, root)

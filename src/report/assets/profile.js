@@ -50,22 +50,33 @@ function profileOf(doc, run, index) {
   const fact = (name, value, small) => facts.push(el("div", {class: "tile"}, el("dt", {}, name), el("dd", {}, value, small ? el("small", {}, small) : null)));
   if (isNumber(profile.utilisation)) fact("device busy", format(profile.utilisation, "part"), "of the traced time");
   if (isNumber(step)) fact("step while traced", format(step, "s"), `${plain(profile.steps)} steps from step ${plain(profile.first_step || 0)}`);
-  if (profile.tracing && profile.tracing.untraced_step_seconds > 0) fact("tracing costs", percent(profile.tracing.overhead), "of the step");
+  if (profile.tracing && profile.tracing.untraced_step_seconds > 0) {
+    const between = profile.tracing.interval;
+    fact("tracing costs", percent(profile.tracing.overhead), "of the step" + (between ? ` (95%: ${percent(between.low)} to ${percent(between.high)})` : ""));
+  }
+  if (profile.communication_seconds > 0 && profile.elapsed_seconds > 0)
+    fact("exchanging gradients", format(profile.communication_seconds / profile.elapsed_seconds, "part"), `of the time; ${format(profile.communication_exposed_seconds / profile.elapsed_seconds, "part")} with nothing beside it`);
   if (isNumber(profile.named_share)) fact("time with a name", format(profile.named_share, "part"), "belongs to an op of the plan");
   const losses = list(profile.losses).map((loss) => el("li", {}, el("strong", {}, `${format(loss.seconds, "s")} a step: `), String(loss.what),
     loss.try ? el("div", {class: "soft"}, "Try: " + String(loss.try)) : null));
-  const dropped = (profile.records_lost || 0) + (profile.steps_left_out || 0);
+  const trace = profile.trace || {}, left = [];
+  if (profile.steps_left_out > 0) left.push(`${plain(profile.steps_left_out)} more steps were asked for: the bound on records was reached.`);
+  if (trace.steps_left_out > 0) left.push(`The trace has the first ${plain(trace.steps)} of them, to stay small enough for viewers.`);
+  if (profile.records_lost > 0) left.push(`The device lost ${plain(profile.records_lost)} records.`);
   return [
     several(doc) ? el("h3", {}, swatch(index), run.name) : null,
     facts.length ? el("dl", {class: "tiles"}, facts) : null,
-    dropped ? el("p", {class: "soft"}, `${profile.records_lost || 0} records and ${profile.steps_left_out || 0} steps were left out of the trace.`) : null,
+    left.length ? el("p", {class: "soft"}, left.join(" ")) : null,
     losses.length ? el("div", {}, el("h3", {}, "The largest losses"), el("ol", {class: "losses"}, losses)) : null,
     table(id("gaps"), "When the device stood still", [{title: "why", key: "cause", text: true}, {title: "a step", key: "seconds", unit: "s"}, {title: "of the step", key: "share", unit: "part"}], gaps(profile, step)),
     partTable(id("kinds"), "Time by kind of op", list(profile.kinds), step),
     fold("Time by layer", partTable(id("layers"), "Layers", list(profile.layers), step)),
     fold("Time by op", partTable(id("ops"), "Ops", list(profile.ops), step)),
     fold("Time by kernel", partTable(id("kernels"), "Kernels", list(profile.kernels), step)),
-    coreUse(id("cores"), profile.counters),
+    coreUse(id("cores"), "Use of the cores, weighted by cycles", profile.counters,
+      {tensor_active_pct: "tensor cores, cycles in which they compute", tensor_pct: "tensor cores, instructions", fma_pct: "FMA, instructions", fp16_pct: "FP16, instructions", sfu_pct: "special functions, instructions"}),
+    coreUse(id("averages"), "Use of the device, mean over the traced steps", profile.device_averages,
+      {sm_pct: "multiprocessors, with work", tensor_pct: "tensor cores", fp32_pct: "FP32", fp16_pct: "FP16", dram_pct: "memory"}),
     table(id("threads"), "Share of its time that each thread computes", [{title: "thread", key: "thread"}, {title: "computes", key: "share", unit: "part"}],
       (Array.isArray(profile.threads_computing) ? profile.threads_computing : []).map((share, thread) => ({thread, share}))),
   ];
@@ -73,12 +84,11 @@ function profileOf(doc, run, index) {
 
 const fold = (title, content) => content ? el("details", {}, el("summary", {}, title), content) : null;
 
-// Percent of the peak of each kind of unit, weighted by cycles.
-function coreUse(id, counters) {
+// Percent of the peak of each kind of unit.
+function coreUse(id, caption, counters, units) {
   if (!counters || typeof counters !== "object") return null;
-  const units = {tensor_pct: "tensor cores", fma_pct: "FMA", fp16_pct: "FP16", sfu_pct: "special functions"};
   const rows = Object.entries(units).filter(([key]) => isNumber(counters[key])).map(([key, unit]) => ({unit, value: counters[key] / 100}));
-  return table(id, "Use of the cores, weighted by cycles", [{title: "unit", key: "unit", text: true}, {title: "of its peak", key: "value", unit: "part"}], rows);
+  return table(id, caption, [{title: "unit", key: "unit", text: true}, {title: "of its peak", key: "value", unit: "part"}], rows);
 }
 
 function profileSection(doc) {

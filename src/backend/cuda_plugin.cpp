@@ -78,6 +78,32 @@ constexpr const char* kLibraries[] = {"libcuda.so.1",
                                       "libcudnn.so.9",
                                       "libnvjpeg.so.13"};
 
+// A function of the plugin by its name, with the libraries that it needs loaded before; NCCL too where there
+// are several ranks.
+template <typename Function>
+Function entry_of(const char* name, bool several) {
+  if (const std::string why = why_no_cuda(); !why.empty()) throw UnavailableError("--device cuda: {}", why);
+  const std::vector<fs::path> folders = python_library_folders();
+  for (const char* needed : kLibraries) {
+    // The parts of cuDNN may be absent by name where a system links them otherwise; the plugin's own load
+    // tells.
+    preload(needed, folders);
+  }
+  if (several) preload("libnccl.so.2", folders);
+  const fs::path plugin = find_plugin();
+  void* library = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    throw UnavailableError(
+        "--device cuda: {} does not load: {}. It needs CUDA 13's and cuDNN 9's libraries, from the system or "
+        "from "
+        "the Python packages nvidia-cublas, nvidia-cuda-nvrtc and nvidia-cudnn-cu13",
+        plugin.string(), dlerror());
+  }
+  const auto entry = reinterpret_cast<Function>(dlsym(library, name));
+  check(entry != nullptr, "{} is not a Redline plugin", plugin.string());
+  return entry;
+}
+
 }  // namespace
 
 bool has_cuda_driver() {
@@ -96,27 +122,14 @@ std::string why_no_cuda() {
 }
 
 std::unique_ptr<Backend> load_cuda_backend(const DeviceOptions& options) {
-  if (const std::string why = why_no_cuda(); !why.empty()) throw UnavailableError("--device cuda: {}", why);
-  const std::vector<fs::path> folders = python_library_folders();
-  for (const char* name : kLibraries) {
-    // The parts of cuDNN may be absent by name where a system links them otherwise; the plugin's own load
-    // tells.
-    preload(name, folders);
-  }
-  if (options.communicator != nullptr && options.communicator->size() > 1) preload("libnccl.so.2", folders);
-  const fs::path plugin = find_plugin();
-  void* library = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    throw UnavailableError(
-        "--device cuda: {} does not load: {}. It needs CUDA 13's and cuDNN 9's libraries, from the system or "
-        "from "
-        "the Python packages nvidia-cublas, nvidia-cuda-nvrtc and nvidia-cudnn-cu13",
-        plugin.string(), dlerror());
-  }
+  const bool several = options.communicator != nullptr && options.communicator->size() > 1;
   using Make = Backend* (*)(const DeviceOptions*);
-  const auto make = reinterpret_cast<Make>(dlsym(library, "redline_make_cuda_backend"));
-  check(make != nullptr, "{} is not a Redline plugin", plugin.string());
-  return std::unique_ptr<Backend>(make(&options));
+  return std::unique_ptr<Backend>(entry_of<Make>("redline_make_cuda_backend", several)(&options));
+}
+
+std::unique_ptr<comm::Fabric> load_cuda_fabric(const FabricOptions& options) {
+  using Make = comm::Fabric* (*)(const FabricOptions*);
+  return std::unique_ptr<comm::Fabric>(entry_of<Make>("redline_make_cuda_fabric", true)(&options));
 }
 
 }  // namespace redline::backend

@@ -1,15 +1,27 @@
 // Loads the CUDA backend, which is a shared library of its own, when this machine has a driver for it.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
 #include "backend/backend.h"
+#include "comm/exchange.h"
 
 namespace redline::backend {
 
 // Throws UnavailableError, with what is missing and what to do, when the backend cannot run here.
 std::unique_ptr<Backend> load_cuda_backend(const DeviceOptions& options);
+
+struct FabricOptions {
+  std::shared_ptr<comm::Communicator> communicator;  // of more than one rank
+  std::chrono::milliseconds limit{60'000};           // of a measurement's repetitions together
+  std::string topology;  // a file for NCCL's view of the machine, from rank 0; its rings and trees go to
+                         // <topology>.graphs. Empty: none
+};
+
+// NCCL between GPUs, to be measured; every rank calls it at the same time. Throws as load_cuda_backend does.
+std::unique_ptr<comm::Fabric> load_cuda_fabric(const FabricOptions& options);
 
 // Whether an NVIDIA driver is installed.
 bool has_cuda_driver();

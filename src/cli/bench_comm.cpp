@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "backend/cuda_plugin.h"
 #include "base/atomic_file.h"
 #include "base/build_info.h"
 #include "base/error.h"
@@ -30,7 +31,7 @@ namespace {
 struct Flags {
   bench::CommBenchOptions options;
   std::vector<std::string> operations = {"all-reduce", "reduce-scatter+all-gather", "broadcast"};
-  std::string sizes = "128-128M", dtype = "fp32";
+  std::string sizes = "128-128M", dtype = "fp32", device = "auto", topology;
   double timeout = 60, join_timeout = 300;
   std::string interface;
   std::string json, csv;
@@ -51,6 +52,7 @@ comm::Facts facts_of(const Flags& flags) {
           {"--operations", fmt::format("{}", fmt::join(flags.operations, ","))},
           {"--sizes", flags.sizes},
           {"--dtype", flags.dtype},
+          {"--device", flags.device},
           {"--algorithms", fmt::format("{}", fmt::join(o.algorithms, ","))},
           {"--protocols", fmt::format("{}", fmt::join(o.protocols, ","))},
           {"--repeat", std::to_string(o.repeat)},
@@ -58,7 +60,7 @@ comm::Facts facts_of(const Flags& flags) {
           {"--seconds", fmt::format("{}", o.seconds)}};
 }
 
-std::unique_ptr<comm::Communicator> join(const Flags& flags, const comm::World& world,
+std::shared_ptr<comm::Communicator> join(const Flags& flags, const comm::World& world,
                                          const std::atomic<bool>& stop) {
   comm::ConnectOptions options;
   options.world = world;
@@ -69,6 +71,14 @@ std::unique_ptr<comm::Communicator> join(const Flags& flags, const comm::World& 
   options.interface = flags.interface;
   options.on_stuck = comm::end_process(world.rank);
   return comm::connect(options);
+}
+
+void resolve_device(Flags& flags) {
+  if (flags.device == "auto") flags.device = backend::why_no_cuda().empty() ? "cuda" : "cpu";
+  if (flags.device != "cpu" && flags.device != "cuda")
+    throw UsageError("--device {}: choose among auto, cpu (Gloo), cuda (NCCL)", flags.device);
+  if (!flags.topology.empty() && flags.device != "cuda")
+    throw UsageError("--topology is NCCL's: it needs --device cuda");
 }
 
 // Rank 0's part: a table that grows as measurements end.
@@ -147,6 +157,7 @@ int run_measurement(Flags& flags) {
   options.sizes = bench::parse_sizes(flags.sizes);
   options.type = bench::parse_comm_type(flags.dtype);
   bench::validate(options);
+  resolve_device(flags);
   for (const std::string& plot : flags.plots) bench::check_chart_name(plot);
   const comm::World world = comm::find_world();
   if (world.size == 1)
@@ -157,7 +168,10 @@ int run_measurement(Flags& flags) {
 
   const StopSignals signals;
   const auto control = join(flags, world, signals.flag());
-  const auto fabric = control->make_fabric();
+  const auto fabric = flags.device == "cuda"
+                          ? backend::load_cuda_fabric(
+                                {control, milliseconds_of(flags.timeout, "--comm-timeout"), flags.topology})
+                          : control->make_fabric();
   const bool first = control->rank() == 0;
   if (first) fmt::print("{} ranks, {}, {}\n", control->size(), fabric->description(), flags.dtype);
   std::optional<ProgressLine> line;
@@ -205,9 +219,16 @@ void add_bench_comm(CLI::App& group, Context& context) {
   command.add_option("--sizes", flags->sizes, "Bytes, with commas; a range doubles: 128-128M")
       ->capture_default_str();
   list(command.add_option("--algorithms", o.algorithms,
-                          "Only these, where an operation has them (Gloo: ring, bcube; default: all)"));
+                          "Only these, where an operation has them (Gloo: ring, bcube; NCCL: auto, ring, "
+                          "tree, pat, nvls, nvlstree; "
+                          "default: all)"));
   list(command.add_option("--protocols", o.protocols, "Only these (NCCL: ll, ll128, simple; default: all)"));
   command.add_option("--dtype", flags->dtype, "fp32, fp16 or bf16")->capture_default_str();
+  command
+      .add_option("--device", flags->device, "cpu measures Gloo, cuda NCCL; auto: cuda where it can be used")
+      ->capture_default_str();
+  command.add_option("--topology", flags->topology,
+                     "File for NCCL's view of the machine; its rings and trees go to FILE.graphs");
   command.add_option("--repeat", o.repeat, "Timed repetitions of each size")->capture_default_str();
   command.add_option("--warmup", o.warmup, "Repetitions before these; at least one, whose result is checked")
       ->capture_default_str();

@@ -377,25 +377,11 @@ class CudaExecutable final : public Executable, public OpLauncher {
   GraphExec graphs_[3];      // by section
 };
 
-// How many lower ranks share this machine: each takes a device of its own.
-int place_on_machine(const comm::Communicator& communicator) {
-  int place = 0;
-  for (int rank = 0; rank < communicator.rank(); ++rank)
-    place += communicator.member(rank).host == communicator.member(communicator.rank()).host ? 1 : 0;
-  return place;
-}
-
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const DeviceOptions& options)
       : deterministic_(options.deterministic), tf32_(options.tf32) {
-    int count = 0;
-    const cudaError_t result = cudaGetDeviceCount(&count);
-    if (result != cudaSuccess || count == 0) {
-      throw UnavailableError("no CUDA device can be used ({}): use --device cpu", cudaGetErrorString(result));
-    }
-    const int device = options.communicator == nullptr ? 0 : place_on_machine(*options.communicator) % count;
-    check_cuda(cudaSetDevice(device), "choosing the device");
+    const int device = take_device(options.communicator.get());
     check_cuda(cudaGetDeviceProperties(&properties_, device), "asking about the device");
     check_architecture(properties_);
     std::string cache;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "comm/communicator.h"
+
 namespace redline::backend::cuda {
 
 void check_cuda(cudaError_t result, const char* what) {
@@ -76,6 +78,22 @@ Type type_of(graph::DType dtype) {
     default:
       throw InternalError("the cuda backend does not compute in {}", name_of(dtype));
   }
+}
+
+int take_device(const comm::Communicator* communicator) {
+  int count = 0;
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  if (result != cudaSuccess || count == 0) {
+    throw UnavailableError("no CUDA device can be used ({}): use --device cpu", cudaGetErrorString(result));
+  }
+  int place = 0;  // lower ranks that share this machine
+  if (communicator != nullptr) {
+    const std::string& host = communicator->member(communicator->rank()).host;
+    for (int rank = 0; rank < communicator->rank(); ++rank)
+      place += communicator->member(rank).host == host ? 1 : 0;
+  }
+  check_cuda(cudaSetDevice(place % count), "choosing the device");
+  return place % count;
 }
 
 void check_architecture(const cudaDeviceProp& device) {

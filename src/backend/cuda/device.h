@@ -89,6 +89,10 @@ Event make_event(bool timed);
 
 Type type_of(graph::DType dtype);  // throws InternalError for integers
 
+// Chooses this process's device, makes it the current one, and gives its number: among the ranks that share a
+// machine each takes another, as long as there are some. Throws UnavailableError when there is none.
+int take_device(const comm::Communicator* communicator);
+
 // Throws UnavailableError, naming what to rebuild with, when this build has no code for the device.
 void check_architecture(const cudaDeviceProp& device);
 

@@ -50,6 +50,11 @@ struct Nccl::Functions {
   int (*group_end)();
   int (*all_reduce)(const void* from, void* to, std::size_t count, int type, int op, void* comm,
                     cudaStream_t stream);
+  int (*reduce_scatter)(const void* from, void* to, std::size_t part, int type, int op, void* comm,
+                        cudaStream_t stream);
+  int (*all_gather)(const void* from, void* to, std::size_t part, int type, void* comm, cudaStream_t stream);
+  int (*broadcast)(const void* from, void* to, std::size_t count, int type, int root, void* comm,
+                   cudaStream_t stream);
   const char* (*error_text)(int result);
   const char* (*last_error)(void* comm);
 
@@ -69,6 +74,9 @@ struct Nccl::Functions {
     find(library, "ncclGroupStart", group_start);
     find(library, "ncclGroupEnd", group_end);
     find(library, "ncclAllReduce", all_reduce);
+    find(library, "ncclReduceScatter", reduce_scatter);
+    find(library, "ncclAllGather", all_gather);
+    find(library, "ncclBroadcast", broadcast);
     find(library, "ncclGetErrorString", error_text);
     find(library, "ncclGetLastError", last_error);
   }
@@ -105,6 +113,34 @@ void Nccl::all_reduce(std::span<const ReduceRange> ranges, cudaStream_t stream) 
           "an all-reduce");
   }
   check(functions_->group_end(), "an all-reduce");
+}
+
+void Nccl::exchange(comm::Operation operation, const ReduceRange& range, int rank, int ranks,
+                    cudaStream_t stream) const {
+  const std::size_t part = range.count / static_cast<std::size_t>(ranks);
+  std::byte* const own = range.values + static_cast<std::size_t>(rank) * part * size_of(range.dtype);
+  const int type = type_of(range.dtype);
+  const auto scatter = [&] {
+    check(functions_->reduce_scatter(range.values, own, part, type, kSum, comm_, stream), "a reduce-scatter");
+  };
+  const auto gather = [&] {
+    check(functions_->all_gather(own, range.values, part, type, comm_, stream), "an all-gather");
+  };
+  switch (operation) {
+    case comm::Operation::all_reduce:
+      return check(functions_->all_reduce(range.values, range.values, range.count, type, kSum, comm_, stream),
+                   "an all-reduce");
+    case comm::Operation::reduce_scatter:
+      return scatter();
+    case comm::Operation::all_gather:
+      return gather();
+    case comm::Operation::reduce_scatter_all_gather:
+      scatter();
+      return gather();
+    case comm::Operation::broadcast:
+      return check(functions_->broadcast(range.values, range.values, range.count, type, 0, comm_, stream),
+                   "a broadcast");
+  }
 }
 
 void Nccl::check_health() const {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "comm/communicator.h"
+#include "comm/exchange.h"
 #include "graph/tensor.h"
 
 namespace redline::backend::cuda {
@@ -36,6 +37,10 @@ class Nccl {
   // Puts the sums of all ranges over all ranks on a stream, in place, as one operation. Can be captured into
   // a graph.
   void all_reduce(std::span<const ReduceRange> ranges, cudaStream_t stream) const;
+  // Puts one collective on a stream, to be measured. In place: what is parted among the ranks lies at the
+  // place of `rank`, this one; a broadcast is from rank 0.
+  void exchange(comm::Operation operation, const ReduceRange& range, int rank, int ranks,
+                cudaStream_t stream) const;
   // Throws what has gone wrong since, if anything.
   void check_health() const;
 

@@ -1,0 +1,203 @@
+// NCCL's collectives as exchanges to be measured, and the entry that the program looks up for them.
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <optional>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+#include "backend/cuda/device.h"
+#include "backend/cuda/nccl.h"
+#include "backend/cuda_plugin.h"
+#include "base/clock.h"
+#include "comm/exchange.h"
+
+namespace redline::backend {
+namespace {
+
+using namespace cuda;
+
+// Sets a variable of the environment for as long as it lives; an empty value leaves the variable as it is.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const std::string& value) : name_(name), set_(!value.empty()) {
+    if (!set_) return;
+    if (const char* old = std::getenv(name)) old_ = old;
+    ::setenv(name, value.c_str(), 1);
+  }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+  ~ScopedVariable() {
+    if (!set_) return;
+    if (old_)
+      ::setenv(name_, old_->c_str(), 1);
+    else
+      ::unsetenv(name_);
+  }
+
+ private:
+  const char* name_;
+  bool set_;
+  std::optional<std::string> old_;
+};
+
+graph::DType dtype_of(comm::Type type) {
+  switch (type) {
+    case comm::Type::f32:
+      return graph::DType::f32;
+    case comm::Type::f16:
+      return graph::DType::f16;
+    case comm::Type::bf16:
+      return graph::DType::bf16;
+    default:
+      throw UnavailableError("GPUs exchange fp32, fp16 or bf16");
+  }
+}
+
+class NcclExchange final : public comm::Exchange {
+ public:
+  NcclExchange(const Nccl& nccl, const comm::Communicator& control, comm::ExchangeOptions options,
+               std::chrono::milliseconds limit)
+      : nccl_(nccl),
+        options_(std::move(options)),
+        rank_(control.rank()),
+        ranks_(control.size()),
+        limit_(limit),
+        dtype_(dtype_of(options_.type)),
+        input_(options_.count * size_of(dtype_)),
+        values_(input_.size()),
+        stream_(make_stream()) {}
+
+  void fill(std::span<const std::byte> values) override {
+    check(values.size() == input_.size(), "{} bytes for an exchange of {}", values.size(), input_.size());
+    check_cuda(cudaMemcpy(input_.data(), values.data(), values.size(), cudaMemcpyHostToDevice),
+               "copying to the device");
+  }
+
+  std::vector<double> run(int repetitions) override {
+    const ReduceRange range{values_.data(), options_.count, dtype_};
+    std::vector<std::pair<Event, Event>> marks;
+    for (int i = 0; i < repetitions; ++i) {
+      check_cuda(cudaMemcpyAsync(values_.data(), input_.data(), input_.size(), cudaMemcpyDeviceToDevice,
+                                 stream_.get()),
+                 "copying on the device");
+      auto& [begin, end] = marks.emplace_back(make_event(true), make_event(true));
+      check_cuda(cudaEventRecord(begin.get(), stream_.get()), "timing");
+      nccl_.exchange(options_.operation, range, rank_, ranks_, stream_.get());
+      check_cuda(cudaEventRecord(end.get(), stream_.get()), "timing");
+    }
+    wait();
+    std::vector<double> seconds;
+    for (const auto& [begin, end] : marks) {
+      float milliseconds = 0.0F;
+      check_cuda(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "timing");
+      seconds.push_back(static_cast<double>(milliseconds) / 1e3);
+    }
+    return seconds;
+  }
+
+  void read(std::span<std::byte> values) const override {
+    const bool part = options_.operation == comm::Operation::reduce_scatter;
+    const std::size_t offset = part ? values.size() * static_cast<std::size_t>(rank_) : 0;
+    check(offset + values.size() <= values_.size(), "{} bytes of an exchange of {}", values.size(),
+          values_.size());
+    check_cuda(cudaMemcpy(values.data(), values_.data() + offset, values.size(), cudaMemcpyDeviceToHost),
+               "copying from the device");
+  }
+
+ private:
+  // Never without end: a kernel of NCCL waits for its peers as long as they take.
+  void wait() const {
+    const Stopwatch watch;
+    const double limit = std::chrono::duration<double>(limit_).count();
+    while (true) {
+      const cudaError_t state = cudaStreamQuery(stream_.get());
+      if (state == cudaSuccess) return;
+      if (state != cudaErrorNotReady) check_cuda(state, "exchanging numbers");
+      if (watch.seconds() > limit) {
+        throw comm::PeerError(fmt::format(
+            "rank {} waited more than {} s for the others in NCCL: one is lost, or the network is; "
+            "NCCL_DEBUG=INFO tells more",
+            rank_, limit));
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+
+  const Nccl& nccl_;
+  comm::ExchangeOptions options_;
+  int rank_, ranks_;
+  std::chrono::milliseconds limit_;
+  graph::DType dtype_;
+  DeviceMemory input_, values_;
+  Stream stream_;
+};
+
+class NcclFabric final : public comm::Fabric {
+ public:
+  explicit NcclFabric(const FabricOptions& options)
+      : control_(options.communicator), limit_(options.limit), topology_(options.topology) {
+    cudaDeviceProp properties{};
+    check_cuda(cudaGetDeviceProperties(&properties, take_device(control_.get())), "asking about the device");
+    connect("auto");
+    description_ = fmt::format("NCCL {}, {}", nccl_->version(), properties.name);
+  }
+
+  std::string description() const override { return description_; }
+
+  // As NCCL's documentation has them by operation; which of them a machine can do, NCCL says when asked.
+  std::vector<std::string> algorithms(comm::Operation operation) const override {
+    std::vector<std::string> names = {"auto", "ring/ll", "ring/ll128", "ring/simple"};
+    const auto add = [&](std::initializer_list<const char*> more) {
+      names.insert(names.end(), more.begin(), more.end());
+    };
+    if (operation == comm::Operation::all_reduce)
+      add({"tree/ll", "tree/ll128", "tree/simple", "nvls/simple", "nvlstree/simple"});
+    else if (operation != comm::Operation::broadcast)
+      add({"pat/simple", "nvls/simple"});
+    return names;
+  }
+
+  std::unique_ptr<comm::Exchange> make_exchange(const comm::ExchangeOptions& options) override {
+    connect(options.algorithm);
+    return std::make_unique<NcclExchange>(*nccl_, *control_, options, limit_);
+  }
+
+ private:
+  // NCCL looks at its variables whenever a communicator is made: so each algorithm gets one of its own.
+  void connect(const std::string& algorithm) {
+    if (nccl_ != nullptr && algorithm == algorithm_) return;
+    nccl_.reset();
+    algorithm_ = algorithm;
+    const std::size_t slash = algorithm.find('/');
+    const bool automatic = slash == std::string::npos;
+    const ScopedVariable how("NCCL_ALGO", automatic ? "" : algorithm.substr(0, slash));
+    const ScopedVariable protocol("NCCL_PROTO", automatic ? "" : algorithm.substr(slash + 1));
+    const std::string topology = std::exchange(topology_, {});  // of the first is enough
+    const ScopedVariable system("NCCL_TOPO_DUMP_FILE", topology);
+    const ScopedVariable graphs("NCCL_GRAPH_DUMP_FILE", topology.empty() ? "" : topology + ".graphs");
+    nccl_ = make_nccl<Nccl>(control_);
+  }
+
+  template <typename Made>
+  static std::unique_ptr<Made> make_nccl(const std::shared_ptr<comm::Communicator>& control) {
+    if constexpr (std::is_constructible_v<Made, std::shared_ptr<comm::Communicator>>)
+      return std::make_unique<Made>(control);
+    else
+      return std::make_unique<Made>(*control);
+  }
+
+  std::shared_ptr<comm::Communicator> control_;
+  std::chrono::milliseconds limit_;
+  std::string topology_, description_, algorithm_;
+  std::unique_ptr<Nccl> nccl_;
+};
+
+}  // namespace
+}  // namespace redline::backend
+
+extern "C" __attribute__((visibility("default"))) redline::comm::Fabric* redline_make_cuda_fabric(
+    const redline::backend::FabricOptions* options) {
+  return new redline::backend::NcclFabric(*options);
+}

@@ -70,9 +70,10 @@ GapCause cause_of(const Timeline& timeline, const DeviceEvent* before, const Dev
                   std::optional<std::int64_t> called, std::int64_t begin, std::int64_t end) {
   if (is_communication(after.activity) || (before != nullptr && is_communication(before->activity)))
     return GapCause::communication;
+  // What was there and waited its turn waits for nothing that the host is at by then.
+  if (called && *called < begin) return GapCause::launch;
   const std::int64_t length = end - begin;
   if (2 * shared(timeline.host, HostWork::data, begin, end) > length) return GapCause::input;
-  if (called && *called < begin) return GapCause::launch;  // it was there and waited its turn
   const std::int64_t launching = shared(timeline.host, HostWork::launch, begin, end) +
                                  shared(timeline.host, HostWork::inputs, begin, end);
   return 2 * launching > length ? GapCause::launch : GapCause::host;

@@ -286,8 +286,11 @@ void Trainer::step() {
     data::Batch batch;
     const double waited_before = train_source_.waited_seconds();
     {
-      const profile::Span span(session_, profile::HostWork::data);
+      const profile::Span span(session_, profile::HostWork::inputs);
       train_->inputs_taken();  // of the batch that next() gives back
+    }
+    {
+      const profile::Span span(session_, profile::HostWork::data);
       check(train_source_.next(batch), "epoch {} ended before its step {}", epoch_, step_in_epoch_);
     }
     // The host may as well wait here as anywhere; a device that still has work does not wait for data.

@@ -66,7 +66,7 @@ std::string ConsoleSink::progress_line() const {
   if (counted > 0) {
     text += fmt::format("  loss {:.4f}  top-1 {}", loss / counted, percent(top1 / counted));
   } else {
-    text += fmt::format("  loss {}", last.loss);
+    text += fmt::format("  loss {:.4f}", last.loss);
   }
   text += fmt::format("  {:.1f} images/s  wait {}  left {}", seconds > 0 ? samples / seconds : 0.0,
                       percent(seconds > 0 ? waited / seconds : 0.0),

@@ -151,8 +151,9 @@ Variability analyze(std::vector<DeviceRun> runs) {
                          correlate(result.runs, "power_w", &DeviceRun::power_w)};
   std::erase_if(result.correlations, [](const Correlation& entry) { return entry.pairs == 0; });
   if (result.devices.groups.size() < 4)
-    result.problems.push_back(
-        fmt::format("{} devices are too few to tell which of them stands out", result.devices.groups.size()));
+    result.problems.push_back(fmt::format("with {} device{} nothing can be said about which stands out",
+                                          result.devices.groups.size(),
+                                          result.devices.groups.size() == 1 ? "" : "s"));
   return result;
 }
 

@@ -235,8 +235,12 @@ std::string aggregated_data_csv(const Variability& variability) {
 }
 
 std::string terminal_text(const Variability& variability) {
-  std::string text = fmt::format("{} runs on {} devices of {} nodes\n", variability.runs.size(),
-                                 variability.devices.groups.size(), variability.nodes.groups.size());
+  const auto counted = [](std::size_t count, const char* what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  };
+  std::string text = fmt::format("{} on {} of {}\n", counted(variability.runs.size(), "run"),
+                                 counted(variability.devices.groups.size(), "device"),
+                                 counted(variability.nodes.groups.size(), "node"));
   const auto percent = [](const Whiskers& box) { return 100 * box.variability(); };
   text += fmt::format(
       "  variability   {:.2f}% over runs, {:.2f}% over devices (whisker to whisker, of the median)\n",
@@ -251,9 +255,14 @@ std::string terminal_text(const Variability& variability) {
   put_level("node", variability.nodes);
   put_level("cabinet", variability.cabinets);
   for (const Correlation& entry : variability.correlations) {
-    text += fmt::format("  {:<18}Pearson {:+.2f} (95%: {:+.2f} to {:+.2f}), Spearman {:+.2f}, {} runs\n",
-                        entry.with, entry.pearson, entry.interval.low, entry.interval.high, entry.spearman,
-                        entry.pairs);
+    if (std::isnan(entry.pearson)) {
+      text += fmt::format("  {:<18}does not vary\n", entry.with);
+      continue;
+    }
+    text += fmt::format("  {:<18}Pearson {:+.2f}", entry.with, entry.pearson);
+    if (entry.interval.coverage > 0)
+      text += fmt::format(" (95%: {:+.2f} to {:+.2f})", entry.interval.low, entry.interval.high);
+    text += fmt::format(", Spearman {:+.2f}, {} runs\n", entry.spearman, entry.pairs);
   }
   for (const std::string& problem : variability.problems)
     text += fmt::format("  warning       {}\n", problem);

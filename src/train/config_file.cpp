@@ -153,19 +153,26 @@ toml::table parse_table(const std::string& text, const std::string& name) {
   }
 }
 
+std::string text_of(const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* number = node.as_floating_point()) return text_of(number->get());
+  if (const toml::array* list = node.as_array()) {
+    std::string text;
+    for (const toml::node& item : *list) text += (text.empty() ? "" : ", ") + text_of(item);
+    return "[" + text + "]";
+  }
+  std::ostringstream out;
+  node.visit([&](const auto& value) { out << value; });
+  return out.str();
+}
+
 void list_table(const toml::table& table, const std::string& prefix, Facts& found) {
   for (const auto& [key, node] : table) {
     const std::string path = prefix + std::string(key.str());
     if (const toml::table* inner = node.as_table()) {
       list_table(*inner, path + ".", found);
-    } else if (const auto* text = node.as_string()) {
-      found.emplace_back(path, text->get());
-    } else if (const auto* number = node.as_floating_point()) {
-      found.emplace_back(path, text_of(number->get()));
     } else {
-      std::ostringstream out;
-      node.visit([&](const auto& value) { out << value; });
-      found.emplace_back(path, out.str());
+      found.emplace_back(path, text_of(node));
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -349,6 +350,8 @@ bool Trainer::finish_step(bool wait) {
   Totals totals = oldest.totals;
   if (!ranks_.alone()) combine(totals, record);
   record.loss = totals.mean(totals.loss);
+  if (std::isnan(record.loss))
+    record.loss = std::numeric_limits<double>::quiet_NaN();  // its sign says nothing
   record.top1 = totals.mean(totals.correct1);
   record.top5 = totals.mean(totals.correct5);
   record.samples = std::llround(totals.samples);

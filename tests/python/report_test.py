@@ -45,12 +45,66 @@ def one_run(browser, folder):
     assert page.requests() == [f"file://{folder}/first/report.html"], page.requests()
     assert page.js("document.querySelector('#profile-0-cores').textContent").count("61.25 %") == 1
     look(page, "light")
+    for_everyone(page)
     zooming(page)
+    assert page.js("spoken.textContent") == "Loss: everything"
     sorting(page)
     page.js("document.querySelector('.tools button').click()")
     assert page.js("document.documentElement.dataset.theme") == "dark"
     all_drawn(page, 15)
+    assert page.js(FAINT) == [], page.js(FAINT)
+    printing(page)
     page.close()
+
+
+# Of text that is seen, what stands out less from what is behind it than WCAG's 4.5 (3 for large text).
+FAINT = """(() => {
+  const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = (rgb) => rgb.slice(0, 3).map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0.05);
+  const behind = (node) => { for (; node; node = node.parentElement) { const c = numbers(getComputedStyle(node).backgroundColor); if (c[3] !== 0) return c; } return [255, 255, 255]; };
+  return [...document.querySelectorAll('body *')].filter((node) => node.getClientRects().length && [...node.childNodes].some((part) => part.nodeType === 3 && part.textContent.trim()))
+    .filter((node) => {
+      const style = getComputedStyle(node), [a, b] = [light(numbers(style.color)), light(behind(node))].sort((x, y) => y - x);
+      return a / b < (parseFloat(style.fontSize) >= 24 ? 3 : 4.5);
+    }).map((node) => node.tagName + '.' + node.className + ': ' + node.textContent.slice(0, 30));
+})()"""
+NAMED = {"button", "link", "image", "figure", "table", "region", "navigation", "heading", "DisclosureTriangle"}
+
+
+def for_everyone(page):
+    """Screen readers get names and an outline, keyboards a visible place, eyes enough contrast."""
+    nodes = [node for node in page.call("Accessibility.getFullAXTree")["nodes"] if not node.get("ignored")]
+    role = lambda node: node["role"]["value"]  # noqa: E731
+    name = lambda node: node.get("name", {}).get("value", "")  # noqa: E731
+    nameless = [role(node) for node in nodes if role(node) in NAMED and not name(node).strip()]
+    assert not nameless, nameless
+    levels = [next(p["value"]["value"] for p in node["properties"] if p["name"] == "level") for node in nodes if role(node) == "heading"]
+    assert levels[0] == 1 and all(b <= a + 1 for a, b in zip(levels, levels[1:])), levels
+    images = [name(node) for node in nodes if role(node) == "image"]
+    assert len(images) == page.js("cards.size") and all(" values from " in text for text in images), images
+    zooms = [name(node) for node in nodes if role(node) == "button" and name(node).startswith("Zoom in")]
+    assert len(set(zooms)) == len(images), "each control says which chart is its own"
+    assert page.js(FAINT) == [], page.js(FAINT)
+    for expected in ("To the report", "Learning"):
+        page.call("Input.dispatchKeyEvent", type="keyDown", key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        page.call("Input.dispatchKeyEvent", type="keyUp", key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        assert page.js("document.activeElement.textContent") == expected
+        assert page.js("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def printing(page):
+    """On paper, charts are as wide as their place and nothing is there to click."""
+    page.call("Emulation.setEmulatedMedia", media="print")
+    page.call("Emulation.setDeviceMetricsOverride", width=720, height=1000, deviceScaleFactor=1, mobile=False)
+    page.js("dispatchEvent(new Event('beforeprint'))")
+    wide = page.js("""[...document.querySelectorAll('figure')].filter((figure) => figure.querySelector('canvas').getBoundingClientRect().right > figure.getBoundingClientRect().right)
+        .map((figure) => figure.id)""")
+    assert wide == [], wide
+    assert page.js("document.documentElement.scrollWidth") <= 720
+    assert page.js("[...document.querySelectorAll('button')].filter((b) => b.getClientRects().length && !b.closest('th')).length") == 0
+    look(page, "print")
+    page.js("dispatchEvent(new Event('afterprint'))")
 
 
 def zooming(page):

@@ -14,6 +14,7 @@ function isDark() {
 const colour = (index) => palette[isDark() ? "dark" : "light"][index % 8];
 const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+const spoken = el("p", {class: "unseen", role: "status"});  // what changed, for those who do not see it
 const cards = new Map();    // by id; kept when the page is drawn again, with their zoom
 const waiting = new Set();  // cards that are not in the page yet
 
@@ -24,14 +25,17 @@ class Card {
   constructor(id) {
     this.id = id;
     this.canvas = el("canvas", {tabindex: "0", role: "img"});
-    this.caption = el("figcaption");
-    this.log = el("button", {type: "button", "aria-pressed": "false", onclick: () => this.toggleLog()}, "log");
-    this.data = el("details", {ontoggle: () => this.fillTable()}, el("summary", {}, "Data as a table"));
-    const button = (text, label, action) => el("button", {type: "button", "aria-label": label, title: label, onclick: action}, text);
+    this.caption = el("figcaption", {id: `chart-${id}-title`});
+    this.named = [];  // controls, which say the chart's name too: a page has many alike
+    const control = (node, label) => { this.named.push({node, label}); return node; };
+    const button = (text, label, action) => control(el("button", {type: "button", title: label, onclick: action}, text), label);
+    this.log = button("log", "log: logarithmic scale", () => this.toggleLog());
+    this.log.setAttribute("aria-pressed", "false");
+    this.data = el("details", {ontoggle: () => this.fillTable()}, control(el("summary", {}, "Data as a table"), "Data as a table"));
     this.bar = el("div", {class: "bar"}, this.caption, this.log, button("+", "Zoom in", () => this.zoomBy(0.5)),
-      button("−", "Zoom out", () => this.zoomBy(2)), button("reset", "Show everything", () => this.zoom(null)),
-      button("PNG", "Save as a picture", () => this.savePicture()), button("CSV", "Save the numbers", () => this.saveNumbers()));
-    this.figure = el("figure", {id: "chart-" + id}, this.bar, el("div", {class: "frame"}, this.canvas), this.data);
+      button("−", "Zoom out", () => this.zoomBy(2)), button("reset", "reset: show everything", () => this.zoom(null)),
+      button("PNG", "Save as a picture, PNG", () => this.savePicture()), button("CSV", "Save the numbers, CSV", () => this.saveNumbers()));
+    this.figure = el("figure", {id: "chart-" + id, "aria-labelledby": this.caption.id}, this.bar, el("div", {class: "frame"}, this.canvas), this.data);
     this.range = null;
     this.logarithmic = false;
     this.listen();
@@ -46,7 +50,8 @@ class Card {
     this.log.hidden = !spec.log;
     this.bounds = this.extent();
     const what = spec.sets.map((set) => `${set.label}: ${this.describe(set)}`).join("; ");
-    this.canvas.setAttribute("aria-label", `${spec.title} ${spec.note || ""}. ${what}. Arrow keys move, plus and minus zoom, 0 shows everything.`);
+    for (const {node, label} of this.named) node.setAttribute("aria-label", `${label}: ${spec.title}`);
+    this.canvas.setAttribute("aria-label", `${spec.title}${spec.note ? ", " + spec.note : ""}. ${what}. Arrow keys move, plus and minus zoom, 0 shows everything.`);
     waiting.add(this);
     if (this.figure.isConnected) this.paint();
     return this.figure;
@@ -58,8 +63,12 @@ class Card {
     const config = this.config();
     if (this.chart) {
       this.chart.data = config.data;
+      const resized = this.chart.options.devicePixelRatio !== config.options.devicePixelRatio;
       this.chart.options = config.options;
       this.chart.update("none");
+      // Paper is narrower than the screen that the page still has while it is being made ready.
+      if (resized && printing) this.chart.resize(this.spec.wide ? 720 : 350, this.spec.wide ? 250 : 180);
+      else if (resized) this.chart.resize();
     } else {
       this.chart = new Chart(this.canvas, config);
     }
@@ -99,7 +108,7 @@ class Card {
     return {
       type: "line", data: {datasets}, plugins: [marks, selection, boxes],
       options: {
-        parsing: false, normalized: true, animation: false, responsive: true, maintainAspectRatio: false, card: this,
+        parsing: false, normalized: true, animation: false, responsive: true, maintainAspectRatio: false, card: this, devicePixelRatio: printing ? 2 : undefined,
         interaction: {mode: spec.boxes || spec.scatter ? "nearest" : "column", axis: "xy", intersect: false},
         scales: {
           x: {type: spec.xLog ? "logarithmic" : "linear", min: shown.min, max: shown.max, grid: {color: line, drawTicks: false},
@@ -108,7 +117,7 @@ class Card {
               callback: (value) => spec.boxes ? (Number.isInteger(value) && spec.boxes[value] ? spec.boxes[value].label.slice(0, 24) : "") : format(value, spec.xUnit)}},
           y: {type: this.logarithmic || spec.yLog ? "logarithmic" : "linear", grid: {color: line, drawTicks: false}, beginAtZero: Boolean(spec.zero),
             ...(spec.boxes ? {suggestedMin: Math.min(...spec.boxes.map((box) => box.low)), suggestedMax: Math.max(...spec.boxes.map((box) => box.high))} : {}),
-            ticks: {color: ink, callback: unit, maxTicksLimit: 8}, title: {display: false}},
+            ticks: {color: ink, callback: unit, maxTicksLimit: 8, stepSize: spec.unit === "B" ? this.byteStep() : undefined}, title: {display: false}},
         },
         plugins: {
           legend: {display: spec.sets.filter((set) => !set.faint).length > 1, labels: {color: variable("--ink"), boxWidth: 18, boxHeight: 2,
@@ -120,6 +129,13 @@ class Card {
         },
       },
     };
+  }
+
+  // Bytes are read by powers of two: so are the lines between them.
+  byteStep() {
+    let high = 0;
+    for (const set of this.spec.sets) for (const p of set.points) if (p.y > high) high = p.y;
+    return high > 0 ? 2 ** Math.ceil(Math.log2(high / 7)) : undefined;
   }
 
   // null shows everything.
@@ -135,7 +151,9 @@ class Card {
     Object.assign(this.chart.options.scales.x, shown);
     this.chart.update("none");
     this.figure.dataset.zoomed = String(Boolean(range));
-    if (told || !this.spec.link) return;
+    if (told) return;
+    spoken.textContent = `${this.spec.title}: ${range ? `${this.spec.x} ${format(shown.min, this.spec.xUnit)} to ${format(shown.max, this.spec.xUnit)}` : "everything"}`;
+    if (!this.spec.link) return;
     for (const other of cards.values())
       if (other !== this && other.chart && other.figure.isConnected && other.spec.link === this.spec.link) other.zoom(range, true);
   }

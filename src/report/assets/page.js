@@ -46,7 +46,7 @@ function learning(doc) {
   return section("learning", "Learning", charts(
     chart("loss", {...step, title: "Loss", log: true, sets: [...stepSets(doc, "loss", {label: "training", smooth: true}), ...evaluationSets(doc, "loss")]}),
     chart("accuracy", {...step, title: "Top-1 accuracy", unit: "part", sets: [...stepSets(doc, "top1", {label: "training", smooth: true}), ...evaluationSets(doc, "top1")]}),
-    chart("lr", {...step, title: "Learning rate", log: true, sets: stepSets(doc, "lr")}),
+    chart("lr", {...step, title: "Learning rate", log: true, zero: true, sets: stepSets(doc, "lr")}),
     chart("gradient_norm", {...step, title: "Gradient norm", log: true, sets: stepSets(doc, "gradient_norm", {smooth: true})}),
     chart("loss_scale", {...step, title: "Loss scale", log: true, sets: stepSets(doc, "loss_scale")})));
 }
@@ -107,13 +107,16 @@ const sensors = [
   {id: "pcie", title: "PCIe traffic", unit: "B/s", scale: 1e3, zero: true, columns: [["pcie_received_kb_s", "to the GPU"], ["pcie_sent_kb_s", "from the GPU"]]},
 ];
 
+const throttleWords = {sw_power_cap: "power limit", hw_slowdown: "hardware slowdown", sync_boost: "other cards' clocks", sw_thermal: "heat", hw_thermal: "heat (hardware)",
+  power_brake: "power brake", app_clocks: "set clocks", display_clocks: "display clocks"};
+
 function throttleMarks(telemetry) {
   const list = [];
   telemetry.throttle.forEach((mark, index) => {
     // An idle device, or one at the clocks it was told to have, is not held back.
     if (mark.text.split("|").every((word) => ["none", "idle", "app_clocks", "display_clocks"].includes(word))) return;
     const next = telemetry.throttle[index + 1];
-    list.push({x: mark.seconds, to: next ? next.seconds : telemetry.last, text: mark.text});
+    list.push({x: mark.seconds, to: next ? next.seconds : telemetry.last, text: mark.text.split("|").map((word) => throttleWords[word] || word).join(", ")});
   });
   return list;
 }
@@ -225,12 +228,13 @@ function changeOf(row, index) {
 function records(doc) {
   const rows = (field) => doc.runs.flatMap((run, index) => run[field].map((row) => ({run: run.name, index, ...row})));
   const name = several(doc) ? [{title: "run", key: "run", text: true, cell: (r) => el("span", {}, swatch(r.index), r.run)}] : [];
-  return section("records", "Evaluations and checkpoints", el("div", {class: "columns"}, [
+  const tables = [
     table("evaluations", "Evaluations", [...name, {title: "step", key: "step"}, {title: "epoch", key: "epoch"}, {title: "weights", key: "weights", text: true},
       {title: "top-1", key: "top1", unit: "part"}, {title: "top-5", key: "top5", unit: "part"}, {title: "loss", key: "loss"}, {title: "took", key: "seconds", unit: "s"}], rows("evaluations")),
     table("checkpoints", "Checkpoints", [...name, {title: "step", key: "step"}, {title: "size", key: "bytes", unit: "B"}, {title: "stood still", key: "stall_seconds", unit: "s"},
       {title: "writing", key: "write_seconds", unit: "s"}, {title: "note", get: (r) => r.error || (r.best ? "best so far" : ""), text: true}], rows("checkpoints")),
-  ].filter(Boolean)));
+  ].filter(Boolean);
+  return section("records", "Evaluations and checkpoints", tables.length ? el("div", {class: "columns"}, tables) : null);
 }
 
 const quoted = (word) => /^[\w@%+=:,.\/-]+$/.test(word) ? word : "'" + word.replaceAll("'", "'\\''") + "'";
@@ -244,7 +248,7 @@ function whatWasRun(doc) {
     }}, "copy");
     return el("details", {open: several(doc) ? null : "open"}, el("summary", {}, several(doc) ? swatch(index) : "", several(doc) ? run.name : "Options and machine"),
       el("p", {}, "To repeat it: "), el("pre", {}, command), copy,
-      el("div", {class: "columns"}, [listing("Run", info), listing("Machine and versions", run.facts), listing("Options", run.options)].filter(Boolean)));
+      el("div", {class: "columns"}, [listing("Run", info), listing("Machine and versions", run.facts.map(([key, value]) => [key.replaceAll("_", " "), value])), listing("Options", run.options)].filter(Boolean)));
   });
   return section("run", "What was run", parts);
 }

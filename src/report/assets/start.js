@@ -30,6 +30,7 @@ addEventListener("afterprint", () => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (!document.documentElement.dataset.theme) render(); });
 
+document.body.append(spoken);
 Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
 render();
 

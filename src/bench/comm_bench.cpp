@@ -297,7 +297,7 @@ Type parse_comm_type(const std::string& text) {
   throw UsageError("--dtype {}: choose among fp32, fp16, bf16", text);
 }
 
-std::vector<std::size_t> parse_sizes(const std::string& text) {
+std::vector<std::size_t> parse_sizes(const std::string& text, const char* flag) {
   const auto bytes_of = [&](std::string_view word) {
     std::size_t number = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
@@ -308,9 +308,9 @@ std::vector<std::size_t> parse_sizes(const std::string& text) {
                               : unit == "G" || unit == "GiB" ? std::size_t{1} << 30
                                                              : 0;
     if (error != std::errc() || scale == 0 || number == 0)
-      throw UsageError("--sizes {}: '{}' is no size; write 128, 64K or 16M, or a range as 128-128M", text,
+      throw UsageError("{} {}: '{}' is no number; write 128, 64K or 16M, or a range as 128-128M", flag, text,
                        word);
-    if (number > kMostBytes / scale) throw UsageError("--sizes {}: the largest is 1G", text);
+    if (number > kMostBytes / scale) throw UsageError("{} {}: the largest is 1G", flag, text);
     return number * scale;
   };
   std::vector<std::size_t> sizes;
@@ -320,7 +320,7 @@ std::vector<std::size_t> parse_sizes(const std::string& text) {
     const std::size_t dash = item.find('-');
     const std::size_t first = bytes_of(item.substr(0, dash));
     const std::size_t last = dash == std::string_view::npos ? first : bytes_of(item.substr(dash + 1));
-    if (last < first) throw UsageError("--sizes {}: {} ends before it begins", text, item);
+    if (last < first) throw UsageError("{} {}: {} ends before it begins", flag, text, item);
     for (std::size_t size = first; size <= last; size *= 2) sizes.push_back(size);
     if (item.size() == rest.size()) return sizes;
     rest.remove_prefix(item.size() + 1);

@@ -7,17 +7,15 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/random.h"
 #include "base/statistics.h"
 #include "bench/op_cases.h"
-#include "graph/models/resnet.h"
+#include "bench/step_times.h"
 #include "plan/traffic.h"
 
 namespace redline::bench {
 namespace {
 
 using graph::Op;
-using graph::TensorKind;
 
 // Positions in the plan of one distinct op.
 struct Group {
@@ -59,10 +57,6 @@ std::vector<Group> group_ops(const graph::Graph& graph, const std::string& filte
   return groups;
 }
 
-double seconds_of(const backend::OpTime& time) {
-  return std::chrono::duration<double>(time.duration).count();
-}
-
 void time_alone(const graph::Graph& graph, Group& group, int repeat, backend::Backend& backend) {
   const OpCase op_case = isolate(graph, graph.ops()[group.ops.front()]);
   const auto plan = std::make_shared<plan::Plan>(plan::make_plan(op_case.graph, backend));
@@ -79,50 +73,6 @@ void time_alone(const graph::Graph& graph, Group& group, int repeat, backend::Ba
   group.timing.seconds = median(std::move(times));
 }
 
-// Weights as training starts with, random images, and labels in range.
-void fill_model(const plan::Options& options, backend::State& state, backend::Executable& executable) {
-  for (const std::string& name : state.names()) {
-    const graph::Tensor& tensor = state.tensor(name);
-    if (tensor.kind != TensorKind::parameter && tensor.kind != TensorKind::statistic) continue;
-    std::vector<float> values(static_cast<std::size_t>(tensor.shape.elements()));
-    graph::initial_value(tensor, 1, false, options.model.model, values);
-    state.write(name, values);
-  }
-  const graph::Model& model = executable.plan().model;
-  Random random(1);
-  std::vector<std::uint8_t> images(
-      static_cast<std::size_t>(model.graph.tensor(model.images).shape.elements()));
-  for (std::uint8_t& byte : images) byte = static_cast<std::uint8_t>(random.next_u32());
-  executable.write_input(model.images, images.data(), images.size());
-  std::vector<std::int32_t> labels(static_cast<std::size_t>(options.model.batch));
-  for (std::int32_t& label : labels) {
-    label = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(options.model.classes)));
-  }
-  executable.write_input(model.labels, labels.data(), labels.size() * sizeof(std::int32_t));
-  const float scalars[graph::kStepScalars] = {1e-3F, 1.0F, 0.999F, 0.0F};
-  executable.write_input(model.scalars, scalars, sizeof scalars);
-}
-
-// Runs whole steps, and gives the time of each op in each of them.
-std::vector<std::vector<double>> time_steps(const OpBenchOptions& options,
-                                            std::shared_ptr<const plan::Plan> plan, backend::Backend& backend,
-                                            const Progress& progress) {
-  const auto state = backend.make_state();
-  const auto executable = backend.compile(plan, state);
-  fill_model(options.plan, *state, *executable);
-  std::vector<std::vector<double>> times(plan->graph().ops().size());
-  for (int i = 0; i <= options.repeat; ++i) {
-    for (backend::Section section : {backend::Section::compute, backend::Section::update}) {
-      std::vector<backend::OpTime> measured;
-      executable->run(section, &measured);
-      if (i == 0) continue;  // warms up
-      for (const auto& time : measured) times[static_cast<std::size_t>(time.op)].push_back(seconds_of(time));
-    }
-    if (!progress(i + 1, options.repeat + 1) && i > 0) break;
-  }
-  return times;
-}
-
 }  // namespace
 
 std::vector<OpTiming> bench_ops(const OpBenchOptions& options, backend::Backend& backend,
@@ -132,7 +82,7 @@ std::vector<OpTiming> bench_ops(const OpBenchOptions& options, backend::Backend&
   std::vector<Group> groups = group_ops(plan->graph(), options.filter, options.in_step);
   std::vector<OpTiming> result;
   if (options.in_step) {
-    const auto times = time_steps(options, plan, backend, progress);
+    const auto times = time_ops_in_steps(options.plan, plan, backend, options.repeat, progress);
     for (Group& group : groups) {
       double sum = 0.0, fastest = 0.0;
       for (std::size_t i : group.ops) {

@@ -21,6 +21,7 @@
 #include "bench/chart.h"
 #include "bench/comm_bench.h"
 #include "cli/bench.h"
+#include "cli/bench_predict.h"
 #include "cli/command.h"
 #include "cli/progress_line.h"
 #include "comm/connect.h"
@@ -208,8 +209,12 @@ void add_bench_comm(CLI::App& group, Context& context) {
       group, "comm", "Time collectives between ranks by size: latency, algorithm and bus bandwidth",
       {"redline launch -g 2 -- bench comm",
        "redline launch -g 4 -- bench comm --sizes 1K-16M --algorithms ring",
-       "redline launch -g 2 -- bench comm --json comm.json --csv comm.csv --plot comm.svg"});
+       "redline launch -g 2 -- bench comm --json comm.json --csv comm.csv --plot comm.svg",
+       "redline bench comm --predict --dtype fp16 -b 64 --link 400Gb/s,5us --gpus-per-node 8 --plot "
+       "scaling.svg",
+       "redline bench comm --predict -b 8 --link comm.json --gpus-per-node 1 --gpus 2-64"});
   const auto flags = std::make_shared<Flags>();
+  const auto predict = std::make_shared<bool>(false);
   bench::CommBenchOptions& o = flags->options;
   const auto list = [](CLI::Option* option) { option->delimiter(',')->allow_extra_args(false); };
   list(command
@@ -223,7 +228,10 @@ void add_bench_comm(CLI::App& group, Context& context) {
                           "tree, pat, nvls, nvlstree; "
                           "default: all)"));
   list(command.add_option("--protocols", o.protocols, "Only these (NCCL: ll, ll128, simple; default: all)"));
-  command.add_option("--dtype", flags->dtype, "fp32, fp16 or bf16")->capture_default_str();
+  command
+      .add_option("--dtype", flags->dtype,
+                  "fp32, fp16 or bf16: of what is exchanged; with --predict, of the training")
+      ->capture_default_str();
   command
       .add_option("--device", flags->device, "cpu measures Gloo, cuda NCCL; auto: cuda where it can be used")
       ->capture_default_str();
@@ -243,7 +251,13 @@ void add_bench_comm(CLI::App& group, Context& context) {
   command.add_option("--json", flags->json, "Also write the result to this file");
   command.add_option("--csv", flags->csv, "Also write the table to this file");
   command.add_option("--plot", flags->plots, "Also draw a chart: a file that ends in .svg or .png");
-  on_run(command, context, [flags] { return run_measurement(*flags); });
+  command.add_flag("--predict", *predict,
+                   "Predict training on many GPUs instead, from a step that is measured here");
+  const auto prediction = add_predict_options(command);
+  on_run(command, context, [flags, predict, prediction] {
+    if (!*predict) return run_measurement(*flags);
+    return run_prediction(*prediction, {flags->device, flags->dtype, flags->json, flags->csv, flags->plots});
+  });
 }
 
 }  // namespace redline::cli

@@ -1,0 +1,229 @@
+// redline bench comm --predict: what training on many GPUs would give.
+#include "cli/bench_predict.h"
+
+#include <optional>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "backend/backend.h"
+#include "base/atomic_file.h"
+#include "base/error.h"
+#include "base/machine.h"
+#include "base/signals.h"
+#include "base/text.h"
+#include "bench/chart.h"
+#include "bench/comm_bench.h"
+#include "bench/scaling_model.h"
+#include "bench/step_times.h"
+#include "cli/bench.h"
+#include "cli/progress_line.h"
+
+namespace redline::cli {
+
+struct PredictFlags {
+  plan::Options plan;
+  int threads = 0;
+  double bucket_mb = 25;
+  std::string grad_dtype;
+  int steps = 10;
+  std::string step, step_time;
+  std::string link = "400Gb/s,5us", intra = "450GB/s,2us", collective = "best", gpus = "8-4096";
+  bench::ScalingOptions scaling;
+};
+
+namespace {
+
+struct Step {
+  bench::StepShape shape;
+  std::int64_t batch = 0;
+  std::string source;  // "cuda: …" where it was measured, or the file that it comes from
+};
+
+nlohmann::ordered_json read_record(const std::string& path) {
+  try {
+    return nlohmann::ordered_json::parse(read_file(path));
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError("--step {}: it is no JSON: {}", path, error.what());
+  }
+}
+
+Step read_step(const std::string& path) {
+  const nlohmann::ordered_json record = read_record(path);
+  const bench::StepShape shape = bench::parse_step_shape(record, path);
+  return {shape, record.value("batch", std::int64_t{0}), path};
+}
+
+// Empty when stopped.
+std::optional<Step> measure_step(const PredictFlags& flags, const PredictOutput& output,
+                                 const StopSignals& signals) {
+  require_optimised_build();
+  backend::DeviceOptions device;
+  device.device = output.device;
+  device.threads = flags.threads;
+  device.cache_dir = cache_folder();
+  const auto backend = backend::make_backend(device);
+  plan::Options plan = flags.plan;
+  plan.model.dtype = graph::parse_dtype(output.dtype);
+  if (!(flags.bucket_mb > 0)) throw UsageError("--bucket-mb {} must be more than 0", flags.bucket_mb);
+  plan.bucket_bytes = static_cast<std::size_t>(flags.bucket_mb * (1 << 20));
+  if (!backend->supports(graph::OpKind::conv, plan.model.dtype))
+    throw UnavailableError("the device {} has no {} kernels", output.device, output.dtype);
+  std::optional<graph::DType> wire;
+  if (!flags.grad_dtype.empty()) wire = graph::parse_dtype(flags.grad_dtype);
+  ProgressLine line("timing", "steps");
+  const auto shape =
+      bench::measure_step(plan, *backend, wire, flags.steps, [&](std::int64_t done, std::int64_t of) {
+        line.update(done, of);
+        return !signals.requested();
+      });
+  line.clear();
+  if (!shape) return std::nullopt;
+  return Step{*shape, plan.model.batch, backend->description()};
+}
+
+void print_head(const Step& step, const PredictFlags& flags) {
+  double bytes = 0;
+  for (const auto& bucket : step.shape.buckets) bytes += bucket.bytes;
+  const bench::Network& network = flags.scaling.network;
+  fmt::print("step      {:.3f} ms alone, backward ends at {:.3f} ms; {}\n", 1e3 * step.shape.seconds,
+             1e3 * step.shape.backward_end, step.source);
+  fmt::print("gradients {} in {} buckets, the first at {:.3f} ms\n",
+             format_bytes(static_cast<std::uint64_t>(bytes)), step.shape.buckets.size(),
+             1e3 * step.shape.buckets.front().ready);
+  fmt::print(
+      "network   {:.3g} GB/s and {:.3g} us a GPU between nodes of {}, {:.3g} GB/s and {:.3g} us within\n",
+      network.inter.bandwidth / 1e9, 1e6 * network.inter.latency, network.gpus_per_node,
+      network.intra.bandwidth / 1e9, 1e6 * network.intra.latency);
+}
+
+void print_table(const std::vector<bench::Prediction>& predictions, std::int64_t batch) {
+  fmt::print("\n{:>6} {:>10} {:>10} {:>10} {:>10} {:>11} {:>11}  {}\n", "GPUs", "step ms", "comm ms",
+             "exposed ms", "slowest ms", "efficiency", "images/s", "all-reduce");
+  for (const bench::Prediction& p : predictions) {
+    const double speed = static_cast<double>(batch) * p.gpus / p.step_seconds;
+    fmt::print("{:>6} {:>10.3f} {:>10.3f} {:>10.3f} {:>10.3f} {:>10.1f}% {:>11}  {}\n", p.gpus,
+               1e3 * p.step_seconds, 1e3 * p.communication_seconds, 1e3 * p.exposed_seconds,
+               1e3 * p.straggler_seconds, 100 * p.efficiency, batch > 0 ? format_count(speed) : "-",
+               p.collective);
+  }
+}
+
+std::string csv_of(const std::vector<bench::Prediction>& predictions) {
+  std::string text =
+      "gpus,step_seconds,communication_seconds,exposed_seconds,straggler_seconds,efficiency,collective\n";
+  for (const bench::Prediction& p : predictions)
+    text += fmt::format("{},{:.9f},{:.9f},{:.9f},{:.9f},{:.6f},{}\n", p.gpus, p.step_seconds,
+                        p.communication_seconds, p.exposed_seconds, p.straggler_seconds, p.efficiency,
+                        p.collective);
+  return text;
+}
+
+nlohmann::ordered_json record_of(const std::vector<bench::Prediction>& predictions, const Step& step,
+                                 const PredictFlags& flags) {
+  const bench::Network& network = flags.scaling.network;
+  const auto link = [](const bench::Link& of) {
+    return nlohmann::ordered_json{{"bytes_per_second", of.bandwidth}, {"latency_seconds", of.latency}};
+  };
+  nlohmann::ordered_json json = bench_record("bench comm --predict");
+  json.update({{"batch", step.batch},
+               {"step_source", step.source},
+               {"step", to_json(step.shape)},
+               {"network",
+                {{"between_nodes", link(network.inter)},
+                 {"within_a_node", link(network.intra)},
+                 {"gpus_per_node", network.gpus_per_node}}},
+               {"collective", flags.collective},
+               {"contention", flags.scaling.contention},
+               {"spread", flags.scaling.spread},
+               {"predictions", nlohmann::ordered_json::array()}});
+  for (const bench::Prediction& p : predictions) json["predictions"].push_back(to_json(p));
+  return json;
+}
+
+// What the flags say, understood before anything is measured.
+PredictFlags resolve(const PredictFlags& given) {
+  PredictFlags flags = given;
+  flags.scaling.network.inter = bench::parse_link(flags.link, "--link");
+  flags.scaling.network.intra = bench::parse_link(flags.intra, "--intra");
+  flags.scaling.best = flags.collective == "best";
+  if (!flags.scaling.best) flags.scaling.collective = bench::parse_collective(flags.collective);
+  if (flags.steps < 1) throw UsageError("--steps {} must be at least 1", flags.steps);
+  bench::validate(flags.scaling);
+  return flags;
+}
+
+}  // namespace
+
+std::shared_ptr<PredictFlags> add_predict_options(CLI::App& command) {
+  const auto flags = std::make_shared<PredictFlags>();
+  const auto option = [&](const std::string& name, auto& value, const std::string& text) {
+    return command.add_option(name, value, text)->group("With --predict");
+  };
+  graph::ModelOptions& model = flags->plan.model;
+  option("--gpus", flags->gpus, "For how many GPUs, with commas; a range doubles")->capture_default_str();
+  option("--link", flags->link,
+         "Bandwidth and latency of a GPU's link to other nodes, or the .json of a bench comm to fit them to")
+      ->capture_default_str();
+  option("--intra", flags->intra, "The same of its link to the GPUs of its node")->capture_default_str();
+  option("--gpus-per-node", flags->scaling.network.gpus_per_node, "GPUs of a node")->capture_default_str();
+  option("--collective", flags->collective, "best, ring, tree or hierarchical")->capture_default_str();
+  option("--contention", flags->scaling.contention,
+         "Part of its speed that computing loses while gradients travel, 0 to 1")
+      ->capture_default_str();
+  option("--spread", flags->scaling.spread,
+         "Standard deviation of the step between GPUs as a part of it: all wait for the slowest")
+      ->capture_default_str();
+  option("--step", flags->step, "A record of --predict whose step is taken instead of a measured one");
+  option("--step-time", flags->step_time,
+         "Time of the step alone, as 27ms: the shape of the step is scaled to it");
+  option("--model", model.model, "Model whose step is measured")->capture_default_str();
+  option("--classes", model.classes, "Number of classes")->capture_default_str();
+  option("--image-size", model.image_size, "Pixels of a side")->capture_default_str();
+  option("-b,--batch-size", model.batch, "Images of a GPU in a step")->capture_default_str();
+  option("--bucket-mb", flags->bucket_mb, "Gradients that travel together, in MiB")->capture_default_str();
+  option("--grad-dtype", flags->grad_dtype,
+         "Type in which gradients travel (default: that they are kept in)");
+  option("--threads", flags->threads, "Threads that compute; 0 is one a core")->capture_default_str();
+  option("--steps", flags->steps, "Times that the step is measured")->capture_default_str();
+  return flags;
+}
+
+int run_prediction(const PredictFlags& given, const PredictOutput& output) {
+  const PredictFlags flags = resolve(given);
+  const std::vector<std::size_t> counts = bench::parse_sizes(flags.gpus, "--gpus");
+  for (const std::string& plot : output.plots) bench::check_chart_name(plot);
+  std::optional<double> wanted;
+  if (!flags.step_time.empty()) wanted = bench::parse_seconds(flags.step_time, "--step-time");
+
+  const StopSignals signals;
+  std::optional<Step> step =
+      flags.step.empty() ? measure_step(flags, output, signals) : read_step(flags.step);
+  if (!step) {
+    fmt::print(stderr, "redline: stopped; nothing was written\n");
+    return 128 + signals.signal();
+  }
+  if (wanted) {
+    step->shape = step->shape.scaled_to(*wanted);
+    step->source += ", scaled to --step-time";
+  }
+  std::vector<bench::Prediction> predictions;
+  bench::Chart chart{"scaling efficiency", "GPUs", "%", {{"efficiency", {}}}};
+  for (const std::size_t count : counts) {
+    predictions.push_back(bench::predict(step->shape, flags.scaling, static_cast<int>(count)));
+    chart.series[0].points.emplace_back(static_cast<double>(count), 100 * predictions.back().efficiency);
+  }
+  print_head(*step, flags);
+  print_table(predictions, step->batch);
+  fmt::print("\n{}", bench::text_chart(chart, 72));
+  using ErrorHandler = nlohmann::json::error_handler_t;
+  if (!output.json.empty())
+    write_file_atomically(
+        output.json, record_of(predictions, *step, flags).dump(2, ' ', false, ErrorHandler::replace) + "\n",
+        Sync::no);
+  if (!output.csv.empty()) write_file_atomically(output.csv, csv_of(predictions), Sync::no);
+  for (const std::string& plot : output.plots) write_chart(chart, plot);
+  return 0;
+}
+
+}  // namespace redline::cli

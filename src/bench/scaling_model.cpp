@@ -31,10 +31,10 @@ struct Layout {
         nodes(std::ceil(static_cast<double>(count) / network.gpus_per_node)),
         per_node(std::min(count, network.gpus_per_node)) {}
   // At what pace a ring or tree over all of them goes: the links that leave a node work side by side.
-  double pace(const Network& network) const {
-    if (nodes == 1) return network.intra.bandwidth;
-    const double out = network.inter.bandwidth * per_node;
-    return per_node == 1 ? out : std::min(network.intra.bandwidth, out);
+  double pace(const Network& network, double bytes) const {
+    if (nodes == 1) return network.intra.bandwidth_at(bytes);
+    const double out = network.inter.bandwidth_at(bytes) * per_node;
+    return per_node == 1 ? out : std::min(network.intra.bandwidth_at(bytes), out);
   }
 };
 
@@ -43,20 +43,20 @@ double ring_seconds(const Network& network, const Layout& at, double bytes) {
   const double hops_out = at.nodes == 1 ? 0 : std::min(at.nodes, at.gpus - 1);
   const double hops_in = at.gpus - 1 - hops_out;
   const double latency = hops_out * network.inter.latency + hops_in * network.intra.latency;
-  return 2 * (latency + (at.gpus - 1) / at.gpus * bytes / at.pace(network));
+  return 2 * (latency + (at.gpus - 1) / at.gpus * bytes / at.pace(network, bytes));
 }
 
 double tree_seconds(const Network& network, const Layout& at, double bytes) {
   const double depth = at.nodes == 1 ? 0 : std::ceil(std::log2(at.nodes));
   const double latency = depth * network.inter.latency + (at.per_node - 1) * network.intra.latency;
-  return 2 * (latency + bytes / at.pace(network));
+  return 2 * (latency + bytes / at.pace(network, bytes));
 }
 
 double hierarchical_seconds(const Network& network, const Layout& at, double bytes) {
   const double inside = (at.per_node - 1) * network.intra.latency +
-                        (at.per_node - 1) / at.per_node * bytes / network.intra.bandwidth;
+                        (at.per_node - 1) / at.per_node * bytes / network.intra.bandwidth_at(bytes);
   if (at.nodes == 1) return 2 * inside;
-  const double part = bytes / at.per_node / network.inter.bandwidth;
+  const double share = bytes / at.per_node, part = share / network.inter.bandwidth_at(share);
   const double ring = (at.nodes - 1) * network.inter.latency + (at.nodes - 1) / at.nodes * part;
   const double tree = std::ceil(std::log2(at.nodes)) * network.inter.latency + part;
   return 2 * (inside + std::min(ring, tree));
@@ -147,6 +147,16 @@ double simulate(const StepShape& shape, double contention, const std::vector<dou
 
 }  // namespace
 
+double Link::bandwidth_at(double bytes) const {
+  if (by_size.empty()) return bandwidth;
+  const auto above = std::ranges::lower_bound(by_size, bytes, {}, &std::pair<double, double>::first);
+  if (above == by_size.begin()) return above->second;
+  if (above == by_size.end()) return by_size.back().second;
+  const auto& [x0, y0] = *(above - 1);
+  const auto& [x1, y1] = *above;
+  return y0 + (y1 - y0) * std::log(bytes / x0) / std::log(x1 / x0);
+}
+
 std::string name_of(Collective collective) {
   for (const auto& [value, name] : kCollectives)
     if (value == collective) return name;
@@ -194,8 +204,12 @@ Link fit_link(const std::vector<std::pair<double, double>>& times, int ranks) {
   }
   const double slope = (w * xy - x * y) / (w * xx - x * x);
   if (!(slope > 0)) throw DataError("these times do not grow with the size: no bandwidth explains them");
-  const double messages = 2.0 * (ranks - 1);
-  return {messages / ranks / slope, std::max(0.0, (y - slope * x) / w) / messages};
+  const double messages = 2.0 * (ranks - 1), start = std::max(0.0, (y - slope * x) / w);
+  Link link{messages / ranks / slope, start / messages, {}};
+  // Where the start is most of the time, what remains is noise.
+  for (const auto& [bytes, seconds] : times)
+    if (seconds > 2 * start) link.by_size.emplace_back(bytes, messages / ranks * bytes / (seconds - start));
+  return link;
 }
 
 double parse_seconds(const std::string& text, const char* flag) {
@@ -217,7 +231,7 @@ Link parse_link(const std::string& text, const char* flag) {
   if (comma == std::string::npos || !(bandwidth > 0))
     throw UsageError("{} {}: write bandwidth and latency as 400Gb/s,5us, or the .json file of a bench comm",
                      flag, text);
-  return {bandwidth, parse_seconds(text.substr(comma + 1), flag)};
+  return {bandwidth, parse_seconds(text.substr(comma + 1), flag), {}};
 }
 
 StepShape StepShape::scaled_to(double wanted) const {

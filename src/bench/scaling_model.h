@@ -16,6 +16,11 @@ namespace redline::bench {
 struct Link {
   double bandwidth = 0;  // bytes a second, in one direction
   double latency = 0;    // seconds
+  // Where it was measured: (bytes of an all-reduce, bandwidth), by rising bytes. Small ones may stay in
+  // caches.
+  std::vector<std::pair<double, double>> by_size = {};
+
+  double bandwidth_at(double bytes) const;  // between measured sizes by interpolation
 };
 
 // Nodes of `gpus_per_node`, each GPU with a link to the others of its node and one to other nodes.

@@ -1,6 +1,7 @@
 // redline bench comm --predict: what training on many GPUs would give.
 #include "cli/bench_predict.h"
 
+#include <algorithm>
 #include <optional>
 
 #include <fmt/format.h>
@@ -83,8 +84,11 @@ std::optional<Step> measure_step(const PredictFlags& flags, const PredictOutput&
 }
 
 void print_head(const Step& step, const PredictFlags& flags) {
-  double bytes = 0;
-  for (const auto& bucket : step.shape.buckets) bytes += bucket.bytes;
+  double bytes = 0, largest = 0;
+  for (const auto& bucket : step.shape.buckets) {
+    bytes += bucket.bytes;
+    largest = std::max(largest, bucket.bytes);
+  }
   const bench::Network& network = flags.scaling.network;
   fmt::print("step      {:.3f} ms alone, backward ends at {:.3f} ms; {}\n", 1e3 * step.shape.seconds,
              1e3 * step.shape.backward_end, step.source);
@@ -93,8 +97,8 @@ void print_head(const Step& step, const PredictFlags& flags) {
              1e3 * step.shape.buckets.front().ready);
   fmt::print(
       "network   {:.3g} GB/s and {:.3g} us a GPU between nodes of {}, {:.3g} GB/s and {:.3g} us within\n",
-      network.inter.bandwidth / 1e9, 1e6 * network.inter.latency, network.gpus_per_node,
-      network.intra.bandwidth / 1e9, 1e6 * network.intra.latency);
+      network.inter.bandwidth_at(largest) / 1e9, 1e6 * network.inter.latency, network.gpus_per_node,
+      network.intra.bandwidth_at(largest) / 1e9, 1e6 * network.intra.latency);
 }
 
 void print_table(const std::vector<bench::Prediction>& predictions, std::int64_t batch) {

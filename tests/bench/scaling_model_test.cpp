@@ -11,10 +11,10 @@ namespace redline::bench {
 namespace {
 
 // 1 GB/s and 1 us in a node of two, 0.1 GB/s and 10 us between nodes.
-const Network kPairs{{1e9, 1e-6}, {1e8, 1e-5}, 2};
+const Network kPairs{{1e9, 1e-6, {}}, {1e8, 1e-5, {}}, 2};
 
 TEST(ScalingModel, CostsOfAnAllReduceWithinANode) {
-  const Network four{{1e9, 1e-6}, {1e8, 1e-5}, 4};
+  const Network four{{1e9, 1e-6, {}}, {1e8, 1e-5, {}}, 4};
   // 2 (3 us + 3/4 of 1 ms)
   EXPECT_DOUBLE_EQ(all_reduce_seconds(four, Collective::ring, 1e6, 4), 1.506e-3);
   // 2 (3 us + 1 ms): up and down a chain
@@ -33,26 +33,39 @@ TEST(ScalingModel, CostsOfAnAllReduceOverNodes) {
   EXPECT_DOUBLE_EQ(all_reduce_seconds(kPairs, Collective::hierarchical, 1e6, 4), 6.022e-3);
   EXPECT_EQ(best_all_reduce(kPairs, 1e6, 4).second, Collective::hierarchical);
   // 256 nodes of one GPU and few bytes: a tree has 8 levels where a ring has 255 hops.
-  const Network single{{1e9, 1e-6}, {1e8, 1e-5}, 1};
+  const Network single{{1e9, 1e-6, {}}, {1e8, 1e-5, {}}, 1};
   EXPECT_DOUBLE_EQ(all_reduce_seconds(single, Collective::tree, 1e3, 256), 2 * (8e-5 + 1e-5));
   EXPECT_DOUBLE_EQ(all_reduce_seconds(single, Collective::ring, 1e3, 256), 2 * (255e-5 + 255.0 / 256 * 1e-5));
 }
 
 TEST(ScalingModel, ALinkIsFittedToItsOwnTimes) {
-  const Network single{{}, {2e9, 3e-5}, 1};
+  const Network single{{}, {2e9, 3e-5, {}}, 1};
   std::vector<std::pair<double, double>> times;
   for (double bytes = 128; bytes < 2e8; bytes *= 2)
     times.emplace_back(bytes, all_reduce_seconds(single, Collective::ring, bytes, 4));
   const Link link = fit_link(times, 4);
   EXPECT_NEAR(link.bandwidth, 2e9, 1e3);  // rounding of sums over 21 points
   EXPECT_NEAR(link.latency, 3e-5, 1e-12);
+  EXPECT_NEAR(link.bandwidth_at(1e6), 2e9, 1e6);
   EXPECT_THROW(fit_link({{1e3, 1.0}, {1e6, 0.5}}, 2), DataError);
+}
+
+TEST(ScalingModel, AMeasuredLinkHasTheBandwidthOfEachSize) {
+  const Link link{0, 0, {{1e6, 4e9}, {4e6, 2e9}}};
+  EXPECT_DOUBLE_EQ(link.bandwidth_at(1e3), 4e9);
+  EXPECT_DOUBLE_EQ(link.bandwidth_at(2e6), 3e9);  // half the way by its logarithm
+  EXPECT_DOUBLE_EQ(link.bandwidth_at(1e9), 2e9);
+  const Link fitted = fit_link({{1e3, 1e-3}, {1e6, 2e-3}, {2e6, 3e-3}, {4e6, 9e-3}}, 2);
+  ASSERT_FALSE(fitted.by_size.empty());
+  // What it was fitted to comes out again.
+  const Network pair{{}, fitted, 1};
+  EXPECT_NEAR(all_reduce_seconds(pair, Collective::ring, 4e6, 2), 9e-3, 1e-12);
 }
 
 // Between two nodes of one GPU, at 1 B/s and no latency, an all-reduce takes as many seconds as it has bytes.
 ScalingOptions one_byte_a_second() {
   ScalingOptions options;
-  options.network = {{1, 0}, {1, 0}, 1};
+  options.network = {{1, 0, {}}, {1, 0, {}}, 1};
   options.best = false;
   options.collective = Collective::ring;
   return options;
@@ -83,7 +96,7 @@ TEST(ScalingModel, ComputingSlowsDownWhileNumbersTravel) {
 
 TEST(ScalingModel, AllWaitForTheSlowest) {
   ScalingOptions options;
-  options.network = {{1e30, 0}, {1e30, 0}, 8};
+  options.network = {{1e30, 0, {}}, {1e30, 0, {}}, 8};
   options.spread = 0.01;
   const StepShape shape{1, 1, {{1, 0.5}}};
   EXPECT_EQ(predict(shape, options, 1).step_seconds, 1);

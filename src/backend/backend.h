@@ -107,8 +107,9 @@ class Executable {
 
 class Backend : public plan::Capabilities {
  public:
-  virtual std::string name() const = 0;         // "cpu"
-  virtual std::string description() const = 0;  // "cpu: oneDNN 2.6.3, AVX-512 BF16, 2 threads"
+  virtual std::string name() const = 0;              // "cpu"
+  virtual std::string description() const = 0;       // "cpu: oneDNN 2.6.3, AVX-512 BF16, 2 threads"
+  virtual bool runs_ahead() const { return false; }  // whether run() returns before a device is done
   virtual std::shared_ptr<State> make_state() = 0;
   // Allocates and prepares everything that running will need. Missing persistent tensors are added to
   // `state`, zero-filled; one that is there with another shape is an InternalError. Executables of one state
@@ -146,7 +147,7 @@ struct DeviceOptions {
   bool deterministic = false;  // cuda: only kernels that give the same bits every time
   bool tf32 = false;           // cuda: fp32 products may round their inputs to tf32
   std::string cache_dir = {};  // cuda: where the choice of kernels is remembered; empty for nowhere
-  // The ranks that train one model; empty: this process is alone.
+  // The ranks that train one model, which may be this process alone; empty: it exchanges nothing with anyone.
   std::shared_ptr<comm::Communicator> communicator = {};
 };
 

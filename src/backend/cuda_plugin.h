@@ -15,7 +15,6 @@ std::unique_ptr<Backend> load_cuda_backend(const DeviceOptions& options);
 
 struct FabricOptions {
   std::shared_ptr<comm::Communicator> communicator;  // of more than one rank
-  std::chrono::milliseconds limit{60'000};           // of a measurement's repetitions together
   std::string topology;  // a file for NCCL's view of the machine, from rank 0; its rings and trees go to
                          // <topology>.graphs. Empty: none
 };

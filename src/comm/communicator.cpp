@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <thread>
+
 #include "base/machine.h"
 #include "comm/exchange.h"
 
@@ -18,6 +20,9 @@ class Single final : public Communicator {
   void all_reduce(void*, std::size_t, Type, Channel, Algorithm) override {}
   void broadcast(std::span<std::byte>, int) override {}
   void barrier() override {}
+  void wait(const char*, const std::function<bool()>& done) override {
+    while (!done()) std::this_thread::sleep_for(kAskAgain);
+  }
   void leave(const std::string&) noexcept override {}
   std::unique_ptr<Fabric> make_fabric() override {
     throw UsageError("a process alone has nobody to exchange with: redline launch -g 2 -- bench comm");
@@ -50,16 +55,5 @@ std::vector<double> Communicator::gather(double value) {
 }
 
 std::unique_ptr<Communicator> make_single() { return std::make_unique<Single>(); }
-
-Neighbours neighbours(const Communicator& communicator) {
-  Neighbours found{0, 0};
-  const std::string& host = communicator.member(communicator.rank()).host;
-  for (int rank = 0; rank < communicator.size(); ++rank) {
-    if (communicator.member(rank).host != host) continue;
-    if (rank < communicator.rank()) ++found.index;
-    ++found.count;
-  }
-  return found;
-}
 
 }  // namespace redline::comm

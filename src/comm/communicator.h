@@ -4,8 +4,10 @@
 // why.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -39,6 +41,9 @@ struct Member {
   std::string address;  // where rank 0 sees it
 };
 
+// Between two questions to a device whether it is done.
+inline constexpr std::chrono::microseconds kAskAgain{100};
+
 // Destroying one ends the connection in order: the peers do not take it for a failure.
 class Communicator {
  public:
@@ -54,6 +59,9 @@ class Communicator {
   // Copies `bytes` from rank `root` to the others.
   virtual void broadcast(std::span<std::byte> bytes, int root) = 0;
   virtual void barrier() = 0;
+  // Waits for what all ranks do together elsewhere, as the collectives of their devices: asks `done` until it
+  // says so. What `done` throws is taken for a failure of the call.
+  virtual void wait(const char* name, const std::function<bool()>& done) = 0;
 
   // Tells the peers why this rank leaves, so that they name it. Any thread; does not throw.
   virtual void leave(const std::string& why) noexcept = 0;
@@ -76,6 +84,15 @@ std::unique_ptr<Communicator> make_single();
 struct Neighbours {
   int index = 0, count = 1;
 };
-Neighbours neighbours(const Communicator& communicator);
+inline Neighbours neighbours(const Communicator& communicator) {
+  Neighbours found{0, 0};
+  const std::string& host = communicator.member(communicator.rank()).host;
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    if (communicator.member(rank).host != host) continue;
+    if (rank < communicator.rank()) ++found.index;
+    ++found.count;
+  }
+  return found;
+}
 
 }  // namespace redline::comm

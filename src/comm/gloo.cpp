@@ -8,6 +8,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -126,6 +127,26 @@ class GlooCommunicator final : public Communicator {
       options.setTimeout(limits_.collective);
       gloo::barrier(options);
     });
+  }
+
+  void wait(const char* name, const std::function<bool()>& done) override {
+    membership_.begin_call();
+    const Clock::time_point begun = Clock::now();
+    try {
+      while (!done()) {
+        if (const std::string cause = membership_.cause(milliseconds(0)); !cause.empty())
+          throw PeerError(cause);
+        if (Clock::now() - begun >= limits_.collective) {
+          membership_.report_late();
+          fail(name, "it took too long");
+        }
+        std::this_thread::sleep_for(kAskAgain);
+      }
+    } catch (const PeerError&) {
+      throw;
+    } catch (const Error& what) {
+      fail(name, what.what());
+    }
   }
 
   void leave(const std::string& why) noexcept override { membership_.leave(why); }

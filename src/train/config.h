@@ -87,6 +87,7 @@ struct CommConfig {
   std::string grad_dtype = "fp32";  // that gradients travel in
   double bucket_mb = 25;            // gradients that travel together, in MiB
   bool sync_bn = false;
+  bool when_alone = false;          // one rank exchanges with itself what several would with each other
   std::int64_t check_every = 1000;  // steps between checks that all ranks hold the same weights; 0: never
   double timeout = 60;              // seconds
   double join_timeout = 300;        // seconds

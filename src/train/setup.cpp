@@ -163,7 +163,7 @@ plan::Options train_plan_options(const Config& config, graph::DType dtype, std::
   options.ema = config.model.ema;
   options.fuse = !config.device.no_fuse;
   options.bucket_bytes = static_cast<std::size_t>(config.comm.bucket_mb * (1 << 20));
-  options.all_reduce = config.ranks > 1;
+  options.all_reduce = config.ranks > 1 || config.comm.when_alone;
   options.gradient_wire = graph::parse_dtype(config.comm.grad_dtype);
   options.synchronised_norms = config.comm.sync_bn && config.ranks > 1;
   return options;

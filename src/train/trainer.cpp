@@ -85,7 +85,8 @@ Trainer::Trainer(const Config& config, const Plans& plans, backend::Backend& bac
       val_source_(val),
       steps_per_epoch_(train::steps_per_epoch(config, train)),
       schedule_(make_schedule(config, steps_per_epoch_)),
-      state_(backend.make_state()) {
+      state_(backend.make_state()),
+      ahead_(ranks_.alone() || backend.runs_ahead() ? kAhead : 0) {
   compile(plans, backend);
   initialise();
 }
@@ -187,7 +188,7 @@ bool Trainer::finished() const { return all_steps_done() && (val_source_ == null
 
 bool Trainer::run(const std::atomic<bool>& stop) {
   stop_ = &stop;
-  agreed_to_stop_ = ranks_.any(stop.load(std::memory_order_relaxed));
+  if (ranks_.any(stop.load(std::memory_order_relaxed))) last_step_ = steps_;
   since_start_.restart();
   since_record_.restart();
   since_exchange_.restart();
@@ -295,9 +296,7 @@ void Trainer::step() {
       check(train_source_.next(batch), "epoch {} ended before its step {}", epoch_, step_in_epoch_);
     }
     // The host may as well wait here as anywhere; a device that still has work does not wait for data.
-    while (finish_step(/*wait=*/false)) {
-    }
-    if (started_.empty()) waited += train_source_.waited_seconds() - waited_before;
+    if (idle()) waited += train_source_.waited_seconds() - waited_before;
     if (steps_ == 0 && i == 0 && batch.images != nullptr)
       recorder_.picture(batch_picture(batch, train_source_.batch_size(), train_source_.image_size(), 0));
     mid_step_ = true;
@@ -321,10 +320,15 @@ void Trainer::step() {
   started.record.data_seconds = waited;
   started_.push_back(std::move(started));
   mid_step_ = evaluated_ = false;
-  while (finish_step(started_.size() > kAhead || !ranks_.alone())) {
+  // Several ranks finish a step only where all of them do.
+  while (ranks_.alone() ? finish_step(started_.size() > ahead_)
+                        : started_.size() > ahead_ && finish_step(/*wait=*/true)) {
   }
   const std::int64_t check_every = config_.comm.check_every;
-  if (check_every > 0 && steps_ % check_every == 0) ranks_.check_state(*state_, steps_);
+  if (!ranks_.alone() && check_every > 0 && steps_ % check_every == 0) {
+    finish_steps();
+    ranks_.check_state(*state_, steps_);
+  }
   const std::int64_t every = config_.run.histograms_every;
   if (every > 0 && steps_ % every == 0) record_spread();
 }
@@ -336,16 +340,34 @@ void Trainer::record_spread() {
   since_record_.restart();
 }
 
+bool Trainer::collect(Started& step, bool wait) {
+  for (; step.batches < config_.optimizer.accumulate; ++step.batches) {
+    const auto found = train_->take_metrics(wait);
+    if (!found) return false;
+    step.totals.add(*found);
+    step.check = found->check;
+  }
+  return true;
+}
+
+bool Trainer::idle() {
+  return std::ranges::all_of(started_, [&](Started& step) { return collect(step, /*wait=*/false); });
+}
+
 bool Trainer::finish_step(bool wait) {
   if (started_.empty()) return false;
   const profile::Span span(session_, profile::HostWork::read);
-  Started& oldest = started_.front();
-  for (; oldest.batches < config_.optimizer.accumulate; ++oldest.batches) {
-    const auto found = train_->take_metrics(wait);
-    if (!found) return false;
-    oldest.totals.add(*found);
-    oldest.check = found->check;
+  try {
+    if (!collect(started_.front(), wait)) return false;
+    record_step(started_.front());
+  } catch (const comm::PeerError&) {
+    mid_step_ = mid_step_ || started_.size() > 1;  // what the device still had to do stays undone
+    throw;
   }
+  return true;
+}
+
+void Trainer::record_step(Started& oldest) {
   metrics::Step record = std::move(oldest.record);
   Totals totals = oldest.totals;
   if (!ranks_.alone()) combine(totals, record);
@@ -372,7 +394,6 @@ bool Trainer::finish_step(bool wait) {
   recorder_.step(record);
   note_spike(record);
   count_bad(record);
-  return true;
 }
 
 void Trainer::combine(Totals& totals, metrics::Step& record) {
@@ -389,7 +410,8 @@ void Trainer::combine(Totals& totals, metrics::Step& record) {
   since_exchange_.restart();
   totals = {step.sums[graph::kLossSum], step.sums[graph::kCorrect1], step.sums[graph::kCorrect5],
             step.sums[graph::kSamples]};
-  agreed_to_stop_ = step.stop;
+  // No rank has begun more steps than these when it learns of this one.
+  if (step.stop && !last_step_) last_step_ = record.step + static_cast<std::int64_t>(ahead_);
   record.ranks = ranks_.size();
   record.communication_seconds = step.exposed;
   record.slowest_rank = step.slowest;
@@ -402,7 +424,7 @@ void Trainer::combine(Totals& totals, metrics::Step& record) {
 }
 
 bool Trainer::stopping(const std::atomic<bool>& stop) const {
-  return ranks_.alone() ? stop.load(std::memory_order_relaxed) : agreed_to_stop_;
+  return ranks_.alone() ? stop.load(std::memory_order_relaxed) : last_step_ && steps_ >= *last_step_;
 }
 
 void Trainer::follow_rank_0() {

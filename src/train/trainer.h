@@ -94,15 +94,20 @@ class Trainer {
   // A step that was started and whose numbers are still to come.
   struct Started {
     metrics::Step record;
-    std::int64_t batches = 0;  // whose numbers are there
+    std::int64_t batches = 0;  // whose numbers of this rank are there
     Totals totals;
     std::array<float, graph::kStepChecks> check{};
   };
 
   bool run_epoch(const std::atomic<bool>& stop);  // what is left of it; false when stopped
   void step();
-  // Records the oldest step under way; false when there is none, or it is not done and `wait` is false.
+  // Takes this rank's numbers of a step; false when they are still to come and `wait` is false.
+  bool collect(Started& step, bool wait);
+  bool idle();  // whether this rank's device is done with every step
+  // Records the oldest step under way; false when there is none, or it is not done and `wait` is false. Ranks
+  // do so at the same steps, but for rank 0, which may finish some earlier to save them.
   bool finish_step(bool wait);
+  void record_step(Started& step);
   void finish_steps();  // all of them
   // Makes of one rank's numbers those of all ranks.
   void combine(Totals& totals, metrics::Step& record);
@@ -133,6 +138,7 @@ class Trainer {
   std::map<std::int64_t, std::unique_ptr<backend::Executable>> by_size_;
   backend::Executable* train_ = nullptr;
   std::unique_ptr<backend::Executable> eval_;
+  const std::size_t ahead_;  // steps that may be under way while the next is prepared
 
   Checkpointer* checkpointer_ = nullptr;
   profile::Session* session_ = nullptr;
@@ -153,7 +159,7 @@ class Trainer {
   double last_loss_scale_ = 1;  // of the last recorded step
   std::optional<Best> best_;
   const std::atomic<bool>* stop_ = nullptr;  // while run() runs
-  bool agreed_to_stop_ = false;
+  std::optional<std::int64_t> last_step_;    // that the ranks agreed to make before they stop
   Stopwatch since_exchange_;
   double exposed_before_ = 0, communication_seconds_ = 0;
 };

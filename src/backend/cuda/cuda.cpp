@@ -30,14 +30,14 @@ class CudaExecutable final : public Executable, public OpLauncher {
  public:
   CudaExecutable(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<CudaState> state, ConvLibrary& convs,
                  Choices& choices, const ConvRules& rules, const cudaDeviceProp& device,
-                 std::shared_ptr<CuptiTracer> tracer, std::shared_ptr<const Nccl> nccl)
+                 std::shared_ptr<CuptiTracer> tracer, std::shared_ptr<Nccl> nccl)
       : plan_(std::move(plan)),
         tracer_(std::move(tracer)),
         state_(std::move(state)),
         stream_(make_stream(/*urgent=*/true)),
         beside_(make_stream()),
         copies_(make_stream()),
-        shared_(convs, device, rules.tf32),
+        shared_(convs, device, rules.tf32, nccl),
         arena_(state_->arena.at_least(plan_->arena_bytes)),
         gradients_(state_->gradients.at_least(plan_->gradient_bytes)) {
     const auto& tensors = plan_->graph().tensors();
@@ -89,7 +89,6 @@ class CudaExecutable final : public Executable, public OpLauncher {
     state_->before_run(stream_.get());
     check_cuda(cudaGraphLaunch(exec.get(), stream_.get()), "launching a step");
     state_->after_run(stream_.get());
-    if (section == Section::step) reductions_->launched();
   }
 
   void read(TensorId id, std::span<float> values) const override {
@@ -103,7 +102,10 @@ class CudaExecutable final : public Executable, public OpLauncher {
   void request_metrics() override {
     metrics_.request(placed(plan_->model.metrics), address(plan_->check), stream_.get());
   }
-  std::optional<Metrics> take_metrics(bool wait) override { return metrics_.take(wait); }
+  std::optional<Metrics> take_metrics(bool wait) override {
+    if (wait) reductions_->await([&] { return metrics_.ready(); });
+    return metrics_.take(wait);
+  }
 
   void write(TensorId id, std::span<const float> values) override {
     const graph::Tensor& tensor = plan_->graph().tensor(id);
@@ -324,8 +326,8 @@ class CudaExecutable final : public Executable, public OpLauncher {
   }
 
   void launch(std::size_t i, cudaStream_t stream) {
-    if (!steps_[i]) return;
-    steps_[i](stream);
+    if (steps_[i]) steps_[i](stream);
+    if (!reductions_->after(i, stream) && !steps_[i]) return;
     const cudaError_t result = cudaGetLastError();
     if (result != cudaSuccess) {
       const graph::Op& op = plan_->graph().ops()[i];
@@ -395,8 +397,7 @@ class CudaBackend final : public Backend {
     }
     choices_ = std::make_unique<Choices>(deterministic_ ? "" : cache);
     convs_ = make_conv_library(*choices_, {deterministic_, tf32_});
-    if (options.communicator != nullptr && options.communicator->size() > 1)
-      nccl_ = std::make_shared<Nccl>(*options.communicator);
+    if (options.communicator != nullptr) nccl_ = std::make_shared<Nccl>(options.communicator);
   }
 
   // In fp32 nothing fuses, and the norm's own two passes are more exact.
@@ -404,6 +405,7 @@ class CudaBackend final : public Backend {
   bool supports(OpKind, DType dtype) const override { return dtype != DType::u8 && dtype != DType::i32; }
   DType weight_gradient(DType activations) const override { return activations; }
   int weight_gradients_beside() const override { return 2; }
+  bool synchronises_norms() const override { return true; }
 
   Layout layout(const graph::Graph& graph, TensorId id) const override {
     const graph::Tensor& tensor = graph.tensor(id);
@@ -420,6 +422,7 @@ class CudaBackend final : public Backend {
   }
 
   std::string name() const override { return "cuda"; }
+  bool runs_ahead() const override { return true; }
   std::string description() const override {
     return fmt::format("cuda: {}, {} GiB, compute capability {}.{}, cuDNN {}{}", properties_.name,
                        properties_.totalGlobalMem >> 30, properties_.major, properties_.minor,
@@ -494,7 +497,7 @@ class CudaBackend final : public Backend {
   std::weak_ptr<CuptiTracer> tracer_;  // for plans compiled while it is there
   std::unique_ptr<Choices> choices_;
   std::unique_ptr<ConvLibrary> convs_;
-  std::shared_ptr<const Nccl> nccl_;
+  std::shared_ptr<Nccl> nccl_;
 };
 
 }  // namespace

@@ -86,12 +86,8 @@ int take_device(const comm::Communicator* communicator) {
   if (result != cudaSuccess || count == 0) {
     throw UnavailableError("no CUDA device can be used ({}): use --device cpu", cudaGetErrorString(result));
   }
-  int place = 0;  // lower ranks that share this machine
-  if (communicator != nullptr) {
-    const std::string& host = communicator->member(communicator->rank()).host;
-    for (int rank = 0; rank < communicator->rank(); ++rank)
-      place += communicator->member(rank).host == host ? 1 : 0;
-  }
+  // Ranks that share a machine take one each.
+  const int place = communicator == nullptr ? 0 : comm::neighbours(*communicator).index;
   check_cuda(cudaSetDevice(place % count), "choosing the device");
   return place % count;
 }

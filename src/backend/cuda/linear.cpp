@@ -48,8 +48,12 @@ constexpr std::size_t kBlasWork = std::size_t{32} << 20;
 
 }  // namespace
 
-Shared::Shared(ConvLibrary& convs, const cudaDeviceProp& device, bool tf32)
-    : convs_(convs), device_(device), counters_(kReduceCounters * sizeof(unsigned)), blas_work_(kBlasWork) {
+Shared::Shared(ConvLibrary& convs, const cudaDeviceProp& device, bool tf32, std::shared_ptr<const Nccl> nccl)
+    : convs_(convs),
+      device_(device),
+      nccl_(std::move(nccl)),
+      counters_(kReduceCounters * sizeof(unsigned)),
+      blas_work_(kBlasWork) {
   cublasHandle_t handle = nullptr;
   check_blas(cublasCreate(&handle));
   blas_ = handle;

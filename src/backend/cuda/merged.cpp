@@ -159,7 +159,7 @@ std::vector<std::vector<Step>> merge_stem(const plan::Plan& plan, std::size_t po
 
 // The norm's scale and bias, worked out where they are first applied.
 std::vector<std::vector<Step>> merge_affine(const plan::Plan& plan, std::size_t position,
-                                            const Places& places) {
+                                            const Places& places, const Shared& shared) {
   const Op* norm_op = op_at(plan, position, OpKind::norm_stats);
   const Op* act_op = op_at(plan, position + 1, OpKind::affine_act);
   if (norm_op == nullptr || act_op == nullptr || act_op->inputs[1] != norm_op->outputs[0]) return {};
@@ -169,7 +169,8 @@ std::vector<std::vector<Step>> merge_affine(const plan::Plan& plan, std::size_t 
     if (overlap(plan, places, written, sums)) return {};
   }
   const OpView norm(plan, *norm_op, places.address), act(plan, *act_op, places.address);
-  return {{kNothing, make_affine_act(act, norm_finalize_of(norm, norm.in<float>(5), norm.out<float>(0)))}};
+  return {{kNothing,
+           make_affine_act(act, norm_finalize_of(norm, norm.in<float>(5), norm.out<float>(0), shared))}};
 }
 
 }  // namespace
@@ -177,7 +178,7 @@ std::vector<std::vector<Step>> merge_affine(const plan::Plan& plan, std::size_t 
 std::vector<std::vector<Step>> merge_steps(const plan::Plan& plan, std::size_t position, const Places& places,
                                            Shared& shared) {
   if (const GradientAndSums pair(plan, position); pair) return merge_gradient(plan, pair, places, shared);
-  if (auto ways = merge_affine(plan, position, places); !ways.empty()) return ways;
+  if (auto ways = merge_affine(plan, position, places, shared); !ways.empty()) return ways;
   return merge_stem(plan, position, places, shared);
 }
 

@@ -28,16 +28,20 @@ void MetricsRing::request(const std::byte* loss, const std::byte* check, cudaStr
   asked_.push_back(std::move(slot));
 }
 
+bool MetricsRing::ready() const {
+  if (asked_.empty()) return true;
+  const cudaError_t state = cudaEventQuery(asked_.front().arrived.get());
+  if (state != cudaErrorNotReady) check_cuda(state, "asking for a step");
+  return state == cudaSuccess;
+}
+
 std::optional<Metrics> MetricsRing::take(bool wait) {
   if (asked_.empty()) return {};
   Slot& oldest = asked_.front();
-  if (wait) {
+  if (wait)
     check_cuda(cudaEventSynchronize(oldest.arrived.get()), "waiting for a step");
-  } else {
-    const cudaError_t state = cudaEventQuery(oldest.arrived.get());
-    if (state == cudaErrorNotReady) return {};
-    check_cuda(state, "asking for a step");
-  }
+  else if (!ready())
+    return {};
   Metrics values;
   std::memcpy(&values, oldest.values.data(), sizeof values);
   spare_.push_back(std::move(oldest));

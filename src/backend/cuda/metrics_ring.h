@@ -15,6 +15,8 @@ class MetricsRing {
  public:
   // Copies what a plan's metrics and check (may be null) hold once all work on the stream so far is done.
   void request(const std::byte* loss, const std::byte* check, cudaStream_t stream);
+  // Whether take() has nothing to wait for.
+  bool ready() const;
   // As Executable::take_metrics.
   std::optional<Metrics> take(bool wait);
 

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <utility>
 
 #include "base/error.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 constexpr const char* kLibrary = "libnccl.so.2";
 constexpr int kSuccess = 0, kInProgress = 7;
-constexpr int kSum = 0;
+constexpr int kSum = 0, kAverage = 4;
 constexpr int kFloat16 = 6, kFloat32 = 7, kBfloat16 = 9;
 
 // The key that rank 0 makes and all others join with.
@@ -28,7 +29,7 @@ int type_of(graph::DType dtype) {
     case graph::DType::bf16:
       return kBfloat16;
     default:
-      throw InternalError("gradients of type {}", name_of(dtype));
+      throw InternalError("numbers of type {} between ranks", name_of(dtype));
   }
 }
 
@@ -82,19 +83,41 @@ struct Nccl::Functions {
   }
 };
 
-Nccl::Nccl(comm::Communicator& control) : functions_(std::make_unique<Functions>()) {
+Nccl::Nccl(std::shared_ptr<comm::Communicator> control)
+    : control_(std::move(control)), functions_(std::make_unique<Functions>()) {
   int number = 0;
   check(functions_->version(&number), "asking for its version");
   version_ = fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
   UniqueId id;
-  if (control.rank() == 0) check(functions_->unique_id(&id), "making a key");
-  control.broadcast(std::as_writable_bytes(std::span(id.bytes)), 0);
-  check(functions_->init_rank(&comm_, control.size(), id, control.rank()), "connecting the ranks");
+  if (control_->rank() == 0) check(functions_->unique_id(&id), "making a key");
+  control_->broadcast(std::as_writable_bytes(std::span(id.bytes)), 0);
+  check(functions_->init_rank(&comm_, ranks(), id, control_->rank()), "connecting the ranks");
 }
 
 Nccl::~Nccl() {
   // A job that ends well has nothing under way; one that does not must not wait for a peer that is gone.
   if (comm_ != nullptr) functions_->abort(comm_);
+  if (aborting_.joinable()) aborting_.join();
+}
+
+void Nccl::abort() {
+  // NCCL ends its kernels at once, but does not return before the last graph that holds one is destroyed: by
+  // whoever unwinds after this.
+  if (void* comm = std::exchange(comm_, nullptr); comm != nullptr)
+    aborting_ = std::thread([this, comm] { functions_->abort(comm); });
+}
+
+void Nccl::await(const std::function<bool()>& done) {
+  try {
+    control_->wait("a step", [&] {
+      if (done()) return true;
+      check_health();
+      return false;
+    });
+  } catch (...) {
+    abort();
+    throw;
+  }
 }
 
 void Nccl::check(int result, const char* what) const {
@@ -105,10 +128,11 @@ void Nccl::check(int result, const char* what) const {
                          detail != nullptr ? detail : "");
 }
 
-void Nccl::all_reduce(std::span<const ReduceRange> ranges, cudaStream_t stream) const {
+void Nccl::all_reduce(std::span<const ReduceRange> ranges, Reduce how, cudaStream_t stream) const {
+  const int op = how == Reduce::sum ? kSum : kAverage;
   check(functions_->group_start(), "beginning an all-reduce");
   for (const ReduceRange& range : ranges) {
-    check(functions_->all_reduce(range.values, range.values, range.count, type_of(range.dtype), kSum, comm_,
+    check(functions_->all_reduce(range.values, range.values, range.count, type_of(range.dtype), op, comm_,
                                  stream),
           "an all-reduce");
   }
@@ -144,6 +168,7 @@ void Nccl::exchange(comm::Operation operation, const ReduceRange& range, int ran
 }
 
 void Nccl::check_health() const {
+  if (comm_ == nullptr) throw UnavailableError("NCCL's work has been ended");
   int error = kSuccess;
   check(functions_->async_error(comm_, &error), "asking how it is");
   check(error, "an all-reduce");

@@ -1,16 +1,12 @@
 // NCCL's collectives as exchanges to be measured, and the entry that the program looks up for them.
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <optional>
-#include <thread>
-#include <type_traits>
 #include <utility>
 
 #include "backend/cuda/device.h"
 #include "backend/cuda/nccl.h"
 #include "backend/cuda_plugin.h"
-#include "base/clock.h"
 #include "comm/exchange.h"
 
 namespace redline::backend {
@@ -57,13 +53,11 @@ graph::DType dtype_of(comm::Type type) {
 
 class NcclExchange final : public comm::Exchange {
  public:
-  NcclExchange(const Nccl& nccl, const comm::Communicator& control, comm::ExchangeOptions options,
-               std::chrono::milliseconds limit)
+  NcclExchange(Nccl& nccl, const comm::Communicator& control, comm::ExchangeOptions options)
       : nccl_(nccl),
         options_(std::move(options)),
         rank_(control.rank()),
         ranks_(control.size()),
-        limit_(limit),
         dtype_(dtype_of(options_.type)),
         input_(options_.count * size_of(dtype_)),
         values_(input_.size()),
@@ -108,27 +102,17 @@ class NcclExchange final : public comm::Exchange {
 
  private:
   // Never without end: a kernel of NCCL waits for its peers as long as they take.
-  void wait() const {
-    const Stopwatch watch;
-    const double limit = std::chrono::duration<double>(limit_).count();
-    while (true) {
+  void wait() {
+    nccl_.await([&] {
       const cudaError_t state = cudaStreamQuery(stream_.get());
-      if (state == cudaSuccess) return;
       if (state != cudaErrorNotReady) check_cuda(state, "exchanging numbers");
-      if (watch.seconds() > limit) {
-        throw comm::PeerError(fmt::format(
-            "rank {} waited more than {} s for the others in NCCL: one is lost, or the network is; "
-            "NCCL_DEBUG=INFO tells more",
-            rank_, limit));
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
+      return state == cudaSuccess;
+    });
   }
 
-  const Nccl& nccl_;
+  Nccl& nccl_;
   comm::ExchangeOptions options_;
   int rank_, ranks_;
-  std::chrono::milliseconds limit_;
   graph::DType dtype_;
   DeviceMemory input_, values_;
   Stream stream_;
@@ -137,7 +121,7 @@ class NcclExchange final : public comm::Exchange {
 class NcclFabric final : public comm::Fabric {
  public:
   explicit NcclFabric(const FabricOptions& options)
-      : control_(options.communicator), limit_(options.limit), topology_(options.topology) {
+      : control_(options.communicator), topology_(options.topology) {
     cudaDeviceProp properties{};
     check_cuda(cudaGetDeviceProperties(&properties, take_device(control_.get())), "asking about the device");
     connect("auto");
@@ -161,7 +145,7 @@ class NcclFabric final : public comm::Fabric {
 
   std::unique_ptr<comm::Exchange> make_exchange(const comm::ExchangeOptions& options) override {
     connect(options.algorithm);
-    return std::make_unique<NcclExchange>(*nccl_, *control_, options, limit_);
+    return std::make_unique<NcclExchange>(*nccl_, *control_, options);
   }
 
  private:
@@ -177,19 +161,10 @@ class NcclFabric final : public comm::Fabric {
     const std::string topology = std::exchange(topology_, {});  // of the first is enough
     const ScopedVariable system("NCCL_TOPO_DUMP_FILE", topology);
     const ScopedVariable graphs("NCCL_GRAPH_DUMP_FILE", topology.empty() ? "" : topology + ".graphs");
-    nccl_ = make_nccl<Nccl>(control_);
-  }
-
-  template <typename Made>
-  static std::unique_ptr<Made> make_nccl(const std::shared_ptr<comm::Communicator>& control) {
-    if constexpr (std::is_constructible_v<Made, std::shared_ptr<comm::Communicator>>)
-      return std::make_unique<Made>(control);
-    else
-      return std::make_unique<Made>(*control);
+    nccl_ = std::make_unique<Nccl>(control_);
   }
 
   std::shared_ptr<comm::Communicator> control_;
-  std::chrono::milliseconds limit_;
   std::string topology_, description_, algorithm_;
   std::unique_ptr<Nccl> nccl_;
 };

@@ -1,5 +1,6 @@
-// Gradients added up over ranks inside the step's graph: each bucket as soon as backward has given it, on a
-// stream beside the one that computes, which waits for it where the plan says so.
+// What a step exchanges with other ranks, inside its graph. Gradients are added up, each bucket as soon as
+// backward has given it, on a stream beside the one that computes, which waits for it where the plan says so.
+// The sums of synchronised norms are averaged where they are made.
 #pragma once
 
 #include <functional>
@@ -18,7 +19,7 @@ class Reductions {
   using Address = std::function<std::byte*(graph::TensorId)>;
   // Without `nccl` the process is alone, and there are none. `activations` is the type that gradients are
   // kept in. Throws UnavailableError for a plan whose gradients are to travel in another.
-  Reductions(const plan::Plan& plan, std::shared_ptr<const Nccl> nccl, const Address& address,
+  Reductions(const plan::Plan& plan, std::shared_ptr<Nccl> nccl, const Address& address,
              graph::DType activations);
 
   // An all_reduce op on the stream that it is given.
@@ -31,10 +32,14 @@ class Reductions {
   void begin() { begun_.clear(); }
   bool before(std::size_t op, cudaStream_t stream, cudaStream_t beside, const Launched& launched);
 
-  // To be told of every launch of a graph that was captured so.
-  void launched() { launched_ = !reductions_.empty(); }
-  // The time between the last op of backward and the last sum over ranks, of all steps; waits for the last
-  // one.
+  // Puts on a stream what the ranks exchange after an op: the sums for a synchronised norm that it made.
+  // False where there are none.
+  bool after(std::size_t op, cudaStream_t stream) const;
+
+  // Returns when `done` says so; where other ranks are needed for that and one is lost, throws as
+  // Nccl::await.
+  void await(const std::function<bool()>& done);
+  // The time between the last op of backward and the last sum over ranks, of all steps that are done.
   CommunicationTime time() const;
 
  private:
@@ -42,17 +47,19 @@ class Reductions {
     std::size_t op = 0, ready_after = 0;
     std::vector<ReduceRange> ranges;
   };
+  void add_bucket(std::size_t op, const Address& address, graph::DType activations);
+  void add_norm(std::size_t op, const Address& address);
   void follow(cudaStream_t later, cudaStream_t earlier);
 
   const plan::Plan& plan_;
-  std::shared_ptr<const Nccl> nccl_;
-  std::vector<Reduction> reductions_;  // in the order of the buckets
+  std::shared_ptr<Nccl> nccl_;
+  std::vector<Reduction> reductions_;                         // in the order of the buckets
+  std::map<std::size_t, std::vector<ReduceRange>> averages_;  // op that makes them -> a norm's sums
   Stream stream_;
-  Event computed_, reduced_;
+  DeviceMemory computed_;                     // when backward was done, by the device's clock
+  PinnedMemory exposed_;                      // nanoseconds that the device has counted
   std::vector<Event> marks_;                  // of the capture
   std::map<std::size_t, cudaEvent_t> begun_;  // op -> mark of its end
-  mutable bool launched_ = false;
-  mutable CommunicationTime time_;
 };
 
 }  // namespace redline::backend::cuda

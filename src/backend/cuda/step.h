@@ -16,6 +16,7 @@
 
 #include "backend/cuda/conv.h"
 #include "backend/cuda/device.h"
+#include "backend/cuda/nccl.h"
 #include "backend/op_view.h"
 
 namespace redline::backend::cuda {
@@ -40,8 +41,8 @@ class WorkSpace {
 // Memory and libraries that steps share.
 class Shared {
  public:
-  // tf32: fp32 matrix products may round their inputs.
-  Shared(ConvLibrary& convs, const cudaDeviceProp& device, bool tf32);
+  // tf32: fp32 matrix products may round their inputs. Without `nccl` the process is alone.
+  Shared(ConvLibrary& convs, const cudaDeviceProp& device, bool tf32, std::shared_ptr<const Nccl> nccl);
   ~Shared();
   Shared(const Shared&) = delete;
   Shared& operator=(const Shared&) = delete;
@@ -55,10 +56,15 @@ class Shared {
   std::size_t work_bytes() const { return work_.size() + beside_.size(); }
   ReduceSpace reduce_space() const;
   void* blas() const { return blas_; }  // cublasHandle_t
+  // With whom a norm shares its statistics; null for its own rank alone.
+  const Nccl* peers_of(const graph::NormAttr& norm) const {
+    return norm.synchronised ? nccl_.get() : nullptr;
+  }
 
  private:
   ConvLibrary& convs_;
   const cudaDeviceProp& device_;
+  std::shared_ptr<const Nccl> nccl_;
   WorkSpace work_, beside_;
   DeviceMemory counters_, blas_work_;
   void* blas_ = nullptr;
@@ -110,7 +116,8 @@ Step make_linear_grad_weight(const OpView& op, Shared& shared);
 // steps.cpp: everything but convolutions, matrix products and updates.
 Step make_step(const OpView& op, Shared& shared);
 Pool pool_of(const graph::Shape& in, const graph::Shape& out, const graph::PoolAttr& attr);
-NormFinalize norm_finalize_of(const OpView& op, const float* sums, float* affine);
+// `sums` are this rank's, or their mean over the ranks that the norm takes together.
+NormFinalize norm_finalize_of(const OpView& op, const float* sums, float* affine, const Shared& shared);
 // With `finalize`, the affine is worked out there too.
 Step make_affine_act(const OpView& op, const std::optional<NormFinalize>& finalize);
 NormGradStats norm_grad_stats_of(const OpView& op);

@@ -1,4 +1,6 @@
 // Steps made of own kernels: norms, pools, flat ops, the image input and the loss.
+#include <initializer_list>
+
 #include "backend/cuda/step.h"
 
 namespace redline::backend::cuda {
@@ -14,6 +16,16 @@ void need_reduce(Shared& shared, const Matrix& m, Type type) {
   shared.need(reduce_partials(m, type) * sizeof(float));
 }
 
+// Sums of this rank to their means over all; nothing where a norm has no peers.
+void average(const Nccl* peers, std::initializer_list<float*> sums, int count, cudaStream_t stream) {
+  if (peers == nullptr) return;
+  std::vector<ReduceRange> ranges;
+  for (float* values : sums)
+    ranges.push_back(
+        {reinterpret_cast<std::byte*>(values), static_cast<std::size_t>(count), graph::DType::f32});
+  peers->all_reduce(ranges, Reduce::average, stream);
+}
+
 // The norm of an op that nobody gave sums: in training a pass for the mean and one for the rest.
 Step make_own_norm(const OpView& op, float* affine, Shared& shared) {
   const Matrix m = matrix_of(op.in_tensor(0));
@@ -21,13 +33,16 @@ Step make_own_norm(const OpView& op, float* affine, Shared& shared) {
   auto space = std::make_shared<DeviceMemory>(static_cast<std::size_t>(4 * m.channels) * sizeof(float));
   auto* rough = reinterpret_cast<float*>(space->data());
   float* sums = rough + 2 * m.channels;
-  NormFinalize finalize = norm_finalize_of(op, sums, affine);
+  NormFinalize finalize = norm_finalize_of(op, sums, affine, shared);
   finalize.rough = rough;
   need_reduce(shared, m, type);
+  const Nccl* peers = shared.peers_of(op.attr<graph::NormAttr>());
   return [=, y = op.in(0), &shared](cudaStream_t stream) {
     if (finalize.training) {
       channel_sums(type, m, y, nullptr, rough, shared.reduce_space(), stream);
+      average(peers, {rough}, 2 * m.channels, stream);
       channel_sums(type, m, y, rough, sums, shared.reduce_space(), stream);
+      average(peers, {sums}, 2 * m.channels, stream);
     }
     norm_finalize(finalize, stream);
     static_cast<void>(space);  // lives as long as the step
@@ -36,7 +51,7 @@ Step make_own_norm(const OpView& op, float* affine, Shared& shared) {
 
 Step make_norm_stats(const OpView& op, Shared& shared) {
   if (op.in(5) == nullptr) return make_own_norm(op, op.out<float>(0), shared);
-  const NormFinalize finalize = norm_finalize_of(op, op.in<float>(5), op.out<float>(0));
+  const NormFinalize finalize = norm_finalize_of(op, op.in<float>(5), op.out<float>(0), shared);
   return [finalize](cudaStream_t stream) { norm_finalize(finalize, stream); };
 }
 
@@ -74,9 +89,11 @@ Step make_batch_norm_grad(const OpView& op, Shared& shared) {
                             op.in<float>(3), op.out<float>(1), op.out<float>(2), nullptr};
   const NormGradApply apply{op.in(0),         op.in(1),         {},       op.in<float>(3), op.in<float>(2),
                             op.out<float>(1), op.out<float>(2), op.out(0)};
+  const Nccl* peers = shared.peers_of(op.attr<graph::NormAttr>());
   need_reduce(shared, m, type);
   return [=, &shared](cudaStream_t stream) {
     norm_grad_stats(type, m, stats, shared.reduce_space(), stream);
+    average(peers, {stats.dgamma, stats.dbeta}, m.channels, stream);
     norm_grad_apply(type, m, apply, stream);
   };
 }
@@ -161,13 +178,14 @@ Pool pool_of(const graph::Shape& in, const graph::Shape& out, const graph::PoolA
           attr.pad};
 }
 
-NormFinalize norm_finalize_of(const OpView& op, const float* sums, float* affine) {
+NormFinalize norm_finalize_of(const OpView& op, const float* sums, float* affine, const Shared& shared) {
   const auto& attr = op.attr<graph::NormAttr>();
   const Matrix m = matrix_of(op.in_tensor(0));
-  const auto count = static_cast<double>(m.rows);
+  const Nccl* peers = shared.peers_of(attr);
+  const double all = static_cast<double>(m.rows) * (peers != nullptr ? peers->ranks() : 1);
   return {m.channels,
-          1.0 / count,
-          count > 1.0 ? static_cast<float>(count / (count - 1.0)) : 1.0F,
+          1.0 / static_cast<double>(m.rows),
+          all > 1.0 ? static_cast<float>(all / (all - 1.0)) : 1.0F,
           attr.epsilon,
           attr.momentum,
           attr.training,

@@ -75,7 +75,7 @@ HostExecutable::HostExecutable(std::shared_ptr<const plan::Plan> plan, const std
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     addresses_.push_back(place(tensors[i], plan_->placements[i]));
   }
-  if (communicator != nullptr && communicator->size() > 1)
+  if (communicator != nullptr)
     collectives_ = std::make_unique<Collectives>(std::move(communicator), *plan_, gradients_->data());
 }
 

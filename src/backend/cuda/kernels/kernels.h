@@ -214,4 +214,9 @@ void copy_unless(const float* flag, const CopyItem* items, int count, cudaStream
 void accumulate(Type type, std::int64_t count, const float* scalars, float* total, const void* g,
                 cudaStream_t stream);
 
+// Nanoseconds between two places of a graph, by the device's clock: `begun` is set at the first, and the time
+// since then added to `total` (memory of the device or page-locked) at the second.
+void start_stopwatch(std::uint64_t* begun, cudaStream_t stream);
+void stop_stopwatch(const std::uint64_t* begun, std::uint64_t* total, cudaStream_t stream);
+
 }  // namespace redline::backend::cuda

@@ -158,6 +158,31 @@ TEST(Faults, ARankThatKeepsTheOthersWaitingIsNamed) {
   }
 }
 
+TEST(Faults, WaitingForADeviceEndsWhenARankIsLostAndNamesIt) {
+  const auto failures = run_ranks(3, [](const ConnectOptions& options) {
+    const auto communicator = connect(options);
+    int asked = 0;
+    communicator->wait("a step", [&] { return ++asked == 3; });
+    EXPECT_EQ(asked, 3);
+    if (communicator->rank() == 1) return communicator->leave("the card fell off");
+    communicator->wait("a step", [] { return false; });
+  });
+  for (const std::size_t rank : {0U, 2U}) {
+    EXPECT_TRUE(failures[rank].starts_with("rank 1 (")) << failures[rank];
+    EXPECT_TRUE(failures[rank].ends_with(" failed: the card fell off")) << failures[rank];
+  }
+}
+
+TEST(Faults, ADeviceThatTakesTooLongEndsTheWaiting) {
+  const auto failures = run_ranks(2, [](ConnectOptions options) {
+    options.limits.collective = milliseconds(1000);
+    const auto communicator = connect(options);
+    communicator->wait("a step", [] { return false; });
+  });
+  for (const std::string& failure : failures)
+    EXPECT_NE(failure.find("waited more than 1 s for numbers from its peers"), std::string::npos) << failure;
+}
+
 TEST(Faults, WhoeverHangsIsToldAfterAGrace) {
   std::atomic<bool> stuck = false;
   std::string cause;

@@ -1,7 +1,6 @@
 // Loads the CUDA backend, which is a shared library of its own, when this machine has a driver for it.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/image_decoder.h"
+#include "backend/input_copy.h"
 #include "base/error.h"
 #include "base/host_allocator.h"
 #include "graph/tensor.h"
@@ -23,7 +24,8 @@ class Communicator;
 
 namespace redline::backend {
 
-class Tracer;  // tracer.h
+class MemoryStudy;  // memory_study.h
+class Tracer;       // tracer.h
 
 // The tensors of a State as they were at one moment, in memory of the host that is used again for the next
 // copy.
@@ -125,6 +127,10 @@ class Backend : public plan::Capabilities {
   // Records what the device does, to be shown as a timeline. One at a time. Throws UnavailableError, with
   // why, when that cannot be had.
   virtual std::shared_ptr<Tracer> make_tracer() { throw UnavailableError("{} keeps no trace", name()); }
+  // Ways to move memory on this device, to be timed. Throws UnavailableError when there are none.
+  virtual std::shared_ptr<MemoryStudy> make_memory_study() {
+    throw UnavailableError("{} has no memory to study", name());
+  }
   // Which card of the machine the device is, "0000:18:00.0"; empty when it is none.
   virtual std::string pci_address() const { return {}; }
 
@@ -147,6 +153,7 @@ struct DeviceOptions {
   bool deterministic = false;  // cuda: only kernels that give the same bits every time
   bool tf32 = false;           // cuda: fp32 products may round their inputs to tf32
   std::string cache_dir = {};  // cuda: where the choice of kernels is remembered; empty for nowhere
+  InputCopy input_copy = InputCopy::pinned;  // cuda: how inputs get to the device
   // The ranks that train one model, which may be this process alone; empty: it exchanges nothing with anyone.
   std::shared_ptr<comm::Communicator> communicator = {};
 };

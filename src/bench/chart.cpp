@@ -262,47 +262,85 @@ void draw(const Chart& chart, Canvas& canvas) {
   }
 }
 
+void draw(const BarChart& chart, Canvas& canvas) {
+  constexpr double kNames = 250;  // their column
+  double most = chart.mark;
+  for (const auto& [name, value] : chart.bars) most = std::max(most, value);
+  if (!(most > 0)) most = 1;
+  const double tick = tick_of(most), end = std::ceil(most / tick) * tick;
+  const auto place = [&](double value) { return kNames + value / end * (kWidth - kRight - kNames); };
+  for (double value = 0; value <= end * 1.0001; value += tick) {
+    canvas.line({place(value), kTop}, {place(value), kHeight - kBottom}, kGrid, 1);
+    canvas.text({place(value), kHeight - kBottom + 20}, format_count(value), Align::middle, kInk);
+  }
+  const double pitch =
+      (kHeight - kTop - kBottom) / static_cast<double>(std::max<std::size_t>(1, chart.bars.size()));
+  double y = kTop + pitch / 2;
+  for (const auto& [name, value] : chart.bars) {
+    canvas.text({kNames - 8, y + 5}, name, Align::right, kInk);
+    canvas.line({place(0), y}, {place(value), y}, kColors[0], std::min(12.0, 0.7 * pitch));
+    y += pitch;
+  }
+  if (chart.mark > 0)
+    canvas.line({place(chart.mark), kTop}, {place(chart.mark), kHeight - kBottom}, kColors[1], 2);
+  canvas.text({kWidth / 2.0, 24}, chart.title, Align::middle, kInk);
+  canvas.text({(kNames + kWidth - kRight) / 2, kHeight - 14}, chart.unit, Align::middle, kInk);
+}
+
+template <typename AnyChart>
+std::string svg_of(const AnyChart& chart) {
+  SvgCanvas canvas;
+  draw(chart, canvas);
+  return canvas.whole();
+}
+
+template <typename AnyChart>
+std::vector<std::uint8_t> png_of(const AnyChart& chart) {
+  RasterCanvas canvas;
+  draw(chart, canvas);
+  return data::encode_png(canvas.pixels().data(), kWidth, kHeight);
+}
+
+template <typename AnyChart>
+void write_any(const AnyChart& chart, const std::string& path) {
+  check_chart_name(path);
+  if (path.ends_with(".svg")) return write_file_atomically(path, svg_of(chart));
+  const std::vector<std::uint8_t> png = png_of(chart);
+  write_file_atomically(path, {reinterpret_cast<const char*>(png.data()), png.size()});
+}
+
 }  // namespace
 
-std::string text_chart(const Chart& chart, int width) {
+std::string text_bar(double value, double most, int columns) {
   constexpr const char* kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const auto eighths = static_cast<int>(std::lround(8 * columns * value / most));
+  std::string bar;
+  for (int i = 0; i < eighths / 8; ++i) bar += "█";
+  return bar + kEighths[eighths % 8];
+}
+
+std::string text_chart(const Chart& chart, int width) {
   const double most = range_of(chart).y_high;
   const int bar = std::max(10, width - 24);
   std::string text;
   for (const Series& series : chart.series) {
     text += fmt::format("{}: {} by {}\n", series.name, chart.y_label, chart.x_label);
     for (const auto& [x, y] : series.points) {
-      const auto eighths = static_cast<int>(std::lround(8 * bar * y / most));
-      std::string blocks;
-      for (int i = 0; i < eighths / 8; ++i) blocks += "█";
-      text += fmt::format("{:>8} {}{} {:.1f}\n", format_count(x), blocks, kEighths[eighths % 8], y);
+      text += fmt::format("{:>8} {} {:.1f}\n", format_count(x), text_bar(y, most, bar), y);
     }
   }
   return text;
 }
 
-std::string svg_chart(const Chart& chart) {
-  SvgCanvas canvas;
-  draw(chart, canvas);
-  return canvas.whole();
-}
-
-std::vector<std::uint8_t> png_chart(const Chart& chart) {
-  RasterCanvas canvas;
-  draw(chart, canvas);
-  return data::encode_png(canvas.pixels().data(), kWidth, kHeight);
-}
+std::string svg_chart(const Chart& chart) { return svg_of(chart); }
+std::vector<std::uint8_t> png_chart(const Chart& chart) { return png_of(chart); }
 
 void check_chart_name(const std::string& path) {
   if (!path.ends_with(".svg") && !path.ends_with(".png"))
     throw UsageError("--plot {}: name a file that ends in .svg or .png", path);
 }
 
-void write_chart(const Chart& chart, const std::string& path) {
-  check_chart_name(path);
-  if (path.ends_with(".svg")) return write_file_atomically(path, svg_chart(chart));
-  const std::vector<std::uint8_t> png = png_chart(chart);
-  write_file_atomically(path, {reinterpret_cast<const char*>(png.data()), png.size()});
-}
+void write_chart(const Chart& chart, const std::string& path) { write_any(chart, path); }
+void write_chart(const BarChart& chart, const std::string& path) { write_any(chart, path); }
 
 }  // namespace redline::bench

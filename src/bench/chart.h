@@ -1,5 +1,5 @@
-// A line chart of a few series: in the terminal, as SVG, or as PNG. For a look at a measurement, not for
-// a page of them.
+// Charts of a measurement: lines in the terminal, lines and bars as SVG or PNG. For a look at it, not for a
+// page of them.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,15 @@ struct Chart {
   std::vector<Series> series;
 };
 
+// Bars one below the other, from 0, with a line across them at `mark`.
+struct BarChart {
+  std::string title, unit;
+  std::vector<std::pair<std::string, double>> bars;  // names and values, finite and not negative
+  double mark = 0;                                   // 0: none
+};
+
+// `columns` wide for `most`, in eighths of a column.
+std::string text_bar(double value, double most, int columns);
 // A bar a point, at most `width` columns wide.
 std::string text_chart(const Chart& chart, int width);
 std::string svg_chart(const Chart& chart);
@@ -28,6 +37,7 @@ std::vector<std::uint8_t> png_chart(const Chart& chart);
 // Writes SVG or PNG by the ending of the name. Throws UsageError for others, IoError when it cannot be
 // written.
 void write_chart(const Chart& chart, const std::string& path);
+void write_chart(const BarChart& chart, const std::string& path);
 void check_chart_name(const std::string& path);  // throws UsageError
 
 }  // namespace redline::bench

@@ -15,6 +15,7 @@ nlohmann::ordered_json bench_record(const char* kind);
 
 void add_bench_comm(CLI::App& group, Context& context);
 void add_bench_data(CLI::App& group, Context& context);
+void add_bench_memory(CLI::App& group, Context& context);
 void add_bench_throughput(CLI::App& group, Context& context);
 
 }  // namespace redline::cli

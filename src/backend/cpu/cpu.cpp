@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "backend/cpu/kernels/dispatch.h"
+#include "backend/cpu/memory_study.h"
 #include "backend/cpu/onednn_info.h"
 #include "backend/cpu/step.h"
 #include "backend/cpu/thread_tracer.h"
@@ -150,6 +151,9 @@ class CpuBackend final : public Backend {
   }
   std::shared_ptr<State> make_state() override { return std::make_shared<HostState>(); }
   std::shared_ptr<Tracer> make_tracer() override { return std::make_shared<cpu::ThreadTracer>(threads_); }
+  std::shared_ptr<MemoryStudy> make_memory_study() override {
+    return cpu::make_memory_study(threads_.count());
+  }
   // Convolutions keep reordered copies of their weights.
   std::size_t memory_overhead(const plan::Plan& plan, bool owns_weights) const override {
     return owns_weights ? plan::memory_use(plan).parameters : 0;

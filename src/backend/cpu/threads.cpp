@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <memory>
+#include <utility>
 
 #include "base/error.h"
 
@@ -14,26 +15,34 @@ struct DestroyTopology {
   void operator()(hwloc_topology* topology) const { hwloc_topology_destroy(topology); }
 };
 
+using Topology = std::unique_ptr<hwloc_topology, DestroyTopology>;
+
+// Null when it cannot be found out.
+Topology load_topology() {
+  hwloc_topology* raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return nullptr;
+  Topology topology(raw);
+  if (hwloc_topology_load(raw) != 0) return nullptr;
+  return topology;
+}
+
 // The first logical processor of every physical core that this process may use, then the second ones, …
 std::vector<int> allowed_processors(std::size_t& physical_cores) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   sched_getaffinity(0, sizeof allowed, &allowed);
   std::vector<int> order;
-  hwloc_topology* raw = nullptr;
-  if (hwloc_topology_init(&raw) == 0) {
-    const std::unique_ptr<hwloc_topology, DestroyTopology> topology(raw);
-    if (hwloc_topology_load(raw) == 0) {
-      const int cores = hwloc_get_nbobjs_by_type(raw, HWLOC_OBJ_CORE);
-      for (unsigned sibling = 0; sibling < 8; ++sibling) {
-        for (int core = 0; core < cores; ++core) {
-          hwloc_obj* object = hwloc_get_obj_by_type(raw, HWLOC_OBJ_CORE, static_cast<unsigned>(core));
-          hwloc_obj* unit = sibling < object->arity ? object->children[sibling] : nullptr;
-          if (unit == nullptr || unit->os_index >= CPU_SETSIZE) continue;
-          if (CPU_ISSET(unit->os_index, &allowed)) order.push_back(static_cast<int>(unit->os_index));
-        }
-        if (sibling == 0) physical_cores = order.size();
+  if (const Topology topology = load_topology()) {
+    const int cores = hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_CORE);
+    for (unsigned sibling = 0; sibling < 8; ++sibling) {
+      for (int core = 0; core < cores; ++core) {
+        hwloc_obj* object =
+            hwloc_get_obj_by_type(topology.get(), HWLOC_OBJ_CORE, static_cast<unsigned>(core));
+        hwloc_obj* unit = sibling < object->arity ? object->children[sibling] : nullptr;
+        if (unit == nullptr || unit->os_index >= CPU_SETSIZE) continue;
+        if (CPU_ISSET(unit->os_index, &allowed)) order.push_back(static_cast<int>(unit->os_index));
       }
+      if (sibling == 0) physical_cores = order.size();
     }
   }
   if (order.empty()) {
@@ -69,6 +78,35 @@ Threads::Threads(int count, bool pin) {
     processors.resize(static_cast<std::size_t>(count_));
     cores_ = std::move(processors);
   }
+}
+
+Threads::Threads(std::vector<int> processors)
+    : count_(static_cast<int>(processors.size())), cores_(std::move(processors)) {
+  check(count_ > 0, "a team without threads");
+#if defined(__SANITIZE_THREAD__)
+  cores_.clear();
+#endif
+}
+
+std::vector<std::vector<int>> processors_by_node() {
+  std::size_t physical_cores = 1;
+  std::vector<int> processors = allowed_processors(physical_cores);
+  processors.resize(physical_cores);
+  std::vector<std::vector<int>> nodes;
+  if (const Topology topology = load_topology()) {
+    const int count = hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_NUMANODE);
+    for (int i = 0; i < count; ++i) {
+      const hwloc_obj* node =
+          hwloc_get_obj_by_type(topology.get(), HWLOC_OBJ_NUMANODE, static_cast<unsigned>(i));
+      std::vector<int> own;
+      for (const int processor : processors) {
+        if (hwloc_bitmap_isset(node->cpuset, static_cast<unsigned>(processor)) != 0) own.push_back(processor);
+      }
+      if (!own.empty()) nodes.push_back(std::move(own));
+    }
+  }
+  if (nodes.empty()) nodes.push_back(std::move(processors));
+  return nodes;
 }
 
 Threads::Lead::Lead(const Threads& threads) {

@@ -17,6 +17,8 @@ class Threads {
   // count 0: one per physical core that this process may use. Throws UsageError when count is negative or far
   // beyond what the machine has.
   Threads(int count, bool pin);
+  // One on each of these logical processors.
+  explicit Threads(std::vector<int> processors);
 
   int count() const { return count_; }
 
@@ -38,6 +40,10 @@ class Threads {
   int count_;
   std::vector<int> cores_;  // one logical processor per thread; empty when not pinned
 };
+
+// The logical processors that this process may use, one a physical core, by memory node; nodes without any
+// are left out.
+std::vector<std::vector<int>> processors_by_node();
 
 // Runs body(task) for every task in [0, tasks) on the team of the calling thread, in fixed shares. What a
 // task writes is seen by the caller afterwards. A body must not throw.

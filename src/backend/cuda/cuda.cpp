@@ -9,6 +9,7 @@
 #include "backend/cuda/counters.h"
 #include "backend/cuda/inputs.h"
 #include "backend/cuda/jpeg.h"
+#include "backend/cuda/memory_study.h"
 #include "backend/cuda/metrics_ring.h"
 #include "backend/cuda/reductions.h"
 #include "backend/cuda/state.h"
@@ -29,7 +30,7 @@ using plan::Region;
 class CudaExecutable final : public Executable, public OpLauncher {
  public:
   CudaExecutable(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<CudaState> state, ConvLibrary& convs,
-                 Choices& choices, const ConvRules& rules, const cudaDeviceProp& device,
+                 Choices& choices, const ConvRules& rules, InputCopy input_copy, const cudaDeviceProp& device,
                  std::shared_ptr<CuptiTracer> tracer, std::shared_ptr<Nccl> nccl)
       : plan_(std::move(plan)),
         tracer_(std::move(tracer)),
@@ -44,7 +45,7 @@ class CudaExecutable final : public Executable, public OpLauncher {
     for (std::size_t i = 0; i < tensors.size(); ++i)
       addresses_.push_back(place(tensors[i], plan_->placements[i]));
     for (TensorId id : plan_->graph().of_kind(TensorKind::input)) {
-      if (address(id) != nullptr) inputs_.try_emplace(id, plan_->placement(id).bytes);
+      if (address(id) != nullptr) inputs_.try_emplace(id, plan_->placement(id).bytes, input_copy);
     }
     const Places places{[this](TensorId id) { return address(id); },
                         [this](TensorId id, DType dtype) { return weights(id, dtype); }};
@@ -382,10 +383,11 @@ class CudaExecutable final : public Executable, public OpLauncher {
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const DeviceOptions& options)
-      : deterministic_(options.deterministic), tf32_(options.tf32) {
+      : deterministic_(options.deterministic), tf32_(options.tf32), input_copy_(options.input_copy) {
     const int device = take_device(options.communicator.get());
     check_cuda(cudaGetDeviceProperties(&properties_, device), "asking about the device");
     check_architecture(properties_);
+    check_input_copy(input_copy_);
     std::string cache;
     if (!options.cache_dir.empty()) {
       int driver = 0;
@@ -433,14 +435,14 @@ class CudaBackend final : public Backend {
   std::size_t memory_overhead(const plan::Plan& plan, bool owns_weights) const override {
     return overhead_of(plan, owns_weights);
   }
-  HostAllocator input_allocator() const override { return pinned_allocator(); }
+  HostAllocator input_allocator() const override { return host_allocator(input_copy_); }
   std::unique_ptr<Executable> compile(std::shared_ptr<const plan::Plan> plan,
                                       std::shared_ptr<State> state) override {
     auto own = std::dynamic_pointer_cast<CudaState>(std::move(state));
     check(own != nullptr, "the state was made by another backend");
     return std::make_unique<CudaExecutable>(std::move(plan), std::move(own), *convs_, *choices_,
-                                            ConvRules{deterministic_, tf32_}, properties_, tracer_.lock(),
-                                            nccl_);
+                                            ConvRules{deterministic_, tf32_}, input_copy_, properties_,
+                                            tracer_.lock(), nccl_);
   }
   std::shared_ptr<ImageDecoder> make_image_decoder() override { return make_jpeg_decoder(); }
   std::shared_ptr<Tracer> make_tracer() override {
@@ -448,6 +450,7 @@ class CudaBackend final : public Backend {
     tracer_ = tracer;
     return tracer;
   }
+  std::shared_ptr<MemoryStudy> make_memory_study() override { return cuda::make_memory_study(); }
   std::string pci_address() const override {
     return fmt::format("{:04x}:{:02x}:{:02x}.0", properties_.pciDomainID, properties_.pciBusID,
                        properties_.pciDeviceID);
@@ -493,6 +496,7 @@ class CudaBackend final : public Backend {
   }
 
   bool deterministic_, tf32_;
+  InputCopy input_copy_;
   cudaDeviceProp properties_{};
   std::weak_ptr<CuptiTracer> tracer_;  // for plans compiled while it is there
   std::unique_ptr<Choices> choices_;

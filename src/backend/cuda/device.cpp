@@ -129,13 +129,4 @@ std::size_t overhead_of(const plan::Plan& plan, bool owns_weights) {
   return kWork + inputs + (owns_weights ? copies : 0);
 }
 
-HostAllocator pinned_allocator() {
-  return {[](std::size_t bytes) {
-            void* memory = nullptr;
-            check_cuda(cudaMallocHost(&memory, bytes), "allocating page-locked memory");
-            return memory;
-          },
-          [](void* memory, std::size_t) { cudaFreeHost(memory); }};
-}
-
 }  // namespace redline::backend::cuda

@@ -96,9 +96,8 @@ int take_device(const comm::Communicator* communicator);
 // Throws UnavailableError, naming what to rebuild with, when this build has no code for the device.
 void check_architecture(const cudaDeviceProp& device);
 
-// As Backend::device_memory, memory_overhead and input_allocator.
+// As Backend::device_memory and memory_overhead.
 Backend::DeviceMemory free_memory();
 std::size_t overhead_of(const plan::Plan& plan, bool owns_weights);
-HostAllocator pinned_allocator();
 
 }  // namespace redline::backend::cuda

@@ -4,17 +4,17 @@
 
 #include <cstddef>
 
-#include "backend/cuda/device.h"
+#include "backend/cuda/host_copy.h"
 
 namespace redline::backend::cuda {
 
 class InputSlots {
  public:
-  explicit InputSlots(std::size_t bytes);
+  InputSlots(std::size_t bytes, InputCopy way);
 
   // Puts the copy from `data` to `target` on the streams: `copies` brings it to the device, `compute` takes
-  // it from there once what runs before is done. Page-locked memory is read until read_out() returns, other
-  // memory before this does.
+  // it from there once what runs before is done. Memory of the way's allocator is read until read_out()
+  // returns, other memory, and little of it, before this does.
   void write(const void* data, std::size_t bytes, std::byte* target, cudaStream_t copies,
              cudaStream_t compute);
   void read_out() const;
@@ -23,10 +23,10 @@ class InputSlots {
 
  private:
   struct Slot {
-    PinnedMemory pinned;  // for data that is not page-locked; allocated when such comes
     DeviceMemory staging;
     Event arrived, taken;
   };
+  HostCopy copy_;
   Slot slots_[2];
   int next_ = 0;
   bool reading_ = false;  // the last write may still read its source

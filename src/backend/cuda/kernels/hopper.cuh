@@ -95,6 +95,12 @@ __device__ __forceinline__ void load_bytes(void* to, const void* from, unsigned 
       "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(barrier))
       : "memory");
 }
+__device__ __forceinline__ void store_bytes(void* to, const void* from, unsigned bytes) {
+  asm volatile(
+      "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
+      "r"(shared_address(from)), "r"(bytes)
+      : "memory");
+}
 // A box of a tensor of four dimensions, the fastest first. What lies outside the tensor arrives as zeros, and
 // is not stored.
 __device__ __forceinline__ void load_box(void* to, const CUtensorMap& map, int x, int y, int z, int w,

@@ -1,0 +1,126 @@
+#include "backend/cuda/host_copy.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "backend/cuda/kernels/memory_study.h"
+
+namespace redline::backend::cuda {
+namespace {
+
+// Below this a copy is all latency, and labels and scalars lie where it suits the host.
+constexpr std::size_t kSmall = std::size_t{64} << 10;
+
+cudaMemoryType kind_of(const void* memory) {
+  cudaPointerAttributes attributes{};
+  check_cuda(cudaPointerGetAttributes(&attributes, memory), "asking about an input");
+  return attributes.type;
+}
+
+int current_device() {
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "asking for the device");
+  return device;
+}
+
+HostAllocator page_locked(unsigned flags) {
+  return {[flags](std::size_t bytes) {
+            void* memory = nullptr;
+            check_cuda(cudaHostAlloc(&memory, bytes, flags), "allocating page-locked memory");
+            return memory;
+          },
+          [](void* memory, std::size_t) { cudaFreeHost(memory); }};
+}
+
+}  // namespace
+
+void check_input_copy(InputCopy way) {
+  if (way != InputCopy::managed) return;
+  int concurrent = 0;
+  check_cuda(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, current_device()),
+             "asking about managed memory");
+  if (concurrent == 0)
+    throw UnavailableError(
+        "managed memory: the host may not touch it here while the device computes; use pinned memory");
+}
+
+HostAllocator host_allocator(InputCopy way) {
+  switch (way) {
+    case InputCopy::pinned:
+      return page_locked(cudaHostAllocDefault);
+    case InputCopy::write_combined:
+      return page_locked(cudaHostAllocWriteCombined);
+    case InputCopy::mapped:
+      return page_locked(cudaHostAllocMapped);
+    case InputCopy::managed:
+      return {[](std::size_t bytes) {
+                void* memory = nullptr;
+                check_cuda(cudaMallocManaged(&memory, bytes), "allocating managed memory");
+                return memory;
+              },
+              [](void* memory, std::size_t) { cudaFree(memory); }};
+    case InputCopy::pageable:
+    case InputCopy::chunked:
+      break;
+  }
+  return {};
+}
+
+HostMemory allocate_host(InputCopy way, std::size_t bytes) {
+  const HostAllocator allocator = host_allocator(way);
+  if (allocator.allocate)
+    return HostMemory(static_cast<std::byte*>(allocator.allocate(bytes)),
+                      [release = allocator.release, bytes](std::byte* memory) { release(memory, bytes); });
+  void* memory = std::aligned_alloc(kHostPage, (bytes + kHostPage - 1) / kHostPage * kHostPage);
+  if (memory == nullptr) throw std::bad_alloc();
+  return HostMemory(static_cast<std::byte*>(memory), [](std::byte* own) { std::free(own); });
+}
+
+void prefetch(const void* managed, std::size_t bytes, bool to_device, cudaStream_t stream) {
+  cudaMemLocation place{};
+  place.type = to_device ? cudaMemLocationTypeDevice : cudaMemLocationTypeHost;
+  place.id = to_device ? current_device() : 0;
+  check_cuda(cudaMemPrefetchAsync(managed, bytes, place, 0, stream), "prefetching managed memory");
+}
+
+bool HostCopy::start(std::byte* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+  const cudaMemoryType kind = kind_of(from);
+  if (kind == cudaMemoryTypeHost && way_ == InputCopy::mapped) {
+    void* seen = nullptr;  // by the device
+    check_cuda(cudaHostGetDevicePointer(&seen, const_cast<void*>(from), 0), "mapping an input");
+    copy_bytes(to, seen, bytes, kBusBlocks, stream);
+    check_cuda(cudaGetLastError(), "reading an input over the bus");
+    return true;
+  }
+  if (kind == cudaMemoryTypeManaged) {
+    prefetch(from, bytes, /*to_device=*/true, stream);
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "copying an input");
+    return true;
+  }
+  const bool as_it_is = way_ == InputCopy::pageable && bytes >= kSmall;
+  if (kind == cudaMemoryTypeHost || as_it_is) {
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "copying an input");
+    return true;  // the driver may or may not be done with ordinary memory
+  }
+  copy_through_chunks(to, from, bytes, stream);
+  return false;
+}
+
+void HostCopy::copy_through_chunks(std::byte* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+  const std::size_t size = std::min(kCopyChunk, most_bytes_);
+  for (std::size_t done = 0; done < bytes; done += size) {
+    Chunk& chunk = chunks_[next_];
+    next_ = 1 - next_;
+    if (chunk.memory.size() == 0) chunk = {PinnedMemory(size), make_event(false)};
+    check_cuda(cudaEventSynchronize(chunk.copied.get()), "waiting for an earlier input");
+    const std::size_t part = std::min(size, bytes - done);
+    std::memcpy(chunk.memory.data(), static_cast<const std::byte*>(from) + done, part);
+    check_cuda(cudaMemcpyAsync(to + done, chunk.memory.data(), part, cudaMemcpyHostToDevice, stream),
+               "copying an input to the device");
+    check_cuda(cudaEventRecord(chunk.copied.get(), stream), "marking an input");
+  }
+}
+
+}  // namespace redline::backend::cuda

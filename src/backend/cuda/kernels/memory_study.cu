@@ -1,0 +1,301 @@
+#include "backend/cuda/kernels/memory_study.h"
+
+#include <algorithm>
+
+#include "backend/cuda/kernels/hopper.cuh"
+#include "backend/memory_pattern.h"
+
+namespace redline::backend::cuda {
+namespace {
+
+constexpr int kThreads = 256, kUnroll = 4;
+constexpr std::uint32_t kWritten = 0x5A5A5A5A;
+
+__device__ std::size_t thread_of_grid() {
+  return static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ std::size_t threads_of_grid() { return static_cast<std::size_t>(gridDim.x) * blockDim.x; }
+
+// Each thread has kUnroll loads on their way before it stores the first.
+template <typename Word, typename Source>
+__device__ void copy_words(Word* __restrict__ to, std::size_t words, const Source& source) {
+  const std::size_t step = threads_of_grid();
+  std::size_t i = thread_of_grid();
+  for (; i + (kUnroll - 1) * step < words; i += kUnroll * step) {
+    Word held[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) held[u] = source(i + u * step);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) to[i + u * step] = held[u];
+  }
+  for (; i < words; i += step) to[i] = source(i);
+}
+
+template <typename Word>
+__global__ void copy_kernel(Word* __restrict__ to, const Word* __restrict__ from, std::size_t words) {
+  copy_words(to, words, [&](std::size_t i) { return from[i]; });
+}
+
+// The y of the grid is where in each stretch of `stride` words a block reads.
+__global__ void strided_kernel(std::uint32_t* __restrict__ to, const std::uint32_t* __restrict__ from,
+                               std::size_t words, int stride) {
+  const std::size_t column = words / stride;
+  const std::uint32_t* first = from + blockIdx.y;
+  copy_words(to + blockIdx.y * column, column, [&](std::size_t i) { return first[i * stride]; });
+}
+
+__global__ void random_kernel(std::uint32_t* __restrict__ to, const std::uint32_t* __restrict__ from,
+                              std::size_t words, Scatter scatter) {
+  copy_words(to, words, [&](std::size_t i) { return from[scatter(i)]; });
+}
+
+constexpr int kTile = 32, kTileRows = 8;
+
+// strided(i, words, 32) is the transpose of a matrix of 32 columns: tiles of 32 x 32 are read and written by
+// rows.
+__global__ void strided_staged_kernel(std::uint32_t* __restrict__ to, const std::uint32_t* __restrict__ from,
+                                      std::size_t words) {
+  __shared__ std::uint32_t tile[kTile][kTile + 1];  // the spare column keeps banks apart
+  const std::size_t rows = words / kTile, tiles = rows / kTile;
+  const int x = threadIdx.x % kTile, y = threadIdx.x / kTile;
+  for (std::size_t t = blockIdx.x; t < tiles; t += gridDim.x) {
+    const std::size_t first = t * kTile;
+#pragma unroll
+    for (int row = y; row < kTile; row += kTileRows) tile[row][x] = from[(first + row) * kTile + x];
+    __syncthreads();
+#pragma unroll
+    for (int row = y; row < kTile; row += kTileRows) to[row * rows + first + x] = tile[x][row];
+    __syncthreads();
+  }
+}
+
+__global__ void staged_kernel(uint4* __restrict__ to, const uint4* __restrict__ from, std::size_t words) {
+  __shared__ uint4 tile[kUnroll][kThreads];
+  const std::size_t block = static_cast<std::size_t>(kUnroll) * kThreads;
+  const int other = (static_cast<int>(threadIdx.x) + 32) % kThreads;  // another warp's
+  for (std::size_t first = blockIdx.x * block; first < words; first += gridDim.x * block) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const std::size_t i = first + u * kThreads + threadIdx.x;
+      if (i < words) tile[u][threadIdx.x] = from[i];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const std::size_t i = first + u * kThreads + other;
+      if (i < words) to[i] = tile[u][other];
+    }
+    __syncthreads();
+  }
+}
+
+// A thread stores what it loaded itself, so that it waits for its own copies and for nobody.
+__global__ void async_copy_kernel(uint4* __restrict__ to, const uint4* __restrict__ from, std::size_t words) {
+  constexpr int kStages = 8;
+  __shared__ uint4 ring[kStages][kThreads];
+  const std::size_t step = threads_of_grid();
+  const auto load = [&](std::size_t i, int stage) {
+    if (i < words) {
+      const auto target = static_cast<std::uint32_t>(__cvta_generic_to_shared(&ring[stage][threadIdx.x]));
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target),
+                   "l"(__cvta_generic_to_global(from + i))
+                   : "memory");
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");  // an empty one counts too
+  };
+  std::size_t ahead = thread_of_grid();
+  for (int stage = 0; stage < kStages - 1; ++stage, ahead += step) load(ahead, stage);
+  int stage = 0;
+  for (std::size_t i = thread_of_grid(); i < words; i += step, ahead += step) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2) : "memory");
+    to[i] = ring[stage][threadIdx.x];
+    load(ahead, (stage + kStages - 1) % kStages);
+    stage = (stage + 1) % kStages;
+  }
+}
+
+constexpr std::size_t kBulkBytes = 16384;
+constexpr int kBulkStages = 4;
+
+// One thread a block asks the copy engine for everything.
+__global__ void bulk_kernel(std::byte* to, const std::byte* from, std::size_t bytes) {
+#ifdef REDLINE_HOPPER
+  extern __shared__ __align__(128) std::byte stages[];
+  __shared__ std::uint64_t arrived[kBulkStages];
+  if (threadIdx.x != 0) return;
+  for (std::uint64_t& barrier : arrived) hopper::barrier_init(&barrier, 1);
+  hopper::fence_async();
+  const std::size_t step = gridDim.x * kBulkBytes;
+  const auto size_at = [&](std::size_t at) { return static_cast<unsigned>(min(kBulkBytes, bytes - at)); };
+  const auto load = [&](std::size_t at, int stage) {
+    if (at >= bytes) return;
+    hopper::barrier_expect(&arrived[stage], size_at(at));
+    hopper::load_bytes(stages + stage * kBulkBytes, from + at, size_at(at), &arrived[stage]);
+  };
+  std::size_t ahead = blockIdx.x * kBulkBytes;
+  for (int stage = 0; stage < kBulkStages - 1; ++stage, ahead += step) load(ahead, stage);
+  hopper::Cursor cursor;
+  for (std::size_t at = blockIdx.x * kBulkBytes; at < bytes; at += step, ahead += step) {
+    hopper::barrier_wait(&arrived[cursor.stage], cursor.parity);
+    hopper::store_bytes(to + at, stages + cursor.stage * kBulkBytes, size_at(at));
+    hopper::commit_stores();
+    hopper::wait_stores_read<1>();  // the store before, whose place the next load takes
+    load(ahead, (cursor.stage + kBulkStages - 1) % kBulkStages);
+    cursor.next(kBulkStages);
+  }
+  hopper::wait_stores();
+#endif
+}
+
+// One addition a block: many to one address would show in the time.
+__device__ void add_up(unsigned long long value, unsigned long long* sum) {
+  __shared__ unsigned long long warps[kThreads / 32];
+  for (int lane = 16; lane > 0; lane /= 2) value += __shfl_down_sync(0xFFFFFFFFU, value, lane);
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int warp = 1; warp < kThreads / 32; ++warp) value += warps[warp];
+  atomicAdd(sum, value);
+}
+
+__global__ void read_kernel(const uint4* __restrict__ from, std::size_t words, unsigned long long* sum) {
+  const std::size_t step = threads_of_grid();
+  unsigned long long own = 0;
+  const auto take = [&](const uint4& v) {
+    own += static_cast<unsigned long long>(v.x) + v.y + (static_cast<unsigned long long>(v.z) + v.w);
+  };
+  std::size_t i = thread_of_grid();
+  for (; i + (kUnroll - 1) * step < words; i += kUnroll * step) {
+    uint4 held[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) held[u] = from[i + u * step];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) take(held[u]);
+  }
+  for (; i < words; i += step) take(from[i]);
+  add_up(own, sum);
+}
+
+__global__ void write_kernel(uint4* to, std::size_t words) {
+  const uint4 value = {kWritten, kWritten, kWritten, kWritten};
+  for (std::size_t i = thread_of_grid(); i < words; i += threads_of_grid()) to[i] = value;
+}
+
+__global__ void fill_kernel(std::uint32_t* to, std::size_t words) {
+  for (std::size_t i = thread_of_grid(); i < words; i += threads_of_grid()) to[i] = memory_word(i);
+}
+
+__global__ void count_wrong_kernel(Access access, const std::uint32_t* words, std::size_t count,
+                                   Scatter scatter, unsigned long long* wrong) {
+  unsigned long long own = 0;
+  for (std::size_t i = thread_of_grid(); i < count; i += threads_of_grid()) {
+    std::uint32_t expected = memory_word(i);
+    if (access.kind == AccessKind::strided || access.kind == AccessKind::strided_staged)
+      expected = memory_word(strided(i, count, access.stride));
+    if (access.kind == AccessKind::random) expected = memory_word(scatter(i));
+    if (access.kind == AccessKind::write) expected = kWritten;
+    own += words[i] == expected ? 0 : 1;
+  }
+  add_up(own, wrong);
+}
+
+__global__ void copy_bytes_kernel(std::uint8_t* to, const std::uint8_t* from, std::size_t bytes) {
+  for (std::size_t i = thread_of_grid(); i < bytes; i += threads_of_grid()) to[i] = from[i];
+}
+
+// Enough blocks for `items` threads, and no more than run at once.
+int blocks_for(std::size_t items) {
+  int device = 0, processors = 1;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  constexpr int kBlocksEach = 2048 / kThreads;
+  return static_cast<int>(std::clamp<std::size_t>((items + kThreads - 1) / kThreads, 1,
+                                                  static_cast<std::size_t>(processors) * kBlocksEach));
+}
+
+template <typename Word>
+void launch_copy(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+  const std::size_t words = bytes / sizeof(Word);
+  copy_kernel<<<blocks_for(words), kThreads, 0, stream>>>(static_cast<Word*>(to),
+                                                          static_cast<const Word*>(from), words);
+}
+
+void launch_bulk(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+  constexpr int kShared = static_cast<int>(kBulkBytes) * kBulkStages, kBlocksEach = 3;
+  cudaFuncSetAttribute(bulk_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+  int device = 0, processors = 1;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  const auto pieces = static_cast<int>(std::min<std::size_t>((bytes + kBulkBytes - 1) / kBulkBytes, 1 << 20));
+  bulk_kernel<<<std::min(pieces, processors * kBlocksEach), 32, kShared, stream>>>(
+      static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes);
+}
+
+}  // namespace
+
+void copy_bytes(void* to, const void* from, std::size_t bytes, int blocks, cudaStream_t stream) {
+  const auto aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % sizeof(uint4) == 0; };
+  const std::size_t words = aligned(to) && aligned(from) ? bytes / sizeof(uint4) : 0;
+  if (words > 0)
+    copy_kernel<<<std::min(blocks, blocks_for(words)), kThreads, 0, stream>>>(
+        static_cast<uint4*>(to), static_cast<const uint4*>(from), words);
+  const std::size_t done = words * sizeof(uint4);
+  if (done < bytes)
+    copy_bytes_kernel<<<std::min(blocks, blocks_for(bytes - done)), kThreads, 0, stream>>>(
+        static_cast<std::uint8_t*>(to) + done, static_cast<const std::uint8_t*>(from) + done, bytes - done);
+}
+
+void launch_access(const Access& access, void* to, const void* from, std::size_t bytes,
+                   unsigned long long* sum, cudaStream_t stream) {
+  const std::size_t words = bytes / sizeof(std::uint32_t), wide = bytes / sizeof(uint4);
+  auto* to4 = static_cast<std::uint32_t*>(to);
+  auto* to16 = static_cast<uint4*>(to);
+  const auto* from4 = static_cast<const std::uint32_t*>(from);
+  const auto* from16 = static_cast<const uint4*>(from);
+  switch (access.kind) {
+    case AccessKind::copy4:
+      return launch_copy<std::uint32_t>(to, from, bytes, stream);
+    case AccessKind::copy8:
+      return launch_copy<uint2>(to, from, bytes, stream);
+    case AccessKind::copy16:
+      return launch_copy<uint4>(to, from, bytes, stream);
+    case AccessKind::strided:
+      strided_kernel<<<dim3(std::max(1, blocks_for(words) / access.stride), access.stride), kThreads, 0,
+                       stream>>>(to4, from4, words, access.stride);
+      return;
+    case AccessKind::strided_staged:
+      strided_staged_kernel<<<blocks_for(words / kUnroll), kThreads, 0, stream>>>(to4, from4, words);
+      return;
+    case AccessKind::random:
+      random_kernel<<<blocks_for(words), kThreads, 0, stream>>>(to4, from4, words, Scatter(words));
+      return;
+    case AccessKind::staged:
+      staged_kernel<<<blocks_for(wide / kUnroll), kThreads, 0, stream>>>(to16, from16, wide);
+      return;
+    case AccessKind::async_copy:
+      async_copy_kernel<<<blocks_for(wide), kThreads, 0, stream>>>(to16, from16, wide);
+      return;
+    case AccessKind::bulk:
+      return launch_bulk(to, from, bytes, stream);
+    case AccessKind::read:
+      read_kernel<<<blocks_for(wide), kThreads, 0, stream>>>(from16, wide, sum);
+      return;
+    case AccessKind::write:
+      write_kernel<<<blocks_for(wide), kThreads, 0, stream>>>(to16, wide);
+      return;
+  }
+}
+
+void fill_words(void* to, std::size_t bytes, cudaStream_t stream) {
+  const std::size_t words = bytes / sizeof(std::uint32_t);
+  fill_kernel<<<blocks_for(words), kThreads, 0, stream>>>(static_cast<std::uint32_t*>(to), words);
+}
+
+void count_wrong(const Access& access, const void* words, std::size_t bytes, unsigned long long* wrong,
+                 cudaStream_t stream) {
+  const std::size_t count = bytes / sizeof(std::uint32_t);
+  count_wrong_kernel<<<blocks_for(count), kThreads, 0, stream>>>(
+      access, static_cast<const std::uint32_t*>(words), count, Scatter(count), wrong);
+}
+
+}  // namespace redline::backend::cuda

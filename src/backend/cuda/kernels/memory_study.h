@@ -1,0 +1,47 @@
+// Kernels that move bytes and do nothing else, in the orders that `redline bench memory` compares, and those
+// that check them.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace redline::backend::cuda {
+
+// Enough to fill a bus; more would only keep others off the multiprocessors.
+inline constexpr int kBusBlocks = 32;
+
+// Copies bytes between memories that a kernel sees, sixteen at a time where both addresses allow it.
+void copy_bytes(void* to, const void* from, std::size_t bytes, int blocks, cudaStream_t stream);
+
+enum class AccessKind {
+  copy4,  // neighbours read and write neighbouring words, of 4, 8 and 16 bytes each
+  copy8,
+  copy16,
+  strided,         // neighbours read words that are `stride` apart
+  strided_staged,  // the same order, through shared memory, so that all accesses are to neighbours
+  random,          // neighbours read words from anywhere
+  staged,          // through shared memory
+  async_copy,      // from memory to shared memory without registers (cp.async), several ahead
+  bulk,            // by the copy engine, both ways (cp.async.bulk), several ahead; Hopper
+  read,            // reads and adds up
+  write,
+};
+
+struct Access {
+  AccessKind kind = AccessKind::copy16;
+  int stride = 1;
+};
+
+// `bytes` is a multiple of 4096; `sum` is added to by `read`.
+void launch_access(const Access& access, void* to, const void* from, std::size_t bytes,
+                   unsigned long long* sum, cudaStream_t stream);
+
+// Writes memory_word(i) to every word.
+void fill_words(void* to, std::size_t bytes, cudaStream_t stream);
+// Adds to `wrong` the words that are not as the access leaves them (read: its source).
+void count_wrong(const Access& access, const void* words, std::size_t bytes, unsigned long long* wrong,
+                 cudaStream_t stream);
+
+}  // namespace redline::backend::cuda

@@ -1,0 +1,22 @@
+// The ways to and from the current device, and the orders in which its kernels reach its memory.
+#pragma once
+
+#include <memory>
+
+#include "backend/input_copy.h"
+#include "backend/memory_study.h"
+
+namespace redline::backend::cuda {
+
+std::shared_ptr<MemoryStudy> make_memory_study();
+
+// A way between host and device, with what the study has beside those that training uses.
+struct HostWay {
+  InputCopy memory = InputCopy::pinned;
+  bool to_device = true;
+  bool prefetch = true;  // managed memory: moved at once, or page by page as it is touched
+  int threads = 1;       // each with a part of the bytes and a stream of its own
+};
+std::unique_ptr<MemoryMove> make_host_move(const HostWay& way, std::size_t bytes);
+
+}  // namespace redline::backend::cuda

@@ -1,0 +1,34 @@
+// How a batch gets from the memory that it was assembled in to a device that has its own. Backends that work
+// in main memory have no use for it.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace redline::backend {
+
+enum class InputCopy {
+  pinned,          // page-locked memory, read by the copy engine
+  pageable,        // ordinary memory, handed to the driver as it is
+  write_combined,  // page-locked memory that the host's caches leave out: good to write, slow to read
+  mapped,          // page-locked memory that a kernel reads over the bus
+  managed,         // memory whose pages move: prefetched to the device, and fetched back as the host writes
+  chunked,         // ordinary memory, through two page-locked pieces in turn
+};
+
+inline constexpr std::array<std::string_view, 6> kInputCopyNames = {"pinned", "pageable", "write-combined",
+                                                                    "mapped", "managed",  "chunked"};
+
+inline std::string_view name_of(InputCopy way) { return kInputCopyNames[static_cast<std::size_t>(way)]; }
+
+// Throws UsageError for what is none.
+inline InputCopy parse_input_copy(std::string_view name) {
+  for (std::size_t i = 0; i < kInputCopyNames.size(); ++i)
+    if (kInputCopyNames[i] == name) return static_cast<InputCopy>(i);
+  throw UsageError("'{}' is no way to copy inputs", name);
+}
+
+}  // namespace redline::backend

@@ -1,0 +1,45 @@
+// Ways to move bytes, to be timed: between host and device, and within the memory that a backend computes in.
+// An optional part of a backend, which `redline bench memory` drives.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace redline::backend {
+
+enum class MemoryGroup { to_device, from_device, access };
+
+struct MemoryMethod {
+  MemoryGroup group = MemoryGroup::access;
+  std::string name;  // "pinned", "strided 8"
+  int threads = 1;   // of the host, that take part
+  // Bytes that must move for each byte of the size: a copy within one memory reads one and writes one.
+  double traffic = 1;
+  bool plain = false;  // a plain copy, with which the others of its group are compared
+};
+
+// A method with all that it needs for one size. One thread drives it.
+class MemoryMove {
+ public:
+  virtual ~MemoryMove() = default;
+  // Does it `rounds` times, one after the other; gives the seconds they took together. What must be put back
+  // between rounds is not counted.
+  virtual double run(int rounds) = 0;
+  // Words that are not where the rounds so far must have put them.
+  virtual std::size_t wrong_words() = 0;
+};
+
+class MemoryStudy {
+ public:
+  virtual ~MemoryStudy() = default;
+  virtual const std::vector<MemoryMethod>& methods() const = 0;
+  // methods()[method]; `bytes` is a multiple of kMemoryStep. Throws UnavailableError, with why, for what this
+  // device does not do or has no memory for. The study must outlive what it gives.
+  virtual std::unique_ptr<MemoryMove> prepare(std::size_t method, std::size_t bytes) = 0;
+};
+
+inline constexpr std::size_t kMemoryStep = 4096;
+
+}  // namespace redline::backend

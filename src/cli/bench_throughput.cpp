@@ -83,6 +83,7 @@ nlohmann::ordered_json record_of(const std::vector<bench::Throughput>& results, 
                {"stop_iteration", flags.options.stop_iteration},
                {"warmup", flags.options.warmup},
                {"deterministic", config.device.deterministic},
+               {"input_copy", config.device.input_copy},
                {"results", nlohmann::ordered_json::array()}});
   for (const bench::Throughput& r : results) json["results"].push_back(to_json(r));
   return json;
@@ -201,6 +202,8 @@ void add_bench_throughput(CLI::App& group, Context& context) {
   command.add_option("--threads", o.config.device.threads, "Threads that compute; 0 is one a core")
       ->capture_default_str();
   command.add_option("--workers,-j", o.config.data.workers, "Threads that decode; 0: chosen from the cores")
+      ->capture_default_str();
+  command.add_option("--input-copy", o.config.device.input_copy, "How batches get to a GPU, as train has it")
       ->capture_default_str();
   command.add_flag("--deterministic", o.config.device.deterministic, "Only kernels that give the same bits");
   command

@@ -80,6 +80,8 @@ struct DeviceConfig {
   std::int64_t threads = 0;  // 0: all cores this process may use
   bool deterministic = false;
   bool no_fuse = false;
+  // How batches get to a GPU: "auto", or a name of backend::InputCopy.
+  std::string input_copy = "auto";
 };
 
 // How the ranks of a job work together.

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "backend/input_copy.h"
 #include "graph/models/resnet.h"
 #include "train/config.h"
 
@@ -193,6 +194,12 @@ std::vector<Field> schedule_fields() {
   };
 }
 
+std::vector<std::string> input_copies() {
+  std::vector<std::string> names = {"auto"};
+  names.insert(names.end(), backend::kInputCopyNames.begin(), backend::kInputCopyNames.end());
+  return names;
+}
+
 std::vector<Field> device_fields() {
   return {
       {"device", "name", "--device",
@@ -221,6 +228,9 @@ std::vector<Field> device_fields() {
        [](Config& c) -> bool& { return c.device.deterministic; }},
       {"device", "no_fuse", "--no-fuse", "run every op of the model by itself",
        [](Config& c) -> bool& { return c.device.no_fuse; }},
+      {"device", "input_copy", "--input-copy",
+       "how batches get to a GPU; one that is named makes --decode auto the CPU's (auto: pinned)",
+       [](Config& c) -> Text& { return c.device.input_copy; }, input_copies()},
   };
 }
 

@@ -17,6 +17,7 @@ namespace {
 
 constexpr const char* kSynthetic = "synthetic";
 constexpr const char* kTf32 = "tf32";
+constexpr const char* kAuto = "auto";
 constexpr std::int64_t kSyntheticClasses = 1000;
 constexpr std::int64_t kMostWorkers = 8;      // by default: enough to feed a CPU's training step
 constexpr std::int64_t kMostGpuWorkers = 32;  // and a GPU's
@@ -247,7 +248,13 @@ std::unique_ptr<backend::Backend> open_device(const Config& config,
   device.deterministic = config.device.deterministic;
   device.tf32 = config.device.dtype == kTf32;
   device.cache_dir = cache_folder();
-  return backend::make_backend(device);
+  const std::string& copy = config.device.input_copy;
+  if (copy != kAuto) device.input_copy = backend::parse_input_copy(copy);
+  auto backend = backend::make_backend(device);
+  if (copy != kAuto && !backend->device_memory())
+    throw UsageError("--input-copy {} says how batches get to a GPU, and this is {}: leave it out", copy,
+                     backend->description());
+  return backend;
 }
 
 graph::DType resolve_dtype(const Config& config, const backend::Backend& backend,
@@ -275,6 +282,14 @@ graph::DType resolve_dtype(const Config& config, const backend::Backend& backend
 
 std::shared_ptr<backend::ImageDecoder> resolve_decoder(const Config& config, backend::Backend& backend) {
   if (config.data.decode == "cpu" || config.data.path == kSynthetic) return nullptr;
+  if (config.device.input_copy != kAuto) {  // whoever names a way wants batches to take it
+    if (config.data.decode == "gpu")
+      throw UsageError(
+          "--decode gpu and --input-copy {} contradict each other: images that a card decodes are "
+          "there already",
+          config.device.input_copy);
+    return nullptr;
+  }
   if (distort_options(config.augment).any() || mix_options(config.augment).any()) {
     constexpr const char* kWhy =
         "a card's decoder gives crops and mirror images alone, without --auto-augment, --color-jitter, "

@@ -169,10 +169,8 @@ int run_measurement(Flags& flags) {
 
   const StopSignals signals;
   const auto control = join(flags, world, signals.flag());
-  const auto fabric = flags.device == "cuda"
-                          ? backend::load_cuda_fabric(
-                                {control, milliseconds_of(flags.timeout, "--comm-timeout"), flags.topology})
-                          : control->make_fabric();
+  const auto fabric =
+      flags.device == "cuda" ? backend::load_cuda_fabric({control, flags.topology}) : control->make_fabric();
   const bool first = control->rank() == 0;
   if (first) fmt::print("{} ranks, {}, {}\n", control->size(), fabric->description(), flags.dtype);
   std::optional<ProgressLine> line;

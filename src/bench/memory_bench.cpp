@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <memory>
 #include <set>
 #include <utility>
@@ -236,17 +235,19 @@ nlohmann::ordered_json memory_json(const std::vector<MemoryTiming>& timings) {
 BarChart memory_chart(const std::vector<MemoryTiming>& timings, MemoryGroup group) {
   const std::vector<std::size_t> sizes = sizes_of(timings, group);
   if (sizes.empty()) return {};
+  const bool within = group == MemoryGroup::access;
+  int most = 1;
+  for (const MemoryTiming& t : timings)
+    if (t.method.group == group) most = std::max(most, t.method.threads);
   BarChart chart{fmt::format("{}, {}", name_of(group), format_bytes(sizes.back())),
                  "GB/s",
                  {},
                  ceiling(timings, group) / 1e9};
-  std::map<std::string, int> threads;  // most of each name
-  for (const MemoryTiming& t : timings)
-    if (t.method.group == group) threads[t.method.name] = std::max(threads[t.method.name], t.method.threads);
+  if (within && most > 1) chart.title += fmt::format(", {} threads", most);
   for (const MemoryTiming& t : timings) {
     if (t.method.group != group || t.bytes != sizes.back() || !t.measured()) continue;
-    if (t.method.threads == threads[t.method.name])
-      chart.bars.emplace_back(title(t.method), t.bytes_per_second() / 1e9);
+    if (!within || t.method.threads == most)
+      chart.bars.emplace_back(within ? t.method.name : title(t.method), t.bytes_per_second() / 1e9);
   }
   return chart;
 }

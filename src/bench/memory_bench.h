@@ -60,8 +60,8 @@ std::string memory_table(const std::vector<MemoryTiming>& timings, backend::Memo
 // A line each; the first gives the names of the columns.
 std::string memory_csv(const std::vector<MemoryTiming>& timings);
 nlohmann::ordered_json memory_json(const std::vector<MemoryTiming>& timings);
-// The rates of a group at its largest size, a bar a method; of those that differ by threads alone, the one
-// with most. Empty when the group has none.
+// The rates of a group at its largest size, a bar a method; within a memory, those with most threads. Empty
+// when the group has none.
 BarChart memory_chart(const std::vector<MemoryTiming>& timings, backend::MemoryGroup group);
 
 }  // namespace redline::bench

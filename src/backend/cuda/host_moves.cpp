@@ -127,10 +127,12 @@ class HostMove final : public MemoryMove {
     auto* words = reinterpret_cast<std::uint32_t*>(host_.get());
     for (std::size_t i = 0; i < bytes / sizeof(std::uint32_t); ++i)
       words[i] = way.to_device ? memory_word(i) : 0xFFFFFFFF;
+    check_cuda(cudaDeviceSynchronize(), "waiting for cleared memory");  // which no stream of ours waits for
+    const cudaStream_t stream = parts_[0].stream.get();
     if (way.to_device)
-      check_cuda(cudaMemset(device_.data(), 0xFF, bytes), "spoiling a target");
+      check_cuda(cudaMemsetAsync(device_.data(), 0xFF, bytes, stream), "spoiling a target");
     else
-      fill_words(device_.data(), bytes, parts_[0].stream.get());
+      fill_words(device_.data(), bytes, stream);
     wait(parts_[0]);
   }
 

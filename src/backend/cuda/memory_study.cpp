@@ -20,6 +20,7 @@ class DeviceMove final : public MemoryMove {
  public:
   DeviceMove(const Recipe& recipe, std::size_t bytes)
       : recipe_(recipe), bytes_(bytes), stream_(make_stream()), from_(bytes), to_(bytes), sum_(sizeof(Sum)) {
+    check_cuda(cudaDeviceSynchronize(), "waiting for cleared memory");  // which no stream of ours waits for
     fill_words(from_.data(), bytes_, stream_.get());
     check_cuda(cudaMemsetAsync(to_.data(), 0xFF, bytes_, stream_.get()), "spoiling a target");
     check_cuda(cudaStreamSynchronize(stream_.get()), "filling memory");

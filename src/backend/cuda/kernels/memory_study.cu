@@ -91,7 +91,7 @@ __global__ void staged_kernel(uint4* __restrict__ to, const uint4* __restrict__ 
 
 // A thread stores what it loaded itself, so that it waits for its own copies and for nobody.
 __global__ void async_copy_kernel(uint4* __restrict__ to, const uint4* __restrict__ from, std::size_t words) {
-  constexpr int kStages = 8;
+  constexpr int kStages = 6;  // of 4 KiB: as many blocks as threads allow fit beside each other
   __shared__ uint4 ring[kStages][kThreads];
   const std::size_t step = threads_of_grid();
   const auto load = [&](std::size_t i, int stage) {

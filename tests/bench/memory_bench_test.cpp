@@ -141,8 +141,10 @@ TEST(MemoryStudy, EveryMethodMovesWhatItShould) {
   backend::DeviceOptions device;
 #if defined(REDLINE_TEST_CUDA)
   device.device = "cuda";
+  constexpr std::size_t large = (std::size_t{5} << 20) + 4096;  // several chunks
 #else
   device.threads = 2;
+  constexpr std::size_t large = (std::size_t{256} << 10) + 4096;
 #endif
   const auto backend = [&]() -> std::unique_ptr<backend::Backend> {
     try {
@@ -154,7 +156,7 @@ TEST(MemoryStudy, EveryMethodMovesWhatItShould) {
   if (!backend) GTEST_SKIP() << "there is no " << device.device;
   const auto study = backend->make_memory_study();
   MemoryBenchOptions options;
-  options.sizes = {4096, 3 * 4096, (std::size_t{4} << 20) + 4096};
+  options.sizes = {4096, 3 * 4096, large};
   options.repeat = 1;
   options.run_seconds = 0;
   const auto timings = bench_memory(options, *study, [](auto, auto) { return true; });

@@ -133,6 +133,15 @@ struct ImageGrid {
         shift(shape.folded ? 2 * kFoldedBefore : 0) {}
 };
 
+// Two neighbouring pixels, each with a fourth channel of zeros.
+template <typename T>
+__device__ __forceinline__ Vec<T, 8> two_pixels(const float (&row)[4][3], int first) {
+  Vec<T, 8> out;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) out.set(k, k % 4 < 3 ? row[first + k / 4][k % 4] : 0.0F);
+  return out;
+}
+
 template <typename T, bool kFolded, typename From>
 __global__ void __launch_bounds__(kThreads) image_kernel(Images shape, From from, void* x) {
   const ImageGrid grid(shape);
@@ -149,10 +158,16 @@ __global__ void __launch_bounds__(kThreads) image_kernel(Images shape, From from
     for (int at = 0; at < 4; ++at) {
       const int pair = at / 2, dy = at % 2;
       if (w / 2 + pair >= pairs) break;
-      Vec<T, 8> out;
+      store<T, 8>(x, ((image * grid.rows + h / 2) * pairs + w / 2 + pair) * 2 + dy,
+                  two_pixels<T>(pixels[dy], pair * 2));
+    }
+  } else if (shape.w % 4 == 0) {
 #pragma unroll
-      for (int k = 0; k < 8; ++k) out.set(k, k % 4 < 3 ? pixels[dy][pair * 2 + k / 4][k % 4] : 0.0F);
-      store<T, 8>(x, ((image * grid.rows + h / 2) * pairs + w / 2 + pair) * 2 + dy, out);
+    for (int at = 0; at < 4; ++at) {
+      const int dy = at / 2, pair = at % 2;
+      if (h + dy >= shape.h) continue;
+      store<T, 8>(x, ((image * shape.h + h + dy) * shape.w + w) / 2 + pair,
+                  two_pixels<T>(pixels[dy], pair * 2));
     }
   } else {
 #pragma unroll

@@ -103,6 +103,10 @@ class Placer {
       if (last >= 0 && plan_.graph().tensors()[i].shape.rank() <= 2)
         last = std::min(last + 1, last_position());
     }
+    // Kernels add to a convolution's sums, and a backend may clear all of them when the step begins.
+    for (const Op& op : ops()) {
+      if (const TensorId sums = sums_of(op); sums != kNone) plan_.placements[at(sums)].first_op = 0;
+    }
     // The host reads logits after the step.
     if (plan_.model.logits != kNone) plan_.placements[at(plan_.model.logits)].last_op = last_position();
     if (!keep_all_) return;

@@ -304,4 +304,8 @@ MemoryUse memory_use(const Plan& plan) {
   return use;
 }
 
+graph::TensorId sums_of(const graph::Op& op) {
+  return op.kind == graph::OpKind::conv && op.outputs.size() > 1 ? op.outputs[1] : graph::kNone;
+}
+
 }  // namespace redline::plan

@@ -112,4 +112,8 @@ struct MemoryUse {
 };
 MemoryUse memory_use(const Plan& plan);
 
+// Where a convolution gathers the following norm's sums; kNone when it does not. The memory is free from the
+// beginning of the step.
+graph::TensorId sums_of(const graph::Op& op);
+
 }  // namespace redline::plan

@@ -35,7 +35,9 @@ bool is_folded(const plan::Plan& plan, const graph::Op& op) {
   return plan.placement(tensors_of(op).x).layout == plan::Layout::folded;
 }
 
-bool gives_sums(const graph::Op& op) { return op.kind == OpKind::conv && op.outputs.size() > 1; }
+constexpr std::size_t kOwnWork = std::size_t{64} << 10;  // at most, of work space for one op alone
+
+bool gives_sums(const graph::Op& op) { return plan::sums_of(op) != graph::kNone; }
 
 ConvShape shape_of(const plan::Plan& plan, const graph::Op& op, ConvPass pass) {
   const ConvTensors t = tensors_of(op);
@@ -163,7 +165,13 @@ Ways ConvSteps::make(const graph::Op& key) const {
             }}}};
   }
   std::byte* weights = places_.weights(key.inputs[1], op.in_tensor(0).dtype);
-  const auto by_cudnn = [&](const std::shared_ptr<const ConvPlan>& plan, const ConvPointers& pointers) {
+  const auto by_cudnn = [&](const std::shared_ptr<const ConvPlan>& plan,
+                            const ConvPointers& pointers) -> Step {
+    // Counters, mostly: in memory of their own they can be cleared before the step.
+    if (plan->workspace_bytes() <= kOwnWork) {
+      return [plan, pointers, own = shared_.need_own(plan->workspace_bytes()),
+              &shared = shared_](cudaStream_t stream) { plan->run(pointers, shared.own_work(own), stream); };
+    }
     shared_.need(plan->workspace_bytes());
     return [plan, pointers, &shared = shared_](cudaStream_t stream) {
       plan->run(pointers, shared.work(), stream);

@@ -279,9 +279,21 @@ class CudaExecutable final : public Executable, public OpLauncher {
     }
     check_cuda(cudaStreamEndCapture(stream_.get(), &raw), "ending a capture");
     const Graph graph(raw);
+    if (auto table = gather_clears(graph.get(), cleared_before())) tables_.push_back(std::move(table));
     cudaGraphExec_t exec = nullptr;
     check_cuda(cudaGraphInstantiate(&exec, graph.get(), 0), "instantiating a step");
     return GraphExec(exec);
+  }
+
+  // Memory that is nobody else's from the beginning of a step to the op it belongs to: the sums that
+  // convolutions add to, which the plan keeps free, and work space of single ops.
+  std::vector<MemorySpan> cleared_before() const {
+    std::vector<MemorySpan> spans{shared_.own_work()};
+    for (const graph::Op& op : plan_->graph().ops()) {
+      if (const TensorId sums = plan::sums_of(op); sums != graph::kNone)
+        spans.push_back({address(sums), plan_->placement(sums).bytes});
+    }
+    return spans;
   }
 
   // Ops that may run beside the others go to a stream of their own; what waits for them joins it.
@@ -366,7 +378,8 @@ class CudaExecutable final : public Executable, public OpLauncher {
   }
 
   std::shared_ptr<const plan::Plan> plan_;
-  std::shared_ptr<CuptiTracer> tracer_;  // null unless one was there when this was compiled
+  std::vector<std::shared_ptr<DeviceMemory>> tables_;  // that graphs read
+  std::shared_ptr<CuptiTracer> tracer_;                // null unless one was there when this was compiled
   std::shared_ptr<CudaState> state_;
   Stream stream_, beside_, copies_;
   std::unique_ptr<Reductions> reductions_;

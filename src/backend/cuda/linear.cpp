@@ -67,6 +67,7 @@ Shared::~Shared() { cublasDestroy(static_cast<cublasHandle_t>(blas_)); }
 void Shared::allocate() {
   work_.allocate();
   beside_.allocate();
+  own_ = DeviceMemory(own_bytes_);
 }
 
 ReduceSpace Shared::reduce_space() const {

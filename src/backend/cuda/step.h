@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cuda/clears.h"
 #include "backend/cuda/conv.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/nccl.h"
@@ -51,9 +52,17 @@ class Shared {
   const cudaDeviceProp& device() const { return device_; }
   void need(std::size_t bytes) { work_.need(bytes); }
   WorkSpace& beside() { return beside_; }  // of the steps that run beside the others
+  // Scratch memory that one step has to itself: where it will lie in own_work().
+  std::size_t need_own(std::size_t bytes) {
+    const std::size_t offset = own_bytes_;
+    own_bytes_ += (bytes + 255) / 256 * 256;
+    return offset;
+  }
+  std::byte* own_work(std::size_t offset) const { return own_.data() + offset; }
+  MemorySpan own_work() const { return {own_.data(), own_.size()}; }
   void allocate();
   std::byte* work() const { return work_.data(); }
-  std::size_t work_bytes() const { return work_.size() + beside_.size(); }
+  std::size_t work_bytes() const { return work_.size() + beside_.size() + own_.size(); }
   ReduceSpace reduce_space() const;
   void* blas() const { return blas_; }  // cublasHandle_t
   // With whom a norm shares its statistics; null for its own rank alone.
@@ -66,7 +75,8 @@ class Shared {
   const cudaDeviceProp& device_;
   std::shared_ptr<const Nccl> nccl_;
   WorkSpace work_, beside_;
-  DeviceMemory counters_, blas_work_;
+  std::size_t own_bytes_ = 0;
+  DeviceMemory own_, counters_, blas_work_;
   void* blas_ = nullptr;
 };
 

@@ -219,4 +219,12 @@ void accumulate(Type type, std::int64_t count, const float* scalars, float* tota
 void start_stopwatch(std::uint64_t* begun, cudaStream_t stream);
 void stop_stopwatch(const std::uint64_t* begun, std::uint64_t* total, cudaStream_t stream);
 
+// Words to be set to zero.
+struct ClearItem {
+  unsigned* at;
+  int words;
+};
+// Adds a kernel to a graph that does so for a table of items on the device.
+cudaError_t add_clear(cudaGraph_t graph, cudaGraphNode_t* node, const ClearItem* items, int count);
+
 }  // namespace redline::backend::cuda

@@ -218,6 +218,11 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const float* flag, const
   for (int i = threadIdx.x; i < item.count; i += kThreads) item.to[i] = item.from[i];
 }
 
+__global__ void __launch_bounds__(kThreads) clear_kernel(const ClearItem* items) {
+  const ClearItem item = items[blockIdx.x];
+  for (int i = threadIdx.x; i < item.words; i += kThreads) item.at[i] = 0;
+}
+
 template <typename T>
 __global__ void accumulate_kernel(std::int64_t count, const float* scalars, float* total, const T* g) {
   const float keep = scalars[graph::kAccumulateKeep];
@@ -261,6 +266,16 @@ void accumulate(Type type, std::int64_t count, const float* scalars, float* tota
     accumulate_kernel<T><<<static_cast<int>(blocks < 132 * 8 ? blocks : 132 * 8), kThreads, 0, stream>>>(
         count, scalars, total, static_cast<const T*>(g));
   });
+}
+
+cudaError_t add_clear(cudaGraph_t graph, cudaGraphNode_t* node, const ClearItem* items, int count) {
+  void* arguments[] = {&items};
+  cudaKernelNodeParams params{};
+  params.func = reinterpret_cast<void*>(&clear_kernel);
+  params.gridDim = dim3(static_cast<unsigned>(count));
+  params.blockDim = dim3(kThreads);
+  params.kernelParams = arguments;
+  return cudaGraphAddKernelNode(node, graph, nullptr, 0, &params);
 }
 
 }  // namespace redline::backend::cuda

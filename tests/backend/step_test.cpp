@@ -29,6 +29,13 @@ DeviceOptions device() {
   return options;
 }
 
+// Where bits are compared: kernels that add in any order differ from run to run.
+DeviceOptions same_bits() {
+  DeviceOptions options = device();
+  options.deterministic = true;
+  return options;
+}
+
 class StepTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -107,9 +114,7 @@ TEST_F(StepTest, MetricsComeInTheOrderTheyWereAskedFor) {
 }
 
 TEST_F(StepTest, OneUnitIsComputeAndUpdate) {
-  DeviceOptions same_bits = device();
-  same_bits.deterministic = true;
-  SmallTraining apart(same_bits, small_resnet(kNarrow), 4), united(same_bits, small_resnet(kNarrow), 4);
+  SmallTraining apart(same_bits(), small_resnet(kNarrow), 4), united(same_bits(), small_resnet(kNarrow), 4);
   for (SmallTraining* training : {&apart, &united}) {
     training->state().write("loss_scale", std::vector<float>{1.0F});
     training->step();
@@ -144,9 +149,7 @@ TEST_F(StepTest, ACopyIsOfTheMomentItWasTaken) {
 
 // An evaluation at another image size, in the memory that training uses too, changes nothing of it.
 TEST_F(StepTest, ExecutablesOfOneStateTakeTurns) {
-  DeviceOptions same_bits = device();
-  same_bits.deterministic = true;
-  SmallTraining alone(same_bits, small_resnet(kNarrow), 8), together(same_bits, small_resnet(kNarrow), 8);
+  SmallTraining alone(same_bits(), small_resnet(kNarrow), 8), together(same_bits(), small_resnet(kNarrow), 8);
   plan::Options options = small_resnet(kNarrow);
   options.model.training = false;
   options.optimizer = plan::OptimizerKind::none;
@@ -200,7 +203,7 @@ TEST_F(StepTest, AFullDeviceIsNamedAsSuch) {
 }
 
 TEST_F(StepTest, PinnedInputsGiveTheSame) {
-  SmallTraining training(device(), small_resnet(graph::DType::f16), 6);
+  SmallTraining training(same_bits(), small_resnet(graph::DType::f16), 6);
   const HostAllocator pinned = training.backend().input_allocator();
   ASSERT_TRUE(pinned.allocate && pinned.release);
   const graph::Model& model = training.executable().plan().model;

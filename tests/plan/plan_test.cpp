@@ -183,6 +183,22 @@ TEST(Overlap, PutsSumsNextToTheGradientThatFeedsThem) {
   EXPECT_EQ(neighbours, 47) << "all but the stem's and those of the four shortcuts and the first block";
 }
 
+// A device may clear them all when the step begins.
+TEST(Arena, KeepsConvolutionsSumsFreeFromTheBeginning) {
+  FakeBackend backend;
+  backend.sums = true;
+  const Plan plan = make_plan(small("resnet18"), backend);
+  int convolutions = 0;
+  for (const Op& op : plan.graph().ops()) {
+    const TensorId sums = sums_of(op);
+    EXPECT_EQ(sums != graph::kNone, op.kind == OpKind::conv) << op.name;
+    if (sums == graph::kNone) continue;
+    ++convolutions;
+    EXPECT_EQ(plan.placement(sums).first_op, 0) << op.name;
+  }
+  EXPECT_EQ(convolutions, 20);
+}
+
 TEST(Arena, IsSmallerThanItsTensors) {
   const Plan plan = make_plan(small("resnet50"), FakeBackend{});
   std::size_t sum = 0;

@@ -1,8 +1,8 @@
 #include "backend/cuda/clears.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
-#include <vector>
 
 namespace redline::backend::cuda {
 namespace {
@@ -20,22 +20,41 @@ Nodes nodes_by(const List& list) {
   return nodes;
 }
 
-Nodes before(cudaGraphNode_t node) {
+Nodes earlier_than(cudaGraphNode_t node) {
   return nodes_by([=](cudaGraphNode_t* nodes, cudaGraphEdgeData* edges, std::size_t* count) {
     return cudaGraphNodeGetDependencies(node, nodes, edges, count);
   });
 }
-Nodes after(cudaGraphNode_t node) {
+Nodes later_than(cudaGraphNode_t node) {
   return nodes_by([=](cudaGraphNode_t* nodes, cudaGraphEdgeData* edges, std::size_t* count) {
     return cudaGraphNodeGetDependentNodes(node, nodes, edges, count);
   });
 }
 
-// The bytes that a node sets to zero; none where it does something else.
-std::optional<ClearItem> cleared_by(cudaGraphNode_t node) {
+cudaGraphNodeType type_of(cudaGraphNode_t node) {
   cudaGraphNodeType type{};
   check_cuda(cudaGraphNodeGetType(node, &type), "looking at a graph");
-  if (type != cudaGraphNodeTypeMemset) return std::nullopt;
+  return type;
+}
+
+// CUDA lets no node be taken out of a graph that allocates, as some of the libraries' kernels do.
+bool allocates(cudaGraphNode_t node) {
+  return type_of(node) == cudaGraphNodeTypeMemAlloc || type_of(node) == cudaGraphNodeTypeMemFree;
+}
+
+// The last nodes of what a stream has captured; none when it captures nothing.
+Nodes ends_of(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaGraphNode_t* nodes = nullptr;
+  std::size_t count = 0;
+  check_cuda(cudaStreamGetCaptureInfo(stream, &status, nullptr, nullptr, &nodes, nullptr, &count),
+             "looking at a capture");
+  return status == cudaStreamCaptureStatusActive ? Nodes(nodes, nodes + count) : Nodes();
+}
+
+// The bytes that a node sets to zero; none where it does something else.
+std::optional<ClearItem> cleared_by(cudaGraphNode_t node) {
+  if (type_of(node) != cudaGraphNodeTypeMemset) return std::nullopt;
   cudaMemsetParams memset{};
   check_cuda(cudaGraphMemsetNodeGetParams(node, &memset), "looking at a graph");
   const std::size_t bytes = memset.width * memset.elementSize;
@@ -47,9 +66,9 @@ std::optional<ClearItem> cleared_by(cudaGraphNode_t node) {
 }
 
 void remove(cudaGraph_t graph, cudaGraphNode_t node) {
-  for (cudaGraphNode_t to : after(node)) {
-    const Nodes known = before(to);
-    for (cudaGraphNode_t from : before(node)) {
+  for (cudaGraphNode_t to : later_than(node)) {
+    const Nodes known = earlier_than(to);
+    for (cudaGraphNode_t from : earlier_than(node)) {
       if (std::ranges::count(known, from) > 0) continue;
       check_cuda(cudaGraphAddDependencies(graph, &from, &to, nullptr, 1), "changing a graph");
     }
@@ -59,12 +78,42 @@ void remove(cudaGraph_t graph, cudaGraphNode_t node) {
 
 }  // namespace
 
-std::shared_ptr<DeviceMemory> gather_clears(cudaGraph_t graph, std::span<const MemorySpan> owned) {
+void FirstClears::before(cudaStream_t stream) { ends_ = ends_of(stream); }
+
+void FirstClears::after(cudaStream_t stream) {
+  Nodes own, next = ends_of(stream);  // the op's nodes, each before those that it waits for
+  while (!next.empty()) {
+    const cudaGraphNode_t node = next.back();
+    next.pop_back();
+    if (std::ranges::count(ends_, node) > 0 || std::ranges::count(own, node) > 0) continue;
+    own.push_back(node);
+    std::ranges::copy(earlier_than(node), std::back_inserter(next));
+  }
+  Nodes first;
+  for (bool more = true; more;) {
+    more = false;
+    for (cudaGraphNode_t node : own) {
+      if (type_of(node) != cudaGraphNodeTypeMemset || std::ranges::count(first, node) > 0) continue;
+      const Nodes waits_for = earlier_than(node);
+      if (!std::ranges::all_of(waits_for, [&](cudaGraphNode_t earlier) {
+            return std::ranges::count(own, earlier) == 0 || std::ranges::count(first, earlier) > 0;
+          }))
+        continue;
+      first.push_back(node);
+      more = true;
+    }
+  }
+  std::ranges::copy(first, std::back_inserter(memsets_));
+}
+
+std::shared_ptr<DeviceMemory> FirstClears::gather(cudaGraph_t graph,
+                                                  std::span<const MemorySpan> owned) const {
   std::vector<ClearItem> items;
   const Nodes all = nodes_by([=](cudaGraphNode_t* nodes, cudaGraphEdgeData*, std::size_t* count) {
     return cudaGraphGetNodes(graph, nodes, count);
   });
-  for (cudaGraphNode_t node : all) {
+  if (std::ranges::any_of(all, allocates)) return nullptr;
+  for (cudaGraphNode_t node : memsets_) {
     const auto item = cleared_by(node);
     if (!item) continue;
     const auto* begin = reinterpret_cast<const std::byte*>(item->at);

@@ -35,8 +35,6 @@ bool is_folded(const plan::Plan& plan, const graph::Op& op) {
   return plan.placement(tensors_of(op).x).layout == plan::Layout::folded;
 }
 
-constexpr std::size_t kOwnWork = std::size_t{64} << 10;  // at most, of work space for one op alone
-
 bool gives_sums(const graph::Op& op) { return plan::sums_of(op) != graph::kNone; }
 
 ConvShape shape_of(const plan::Plan& plan, const graph::Op& op, ConvPass pass) {
@@ -168,9 +166,10 @@ Ways ConvSteps::make(const graph::Op& key) const {
   const auto by_cudnn = [&](const std::shared_ptr<const ConvPlan>& plan,
                             const ConvPointers& pointers) -> Step {
     // Counters, mostly: in memory of their own they can be cleared before the step.
-    if (plan->workspace_bytes() <= kOwnWork) {
-      return [plan, pointers, own = shared_.need_own(plan->workspace_bytes()),
-              &shared = shared_](cudaStream_t stream) { plan->run(pointers, shared.own_work(own), stream); };
+    if (const auto own = shared_.need_own(plan->workspace_bytes())) {
+      return [plan, pointers, at = *own, &shared = shared_](cudaStream_t stream) {
+        plan->run(pointers, shared.own_work(at), stream);
+      };
     }
     shared_.need(plan->workspace_bytes());
     return [plan, pointers, &shared = shared_](cudaStream_t stream) {

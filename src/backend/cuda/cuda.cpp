@@ -178,10 +178,11 @@ class CudaExecutable final : public Executable, public OpLauncher {
     UpdateSteps updates(
         *plan_, places.address, [&](TensorId id) { return places.weights(id, dtype()); }, dtype(), shared_);
     std::vector<Ways> alone;
-    std::map<std::size_t, std::vector<std::vector<Step>>> merged;  // ways to do some ops from one on at once
+    std::map<std::size_t, Ways> merged;  // by the first of the ops
     for (std::size_t i = 0; i < ops.size(); ++i) {
       alone.push_back(make(ops[i], places, convolutions, updates));
-      if (auto ways = merge_steps(*plan_, i, places, shared_); !ways.empty()) merged[i] = std::move(ways);
+      if (Ways ways = merge_steps(*plan_, i, places, shared_); !ways.ways.empty())
+        merged[i] = std::move(ways);
     }
     shared_.allocate();
     const auto choose = [&](const Ways& from) {
@@ -190,11 +191,12 @@ class CudaExecutable final : public Executable, public OpLauncher {
       return from.ways[fastest(from, choices)];
     };
     for (const Ways& ways : alone) steps_.push_back(choose(ways).front());
-    for (const auto& [first, together] : merged) {
+    for (auto& [first, together] : merged) {
       const auto begin = steps_.begin() + static_cast<std::ptrdiff_t>(first);
-      Ways ways{merge_key(*plan_, first), together};
-      ways.ways.emplace(ways.ways.begin(), begin, begin + static_cast<std::ptrdiff_t>(together[0].size()));
-      std::ranges::copy(choose(ways), begin);
+      if (!*begin) continue;  // is done by the op before it already
+      together.ways.emplace(together.ways.begin(), begin,
+                            begin + static_cast<std::ptrdiff_t>(together.ways[0].size()));
+      std::ranges::copy(choose(together), begin);
     }
     choices.save();
   }
@@ -268,6 +270,7 @@ class CudaExecutable final : public Executable, public OpLauncher {
 
   GraphExec capture(std::size_t begin, std::size_t end) {
     check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
+    clears_ = {};
     check_cuda(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal), "starting a capture");
     cudaGraph_t raw = nullptr;
     try {
@@ -279,7 +282,7 @@ class CudaExecutable final : public Executable, public OpLauncher {
     }
     check_cuda(cudaStreamEndCapture(stream_.get(), &raw), "ending a capture");
     const Graph graph(raw);
-    if (auto table = gather_clears(graph.get(), cleared_before())) tables_.push_back(std::move(table));
+    if (auto table = clears_.gather(graph.get(), cleared_before())) tables_.push_back(std::move(table));
     cudaGraphExec_t exec = nullptr;
     check_cuda(cudaGraphInstantiate(&exec, graph.get(), 0), "instantiating a step");
     return GraphExec(exec);
@@ -339,7 +342,9 @@ class CudaExecutable final : public Executable, public OpLauncher {
   }
 
   void launch(std::size_t i, cudaStream_t stream) {
+    clears_.before(stream);
     if (steps_[i]) steps_[i](stream);
+    clears_.after(stream);
     if (!reductions_->after(i, stream) && !steps_[i]) return;
     const cudaError_t result = cudaGetLastError();
     if (result != cudaSuccess) {
@@ -378,6 +383,7 @@ class CudaExecutable final : public Executable, public OpLauncher {
   }
 
   std::shared_ptr<const plan::Plan> plan_;
+  FirstClears clears_;                                 // of the graph that is being captured
   std::vector<std::shared_ptr<DeviceMemory>> tables_;  // that graphs read
   std::shared_ptr<CuptiTracer> tracer_;                // null unless one was there when this was compiled
   std::shared_ptr<CudaState> state_;
@@ -471,7 +477,7 @@ class CudaBackend final : public Backend {
 
  private:
   // Of what the numbers in a file of choices mean; raised when ways are added or put in another order.
-  static constexpr int kChoicesVersion = 2;
+  static constexpr int kChoicesVersion = 3;
 
   // Whether every convolution of a three-channel image is the stem's, in bf16: cuDNN has a fast kernel for
   // four channels in fp16 alone, and folded the image has sixteen.

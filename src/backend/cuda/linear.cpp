@@ -64,6 +64,14 @@ Shared::Shared(ConvLibrary& convs, const cudaDeviceProp& device, bool tf32, std:
 
 Shared::~Shared() { cublasDestroy(static_cast<cublasHandle_t>(blas_)); }
 
+std::optional<std::size_t> Shared::need_own(std::size_t bytes) {
+  constexpr std::size_t kMost = std::size_t{4} << 20, kMostOfAll = std::size_t{64} << 20;
+  const std::size_t offset = own_bytes_, rounded = (bytes + 255) / 256 * 256;
+  if (bytes > kMost || offset + rounded > kMostOfAll) return std::nullopt;
+  own_bytes_ += rounded;
+  return offset;
+}
+
 void Shared::allocate() {
   work_.allocate();
   beside_.allocate();

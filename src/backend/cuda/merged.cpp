@@ -67,7 +67,8 @@ struct GradientAndSums {
       if (reader != position + 1 && !gates_again) return;
     }
     const bool has_mask = second->inputs[4] != graph::kNone, has_affine = second->inputs[3] != graph::kNone;
-    if (has_mask == has_affine || (has_affine && second->inputs[1] != graph::kNone)) return;
+    const bool two = second->inputs[1] != graph::kNone;
+    if (has_mask == has_affine || has_mask != two) return;
     gradient = first;
     sums = second;
   }
@@ -91,8 +92,8 @@ std::vector<Step> pointwise_steps(const Pointwise& work, Shared& shared) {
   return steps;
 }
 
-std::vector<std::vector<Step>> merge_gradient(const plan::Plan& plan, const GradientAndSums& pair,
-                                              const Places& places, Shared& shared) {
+Ways merge_gradient(const plan::Plan& plan, const GradientAndSums& pair, const Places& places,
+                    Shared& shared) {
   const TensorId dy = pair.gradient->inputs[0], y = pair.sums->inputs[2], out = pair.written();
   const graph::Tensor& from = plan.graph().tensor(dy);
   const graph::Tensor& to = plan.graph().tensor(out);
@@ -117,14 +118,15 @@ std::vector<std::vector<Step>> merge_gradient(const plan::Plan& plan, const Grad
   work.other = places.address(pair.other());
   work.first = sums.out<float>(1);
   work.second = sums.out<float>(0);
-  std::vector<std::vector<Step>> ways;
-  for (const Step& step : pointwise_steps(work, shared)) ways.push_back({step, kNothing});
+  Ways ways;
+  ways.key = fmt::format("merge_{}_{}_{}x{}x{}", work.epilogue == Epilogue::joined ? "joined" : "gated",
+                         name_of(from.dtype), work.rows, work.k, work.n);
+  for (const Step& step : pointwise_steps(work, shared)) ways.ways.push_back({step, kNothing});
   return ways;
 }
 
 // The stem: the pool's gradient is gathered by the norm's two ops instead of being written.
-std::vector<std::vector<Step>> merge_stem(const plan::Plan& plan, std::size_t position, const Places& places,
-                                          Shared& shared) {
+Ways merge_stem(const plan::Plan& plan, std::size_t position, const Places& places, Shared& shared) {
   const Op* pool_op = op_at(plan, position, OpKind::max_pool_grad);
   const Op* stats_op = op_at(plan, position + 1, OpKind::norm_grad_stats);
   const Op* apply_op = op_at(plan, position + 2, OpKind::norm_grad_apply);
@@ -154,12 +156,11 @@ std::vector<std::vector<Step>> merge_stem(const plan::Plan& plan, std::size_t po
   const Step gather_apply = [=](cudaStream_t stream) {
     pooled_norm_grad_apply(type, pooled, result, stream);
   };
-  return {{kNothing, gather_sums, gather_apply}};
+  return {"", {{kNothing, gather_sums, gather_apply}}};
 }
 
 // The norm's scale and bias, worked out where they are first applied.
-std::vector<std::vector<Step>> merge_affine(const plan::Plan& plan, std::size_t position,
-                                            const Places& places, const Shared& shared) {
+Ways merge_affine(const plan::Plan& plan, std::size_t position, const Places& places, const Shared& shared) {
   const Op* norm_op = op_at(plan, position, OpKind::norm_stats);
   const Op* act_op = op_at(plan, position + 1, OpKind::affine_act);
   if (norm_op == nullptr || act_op == nullptr || act_op->inputs[1] != norm_op->outputs[0]) return {};
@@ -169,27 +170,17 @@ std::vector<std::vector<Step>> merge_affine(const plan::Plan& plan, std::size_t 
     if (overlap(plan, places, written, sums)) return {};
   }
   const OpView norm(plan, *norm_op, places.address), act(plan, *act_op, places.address);
-  return {{kNothing,
-           make_affine_act(act, norm_finalize_of(norm, norm.in<float>(5), norm.out<float>(0), shared))}};
+  return {"",
+          {{kNothing,
+            make_affine_act(act, norm_finalize_of(norm, norm.in<float>(5), norm.out<float>(0), shared))}}};
 }
 
 }  // namespace
 
-std::vector<std::vector<Step>> merge_steps(const plan::Plan& plan, std::size_t position, const Places& places,
-                                           Shared& shared) {
+Ways merge_steps(const plan::Plan& plan, std::size_t position, const Places& places, Shared& shared) {
   if (const GradientAndSums pair(plan, position); pair) return merge_gradient(plan, pair, places, shared);
-  if (auto ways = merge_affine(plan, position, places, shared); !ways.empty()) return ways;
+  if (Ways ways = merge_affine(plan, position, places, shared); !ways.ways.empty()) return ways;
   return merge_stem(plan, position, places, shared);
-}
-
-std::string merge_key(const plan::Plan& plan, std::size_t position) {
-  const GradientAndSums pair(plan, position);
-  if (!pair) return "";
-  const graph::Tensor& dy = plan.graph().tensor(pair.gradient->inputs[0]);
-  const graph::Tensor& y = plan.graph().tensor(pair.sums->inputs[2]);
-  return fmt::format("merge_{}_{}_{}_{}x{}x{}", pair.sums->inputs[4] != graph::kNone ? "joined" : "gated",
-                     pair.other() == graph::kNone ? "one" : "two", name_of(dy.dtype), rows_of(y.shape),
-                     dy.shape.c(), y.shape.c());
 }
 
 std::vector<Step> make_pointwise_sums(const OpView& op, std::byte* weights, Shared& shared) {

@@ -52,12 +52,8 @@ class Shared {
   const cudaDeviceProp& device() const { return device_; }
   void need(std::size_t bytes) { work_.need(bytes); }
   WorkSpace& beside() { return beside_; }  // of the steps that run beside the others
-  // Scratch memory that one step has to itself: where it will lie in own_work().
-  std::size_t need_own(std::size_t bytes) {
-    const std::size_t offset = own_bytes_;
-    own_bytes_ += (bytes + 255) / 256 * 256;
-    return offset;
-  }
+  // Scratch memory that one step has to itself: where it will lie in own_work(). None for more than a little.
+  std::optional<std::size_t> need_own(std::size_t bytes);
   std::byte* own_work(std::size_t offset) const { return own_.data() + offset; }
   MemorySpan own_work() const { return {own_.data(), own_.size()}; }
   void allocate();
@@ -109,12 +105,9 @@ class ConvSteps {
   std::map<const graph::Op*, Found> found_;
 };
 
-// merged.cpp: ways to do neighbouring ops, beginning with the op at a position, in one kernel: a step for
-// each of them. Empty where there is none.
-std::vector<std::vector<Step>> merge_steps(const plan::Plan& plan, std::size_t position, const Places& places,
-                                           Shared& shared);
-// What timing decides: "" when merging always pays.
-std::string merge_key(const plan::Plan& plan, std::size_t position);
+// merged.cpp: ways to do neighbouring ops, beginning with the op at a position, in one kernel. None where
+// they cannot be merged; without a key where that always pays.
+Ways merge_steps(const plan::Plan& plan, std::size_t position, const Places& places, Shared& shared);
 // The 1x1 convolution that also gives the norm's sums, by kernels of our own; empty where they cannot be
 // used.
 std::vector<Step> make_pointwise_sums(const OpView& op, std::byte* weights, Shared& shared);

@@ -81,14 +81,14 @@ __device__ void produce(const Pointwise& work, Rings rings, const CUtensorMap& a
       a_ring.next(rings.a_stages);
     }
     if constexpr (kEpilogue != Epilogue::sums) {
-      const bool both = kEpilogue == Epilogue::joined && work.other != nullptr;
       for (int strip = 0; strip < kStrips; ++strip) {
         std::uint64_t* full = &bars.tile_full[tile_ring.stage];
         barrier_wait(&bars.tile_empty[tile_ring.stage], tile_ring.parity ^ 1U);
-        barrier_expect(full, both ? 2 * kTileBytes : kTileBytes);
+        barrier_expect(full, kTiles * kTileBytes);
         std::byte* to = tile_at + tile_ring.stage * kTiles * kTileBytes;
         load_tile(to, y, column + strip * kTile, tile * kRows, full);
-        if (both) load_tile(to + kTileBytes, other, column + strip * kTile, tile * kRows, full);
+        if constexpr (kTiles > 1)
+          load_tile(to + kTileBytes, other, column + strip * kTile, tile * kRows, full);
         tile_ring.next(rings.tile_stages);
       }
     }
@@ -97,17 +97,26 @@ __device__ void produce(const Pointwise& work, Rings rings, const CUtensorMap& a
 
 // The bits of 64 columns for this thread's two rows.
 struct MaskBits {
-  std::uint64_t low = 0, high = 0;
+  uint2 rows[2] = {};
   __device__ __forceinline__ void load(const Pointwise& work, std::int64_t row, int column) {
-    const auto* rows = reinterpret_cast<const std::uint64_t*>(work.mask);
-    if (row < work.rows) low = rows[(row * work.n + column) / 64];
-    if (row + 8 < work.rows) high = rows[((row + 8) * work.n + column) / 64];
+    const auto* words = reinterpret_cast<const uint2*>(work.mask);
+    if (row < work.rows) rows[0] = words[(row * work.n + column) / 64];
+    if (row + 8 < work.rows) rows[1] = words[((row + 8) * work.n + column) / 64];
+  }
+  // Brings the first of this thread's columns of every eight to a place that is known when compiling.
+  __device__ __forceinline__ void align(int lane_column) {
+    for (uint2& row : rows) row = {row.x >> lane_column, row.y >> lane_column};
+  }
+  // Of the j-th eight columns, in the lowest two bits and others above.
+  __device__ __forceinline__ unsigned of(int half, int j) const {
+    return (j < 4 ? rows[half].x : rows[half].y) >> 8 * (j % 4);
   }
 };
 
 template <typename T, Epilogue kEpilogue>
 struct Sums {
-  float first[kTile / 4] = {}, second[kTile / 4] = {};
+  float first[kTile / 4] = {},
+                      second[kTile / 4] = {};  // second: of products with y, its mean not yet taken off
 
   // Turns two neighbouring results of a row into what is stored.
   __device__ __forceinline__ Pair<T> take(float x, float y, int j, int lane_column, const Columns& columns,
@@ -126,7 +135,7 @@ struct Sums {
         x = (bits & 1U) != 0U ? x + other.x : 0.0F;
         y = (bits & 2U) != 0U ? y + other.y : 0.0F;
       }
-      add(j, {x, y}, {input.x - columns.mean[c], input.y - columns.mean[c + 1]});
+      add(j, {x, y}, input);
       return Pair<T>::of(x, y);
     }
   }
@@ -142,11 +151,13 @@ struct Sums {
 // Adds the sums of all threads of the block and, in the last block of a column, of all blocks: in a fixed
 // order, so that results do not depend on timing.
 template <typename T, Epilogue kEpilogue>
-__device__ void finish(const Pointwise& work, Sums<T, kEpilogue>& sums, float* scratch, ReduceSpace space,
-                       int column) {
+__device__ void finish(const Pointwise& work, Sums<T, kEpilogue>& sums, const Columns& columns,
+                       float* scratch, ReduceSpace space, int column) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < kTile / 4; ++i) {
+    if constexpr (kEpilogue != Epilogue::sums)
+      sums.second[i] -= columns.mean[i / 2 * 8 + lane % 4 * 2 + i % 2] * sums.first[i];
 #pragma unroll
     for (int offset = 4; offset < 32; offset <<= 1) {
       sums.first[i] += __shfl_xor_sync(~0U, sums.first[i], offset);
@@ -226,7 +237,10 @@ __device__ void consume(const Pointwise& work, Rings rings, const CUtensorMap& o
     }
     if constexpr (kEpilogue == Epilogue::joined) {
 #pragma unroll
-      for (int strip = 0; strip < kStrips; ++strip) mask[strip] = next_mask[strip];
+      for (int strip = 0; strip < kStrips; ++strip) {
+        mask[strip] = next_mask[strip];
+        mask[strip].align(lane % 4 * 2);
+      }
       if (tile + stride < tiles) fetch_masks(tile + stride);
     }
     matrix_wait<0>();
@@ -241,22 +255,30 @@ __device__ void consume(const Pointwise& work, Rings rings, const CUtensorMap& o
       }
       std::byte* y_tile = tile_at + tile_ring.stage * kTiles * kTileBytes;
       std::byte* other_tile = y_tile + (kTiles - 1) * kTileBytes;
+      // Many reads at once, then the work: what is written might be what a later read is for, for all the
+      // compiler knows, so it keeps their order.
+      constexpr int kDeep = 2;
 #pragma unroll
-      for (int j = 0; j < kTile / 8; ++j) {
+      for (int begin = 0; begin < kTile / 8; begin += kDeep) {
+        Pair<T> inputs[kDeep][2] = {}, others[kDeep][2] = {};
+        // The row, and the one eight below: the same swizzle.
+        const auto place = [&](int j, int half) {
+          return (row + 8 * half) * 128 + ((j ^ (row & 7)) << 4) + lane % 4 * 4;
+        };
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {  // the row, and the one eight below: the same swizzle
-          const int at = (row + 8 * half) * 128 + ((j ^ (row & 7)) << 4) + lane % 4 * 4;
-          float2 input = {0.0F, 0.0F}, other = {0.0F, 0.0F};
-          if constexpr (!kForward) input = reinterpret_cast<const Pair<T>*>(y_tile + at)->floats();
-          unsigned bits = 0;
-          if constexpr (kEpilogue == Epilogue::joined) {
-            if (work.other != nullptr) other = reinterpret_cast<const Pair<T>*>(other_tile + at)->floats();
-            bits = static_cast<unsigned>((half == 0 ? mask[strip].low : mask[strip].high) >>
-                                         (8 * j + lane % 4 * 2));
-          }
-          *reinterpret_cast<Pair<T>*>(other_tile + at) =
-              sums[strip].take(d[strip][4 * j + 2 * half], d[strip][4 * j + 2 * half + 1], j, lane % 4 * 2,
-                               columns[strip], input, other, bits);
+        for (int i = 0; i < 2 * kDeep; ++i) {
+          const int at = place(begin + i / 2, i % 2);
+          if constexpr (!kForward) inputs[i / 2][i % 2] = *reinterpret_cast<const Pair<T>*>(y_tile + at);
+          if constexpr (kEpilogue == Epilogue::joined)
+            others[i / 2][i % 2] = *reinterpret_cast<const Pair<T>*>(other_tile + at);
+        }
+#pragma unroll
+        for (int i = 0; i < 2 * kDeep; ++i) {
+          const int j = begin + i / 2, half = i % 2;
+          const unsigned bits = kEpilogue == Epilogue::joined ? mask[strip].of(half, j) : 0U;
+          *reinterpret_cast<Pair<T>*>(other_tile + place(j, half)) = sums[strip].take(
+              d[strip][4 * j + 2 * half], d[strip][4 * j + 2 * half + 1], j, lane % 4 * 2, columns[strip],
+              inputs[i / 2][half].floats(), others[i / 2][half].floats(), bits);
         }
       }
       fence_async();
@@ -332,7 +354,7 @@ __global__ void __launch_bounds__(kBlock, kStrips == 1 ? kMostEach : 1)
 #pragma unroll
   for (int strip = 0; strip < kStrips; ++strip) {
     if (strip > 0) sync_group(1, 2 * kGroup);  // the scratch memory is used again
-    finish(work, sums[strip], scratch, space, column + strip * kTile);
+    finish(work, sums[strip], columns[strip], scratch, space, column + strip * kTile);
   }
 #endif
 }

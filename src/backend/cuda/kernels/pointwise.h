@@ -34,7 +34,7 @@ struct Pointwise {
   const float* saved = nullptr;   // [2, n]: mean, 1 / deviation
   const float* affine = nullptr;  // gated: [2, n]
   // joined
-  const void* other = nullptr;         // ? the other branch's gradient
+  const void* other = nullptr;         // the other branch's gradient
   const std::uint8_t* mask = nullptr;  // a bit per element of `out`
   // sums: [2, n] of the values and their squares. Otherwise dbeta and dgamma, [n] each.
   float *first = nullptr, *second = nullptr;

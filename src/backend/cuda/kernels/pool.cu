@@ -54,101 +54,122 @@ __global__ void __launch_bounds__(kThreads)
   if (index != nullptr) store<std::uint8_t, N>(index, i, where);
 }
 
-// --- The stem's pool: 3x3, stride 2, pad 1, of relu(scale * y + bias), in 16-bit types
-// -------------------------- The affine only grows or only falls with y, so the largest result is that of the
-// largest or the smallest y: y's bits, turned into a number that sorts as the result does, with the window's
-// tap behind them, make a key, and one integer maximum keeps value and place.
+// --- The stem's pool: 3x3, stride 2, pad 1, of relu(scale * y + bias), in 16-bit types ---
+// The affine only grows or only falls with y, so the largest result is that of the largest or the smallest y:
+// with signs flipped where it falls, two maxima are found at a time, and the affine is applied to them alone.
 
 constexpr int kStrip = 4;  // output rows of a thread; a row between two windows is read once for both
 
-// Two 16-bit floats, each as an unsigned number of the same order.
-__device__ __forceinline__ std::uint32_t sortable(std::uint32_t pair) {
-  const std::uint32_t negative = (pair >> 15 & 0x00010001U) * 0x7FFFU;
-  return pair ^ (negative | 0x80008000U);
-}
-
-__device__ __forceinline__ std::uint16_t from_sortable(std::uint32_t number) {
-  return static_cast<std::uint16_t>(number ^ ((number & 0x8000U) != 0U ? 0x8000U : 0xFFFFU));
-}
-
-// The best of three pixels of a row: the sortable number, then two bits that are larger the further left.
-struct RowKeys {
-  std::uint32_t key[8];
+template <typename T>
+struct Halves;
+template <>
+struct Halves<__half> {
+  using Two = __half2;
+  static constexpr std::uint32_t kLowest = 0xFC00FC00U;  // minus infinity, twice
+};
+template <>
+struct Halves<__nv_bfloat16> {
+  using Two = __nv_bfloat162;
+  static constexpr std::uint32_t kLowest = 0xFF80FF80U;
 };
 
-// Loads are unconditional, from the nearest pixel, so that all are under way at once; what is outside loses.
-__device__ __forceinline__ RowKeys row_keys(const Pool& p, const void* x, std::int64_t image, int h, int ow,
-                                            int row_vectors, int vector, const std::uint32_t (&flip)[4]) {
-  const bool row = h >= 0 && h < p.h;
-  const std::int64_t from = (image * p.h + min(max(h, 0), p.h - 1)) * p.w;
-  uint4 in[3];
-#pragma unroll
-  for (int kw = 0; kw < 3; ++kw) {
-    const int w = min(max(ow * 2 - 1 + kw, 0), p.w - 1);
-    in[kw] = static_cast<const uint4*>(x)[(from + w) * row_vectors + vector];
+// Eight channels of three pixels of a row, and the largest of the three.
+template <typename T>
+struct PixelRow {
+  using Two = typename Halves<T>::Two;
+  std::uint32_t pixel[3][4];
+  std::uint32_t best[4];
+
+  static __device__ __forceinline__ Two two(std::uint32_t bits) { return *reinterpret_cast<Two*>(&bits); }
+  static __device__ __forceinline__ std::uint32_t larger(std::uint32_t a, std::uint32_t b) {
+    Two most = __hmax2_nan(two(a), two(b));
+    return *reinterpret_cast<std::uint32_t*>(&most);
   }
-  RowKeys best{};
+
+  PixelRow() = default;
+  // Loads are unconditional, from the nearest pixel, so that all are under way at once; what is outside
+  // loses.
+  __device__ __forceinline__ PixelRow(const Pool& p, const void* x, std::int64_t image, int h, int ow,
+                                      int row_vectors, int vector, const std::uint32_t (&flip)[4]) {
+    const bool row = h >= 0 && h < p.h;
+    const std::int64_t from = (image * p.h + min(max(h, 0), p.h - 1)) * p.w;
+    uint4 in[3];
 #pragma unroll
-  for (int kw = 0; kw < 3; ++kw) {
-    const bool there = row && ow * 2 - 1 + kw >= 0 && ow * 2 - 1 + kw < p.w;
-    const std::uint32_t kept = there ? ~0U : 0U, place = there ? static_cast<std::uint32_t>(2 - kw) : 0U;
-    const std::uint32_t pairs[4] = {in[kw].x, in[kw].y, in[kw].z, in[kw].w};
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const std::uint32_t number = (sortable(pairs[k]) ^ flip[k]) & kept;
-      best.key[2 * k] = max(best.key[2 * k], number << 16 | place);
-      best.key[2 * k + 1] = max(best.key[2 * k + 1], (number & 0xFFFF0000U) | place);
+    for (int kw = 0; kw < 3; ++kw) {
+      const int w = min(max(ow * 2 - 1 + kw, 0), p.w - 1);
+      in[kw] = static_cast<const uint4*>(x)[(from + w) * row_vectors + vector];
     }
+#pragma unroll
+    for (int kw = 0; kw < 3; ++kw) {
+      const bool there = row && ow * 2 - 1 + kw >= 0 && ow * 2 - 1 + kw < p.w;
+      const std::uint32_t words[4] = {in[kw].x, in[kw].y, in[kw].z, in[kw].w};
+#pragma unroll
+      for (int k = 0; k < 4; ++k) pixel[kw][k] = there ? words[k] ^ flip[k] : Halves<T>::kLowest;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) best[k] = larger(larger(pixel[0][k], pixel[1][k]), pixel[2][k]);
   }
-  return best;
-}
+};
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     stem_pool_kernel(Pool p, const void* x, const float* affine, void* y, std::uint8_t* index) {
-  const int row_vectors = p.channels / 8, strips = (p.out_h + kStrip - 1) / kStrip;
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= std::int64_t{p.images} * strips * p.out_w * row_vectors) return;
-  const int vector = static_cast<int>(i % row_vectors), ow = static_cast<int>(i / row_vectors % p.out_w);
-  const std::int64_t strip = i / row_vectors / p.out_w;
+  using Row = PixelRow<T>;
+  const auto row_vectors = static_cast<unsigned>(p.channels / 8), width = static_cast<unsigned>(p.out_w);
+  const auto strips = static_cast<unsigned>((p.out_h + kStrip - 1) / kStrip);
+  const unsigned i = blockIdx.x * kThreads + threadIdx.x;
+  if (i >= static_cast<unsigned>(p.images) * strips * width * row_vectors) return;
+  const int vector = static_cast<int>(i % row_vectors), ow = static_cast<int>(i / row_vectors % width);
+  const unsigned strip = i / row_vectors / width;
   const std::int64_t image = strip / strips;
   const int first = static_cast<int>(strip % strips) * kStrip;
   const Lanes<8> scale(affine, vector * 8), bias(affine + p.channels, vector * 8);
   std::uint32_t flip[4];
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    flip[k] = (scale[2 * k] < 0.0F ? 0x0000FFFFU : 0U) | (scale[2 * k + 1] < 0.0F ? 0xFFFF0000U : 0U);
+    flip[k] = (scale[2 * k] < 0.0F ? 0x00008000U : 0U) | (scale[2 * k + 1] < 0.0F ? 0x80000000U : 0U);
   }
-  RowKeys above = row_keys(p, x, image, first * 2 - 1, ow, row_vectors, vector, flip);
+  Row rows[3];
+  rows[2] = Row(p, x, image, first * 2 - 1, ow, p.channels / 8, vector, flip);
 #pragma unroll
   for (int oh = first; oh < first + kStrip; ++oh) {
     if (oh >= p.out_h) break;
-    const RowKeys middle = row_keys(p, x, image, oh * 2, ow, row_vectors, vector, flip);
-    const RowKeys below = row_keys(p, x, image, oh * 2 + 1, ow, row_vectors, vector, flip);
+    rows[0] = rows[2];
+    rows[1] = Row(p, x, image, oh * 2, ow, p.channels / 8, vector, flip);
+    rows[2] = Row(p, x, image, oh * 2 + 1, ow, p.channels / 8, vector, flip);
+    // Where nothing gets through the ReLU, or all are equal, the first pixel wins.
+    const auto corner = static_cast<std::uint8_t>((oh == 0 ? 3 : 0) + (ow == 0 ? 1 : 0));
     Vec<T, 8> out;
     Vec<std::uint8_t, 8> where;
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      // Two more bits say the row; the first maximum wins.
-      const std::uint32_t best = max(max(above.key[k] | 8U, middle.key[k] | 4U), below.key[k]);
-      const std::uint32_t number = (best >> 16) ^ (scale[k] < 0.0F ? 0xFFFFU : 0U);
-      const std::uint16_t bits = from_sortable(number);
-      const float value = fmaf(to_float(*reinterpret_cast<const T*>(&bits)), scale[k], bias[k]);
-      out.set(k, value < 0.0F ? 0.0F : value);
-      // Where all are equal after the affine and the ReLU, the first pixel wins.
-      const bool equal = !(value > 0.0F) || scale[k] == 0.0F;
-      where.v[k] = equal ? static_cast<std::uint8_t>((oh == 0 ? 3 : 0) + (ow == 0 ? 1 : 0))
-                         : static_cast<std::uint8_t>((2 - (best >> 2 & 3U)) * 3 + 2 - (best & 3U));
+    for (int k = 0; k < 4; ++k) {
+      const std::uint32_t best = Row::larger(Row::larger(rows[0].best[k], rows[1].best[k]), rows[2].best[k]);
+      std::uint32_t taps = 0;
+#pragma unroll
+      for (int tap = 8; tap >= 0; --tap) {  // backwards: the first maximum wins
+        const std::uint32_t same = __heq2_mask(Row::two(rows[tap / 3].pixel[tap % 3][k]), Row::two(best));
+        taps = (taps & ~same) | (static_cast<std::uint32_t>(tap) * 0x00010001U & same);
+      }
+      const typename Row::Two raw = Row::two(best ^ flip[k]);
+      const T values[2] = {raw.x, raw.y};
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int c = 2 * k + half;
+        const float value = fmaf(to_float(values[half]), scale[c], bias[c]);
+        out.set(c, value < 0.0F ? 0.0F : value);
+        const bool equal = !(value > 0.0F) || scale[c] == 0.0F;
+        where.v[c] = equal ? corner : static_cast<std::uint8_t>(taps >> 16 * half);
+      }
     }
-    const std::int64_t at = ((image * p.out_h + oh) * p.out_w + ow) * row_vectors + vector;
+    const std::int64_t at = ((image * p.out_h + oh) * p.out_w + ow) * (p.channels / 8) + vector;
     store<T, 8>(y, at, out);
     if (index != nullptr) store<std::uint8_t, 8>(index, at, where);
-    above = below;
   }
 }
 
 bool is_stem_pool(const Pool& p) {
-  return p.kernel == 3 && p.stride == 2 && p.pad == 1 && p.channels % 8 == 0;
+  return p.kernel == 3 && p.stride == 2 && p.pad == 1 && p.channels % 8 == 0 &&
+         std::int64_t{p.images} * (p.out_h + kStrip) * p.out_w * p.channels < std::int64_t{1} << 34;
 }
 
 // Every input pixel looks at the windows that cover it and takes the gradients it won.

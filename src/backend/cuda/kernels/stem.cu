@@ -1,4 +1,7 @@
 // The stem's backward: max pool, ReLU and norm at once.
+#include <cstring>
+#include <type_traits>
+
 #include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
@@ -10,10 +13,11 @@ struct PixelBlock {
   std::int64_t image;
   int i, j;
 
-  __device__ __forceinline__ PixelBlock(const Pool& p, std::int64_t row) {
-    j = static_cast<int>(row % p.out_w);
-    i = static_cast<int>(row / p.out_w % p.out_h);
-    image = row / p.out_w / p.out_h;
+  __device__ __forceinline__ PixelBlock(const Pool& p, unsigned row) {
+    const auto width = static_cast<unsigned>(p.out_w), height = static_cast<unsigned>(p.out_h);
+    j = static_cast<int>(row % width);
+    i = static_cast<int>(row / width % height);
+    image = row / width / height;
   }
   // Vector of pixel q (row by row) of the block.
   __device__ __forceinline__ std::int64_t at(const Pool& p, int q, int row_vectors, int vector) const {
@@ -21,8 +25,10 @@ struct PixelBlock {
   }
 };
 
+// The gradients of a block's four windows and which of a window's nine pixels each belongs to.
 template <typename T, int N>
 struct Windows {
+  static constexpr std::uint8_t kNone = 15;  // no pixel: the window does not exist
   Vec<T, N> gradient[4];
   Vec<std::uint8_t, N> index[4];
 
@@ -40,26 +46,73 @@ struct Windows {
       index[q] = load<std::uint8_t, N>(from.index, at);
       if (!there) {
 #pragma unroll
-        for (int k = 0; k < N; ++k) index[q].v[k] = 0xFF;
+        for (int k = 0; k < N; ++k) index[q].v[k] = kNone;
       }
     }
   }
 
-  __device__ __forceinline__ float tap(int window, int position, int k) const {
-    return index[window].v[k] == position ? gradient[window].at(k) : 0.0F;
+  // A window's gradients where they belong to the pixel at `position` of it; zero elsewhere.
+  __device__ __forceinline__ Vec<T, N> tap(int window, int position) const {
+    Vec<T, N> found;
+    if constexpr (sizeof(T) == 2 && N == 8) {
+      const auto bytes = bits_of<uint2>(index[window]);
+      const auto words = bits_of<uint4>(gradient[window]);
+      // Bytes are below 16: the top bit of a sum is clear where they are equal. It is spread over an element.
+      const unsigned same = 0x01010101U * static_cast<unsigned>(position);
+      const unsigned low = (bytes.x ^ same) + 0x7F7F7F7FU, high = (bytes.y ^ same) + 0x7F7F7F7FU;
+      found = bits_of<Vec<T, N>>(uint4{words.x & ~signs<0x9988>(low), words.y & ~signs<0xBBAA>(low),
+                                       words.z & ~signs<0x9988>(high), words.w & ~signs<0xBBAA>(high)});
+    } else {
+#pragma unroll
+      for (int k = 0; k < N; ++k)
+        found.set(k, index[window].v[k] == position ? gradient[window].at(k) : 0.0F);
+    }
+    return found;
   }
-  // Of pixel q of the block, element k.
-  __device__ __forceinline__ float at(int q, int k) const {
+  // Of pixel q of the block.
+  __device__ __forceinline__ Vec<T, N> at(int q) const {
     switch (q) {
       case 0:
-        return tap(0, 4, k);
+        return tap(0, 4);
       case 1:
-        return tap(0, 5, k) + tap(1, 3, k);
+        return sum(tap(0, 5), tap(1, 3));
       case 2:
-        return tap(0, 7, k) + tap(2, 1, k);
+        return sum(tap(0, 7), tap(2, 1));
       default:
-        return tap(0, 8, k) + tap(1, 6, k) + tap(2, 2, k) + tap(3, 0, k);
+        return sum(sum(tap(0, 8), tap(1, 6)), sum(tap(2, 2), tap(3, 0)));
     }
+  }
+
+ private:
+  template <typename To, typename From>
+  static __device__ __forceinline__ To bits_of(const From& from) {
+    static_assert(sizeof(To) == sizeof(From));
+    To to;
+    memcpy(&to, &from, sizeof to);
+    return to;
+  }
+  // Bytes made of the top bits of those that the selector names.
+  template <unsigned kSelector>
+  static __device__ __forceinline__ unsigned signs(unsigned word) {
+    unsigned out;
+    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(out) : "r"(word), "n"(kSelector));
+    return out;
+  }
+  static __device__ __forceinline__ Vec<T, N> sum(const Vec<T, N>& a, const Vec<T, N>& b) {
+    Vec<T, N> out;
+    if constexpr (sizeof(T) == 2 && N == 8) {
+      using Two = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
+#pragma unroll
+      for (int k = 0; k < N; k += 2) {
+        const Two both = __hadd2(Two{a.v[k], a.v[k + 1]}, Two{b.v[k], b.v[k + 1]});
+        out.v[k] = both.x;
+        out.v[k + 1] = both.y;
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < N; ++k) out.set(k, a.at(k) + b.at(k));
+    }
+    return out;
   }
 };
 
@@ -73,26 +126,29 @@ __global__ void __launch_bounds__(kThreads, kReduceBlocksEach)
   const std::int64_t stride = std::int64_t{gridDim.y} * kTileRows;
   float sum[N] = {}, dot[N] = {};
   if (vector < row_vectors) {
-    const Lanes<N> mean(args.saved, vector * N);
     const Lanes<N> scale(args.gate.affine, vector * N), bias(args.gate.affine + channels, vector * N);
     for (std::int64_t r = std::int64_t{blockIdx.y} * kTileRows + threadIdx.x / kTileVectors; r < rows;
          r += stride) {
-      const PixelBlock block(from.pool, r);
+      const PixelBlock block(from.pool, static_cast<unsigned>(r));
       Vec<T, N> y[4];
 #pragma unroll
       for (int q = 0; q < 4; ++q) y[q] = load<T, N>(args.y, block.at(from.pool, q, row_vectors, vector));
       const Windows<T, N> windows(from, block, row_vectors, vector);
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
+        const Vec<T, N> arriving = windows.at(q);
 #pragma unroll
         for (int k = 0; k < N; ++k) {
           const float value = y[q].at(k);
-          const float gradient = fmaf(value, scale[k], bias[k]) > 0.0F ? windows.at(q, k) : 0.0F;
+          const float gradient = fmaf(value, scale[k], bias[k]) > 0.0F ? arriving.at(k) : 0.0F;
           sum[k] += gradient;
-          dot[k] = fmaf(gradient, value - mean[k], dot[k]);
+          dot[k] = fmaf(gradient, value, dot[k]);
         }
       }
     }
+    const Lanes<N> mean(args.saved, vector * N);
+#pragma unroll
+    for (int k = 0; k < N; ++k) dot[k] = fmaf(-mean[k], sum[k], dot[k]);
   }
   constexpr int kTile = kTileVectors * N;
   __shared__ float totals[2 * kTile];
@@ -111,18 +167,19 @@ __global__ void __launch_bounds__(kThreads)
   const NormSlope<N> slope(args, vector * N, channels, per_channel);
   const Lanes<N> scale(args.gate.affine, vector * N), bias(args.gate.affine + channels, vector * N);
   for (std::int64_t at = first; at < rows * row_vectors; at += stride) {
-    const PixelBlock block(from.pool, at / row_vectors);
+    const PixelBlock block(from.pool, static_cast<unsigned>(at) / static_cast<unsigned>(row_vectors));
     Vec<T, N> y[4];
 #pragma unroll
     for (int q = 0; q < 4; ++q) y[q] = load<T, N>(args.y, block.at(from.pool, q, row_vectors, vector));
     const Windows<T, N> windows(from, block, row_vectors, vector);
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
+      const Vec<T, N> arriving = windows.at(q);
       Vec<T, N> dy;
 #pragma unroll
       for (int k = 0; k < N; ++k) {
         const float value = y[q].at(k);
-        const float gradient = fmaf(value, scale[k], bias[k]) > 0.0F ? windows.at(q, k) : 0.0F;
+        const float gradient = fmaf(value, scale[k], bias[k]) > 0.0F ? arriving.at(k) : 0.0F;
         dy.set(k, slope.at(k, gradient, value));
       }
       store<T, N>(args.dy, block.at(from.pool, q, row_vectors, vector), dy);
@@ -134,7 +191,8 @@ __global__ void __launch_bounds__(kThreads)
 
 bool PooledGradient::possible(const Pool& p, Type type) {
   return p.kernel == 3 && p.stride == 2 && p.pad == 1 && p.h == 2 * p.out_h && p.w == 2 * p.out_w &&
-         p.channels % (type == Type::f32 ? 4 : 8) == 0;
+         p.channels % (type == Type::f32 ? 4 : 8) == 0 &&
+         std::int64_t{p.images} * p.out_h * p.out_w * p.channels < std::int64_t{1} << 32;
 }
 
 Matrix PooledGradient::blocks() const {

@@ -65,8 +65,12 @@ class NcclExchange final : public comm::Exchange {
 
   void fill(std::span<const std::byte> values) override {
     check(values.size() == input_.size(), "{} bytes for an exchange of {}", values.size(), input_.size());
-    check_cuda(cudaMemcpy(input_.data(), values.data(), values.size(), cudaMemcpyHostToDevice),
-               "copying to the device");
+    // On the stream that reads them: a plain copy of few bytes returns before they are there, and that stream
+    // does not wait for it.
+    check_cuda(
+        cudaMemcpyAsync(input_.data(), values.data(), values.size(), cudaMemcpyHostToDevice, stream_.get()),
+        "copying to the device");
+    check_cuda(cudaStreamSynchronize(stream_.get()), "copying to the device");
   }
 
   std::vector<double> run(int repetitions) override {

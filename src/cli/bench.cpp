@@ -1,13 +1,11 @@
 // redline bench: measure parts of the program on their own.
 #include <memory>
-#include <optional>
 #include <string>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "backend/backend.h"
-#include "base/atomic_file.h"
 #include "base/build_info.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -93,9 +91,7 @@ int run_op_bench(OpFlags& flags) {
              flags.options.plan.model.image_size, flags.dtype,
              flags.options.in_step ? "ops within the step" : "each op on its own");
 
-  // Opened first: a path that cannot be written must not cost a measurement.
-  std::optional<AtomicFile> file;
-  if (!flags.json.empty()) file.emplace(flags.json);
+  ResultFile file(flags.json);
   const StopSignals signals;
   ProgressLine line("timing", flags.options.in_step ? "steps" : "ops");
   const auto timings = bench::bench_ops(flags.options, *backend, [&](std::int64_t done, std::int64_t of) {
@@ -110,10 +106,7 @@ int run_op_bench(OpFlags& flags) {
   double total = 0.0;
   for (const bench::OpTiming& t : timings) total += t.step_seconds();
   print_timings(timings, flags, total);
-  if (file) {
-    file->write(to_json(timings, flags, *backend, total).dump(2) + "\n");
-    file->commit();
-  }
+  file.write(to_json(timings, flags, *backend, total));
   return 0;
 }
 
@@ -148,6 +141,16 @@ void require_optimised_build() {
   if (type == "Release" || type == "RelWithDebInfo") return;
   throw UnavailableError("this is a {} build, whose timings mean nothing: build with the preset 'release'",
                          type);
+}
+
+void ResultFile::write(const std::string& text) {
+  if (!file_) return;
+  file_->write(text);
+  file_->commit();
+}
+
+void ResultFile::write(const nlohmann::ordered_json& record) {
+  write(record.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 nlohmann::ordered_json bench_record(const char* kind) {

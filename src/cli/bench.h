@@ -1,8 +1,12 @@
 // What the commands under `redline bench` share.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include <nlohmann/json.hpp>
 
+#include "base/atomic_file.h"
 #include "cli/command.h"
 
 namespace redline::cli {
@@ -12,6 +16,20 @@ void require_optimised_build();
 
 // The head of a recorded result: schema, kind, time, program and machine.
 nlohmann::ordered_json bench_record(const char* kind);
+
+// A file for a result. Made before measuring: a path that cannot be written must not cost a measurement.
+// Without write() nothing is left behind; an empty path is no file.
+class ResultFile {
+ public:
+  explicit ResultFile(const std::string& path) {
+    if (!path.empty()) file_.emplace(path, Sync::no);
+  }
+  void write(const std::string& text);
+  void write(const nlohmann::ordered_json& record);
+
+ private:
+  std::optional<AtomicFile> file_;
+};
 
 void add_bench_comm(CLI::App& group, Context& context);
 void add_bench_data(CLI::App& group, Context& context);

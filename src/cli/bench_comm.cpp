@@ -13,7 +13,6 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/cuda_plugin.h"
-#include "base/atomic_file.h"
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/signals.h"
@@ -132,22 +131,11 @@ nlohmann::ordered_json record_of(const std::vector<bench::CommTiming>& timings, 
   return json;
 }
 
-// The chart in the terminal shows the first series of each operation: all of them would fill pages.
+// Two series are enough for a look in the terminal: all of them would fill pages.
 bench::Chart short_chart(const bench::Chart& whole) {
   bench::Chart chart = whole;
   if (chart.series.size() > 2) chart.series.resize(2);
   return chart;
-}
-
-void write_results(const std::vector<bench::CommTiming>& timings, const nlohmann::ordered_json& record,
-                   const Flags& flags) {
-  using ErrorHandler = nlohmann::json::error_handler_t;
-  if (!flags.csv.empty()) write_file_atomically(flags.csv, comm_csv(timings), Sync::no);
-  if (!flags.json.empty())
-    write_file_atomically(flags.json, record.dump(2, ' ', false, ErrorHandler::replace) + "\n", Sync::no);
-  const bench::Chart chart = chart_of(timings);
-  if (!chart.series.empty()) fmt::print("\n{}", bench::text_chart(short_chart(chart), 72));
-  for (const std::string& plot : flags.plots) write_chart(chart, plot);
 }
 
 int run_measurement(Flags& flags) {
@@ -167,6 +155,7 @@ int run_measurement(Flags& flags) {
         "launch -g "
         "2 -- bench comm', or with mpirun, srun or torchrun");
 
+  ResultFile json(world.rank == 0 ? flags.json : ""), csv(world.rank == 0 ? flags.csv : "");
   const StopSignals signals;
   const auto control = join(flags, world, signals.flag());
   const auto fabric =
@@ -189,7 +178,11 @@ int run_measurement(Flags& flags) {
       });
   if (first) {
     line->clear();
-    write_results(timings, record_of(timings, flags, *control, fabric->description()), flags);
+    json.write(record_of(timings, flags, *control, fabric->description()));
+    csv.write(comm_csv(timings));
+    const bench::Chart chart = chart_of(timings);
+    if (!chart.series.empty()) fmt::print("\n{}", bench::text_chart(short_chart(chart), 72));
+    for (const std::string& plot : flags.plots) write_chart(chart, plot);
   }
   if (signals.requested()) {
     if (first) fmt::print(stderr, "redline: stopped after {} measurements\n", timings.size());

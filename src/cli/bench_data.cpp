@@ -1,13 +1,11 @@
 // redline bench data: how fast a data set becomes batches.
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "backend/backend.h"
-#include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/signals.h"
@@ -122,9 +120,7 @@ int run_data_bench(DataFlags& flags) {
   flags.options.path = flags.path;
   flags.options.cold = !flags.warm_only;
   if (flags.options.threads.empty()) flags.options.threads = doubling_up_to(inspect_machine().cores_allowed);
-  // Opened first: a path that cannot be written must not cost a measurement.
-  std::optional<AtomicFile> file;
-  if (!flags.json.empty()) file.emplace(flags.json);
+  ResultFile file(flags.json);
   const StopSignals signals;
   ProgressLine line("measuring", "settings");
   bench::DataBench bench;
@@ -140,10 +136,7 @@ int run_data_bench(DataFlags& flags) {
   }
   line.clear();
   print_bench(bench, flags);
-  if (file) {
-    file->write(to_json(bench, flags).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-    file->commit();
-  }
+  file.write(to_json(bench, flags));
   return 0;
 }
 

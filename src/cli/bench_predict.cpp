@@ -200,6 +200,7 @@ int run_prediction(const PredictFlags& given, const PredictOutput& output) {
   std::optional<double> wanted;
   if (!flags.step_time.empty()) wanted = bench::parse_seconds(flags.step_time, "--step-time");
 
+  ResultFile json(output.json), csv(output.csv);
   const StopSignals signals;
   std::optional<Step> step =
       flags.step.empty() ? measure_step(flags, output, signals) : read_step(flags.step);
@@ -220,12 +221,8 @@ int run_prediction(const PredictFlags& given, const PredictOutput& output) {
   print_head(*step, flags);
   print_table(predictions, step->batch);
   fmt::print("\n{}", bench::text_chart(chart, 72));
-  using ErrorHandler = nlohmann::json::error_handler_t;
-  if (!output.json.empty())
-    write_file_atomically(
-        output.json, record_of(predictions, *step, flags).dump(2, ' ', false, ErrorHandler::replace) + "\n",
-        Sync::no);
-  if (!output.csv.empty()) write_file_atomically(output.csv, csv_of(predictions), Sync::no);
+  json.write(record_of(predictions, *step, flags));
+  csv.write(csv_of(predictions));
   for (const std::string& plot : output.plots) write_chart(chart, plot);
   return 0;
 }

@@ -17,7 +17,6 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/gpu_probe.h"
-#include "cli/jpeg_probe.h"
 
 namespace redline::cli {
 namespace {
@@ -96,14 +95,23 @@ Finding check_bf16(const backend::OneDnnInfo& onednn) {
           "on the CPU, stay with fp32: bf16 would be emulated"};
 }
 
+Finding check_jpeg_decoder(backend::Backend& backend) {
+  try {
+    return {"JPEG decoder", Status::ok, backend.make_image_decoder()->description(), ""};
+  } catch (const UnavailableError& why) {
+    return {"JPEG decoder", Status::note, "the CPU decodes images", why.what()};
+  }
+}
+
 // Whether the GPU is of any use to this program: loads the backend as training would.
-Finding check_cuda_backend() {
+std::vector<Finding> check_cuda_backend() {
   try {
     backend::DeviceOptions options;
     options.device = "cuda";
-    return {"CUDA backend", Status::ok, backend::make_backend(options)->description(), ""};
+    const auto backend = backend::make_backend(options);
+    return {{"CUDA backend", Status::ok, backend->description(), ""}, check_jpeg_decoder(*backend)};
   } catch (const UnavailableError& why) {
-    return {"CUDA backend", Status::missing, "training uses the CPU", why.what()};
+    return {{"CUDA backend", Status::missing, "training uses the CPU", why.what()}};
   }
 }
 
@@ -126,14 +134,8 @@ std::vector<Finding> check_gpus(const GpuProbe& probe) {
                                     device.compute_major, device.compute_minor),
                         ""});
   }
-  findings.push_back(check_cuda_backend());
+  for (Finding& finding : check_cuda_backend()) findings.push_back(std::move(finding));
   return findings;
-}
-
-Finding check_jpeg_decoder() {
-  const JpegProbe probe = probe_jpeg_decoder();
-  if (!probe.decoder.empty()) return {"JPEG decoder", Status::ok, probe.decoder, ""};
-  return {"JPEG decoder", Status::note, "the CPU decodes images", probe.problem};
 }
 
 std::vector<Finding> examine(const Machine& machine) {
@@ -147,9 +149,7 @@ std::vector<Finding> examine(const Machine& machine) {
       {"oneDNN", Status::ok, fmt::format("{}, kernels for {}", onednn.version, onednn.isa), ""},
       check_bf16(onednn),
   };
-  const GpuProbe gpus = probe_gpus();
-  for (Finding& finding : check_gpus(gpus)) findings.push_back(std::move(finding));
-  if (!gpus.devices.empty()) findings.push_back(check_jpeg_decoder());
+  for (Finding& finding : check_gpus(probe_gpus())) findings.push_back(std::move(finding));
   return findings;
 }
 

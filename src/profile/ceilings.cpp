@@ -21,12 +21,13 @@ TensorId given(graph::Graph& graph, const char* name, Shape shape, graph::DType 
   return graph.add_tensor({name, shape, dtype, graph::TensorKind::activation});
 }
 
-// Seconds of the only op of a graph, at its fastest.
-double fastest(graph::Graph graph, backend::Backend& backend, int repeats) {
+// Seconds of the only op of a graph, at its fastest: others may use the machine too.
+double fastest(graph::Graph graph, backend::Backend& backend) {
+  constexpr int kRepeats = 15;
   const auto plan = std::make_shared<plan::Plan>(plan::make_plan(std::move(graph), backend));
   const auto executable = backend.compile(plan, backend.make_state());
   double best = 0;
-  for (int i = 0; i <= repeats; ++i) {
+  for (int i = 0; i <= kRepeats; ++i) {
     std::vector<backend::OpTime> times;
     executable->run(backend::Section::compute, &times);
     double seconds = 0;
@@ -46,7 +47,6 @@ Ceilings measure_ceilings(backend::Backend& backend, graph::DType dtype) {
   // Large enough to fill a device, small enough for a CPU: that is a factor of a thousand in speed.
   const bool card = backend.device_memory().has_value();
   const std::int64_t side = card ? 8192 : 1024, images = card ? 128 : 4;
-  const int repeats = card ? 10 : 3;
   Ceilings ceilings;
   const auto rate = [&](const std::function<void(graph::Graph&)>& build, bool count_flops) {
     graph::Graph graph;
@@ -54,7 +54,7 @@ Ceilings measure_ceilings(backend::Backend& backend, graph::DType dtype) {
     double work = 0;
     for (const graph::Op& op : graph.ops())
       work += count_flops ? graph::flops(graph, op) : plan::counted_bytes(graph, op);
-    const double seconds = fastest(std::move(graph), backend, repeats);
+    const double seconds = fastest(std::move(graph), backend);
     return seconds > 0 ? work / seconds : 0;
   };
   const double product = rate(

@@ -23,9 +23,10 @@ int run_launch(const Options& options) {
   if (!options.master.empty())
     comm::parse_endpoint(options.master, "--master", launch.master_host, launch.master_port);
   const std::vector<std::string>& command = options.command;
-  const bool train = !command.empty() && command[0] == "train";
+  const bool train = !command.empty() && (command[0] == "train" || command[0] == "profile");
   if (!train && !(command.size() > 1 && command[0] == "bench" && command[1] == "comm"))
-    throw UsageError("what is launched is 'train' or 'bench comm': redline launch -g 2 -- train …");
+    throw UsageError(
+        "what is launched is 'train', 'profile' or 'bench comm': redline launch -g 2 -- train …");
   launch.program = {"redline"};
   launch.program.insert(launch.program.end(), command.begin(), command.end());
   const bool resumes = std::ranges::any_of(

@@ -7,8 +7,10 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/command.h"
 #include "cli/train_options.h"
+#include "comm/world.h"
 #include "profile/session.h"
 #include "train/session.h"
 
@@ -24,7 +26,8 @@ struct Options {
 };
 
 // A run that ends with the last profiled step.
-int profile_once(train::Config config, const Options& options, const Context& context) {
+int profile_once(train::Config config, const Options& options, const Context& context,
+                 const comm::World& world) {
   profile::SessionOptions session = options.session;
   if (config.schedule.epochs)
     throw UsageError("--epochs: a profile has --steps, {} unless told, from --start on", kDefaultSteps);
@@ -33,18 +36,21 @@ int profile_once(train::Config config, const Options& options, const Context& co
   config.schedule.steps = session.start + session.steps - (session.counters ? 0 : 1);
   config.run.checkpoint_every = "off";
   if (config.run.telemetry.empty()) config.run.telemetry = "50ms";
-  return exit_code(train::run_training(config, context.arguments, console(), {}, session));
+  return exit_code(train::run_training(config, context.arguments, console(), {}, session, world));
 }
 
 int run_profile(const Options& options, const Context& context) {
   const train::Config config = options.train.config();
-  if (options.batch_sizes.empty()) return profile_once(config, options, context);
+  const comm::World world = comm::find_world();
+  if (world.rank != 0) set_up_logging(LogLevel::quiet);  // rank 0 speaks for all
+  if (options.batch_sizes.empty()) return profile_once(config, options, context, world);
+  if (world.size > 1) throw UsageError("--batch-sizes: ranks meet for one run; launch one for each -b");
   for (const std::int64_t batch : options.batch_sizes) {
     train::Config one = config;
     one.optimizer.batch_size = batch;
     if (!one.run.name.empty()) one.run.name += fmt::format("-b{}", batch);
     fmt::print("batch {}\n", batch);
-    if (const int code = profile_once(one, options, context); code != 0) return code;
+    if (const int code = profile_once(one, options, context, world); code != 0) return code;
     fmt::print("\n");
   }
   return 0;

@@ -34,7 +34,8 @@ std::vector<report::DeviceRun> read_all(const Options& options, std::vector<std:
       continue;
     }
     try {
-      runs.push_back(report::device_run(report::read_run(input), options.cabinet));
+      const auto devices = report::device_runs(report::read_run(input), options.cabinet);
+      runs.insert(runs.end(), devices.begin(), devices.end());
     } catch (const DataError& error) {
       problems.emplace_back(error.what());
     }

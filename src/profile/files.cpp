@@ -8,6 +8,7 @@
 #include <memory>
 #include <numeric>
 #include <string_view>
+#include <unordered_map>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -24,8 +25,9 @@ using backend::Activity;
 class GzipFile {
  public:
   explicit GzipFile(const std::filesystem::path& path) : file_(path, Sync::no) {
-    constexpr int kGzip = 15 + 16;
-    check(deflateInit2(&stream_, 6, Z_DEFLATED, kGzip, 8, Z_DEFAULT_STRATEGY) == Z_OK, "zlib does not start");
+    constexpr int kGzip = 15 + 16, kFast = 2;  // a trace of the largest size takes seconds
+    check(deflateInit2(&stream_, kFast, Z_DEFLATED, kGzip, 8, Z_DEFAULT_STRATEGY) == Z_OK,
+          "zlib does not start");
   }
   ~GzipFile() { deflateEnd(&stream_); }
   GzipFile(const GzipFile&) = delete;
@@ -143,33 +145,33 @@ class TraceWriter {
   }
 
   void step(const StepSpan& step) {
-    complete("user_annotation", fmt::format("ProfilerStep#{}", step.number), subject_.process,
+    complete("user_annotation", fmt::format("\"ProfilerStep#{}\"", step.number), subject_.process,
              subject_.process, step.begin, step.end, "");
   }
 
   void host_work(const HostSpan& span) {
     const bool data = span.work == HostWork::data;
-    complete(data ? "user_annotation" : "cpu_op", data ? kDataName : name_of(span.work), subject_.process,
-             subject_.process, span.begin, span.end, "");
+    complete(data ? "user_annotation" : "cpu_op", quoted(data ? kDataName : name_of(span.work)),
+             subject_.process, subject_.process, span.begin, span.end, "");
   }
 
   // Each thread's calls have a row of their own: the clock that they are timed by is a little off ours, and
   // Perfetto drops what laps over the end of something else of its row.
   void host_call(const Activity& call) {
-    complete("cuda_runtime", *call.name, subject_.process, callers_.at(call.stream), call.begin, call.end,
-             fmt::format("\"correlation\": {0}, \"External id\": {0}", call.correlation));
+    complete("cuda_runtime", name(*call.name), subject_.process, callers_.at(call.stream), call.begin,
+             call.end, fmt::format("\"correlation\": {0}, \"External id\": {0}", call.correlation));
   }
 
   void device(const DeviceEvent& event) {
     const Activity& a = event.activity;
     if (timeline_.host_computes) {
-      complete("cpu_op", label_of(a), subject_.process, subject_.process, a.begin, a.end, "");
+      complete("cpu_op", label(a), subject_.process, subject_.process, a.begin, a.end, "");
       return;
     }
     std::string args = fmt::format(
         "\"device\": {}, \"context\": {}, \"stream\": {}, \"correlation\": {}, \"External id\": {}",
         subject_.device, a.context, event.lane, a.correlation, a.correlation);
-    if (a.op != nullptr) args += fmt::format(", \"op\": {}", quoted(label_of(a)));
+    if (a.op != nullptr) args += fmt::format(", \"op\": {}", label(a));
     const char* category = "kernel";
     if (a.kind == Activity::Kind::kernel) {
       const double blocks = static_cast<double>(a.grid[0]) * a.grid[1] * a.grid[2];
@@ -188,9 +190,9 @@ class TraceWriter {
       args += fmt::format(", \"bytes\": {}, \"memory bandwidth (GB/s)\": {:.3f}", a.bytes,
                           static_cast<double>(a.bytes) / seconds / 1e9);
     }
-    complete(category, *a.name, subject_.device, event.lane, a.begin, a.end, args);
+    complete(category, name(*a.name), subject_.device, event.lane, a.begin, a.end, args);
     if (a.op != nullptr)
-      complete("gpu_user_annotation", label_of(a), kOpsProcess + subject_.device, event.lane, a.begin, a.end,
+      complete("gpu_user_annotation", label(a), kOpsProcess + subject_.device, event.lane, a.begin, a.end,
                "");
   }
 
@@ -200,6 +202,20 @@ class TraceWriter {
         process, thread, name));
   }
 
+  // Names and labels as JSON: there are few of them, and each stands in many events.
+  const std::string& name(const std::string& text) {
+    std::string& known = names_[&text];
+    if (known.empty()) known = quoted(text);
+    return known;
+  }
+  const std::string& label(const Activity& a) {
+    if (a.op == nullptr) return name(*a.name);
+    std::string& known = labels_[a.op];
+    if (known.empty()) known = quoted(label_of(a));
+    return known;
+  }
+
+  // `name` is JSON already.
   void complete(const char* category, const std::string& name, int process, int thread, std::int64_t begin,
                 std::int64_t end, const std::string& args) {
     // Relative microseconds: absolute nanoseconds do not fit the readers' doubles.
@@ -207,7 +223,7 @@ class TraceWriter {
         "{{\"ph\": \"X\", \"cat\": \"{}\", \"name\": {}, \"pid\": {}, \"tid\": {}, \"ts\": {:.3f}, \"dur\": "
         "{:.3f}, "
         "\"args\": {{{}}}}}",
-        category, quoted(name), process, thread, 1e-3 * static_cast<double>(begin - origin_),
+        category, name, process, thread, 1e-3 * static_cast<double>(begin - origin_),
         1e-3 * static_cast<double>(end - begin), args));
     ++pending_events_;
   }
@@ -237,6 +253,8 @@ class TraceWriter {
   std::int64_t origin_ = 0;
   bool first_ = true;
   std::map<std::uint32_t, int> callers_;  // threads that made calls: their rows
+  std::unordered_map<const std::string*, std::string> names_;
+  std::unordered_map<const graph::Op*, std::string> labels_;
   std::string pending_;
   std::uint64_t pending_events_ = 0;
   TraceWritten written_;
@@ -316,8 +334,9 @@ double estimated_occupancy(const Activity& kernel, int processors) {
   return std::clamp(100 * blocks * threads / kThreads, 0.0, 100.0);
 }
 
-void write_kernel_csv(const Timeline& timeline, const std::vector<TelemetrySample>& samples,
-                      const Subject& subject, const std::filesystem::path& path) {
+std::int64_t write_kernel_csv(const Timeline& timeline, const std::vector<TelemetrySample>& samples,
+                              const Subject& subject, const std::filesystem::path& path,
+                              std::uint64_t most_bytes) {
   AtomicFile file(path, Sync::no);
   file.write(
       "Start,Duration,Grid X,Grid Y,Grid Z,Block X,Block Y,Block Z,Registers Per Thread,Static SMem,Dynamic "
@@ -336,12 +355,28 @@ void write_kernel_csv(const Timeline& timeline, const std::vector<TelemetrySampl
     for (; sample != samples.end() && moment(*sample) <= until; ++sample)
       if (moment(*sample) >= origin) file.write(sample_row(*sample, origin, subject));
   };
+  std::vector<std::uint64_t> sizes(timeline.steps.size());  // bytes of each step so far
+  std::uint64_t largest = 0;
+  std::int64_t last = static_cast<std::int64_t>(timeline.steps.size()) - 1;
+  int begun = -1;
   for (const DeviceEvent& event : timeline.events) {
+    if (event.step > last) continue;
+    if (event.step > begun) {
+      // A step is begun when there is room for this one and what may be left of the one before.
+      if (begun >= 0 && file.size() + 2 * largest > most_bytes) {
+        last = begun;
+        continue;
+      }
+      begun = event.step;
+    }
     add_samples(event.activity.begin);
-    file.write(event_row(event.activity, origin, subject));
+    const std::string row = event_row(event.activity, origin, subject);
+    largest = std::max(largest, sizes[static_cast<std::size_t>(event.step)] += row.size());
+    file.write(row);
   }
-  add_samples(timeline.end());
+  add_samples(last >= 0 ? timeline.steps[static_cast<std::size_t>(last)].device_end : timeline.end());
   file.commit();
+  return last + 1;
 }
 
 std::string iteration_text(const Timeline& timeline, const Subject& subject) {

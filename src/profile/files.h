@@ -41,9 +41,11 @@ double estimated_occupancy(const backend::Activity& kernel, int processors);
 
 // A row for everything that ran on the device, with the columns that users of nvprof know, and a row for
 // every sample of clocks, power and temperature; rows are in order of time, which begins with the first of
-// them. Throws IoError.
-void write_kernel_csv(const Timeline& timeline, const std::vector<TelemetrySample>& samples,
-                      const Subject& subject, const std::filesystem::path& path);
+// them. It ends, as the trace does, with a whole step before `most_bytes`; gives how many steps it has.
+// Throws IoError.
+std::int64_t write_kernel_csv(const Timeline& timeline, const std::vector<TelemetrySample>& samples,
+                              const Subject& subject, const std::filesystem::path& path,
+                              std::uint64_t most_bytes);
 
 // "Iteration Duration <step> <device> : <seconds>", and at the end "Training time: H:MM:SS.f".
 std::string iteration_text(const Timeline& timeline, const Subject& subject);

@@ -18,6 +18,8 @@ namespace {
 
 // Steps that compile, capture and fill caches are no measure of what a step takes.
 constexpr std::int64_t kUnsettled = 3;
+// Events whose files take a while to write.
+constexpr std::size_t kMany = 200'000;
 
 }  // namespace
 
@@ -156,12 +158,18 @@ std::vector<std::string> write_profile(const Profile& profile, const Subject& su
   const std::string trace = fmt::format("{}.{}.pt.trace.json.gz", worker, subject.rank);
   const std::string kernels = fmt::format("resnet_{}_gpu{}.csv", worker, subject.device);
   const std::string durations = fmt::format("resnet_iterdur_{}_gpu{}.txt", worker, subject.device);
+  if (profile.timeline.events.size() > kMany)
+    spdlog::info("writing the profile of {} steps", profile.timeline.steps.size());
   const TraceWritten written = write_trace(profile.timeline, subject, folder / trace, most_trace_bytes);
   if (written.steps_left_out > 0)
     spdlog::warn(
         "{} has the first {} of {} steps, to stay under {}, which viewers open: ask for fewer --steps", trace,
         written.steps, written.steps + written.steps_left_out, format_bytes(most_trace_bytes));
-  write_kernel_csv(profile.timeline, samples, subject, folder / kernels);
+  const std::int64_t in_table =
+      write_kernel_csv(profile.timeline, samples, subject, folder / kernels, most_trace_bytes);
+  if (in_table < profile.summary.steps)
+    spdlog::warn("{} has the first {} of {} steps, to stay under {}", kernels, in_table,
+                 profile.summary.steps, format_bytes(most_trace_bytes));
   write_file_atomically(folder / durations, iteration_text(profile.timeline, subject), Sync::no);
   auto json = nlohmann::ordered_json::parse(facts_json);
   json.update(to_json(profile.summary));
@@ -177,6 +185,7 @@ std::vector<std::string> write_profile(const Profile& profile, const Subject& su
                         {"cycles", use.cycles}, {"dram_bytes", use.dram_bytes}};
     if (use.tensor_active) json["counters"]["tensor_active_pct"] = *use.tensor_active;
   }
+  json["table"] = {{"file", kernels}, {"steps", in_table}};
   json["trace"] = {{"file", trace},
                    {"events", written.events},
                    {"steps", written.steps},

@@ -225,8 +225,14 @@ void find_losses(Summary& summary, bool host_computes) {
     if (summary.gap_seconds[i] > 0)
       all.push_back({gap_text(cause), summary.gap_seconds[i] / steps, gap_advice(cause)});
   }
+  if (summary.exposed > 0)
+    all.push_back({fmt::format("the exchange of gradients takes {} with nothing computed beside it",
+                               milliseconds(summary.exposed / steps)),
+                   summary.exposed / steps, gap_advice(GapCause::communication)});
   for (const Part& part : summary.kinds) {
     if (part.least <= 0 || part.seconds <= part.least) continue;
+    if (part.kind == graph::name_of(graph::OpKind::all_reduce))
+      continue;  // it waits for others, not for memory
     std::string what =
         fmt::format("{} takes {}, {:.0f}% of what the {} allows", part.name, milliseconds(part.seconds),
                     100 * part.of_ceiling(), part.memory_bound ? "memory's speed" : "arithmetic");

@@ -37,10 +37,10 @@ std::string telemetry_header() {
   return "unix_seconds,seconds,gpu_sm_clock_mhz,gpu_memory_clock_mhz,gpu_power_mw,gpu_power_limit_mw,"
          "gpu_temperature_c,gpu_throttle,gpu_use_pct,gpu_memory_use_pct,gpu_memory_used_bytes,gpu_energy_mj,"
          "pcie_received_kb_s,pcie_sent_kb_s,cpu_clock_mhz,cpu_power_mw,cpu_temperature_c,cpu_use,"
-         "memory_resident_bytes,cpu_instructions,cpu_cycles,cpu_cache_misses\n";
+         "memory_resident_bytes,cpu_instructions,cpu_cycles,cpu_cache_misses,rank,host,device\n";
 }
 
-std::string telemetry_row(const TelemetrySample& sample) {
+std::string telemetry_row(const TelemetrySample& sample, const TelemetrySource& source) {
   const GpuSample gpu = sample.gpu.value_or(GpuSample{});
   const CpuSample& cpu = sample.cpu;
   std::string row = fmt::format("{:.6f},{:.6f}", sample.unix_seconds, sample.seconds);
@@ -53,8 +53,8 @@ std::string telemetry_row(const TelemetrySample& sample) {
   if (sample.cpu_power_w) milliwatts = *sample.cpu_power_w * 1000;
   row += cell(cpu.clock_mhz, 0) + cell(milliwatts, 0) + cell(cpu.temperature_c, 1);
   row += fmt::format(",{:.3f},{}", sample.cpu_use, cpu.resident_bytes);
-  row += cell(cpu.instructions) + cell(cpu.cycles) + cell(cpu.cache_misses) + "\n";
-  return row;
+  row += cell(cpu.instructions) + cell(cpu.cycles) + cell(cpu.cache_misses);
+  return row + fmt::format(",{},{},{}\n", source.rank, source.host, source.device);
 }
 
 std::chrono::milliseconds parse_sampling(const std::string& text, const std::string& flag) {
@@ -141,7 +141,7 @@ void Telemetry::sample() {
 void Telemetry::write(const TelemetrySample& now) {
   if (!file_) return;
   try {
-    file_->append(telemetry_row(now));
+    file_->append(telemetry_row(now, options_.source));
     if (stop_) file_->finish();
   } catch (const IoError& reason) {
     spdlog::warn("{}; no more telemetry is written", reason.what());

@@ -31,9 +31,16 @@ struct TelemetrySample {
   double cpu_use = 0;                 // processors that this process kept busy since the sample before
 };
 
+// Whose samples they are. A run of several processes has a file of each.
+struct TelemetrySource {
+  int rank = 0;
+  std::string host;    // name of the machine
+  std::string device;  // the GPU's address on its bus, or "cpu"
+};
+
 // A line each, with its end. Fields that are not known are empty.
 std::string telemetry_header();
-std::string telemetry_row(const TelemetrySample& sample);
+std::string telemetry_row(const TelemetrySample& sample, const TelemetrySource& source);
 
 // What the samples since the last restart() say together. Means are over samples that had the value.
 struct TelemetrySummary {
@@ -53,6 +60,7 @@ struct TelemetryOptions {
   std::chrono::milliseconds interval{50};
   std::filesystem::path file;  // continued when it is there; empty: nothing is written
   std::string pci_address;     // of the GPU; empty: none is asked
+  TelemetrySource source;      // as the file tells it
   std::size_t keep = 0;        // newest samples that samples() gives
   std::string nvml = "libnvidia-ml.so.1";
 };

@@ -17,8 +17,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kPagePoints = 24'000;  // of all series of all runs: some 400 KB of text
-constexpr std::size_t kMostPoints = 1000;    // of one series: no screen shows more
+// Of all series of all runs, some 400 KB of text; many devices do not take the steps' part.
+constexpr std::size_t kStepPoints = 14'000, kTelemetryPoints = 12'000;
+constexpr std::size_t kMostPoints = 1000;  // of one series: no screen shows more
 constexpr std::size_t kLeastPoints = 40;
 constexpr std::size_t kSmoothPoints = 150;
 constexpr std::size_t kBins = 60;
@@ -28,10 +29,15 @@ constexpr std::size_t kMostNameBytes = 300;
 
 class Writer {
  public:
-  Writer(Detail detail, std::size_t series, std::size_t runs)
+  Writer(Detail detail, std::size_t step_series, std::size_t telemetry_series, std::size_t runs)
       : detail_(detail), profile_rows_(kProfileRows / std::max<std::size_t>(1, runs)) {
-    if (detail == Detail::page)
-      points_ = std::clamp(kPagePoints / std::max<std::size_t>(1, series), kLeastPoints, kMostPoints);
+    const auto share = [](std::size_t points, std::size_t series) {
+      return std::clamp(points / std::max<std::size_t>(1, series), kLeastPoints, kMostPoints);
+    };
+    if (detail == Detail::page) {
+      step_points_ = share(kStepPoints, step_series);
+      telemetry_points_ = share(kTelemetryPoints, telemetry_series);
+    }
   }
 
   Json number(double value) const {
@@ -51,10 +57,17 @@ class Writer {
     return list;
   }
 
+  Json of_steps(const std::vector<double>& x, const std::vector<double>& y) const {
+    return series(x, y, step_points_);
+  }
+  Json of_telemetry(const std::vector<double>& x, const std::vector<double>& y) const {
+    return series(x, y, telemetry_points_);
+  }
+
   // Null when it has no value at all.
-  Json series(const std::vector<double>& x, const std::vector<double>& y) const {
+  Json series(const std::vector<double>& x, const std::vector<double>& y, std::size_t most) const {
     if (std::ranges::none_of(y, [](double value) { return std::isfinite(value); })) return nullptr;
-    const Series thinned = thin(x, y, points_);
+    const Series thinned = thin(x, y, most);
     return {{"x", numbers(thinned.x)}, {"y", numbers(thinned.y)}};
   }
 
@@ -79,7 +92,7 @@ class Writer {
  private:
   Detail detail_;
   std::size_t profile_rows_;
-  std::size_t points_ = 0;
+  std::size_t step_points_ = 0, telemetry_points_ = 0;
 };
 
 Json pairs(const Pairs& list) {
@@ -159,7 +172,7 @@ std::vector<double> ratio(const std::vector<double>& above, const std::vector<do
 Json series_json(const Writer& writer, const Steps& steps) {
   Json json = Json::object();
   const auto put = [&](const char* name, const std::vector<double>& values) {
-    Json series = writer.series(steps.step, values);
+    Json series = writer.of_steps(steps.step, values);
     if (series.is_null()) return;
     json[name] = std::move(series);
     if (values.size() > 2 * kSmoothPoints)
@@ -208,14 +221,15 @@ Json telemetry_json(const Writer& writer, const Telemetry& telemetry) {
   for (const Telemetry::Column& column : telemetry.columns) {
     if (writer.detail() == Detail::page && is_counter(column.name)) continue;
     const std::vector<double> values(column.values.begin(), column.values.end());
-    Json series =
-        writer.detail() == Detail::full ? writer.numbers(values) : writer.series(telemetry.seconds, values);
+    Json series = writer.detail() == Detail::full ? writer.numbers(values)
+                                                  : writer.of_telemetry(telemetry.seconds, values);
     if (!series.is_null()) columns[column.name] = std::move(series);
   }
   Json marks = writer.list(telemetry.throttle, [&](const Telemetry::Mark& mark) {
     return Json{{"seconds", writer.number(mark.seconds)}, {"text", mark.text}};
   });
-  Json json = {{"source", telemetry.source}, {"columns", std::move(columns)}, {"throttle", std::move(marks)}};
+  Json json = {{"source", telemetry.source}, {"rank", telemetry.rank},        {"host", telemetry.host},
+               {"device", telemetry.device}, {"columns", std::move(columns)}, {"throttle", std::move(marks)}};
   json["last"] = telemetry.seconds.empty() ? Json(nullptr) : writer.number(telemetry.seconds.back());
   if (writer.detail() == Detail::full) json["seconds"] = writer.numbers(telemetry.seconds);
   return json;
@@ -318,14 +332,13 @@ Json comparison_json(const Writer& writer, const Comparison& row) {
 
 std::string document(const std::vector<const Run*>& runs, Detail detail) {
   constexpr std::size_t kStepSeries = 8;
-  std::size_t series = 0;
+  std::size_t telemetry_series = 0;
   std::vector<RunSummary> summaries;
   for (const Run* run : runs) {
-    series += kStepSeries;
-    for (const Telemetry& telemetry : run->telemetry) series += telemetry.columns.size();
+    for (const Telemetry& telemetry : run->telemetry) telemetry_series += telemetry.columns.size();
     summaries.push_back(summarize(*run));
   }
-  const Writer writer(detail, series, runs.size());
+  const Writer writer(detail, kStepSeries * runs.size(), telemetry_series, runs.size());
   const BuildInfo build = build_info();
   Json json = {{"schema", "redline.report"},
                {"version", kDocumentVersion},

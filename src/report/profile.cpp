@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kMostRows = std::size_t{1} << 20;
 constexpr std::size_t kMostMarks = 2000;
 constexpr std::size_t kMostColumns = 64;
-constexpr int kUnix = -1, kSeconds = -2, kThrottle = -3, kIgnored = -4;
+constexpr int kUnix = -1, kSeconds = -2, kThrottle = -3, kIgnored = -4, kRank = -5, kHost = -6, kDevice = -7;
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace
@@ -50,6 +50,8 @@ void Telemetry::add_line(std::string_view line) {
         place_.push_back(kSeconds);
       } else if (name.ends_with("throttle")) {
         place_.push_back(kThrottle);
+      } else if (name == "rank" || name == "host" || name == "device") {
+        place_.push_back(name == "rank" ? kRank : name == "host" ? kHost : kDevice);
       } else if (columns.size() < kMostColumns) {
         place_.push_back(static_cast<int>(columns.size()));
         columns.push_back({std::string(name), {}});
@@ -62,17 +64,27 @@ void Telemetry::add_line(std::string_view line) {
   // The wall clock joins the parts of a run that was resumed; the other begins anew with each.
   const bool has_unix = std::ranges::find(place_, kUnix) != place_.end();
   double now = std::numeric_limits<double>::quiet_NaN();
-  if (cells.size() == place_.size()) {
-    for (std::size_t i = 0; i < cells.size(); ++i)
+  // A later version goes on in the same file with columns of its own at the end.
+  if (cells.size() >= place_.size()) {
+    for (std::size_t i = 0; i < place_.size(); ++i)
       if (place_[i] == (has_unix ? kUnix : kSeconds)) now = number_of(cells[i]);
   }
   if (!std::isfinite(now) || (rows_ > 0 && now < last_)) {
     ++damaged;
     return;
   }
-  if (rows_ == 0) first_ = now;
+  if (rows_ == 0) {
+    first_ = now;
+    for (std::size_t i = 0; i < place_.size(); ++i) {
+      std::string* word = place_[i] == kRank     ? &rank
+                          : place_[i] == kHost   ? &host
+                          : place_[i] == kDevice ? &device
+                                                 : nullptr;
+      if (word != nullptr) *word = cells[i].substr(0, 100);
+    }
+  }
   last_ = now;
-  for (std::size_t i = 0; i < cells.size(); ++i) {
+  for (std::size_t i = 0; i < place_.size(); ++i) {
     if (place_[i] != kThrottle || cells[i].empty()) continue;
     const bool changed = throttle.empty() ? cells[i] != "none" : throttle.back().text != cells[i];
     if (changed && throttle.size() < kMostMarks)
@@ -80,7 +92,7 @@ void Telemetry::add_line(std::string_view line) {
   }
   if (rows_++ % stride != 0) return;
   seconds.push_back(now - first_);
-  for (std::size_t i = 0; i < cells.size(); ++i) {
+  for (std::size_t i = 0; i < place_.size(); ++i) {
     if (place_[i] < 0) continue;
     const double value = number_of(cells[i]);
     columns[static_cast<std::size_t>(place_[i])].values.push_back(

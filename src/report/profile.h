@@ -21,8 +21,9 @@ class Telemetry {
     std::string text;  // "sw_power_cap"
   };
 
-  std::string source;           // the file's name, "telemetry.csv"
-  std::vector<double> seconds;  // since the first sample; rising
+  std::string source;              // the file's name, "telemetry.csv"
+  std::string rank, host, device;  // whose they are; empty in files of old
+  std::vector<double> seconds;     // since the first sample; rising
   std::vector<Column> columns;
   std::vector<Mark> throttle;  // when the reason that holds the clocks down changed; "none" ends one
   std::size_t damaged = 0;     // lines left out

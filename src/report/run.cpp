@@ -76,7 +76,7 @@ void read_profile(const Watched& file, Run& run, std::vector<std::string>& probl
   }
 }
 
-// "telemetry.csv", and those of other processes: "telemetry-rank1.csv".
+// "telemetry.csv", and those of other processes by rank: "telemetry-rank1.csv".
 std::vector<fs::path> telemetry_files(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code ignored;
@@ -84,7 +84,9 @@ std::vector<fs::path> telemetry_files(const fs::path& folder) {
     const std::string name = entry.path().filename().string();
     if (name.starts_with("telemetry") && name.ends_with(".csv")) found.push_back(entry.path());
   }
-  std::ranges::sort(found);
+  std::ranges::sort(found, {}, [](const fs::path& path) {  // rank 10 comes after rank 9
+    return std::pair(path.native().size(), path.native());
+  });
   if (found.size() > kMostTelemetryFiles) found.resize(kMostTelemetryFiles);
   return found;
 }

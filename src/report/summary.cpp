@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 namespace redline::report {
 namespace {
@@ -35,28 +36,30 @@ std::vector<double> samples_of_device(const Run& run, const std::string& gpu_nam
   return values.empty() ? samples_of(run, cpu_name) : values;
 }
 
-// Power summed over time, of all processes' devices.
-std::optional<double> energy_of(const Run& run, const std::string& power_name) {
-  double joules = 0;
-  bool known = false;
+// Mean power and its sum over time, of all devices together. Ranks may share a GPU, and those of a machine
+// share its processors: each counts once.
+void summarize_power(const Run& run, RunSummary& summary) {
+  const bool gpu = !samples_of(run, "gpu_power_mw").empty();
+  std::set<std::string> counted;
   for (const Telemetry& telemetry : run.telemetry) {
-    const Telemetry::Column* power = telemetry.column(power_name);
-    if (power == nullptr) continue;
+    const Telemetry::Column* power = telemetry.column(gpu ? "gpu_power_mw" : "cpu_power_mw");
+    const std::vector<double> known = power == nullptr ? std::vector<double>() : finite(power->values);
+    const std::string owner = telemetry.host.empty() ? telemetry.source
+                              : gpu                  ? telemetry.host + "/" + telemetry.device
+                                                     : telemetry.host;
+    if (known.empty() || !counted.insert(owner).second) continue;
+    summary.power_w = summary.power_w.value_or(0) + kMilli * mean(known);
     for (std::size_t i = 1; i < telemetry.seconds.size(); ++i) {
       const double before = power->values[i - 1], now = power->values[i];
       if (!std::isfinite(before) || !std::isfinite(now)) continue;
-      joules += kMilli * (before + now) / 2 * (telemetry.seconds[i] - telemetry.seconds[i - 1]);
-      known = true;
+      summary.energy_j = summary.energy_j.value_or(0) +
+                         kMilli * (before + now) / 2 * (telemetry.seconds[i] - telemetry.seconds[i - 1]);
     }
   }
-  return known ? std::optional(joules) : std::nullopt;
 }
 
 void summarize_telemetry(const Run& run, RunSummary& summary) {
-  const auto power = samples_of_device(run, "gpu_power_mw", "cpu_power_mw");
-  if (!power.empty()) summary.power_w = mean(power) * kMilli;
-  const bool gpu = !samples_of(run, "gpu_power_mw").empty();
-  summary.energy_j = energy_of(run, gpu ? "gpu_power_mw" : "cpu_power_mw");
+  summarize_power(run, summary);
   const auto temperature = samples_of_device(run, "gpu_temperature_c", "cpu_temperature_c");
   if (!temperature.empty()) summary.temperature_c = *std::ranges::max_element(temperature);
   const auto clock = samples_of_device(run, "gpu_sm_clock_mhz", "cpu_clock_mhz");

@@ -17,16 +17,14 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kLongestHost = 253;  // of a name in DNS; a regular expression needs a bound
 
 // Medians while training ran, of what telemetry has.
-double sensor(const Run& run, std::string_view name, double scale) {
-  for (const Telemetry& telemetry : run.telemetry) {
-    const Telemetry::Column* column = telemetry.column(name);
-    if (column == nullptr) continue;
-    std::vector<double> values;
+double sensor(const Telemetry& telemetry, std::string_view name, double scale) {
+  const Telemetry::Column* column = telemetry.column(name);
+  std::vector<double> values;
+  if (column != nullptr) {
     for (float value : column->values)
       if (std::isfinite(value)) values.push_back(scale * static_cast<double>(value));
-    if (!values.empty()) return median(std::move(values));
   }
-  return kNaN;
+  return values.empty() ? kNaN : median(std::move(values));
 }
 
 double first_known(double one, double other) { return std::isnan(one) ? other : one; }
@@ -103,27 +101,38 @@ Correlation correlate(const std::vector<DeviceRun>& runs, const char* name, doub
 
 }  // namespace
 
-DeviceRun device_run(const Run& run, const std::string& cabinet) {
+std::vector<DeviceRun> device_runs(const Run& run, const std::string& cabinet) {
   std::vector<double> times = step_seconds(run);
   if (times.empty())
     throw DataError("{}: no step but the first, which warms up: nothing to measure", run.folder.string());
-  DeviceRun result;
   const Summary summary = summarize(std::move(times));
-  result.run = run.name;
-  result.node = run.fact("hostname").empty() ? "unknown" : run.fact("hostname");
-  const std::string address = run.fact("device_address");
-  result.device = result.node + "/" + (address.empty() ? "cpu" : address);
-  result.cabinet = cabinet_of(result.node, cabinet);
-  result.mean = summary.mean;
-  result.median = summary.median;
-  result.min = summary.min;
-  result.max = summary.max;
-  result.clock_mhz = first_known(sensor(run, "gpu_sm_clock_mhz", 1), sensor(run, "cpu_clock_mhz", 1));
-  result.memory_clock_mhz = sensor(run, "gpu_memory_clock_mhz", 1);
-  result.temperature_c =
-      first_known(sensor(run, "gpu_temperature_c", 1), sensor(run, "cpu_temperature_c", 1));
-  result.power_w = first_known(sensor(run, "gpu_power_mw", 1e-3), sensor(run, "cpu_power_mw", 1e-3));
-  return result;
+  std::map<std::string, DeviceRun> by_device;  // ranks that share one are one
+  const auto add = [&](const std::string& host, const std::string& address, const Telemetry& telemetry) {
+    DeviceRun result;
+    result.run = run.name;
+    result.node = host.empty() ? "unknown" : host;
+    result.device = result.node + "/" + (address.empty() ? "cpu" : address);
+    result.cabinet = cabinet_of(result.node, cabinet);
+    result.mean = summary.mean;
+    result.median = summary.median;
+    result.min = summary.min;
+    result.max = summary.max;
+    const auto of = [&](const char* name, double scale) { return sensor(telemetry, name, scale); };
+    result.clock_mhz = first_known(of("gpu_sm_clock_mhz", 1), of("cpu_clock_mhz", 1));
+    result.memory_clock_mhz = of("gpu_memory_clock_mhz", 1);
+    result.temperature_c = first_known(of("gpu_temperature_c", 1), of("cpu_temperature_c", 1));
+    result.power_w = first_known(of("gpu_power_mw", 1e-3), of("cpu_power_mw", 1e-3));
+    by_device.emplace(result.device, result);
+  };
+  for (const Telemetry& telemetry : run.telemetry) {
+    const bool named = !telemetry.host.empty();
+    add(named ? telemetry.host : run.fact("hostname"), named ? telemetry.device : run.fact("device_address"),
+        telemetry);
+  }
+  if (by_device.empty()) add(run.fact("hostname"), run.fact("device_address"), {});
+  std::vector<DeviceRun> list;
+  for (auto& [device, result] : by_device) list.push_back(std::move(result));
+  return list;
 }
 
 Variability analyze(std::vector<DeviceRun> runs) {

@@ -53,10 +53,11 @@ struct Variability {
   std::vector<std::string> problems;  // what was left out, for people
 };
 
-// The run of a folder. Its device is its host's name and the device's address there. Throws DataError for a
-// run with fewer than two steps. `cabinet` is a regular expression whose first group is found in the host's
-// name; empty: none.
-DeviceRun device_run(const Run& run, const std::string& cabinet);
+// The run of a folder, once for each of its devices: the host's name and the device's address there. Devices
+// of one run wait for each other, so their times are the same; clocks, temperatures and power are their own.
+// Throws DataError for a run with fewer than two steps. `cabinet` is a regular expression whose first group
+// is found in the host's name; empty: none.
+std::vector<DeviceRun> device_runs(const Run& run, const std::string& cabinet);
 
 // Where other people's tables have what this wants: the name here, and there "column" or "column:unit". Names
 // are run, device, node, cabinet, duration (or mean, median, min, max), clock, memory_clock, temperature,

@@ -65,8 +65,9 @@ std::string text_of(const profile::GpuAverages& averages) {
 
 }  // namespace
 
-Profiling::Profiling(const profile::SessionOptions& options, const Setup& setup)
+Profiling::Profiling(const profile::SessionOptions& options, const Setup& setup, int ranks)
     : options_(options),
+      ranks_(ranks),
       ceilings_(profile::measure_ceilings(*setup.backend, setup.dtype)),
       session_(options, *setup.backend) {}
 
@@ -100,8 +101,10 @@ void Profiling::finish(const Setup& setup, const RunFolder& folder, profile::Tel
                                   {"image_size", config.model.image_size},
                                   {"data", setup.data_text()}};
   if (averages_) facts["device_averages"] = to_json(*averages_);
+  profile::Subject subject = subject_of(setup, telemetry.gpu());
+  subject.world_size = ranks_;
   const auto files =
-      profile::write_profile(profile, subject_of(setup, telemetry.gpu()), telemetry.samples(),
+      profile::write_profile(profile, subject, telemetry.samples(),
                              facts.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
                              options_.most_trace_bytes, folder.profile());
   fmt::print(out, "\n{}\n", profile::summary_text(profile.summary, kRowsShown));

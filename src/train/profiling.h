@@ -14,8 +14,8 @@ namespace redline::train {
 
 class Profiling {
  public:
-  // Before the trainer is made. Measures what the device can do at most.
-  Profiling(const profile::SessionOptions& options, const Setup& setup);
+  // Of rank 0 among `ranks`, before the trainer is made. Measures what the device can do at most.
+  Profiling(const profile::SessionOptions& options, const Setup& setup, int ranks);
 
   void attach(Trainer& trainer, profile::Telemetry& telemetry);
   // After the last step: writes the files into the run's folder and prints what was found.
@@ -23,6 +23,7 @@ class Profiling {
 
  private:
   profile::SessionOptions options_;
+  int ranks_;
   profile::Ceilings ceilings_;
   profile::Session session_;
   std::optional<profile::GpuAverages> averages_;  // over the window, where the card tells them

@@ -200,6 +200,16 @@ bool Ranks::broadcast(bool value) {
   return value;
 }
 
+std::string Ranks::broadcast(std::string text) {
+  std::uint64_t size = text.size();
+  communicator_->broadcast(std::as_writable_bytes(std::span(&size, 1)), 0);
+  constexpr std::uint64_t kMost = 1 << 20;
+  check(size <= kMost, "rank 0 sends a text of {} bytes", size);
+  text.resize(size);
+  if (size > 0) communicator_->broadcast(std::as_writable_bytes(std::span(text)), 0);
+  return text;
+}
+
 void Ranks::must_agree(double value, const std::string& what) {
   const std::vector<double> all = communicator_->gather(value);
   const auto other = std::ranges::find_if(all, [&](double v) { return v != all[0]; });

@@ -57,6 +57,7 @@ class Ranks {
   // Rank 0's, to every rank.
   void broadcast(Progress& progress);
   bool broadcast(bool value);
+  std::string broadcast(std::string text);
   // Throws UsageError when a number that must be the same everywhere is not; `what` names it.
   void must_agree(double value, const std::string& what);
 

@@ -181,13 +181,19 @@ std::optional<Progress> go_on(Trainer& trainer, const RunFolder& folder, const S
   return checkpoint->state.progress;
 }
 
+profile::TelemetryOptions telemetry_options(const Setup& setup, int rank) {
+  profile::TelemetryOptions options;
+  options.pci_address = setup.backend->pci_address();
+  options.interval = profile::parse_sampling(setup.config.run.telemetry, "--telemetry");
+  options.source = {rank, setup.machine.hostname, options.pci_address.empty() ? "cpu" : options.pci_address};
+  return options;
+}
+
 // Samples the devices while a run goes on: for the live line where there is a GPU, and into a file by option.
 std::unique_ptr<profile::Telemetry> start_telemetry(const Setup& setup, const RunFolder& folder) {
   constexpr std::chrono::milliseconds kForLiveLine{1000};
-  profile::TelemetryOptions options;
-  options.pci_address = setup.backend->pci_address();
+  profile::TelemetryOptions options = telemetry_options(setup, 0);
   options.keep = 10'000;  // for the tables of a profile
-  options.interval = profile::parse_sampling(setup.config.run.telemetry, "--telemetry");
   if (options.interval.count() > 0) {
     fs::create_directories(folder.profile());
     options.file = folder.profile() / "telemetry.csv";
@@ -196,6 +202,22 @@ std::unique_ptr<profile::Telemetry> start_telemetry(const Setup& setup, const Ru
   } else {
     options.interval = kForLiveLine;
   }
+  return std::make_unique<profile::Telemetry>(std::move(options));
+}
+
+// Of a rank other than 0, into a file of its own in rank 0's folder, where that is on a file system that this
+// machine sees too.
+std::unique_ptr<profile::Telemetry> start_telemetry(const Setup& setup, int rank, const fs::path& folder) {
+  profile::TelemetryOptions options = telemetry_options(setup, rank);
+  if (options.interval.count() == 0) return nullptr;
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    spdlog::warn("rank {} on {} keeps no telemetry: {} is not there", rank, setup.machine.hostname,
+                 folder.string());
+    return nullptr;
+  }
+  fs::create_directories(folder / "profile");
+  options.file = folder / "profile" / fmt::format("telemetry-rank{}.csv", rank);
   return std::make_unique<profile::Telemetry>(std::move(options));
 }
 
@@ -264,10 +286,12 @@ bool finish(metrics::Recorder& recorder, Trainer& trainer, Checkpointer* checkpo
 }
 
 // A rank other than 0: it trains, and leaves files and console to rank 0.
-Outcome follow(Trainer& trainer, Ranks& ranks, metrics::Recorder& recorder, const StopSignals& signals) {
+Outcome follow(const Setup& setup, Trainer& trainer, Ranks& ranks, metrics::Recorder& recorder,
+               const StopSignals& signals) {
   Outcome outcome;
   trainer.follow_rank_0();
   if (trainer.finished()) return outcome;
+  const auto telemetry = start_telemetry(setup, ranks.rank(), ranks.broadcast(std::string()));
   recorder.add(std::make_unique<OutcomeSink>(outcome));
   const bool finished = trainer.run(signals.flag());
   outcome.signal = signal_of(ranks, signals, finished);
@@ -283,8 +307,11 @@ Outcome train(const Config& config, const std::vector<std::string>& arguments, c
   const Setup setup = prepare(config, communicator);
   const auto train = train_batches(setup);
   const auto val = profiling ? nullptr : val_batches(setup);
+  if (profiling && profiling->counters && !ranks.alone())
+    throw UsageError(
+        "--counters repeats every kernel, and an exchange between ranks happens once: leave it out");
   std::optional<Profiling> profiled;
-  if (profiling) profiled.emplace(*profiling, setup);
+  if (profiling && ranks.rank() == 0) profiled.emplace(*profiling, setup, ranks.size());
   Outcome outcome;
   metrics::Recorder recorder;
   const std::unique_ptr<Trainer> made = [&] {
@@ -298,7 +325,7 @@ Outcome train(const Config& config, const std::vector<std::string>& arguments, c
   Trainer& trainer = *made;
   ranks.must_agree(static_cast<double>(train->samples()), "the number of training images");
   ranks.must_agree(val ? static_cast<double>(val->samples()) : 0, "the number of held-out images");
-  if (ranks.rank() != 0) return follow(trainer, ranks, recorder, signals);
+  if (ranks.rank() != 0) return follow(setup, trainer, ranks, recorder, signals);
 
   const std::string started = utc_timestamp();
   bool resuming = false;
@@ -332,6 +359,7 @@ Outcome train(const Config& config, const std::vector<std::string>& arguments, c
     info.resumed = metrics::Resumed{trainer.progress().step, trainer.progress().evaluated};
   recorder.add(std::make_unique<metrics::JsonlSink>(folder->path() / "metrics.jsonl", info.resumed));
   recorder.add(std::make_unique<metrics::TensorBoardSink>(folder->path()));
+  ranks.broadcast(fs::absolute(folder->path()).string());
   const auto telemetry = start_telemetry(setup, *folder);
   if (profiled) profiled->attach(trainer, *telemetry);
   metrics::ConsoleOptions shown{console.out, console.live, config.run.quiet,

@@ -112,6 +112,7 @@ TEST(Telemetry, WritesARowForEverySample) {
   const TemporaryFolder folder;
   TelemetryOptions options = fast();
   options.file = folder / "telemetry.csv";
+  options.source = {3, "node7", "0000:1b:00.0"};
   {
     Telemetry telemetry(options);
     std::this_thread::sleep_for(std::chrono::milliseconds(60));
@@ -123,6 +124,8 @@ TEST(Telemetry, WritesARowForEverySample) {
   for (const std::string& line : first) EXPECT_EQ(std::ranges::count(line, ','), columns) << line;
   EXPECT_NE(first[1].find(",1980,3201,412345,700000,55,sw_power_cap|hw_thermal,97,60,,"), std::string::npos)
       << first[1];
+  EXPECT_TRUE(first[0].ends_with(",rank,host,device")) << first[0];
+  EXPECT_TRUE(first[1].ends_with(",3,node7,0000:1b:00.0")) << first[1];
   {
     Telemetry telemetry(options);  // a resumed run
   }

@@ -208,7 +208,7 @@ TEST(Files, TheTableHasKernelsAndSamplesInOrder) {
   sample.time = std::chrono::steady_clock::time_point(std::chrono::microseconds(3500));
   sample.gpu.emplace().sm_clock_mhz = 1980;
   const TemporaryFolder folder;
-  write_kernel_csv(made.timeline(), {sample}, made.subject(), folder / "k.csv");
+  EXPECT_EQ(write_kernel_csv(made.timeline(), {sample}, made.subject(), folder / "k.csv", 1 << 20), 2);
   const std::string csv = read_file(folder / "k.csv");
   std::vector<std::string> lines;
   for (std::size_t at = 0; at < csv.size(); at = csv.find('\n', at) + 1)
@@ -222,6 +222,15 @@ TEST(Files, TheTableHasKernelsAndSamplesInOrder) {
   EXPECT_TRUE(lines[1].starts_with("s,ms,"));
   EXPECT_NE(csv.find("\"[sample]\",,,1980,,,,\n"), std::string::npos);
   EXPECT_NE(csv.find("Pinned,Device"), std::string::npos);
+}
+
+TEST(Files, TheTableEndsWithAWholeStepToo) {
+  const HandMade made;
+  const TemporaryFolder folder;
+  EXPECT_EQ(write_kernel_csv(made.timeline(), {}, made.subject(), folder / "k.csv", 1000), 1);
+  const std::string csv = read_file(folder / "k.csv");
+  EXPECT_LE(csv.size(), 1000U);
+  EXPECT_EQ(std::ranges::count(csv, '\n'), 2 + 3);
 }
 
 TEST(Files, IterationsAreListed) {

@@ -48,8 +48,8 @@ def make_run(folder, steps=2000, speed=1.0, seed=0, name=None, hostile=False, en
         if end:
             out.write(json.dumps({"kind": "end", "reason": "finished", "steps": steps, "samples": 256 * steps, "skipped_steps": 0, "seconds": elapsed + 82,
                                   "train_seconds": elapsed, "data_seconds": 1.0}) + "\n")
-    if telemetry:
-        write_telemetry(folder, elapsed, chance)
+    for rank in range(ranks if telemetry else 0):
+        write_telemetry(folder, elapsed, chance, rank)
     if profile:
         write_profile(folder, text)
     return folder
@@ -63,18 +63,18 @@ def write_config(folder, text, seed):
                   f'hostname = "node-c{seed % 3}-{seed}"\nos = "Debian GNU/Linux 12 (bookworm)"\ncpu = "AMD EPYC 9654"\ncores = "16"\nmemory = "128 GiB"\nnote = {quoted}\n')
 
 
-def write_telemetry(folder, elapsed, chance):
+def write_telemetry(folder, elapsed, chance, rank):
     names = ("unix_seconds,seconds,gpu_sm_clock_mhz,gpu_memory_clock_mhz,gpu_power_mw,gpu_power_limit_mw,gpu_temperature_c,gpu_throttle,gpu_use_pct,"
              "gpu_memory_use_pct,gpu_memory_used_bytes,gpu_energy_mj,pcie_received_kb_s,pcie_sent_kb_s,cpu_clock_mhz,cpu_power_mw,cpu_temperature_c,cpu_use,"
-             "memory_resident_bytes,cpu_instructions,cpu_cycles,cpu_cache_misses")
-    with open(os.path.join(folder, "profile", "telemetry.csv"), "w", encoding="utf-8") as out:
+             "memory_resident_bytes,cpu_instructions,cpu_cycles,cpu_cache_misses,rank,host,device")
+    with open(os.path.join(folder, "profile", f"telemetry-rank{rank}.csv" if rank else "telemetry.csv"), "w", encoding="utf-8") as out:
         out.write(names + "\n")
         count = min(20000, int(elapsed / 0.05) + 2)
         for i in range(count):
             hot = count * 0.6 < i < count * 0.7
             out.write(f"{1.7e9 + i * 0.05:.3f},{i * 0.05:.3f},{1980 - (300 if hot else 0) + chance.randint(-15, 15)},3201,{(640 if hot else 580) * 1000 + chance.randint(-9000, 9000)},"
                       f"700000,{40 + 25 * (1 - math.exp(-i / 600)):.0f},{'sw_power_cap' if hot else 'none'},{chance.randint(95, 99)},{chance.randint(40, 60)},"
-                      f"{60 << 30},{i * 30},{chance.randint(9000, 12000)},{chance.randint(200, 900)},3400,,,{3 + chance.random():.3f},{5 << 30},,,\n")
+                      f"{60 << 30},{i * 30},{chance.randint(9000, 12000)},{chance.randint(200, 900)},3400,,,{3 + chance.random():.3f},{5 << 30},,,,{rank},node{rank // 2},0000:1{rank % 2}:00.0\n")
 
 
 def write_profile(folder, text):

@@ -148,6 +148,7 @@ def several_runs(browser, folder):
     assert page.js("cards.get('loss').chart.data.datasets.length") == 6
     assert page.js("document.querySelectorAll('#slowest tbody tr').length") == 4
     assert page.js("cards.get('scaling').figure.isConnected")
+    assert page.js("[...document.querySelectorAll('#devices tbody tr')].map((row) => row.children[2].textContent)") == ["node0", "node0", "node0", "node1", "node1"]
     look(page, "dark")
     page.close()
 

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "../base/temporary_folder.h"
 #include "base/error.h"
 #include "report/csv.h"
+#include "report/summary.h"
 #include "run_folder.h"
 
 namespace redline::report {
@@ -77,14 +79,40 @@ TEST(Variability, ReadsRunFolders) {
   write_run(folder / "one", 20);
   write_text(folder / "one" / "config.toml",
              "[record]\nhostname = \"rack7-node3\"\ndevice_address = \"0000:1b:00.0\"\n");
-  const DeviceRun run = device_run(read_run(folder / "one"), "^rack([0-9]+)-");
+  const auto runs = device_runs(read_run(folder / "one"), "^rack([0-9]+)-");
+  ASSERT_EQ(runs.size(), 1U);
+  const DeviceRun& run = runs[0];
   EXPECT_EQ(run.device, "rack7-node3/0000:1b:00.0");
   EXPECT_EQ(run.cabinet, "7");
   EXPECT_NEAR(run.median, 0.515, 1e-9);
   EXPECT_TRUE(std::isnan(run.clock_mhz));
-  EXPECT_THROW(device_run(read_run(folder / "one"), "(["), UsageError);
+  EXPECT_THROW(device_runs(read_run(folder / "one"), "(["), UsageError);
   write_run(folder / "short", 1);
-  EXPECT_THROW(device_run(read_run(folder / "short"), ""), DataError);
+  EXPECT_THROW(device_runs(read_run(folder / "short"), ""), DataError);
+}
+
+TEST(Variability, ARunHasEachOfItsDevices) {
+  const TemporaryFolder folder;
+  write_run(folder / "one", 20);
+  const auto write = [&](const char* name, int rank, int clock, int power, const char* device) {
+    write_text(folder / "one" / "profile" / name,
+               fmt::format("seconds,gpu_sm_clock_mhz,gpu_power_mw,rank,host,device\n0,{0},{1},{2},n{2},{3}\n"
+                           "1,{0},{1},{2},n{2},{3}\n",
+                           clock, power, rank, device));
+  };
+  write("telemetry.csv", 0, 1900, 500000, "0000:1b:00.0");
+  write("telemetry-rank1.csv", 1, 1700, 400000, "0000:1c:00.0");
+  const auto run = read_run(folder / "one");
+  const auto runs = device_runs(run, "");
+  ASSERT_EQ(runs.size(), 2U);
+  EXPECT_EQ(runs[0].device, "n0/0000:1b:00.0");
+  EXPECT_EQ(runs[1].device, "n1/0000:1c:00.0");
+  EXPECT_EQ(runs[1].node, "n1");
+  EXPECT_DOUBLE_EQ(runs[1].clock_mhz, 1700);
+  EXPECT_DOUBLE_EQ(runs[0].median, runs[1].median);
+  const RunSummary summary = summarize(run);
+  EXPECT_DOUBLE_EQ(summary.power_w.value(), 900);  // of all devices together
+  EXPECT_DOUBLE_EQ(summary.energy_j.value(), 900);
 }
 
 std::string refusal_of(const std::string& table, const std::string& map) {

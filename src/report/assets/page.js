@@ -121,15 +121,18 @@ function throttleMarks(telemetry) {
   return list;
 }
 
+const nameOfSource = (telemetry) => telemetry.rank === "" || telemetry.rank === undefined ? telemetry.source : `rank ${telemetry.rank}`;
+
 function device(doc) {
   const sources = [];
   doc.runs.forEach((run, index) => run.telemetry.forEach((telemetry) => sources.push({run, index, telemetry})));
   if (!sources.length) return null;
-  const throttled = sources.flatMap((source) => throttleMarks(source.telemetry).map((mark) => ({run: source.run.name, ...mark})));
+  const ranked = sources.some((source) => source.run.telemetry.length > 1);
+  const throttled = sources.flatMap((source) => throttleMarks(source.telemetry).map((mark) => ({run: source.run.name, source: nameOfSource(source.telemetry), ...mark})));
   const list = sensors.map((sensor) => {
     const sets = [];
     for (const {run, index, telemetry} of sources) {
-      const prefix = (several(doc) ? short(run.name) + ", " : "") + (run.telemetry.length > 1 ? telemetry.source + ", " : "");
+      const prefix = (several(doc) ? short(run.name) + ", " : "") + (run.telemetry.length > 1 ? nameOfSource(telemetry) + ", " : "");
       for (const [name, label] of sensor.columns) {
         const series = telemetry.columns[name];
         if (!series) continue;
@@ -138,11 +141,25 @@ function device(doc) {
       }
     }
     return chart("device-" + sensor.id, {title: sensor.title, x: "time", xUnit: "s", unit: sensor.unit, zero: sensor.zero, link: "seconds", sets,
-      marks: several(doc) ? [] : throttled, note: throttled.length && !several(doc) ? "shaded where the clocks were held down" : ""});
+      marks: several(doc) ? [] : throttled, note: throttled.length && !several(doc) ? `shaded where the clocks were held down${ranked ? ", on any device" : ""}` : ""});
   });
-  return section("device", "Device", charts(list), table("throttle", "When the clocks were held down", [
-    ...(several(doc) ? [{title: "run", key: "run", text: true}] : []), {title: "from", key: "x", unit: "s"}, {title: "to", key: "to", unit: "s"},
+  return section("device", "Device", charts(list), ranked ? deviceTable(doc, sources) : null, table("throttle", "When the clocks were held down", [
+    ...(several(doc) ? [{title: "run", key: "run", text: true}] : []), ...(ranked ? [{title: "where", key: "source", text: true}] : []), {title: "from", key: "x", unit: "s"}, {title: "to", key: "to", unit: "s"},
     {title: "why", key: "text", text: true}], throttled));
+}
+
+// Of several processes, a row each: where it runs, and what is usual there.
+function deviceTable(doc, sources) {
+  const middle = (telemetry, ...names) => {
+    const series = names.map((name) => telemetry.columns[name]).find(Boolean), values = series ? series.y.filter(isNumber).sort((a, b) => a - b) : [];
+    return values.length ? values[values.length >> 1] : null;
+  };
+  const watts = (telemetry) => { const value = middle(telemetry, "gpu_power_mw", "cpu_power_mw"); return value === null ? null : value / 1000; };
+  return table("devices", "Devices, by medians", [...(several(doc) ? [{title: "run", get: (s) => s.run.name, text: true}] : []),
+    {title: "rank", get: (s) => nameOfSource(s.telemetry), text: true}, {title: "host", get: (s) => s.telemetry.host || "", text: true}, {title: "device", get: (s) => s.telemetry.device || "", text: true},
+    {title: "clock", get: (s) => middle(s.telemetry, "gpu_sm_clock_mhz", "cpu_clock_mhz"), unit: "MHz"}, {title: "power", get: (s) => watts(s.telemetry), unit: "W"},
+    {title: "temperature", get: (s) => middle(s.telemetry, "gpu_temperature_c", "cpu_temperature_c"), unit: "°C"},
+    {title: "memory", get: (s) => middle(s.telemetry, "gpu_memory_used_bytes", "memory_resident_bytes"), unit: "B"}], sources);
 }
 
 function warnings(doc) {

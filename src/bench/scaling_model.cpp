@@ -103,22 +103,28 @@ nlohmann::ordered_json read_json(const std::string& path, const char* flag) {
 // Of a record of bench comm: the fastest algorithm's time of each size of an all-reduce.
 Link link_of_record(const std::string& path, const char* flag) {
   const nlohmann::ordered_json record = read_json(path, flag);
+  std::map<double, double> best;
+  int ranks = 0;
   try {
-    std::map<double, double> best;
-    const int ranks = record.at("ranks").get<int>();
+    ranks = record.at("ranks").get<int>();
     for (const auto& result : record.at("results")) {
       if (result.at("operation") != name_of(comm::Operation::all_reduce) || result.at("status") != "ok")
         continue;
-      const double seconds = result.at("latency_seconds_p50").get<double>();
-      const auto [at, added] = best.try_emplace(result.at("bytes").get<double>(), seconds);
+      const double bytes = result.at("bytes").get<double>(),
+                   seconds = result.at("latency_seconds_p50").get<double>();
+      if (!(bytes > 0 && seconds > 0))
+        throw DataError("{} {}: an all-reduce of {} bytes in {} s", flag, path, bytes, seconds);
+      const auto [at, added] = best.try_emplace(bytes, seconds);
       if (!added) at->second = std::min(at->second, seconds);
     }
-    if (ranks < 2 || best.size() < 2)
-      throw DataError("{} {}: it holds {} sizes of an all-reduce over {} ranks; two are needed", flag, path,
-                      best.size(), ranks);
-    return fit_link({best.begin(), best.end()}, ranks);
   } catch (const nlohmann::json::exception& error) {
     throw DataError("{} {}: it is no record of bench comm: {}", flag, path, error.what());
+  }
+  if (ranks < 2) throw DataError("{} {}: it is of {} ranks", flag, path, ranks);
+  try {
+    return fit_link({best.begin(), best.end()}, ranks);
+  } catch (const DataError& error) {
+    throw DataError("{} {}: {}", flag, path, error.what());
   }
 }
 

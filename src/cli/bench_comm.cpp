@@ -242,9 +242,9 @@ void add_bench_comm(CLI::App& group, Context& context) {
   command.add_option("--json", flags->json, "Also write the result to this file");
   command.add_option("--csv", flags->csv, "Also write the table to this file");
   command.add_option("--plot", flags->plots, "Also draw a chart: a file that ends in .svg or .png");
-  command.add_flag("--predict", *predict,
-                   "Predict training on many GPUs instead, from a step that is measured here");
-  const auto prediction = add_predict_options(command);
+  CLI::Option* const wanted = command.add_flag(
+      "--predict", *predict, "Predict training on many GPUs instead, from a step that is measured here");
+  const auto prediction = add_predict_options(command, wanted);
   on_run(command, context, [flags, predict, prediction] {
     if (!*predict) return run_measurement(*flags);
     return run_prediction(*prediction, {flags->device, flags->dtype, flags->json, flags->csv, flags->plots});

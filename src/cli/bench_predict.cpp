@@ -19,6 +19,7 @@
 #include "bench/step_times.h"
 #include "cli/bench.h"
 #include "cli/progress_line.h"
+#include "comm/world.h"
 
 namespace redline::cli {
 
@@ -159,10 +160,10 @@ PredictFlags resolve(const PredictFlags& given) {
 
 }  // namespace
 
-std::shared_ptr<PredictFlags> add_predict_options(CLI::App& command) {
+std::shared_ptr<PredictFlags> add_predict_options(CLI::App& command, CLI::Option* predict) {
   const auto flags = std::make_shared<PredictFlags>();
   const auto option = [&](const std::string& name, auto& value, const std::string& text) {
-    return command.add_option(name, value, text)->group("With --predict");
+    return command.add_option(name, value, text)->group("With --predict")->needs(predict);
   };
   graph::ModelOptions& model = flags->plan.model;
   option("--gpus", flags->gpus, "For how many GPUs, with commas; a range doubles")->capture_default_str();
@@ -195,6 +196,9 @@ std::shared_ptr<PredictFlags> add_predict_options(CLI::App& command) {
 
 int run_prediction(const PredictFlags& given, const PredictOutput& output) {
   const PredictFlags flags = resolve(given);
+  if (comm::find_world().size > 1)
+    throw UsageError(
+        "--predict is the work of one process: start it without launch, mpirun, srun or torchrun");
   const std::vector<std::size_t> counts = bench::parse_sizes(flags.gpus, "--gpus");
   for (const std::string& plot : output.plots) bench::check_chart_name(plot);
   std::optional<double> wanted;

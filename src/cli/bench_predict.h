@@ -11,8 +11,8 @@ namespace redline::cli {
 
 struct PredictFlags;
 
-// Adds the options that only a prediction has.
-std::shared_ptr<PredictFlags> add_predict_options(CLI::App& command);
+// Adds the options that only a prediction has: they are refused without `predict`.
+std::shared_ptr<PredictFlags> add_predict_options(CLI::App& command, CLI::Option* predict);
 
 // What the measurement has too.
 struct PredictOutput {

@@ -73,8 +73,10 @@ Threads::Threads(int count, bool pin) {
 #if defined(__SANITIZE_THREAD__)
   pin = false;  // parallel_for starts threads there, which would inherit their leader's core
 #endif
-  // More threads than processors cannot be pinned one to one.
-  if (pin && count_ <= static_cast<int>(processors.size())) {
+  // More threads than processors cannot be pinned one to one, and fewer than cores would always be pinned to
+  // the first of them, where another process may have done the same: the kernel knows better.
+  const bool takes_all = count_ >= static_cast<int>(physical_cores);
+  if (pin && takes_all && count_ <= static_cast<int>(processors.size())) {
     processors.resize(static_cast<std::size_t>(count_));
     cores_ = std::move(processors);
   }

@@ -45,6 +45,7 @@ struct Peer {
   std::string host;
   std::int64_t process = 0, calls = 0;
   bool left = false;     // it said goodbye
+  bool silent = false;   // it was given up
   bool closed = false;   // the connection is over
   bool closing = false;  // nothing more is expected from it
 };
@@ -91,8 +92,8 @@ class Coordinator::Server {
       peers_.remove_if([](const Peer& peer) { return peer.closed && peer.rank < 0; });
       if (!stop_) continue;
       if (stopped == Clock::time_point{}) stopped = now;
-      const bool all_gone =
-          std::ranges::all_of(peers_, [](const Peer& p) { return p.closed || (p.left && p.unsent.empty()); });
+      const bool all_gone = std::ranges::all_of(
+          peers_, [](const Peer& p) { return p.closed || p.silent || (p.left && p.unsent.empty()); });
       if (all_gone || now - stopped > kLeaveTime) return;
     }
   }
@@ -287,6 +288,7 @@ class Coordinator::Server {
       }
       if (beat && peer.unsent.empty()) send(peer, {{kKind, kBeatKind}});
       if (now - peer.heard > silence_limit(limits_)) {
+        peer.silent = true;
         lose(peer, fmt::format("gave no sign of life for {:g} s: it was stopped, or the network to it is cut",
                                std::chrono::duration<double>(silence_limit(limits_)).count()));
       }

@@ -171,8 +171,11 @@ class GlooCommunicator final : public Communicator {
 
   [[noreturn]] void fail(const char* name, const char* what) {
     const std::string cause = membership_.cause(kVerdictTime);
-    throw PeerError(cause.empty() ? fmt::format("rank {} failed in {}: {}", context_->rank, name, what)
-                                  : cause);
+    throw PeerError(cause.empty()
+                        ? fmt::format("rank {} failed in {}, though no rank is known to be lost: the network "
+                                      "between them broke ({})",
+                                      context_->rank, name, what)
+                        : cause);
   }
 
   const TimeLimits limits_;

@@ -65,7 +65,7 @@ struct Child {
   pid_t process = -1;
   Socket errors;       // its stderr
   std::string unread;  // of it, a line that is not whole
-  bool running = true;
+  bool running = true, stopped = false;
   int status = 0;
 
   bool good() const { return !running && WIFEXITED(status) && WEXITSTATUS(status) == 0; }
@@ -109,7 +109,10 @@ class Job {
       collect();
       if (std::ranges::none_of(children_, &Child::running)) break;
       if (const int now = signal(); now != std::exchange(passed, now)) send(now);
-      if (failed_ && !asked_ && Clock::now() - *failed_ > kAlone) {
+      // One that is stopped does not end by itself.
+      const bool stopped =
+          std::ranges::any_of(children_, [](const Child& c) { return c.running && c.stopped; });
+      if (failed_ && !asked_ && (stopped || Clock::now() - *failed_ > kAlone)) {
         spdlog::warn("ending the processes that are left");
         asked_ = Clock::now();
         send(SIGTERM);
@@ -180,7 +183,13 @@ class Job {
 
   void collect() {
     for (Child& child : children_) {
-      if (!child.running || ::waitpid(child.process, &child.status, WNOHANG) != child.process) continue;
+      int status = 0;
+      if (!child.running ||
+          ::waitpid(child.process, &status, WNOHANG | WUNTRACED | WCONTINUED) != child.process)
+        continue;
+      child.stopped = WIFSTOPPED(status);
+      if (child.stopped || WIFCONTINUED(status)) continue;
+      child.status = status;
       child.running = false;
       if (child.good()) continue;
       if (!failed_) failed_ = Clock::now();
@@ -189,7 +198,8 @@ class Job {
                      WTERMSIG(child.status));
       } else {
         const int code = WEXITSTATUS(child.status);
-        if (code != kTryAgain && cause_ == 0) cause_ = code;
+        if (code != kTryAgain && cause_ == 0 && !asked_)
+          cause_ = code;  // else it ended because it was asked to
       }
     }
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -18,7 +19,7 @@ constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kHeadWeight = "fc.weight";
 constexpr const char* kHeadBias = "fc.bias";
-constexpr const char* kAverageSuffix = ".ema";
+constexpr std::string_view kAverageSuffix = ".ema";
 
 // The checkpoint folder that a path means; empty for a file.
 fs::path checkpoint_folder(const fs::path& path) {
@@ -56,8 +57,8 @@ void read_checkpoint(const fs::path& folder, TrainedModel& model) {
 void write_all(backend::State& state, const std::string& name, const std::vector<float>& values) {
   state.write(name, values);
   const std::vector<std::string> names = state.names();
-  if (std::find(names.begin(), names.end(), name + kAverageSuffix) != names.end())
-    state.write(name + kAverageSuffix, values);
+  if (std::find(names.begin(), names.end(), name + std::string(kAverageSuffix)) != names.end())
+    state.write(name + std::string(kAverageSuffix), values);
 }
 
 }  // namespace
@@ -102,6 +103,12 @@ weights::Metadata export_metadata(const TrainedModel& model) {
   if (model.image_size) metadata["redline.image_size"] = std::to_string(*model.image_size);
   if (model.step > 0) metadata["redline.step"] = std::to_string(model.step);
   return metadata;
+}
+
+std::string averaged(const backend::State& state, const std::string& name) {
+  if (state.tensor(name).kind != graph::TensorKind::average) return {};
+  check(name.ends_with(kAverageSuffix), "'{}' is an average without the suffix {}", name, kAverageSuffix);
+  return name.substr(0, name.size() - kAverageSuffix.size());
 }
 
 void write_weights(const weights::ModelWeights& weights, backend::State& state) {

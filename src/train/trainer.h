@@ -88,6 +88,10 @@ class Trainer {
   std::optional<metrics::Evaluation> evaluate(bool averages, const std::atomic<bool>& stop);
 
  private:
+  // Steps, or batches of an evaluation, that may be under way while the next is prepared: one runs, one
+  // waits.
+  static constexpr std::size_t kAhead = 2;
+
   void compile(const Plans& plans, backend::Backend& backend);
   void initialise();
   void use_size(std::int64_t size);  // from the epoch that begins now on

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -34,7 +32,6 @@ constexpr std::pair<Type, const char*> kTypes[] = {
     {Type::f32, "fp32"}, {Type::f16, "fp16"}, {Type::bf16, "bf16"}, {Type::f64, "fp64"}};
 
 // Gloo counts bytes of a reduce-scatter in an int.
-constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 
 bool is_parted(Operation operation) {
   return operation == Operation::reduce_scatter || operation == Operation::all_gather ||
@@ -295,36 +292,6 @@ Type parse_comm_type(const std::string& text) {
   for (const auto& [value, name] : kTypes)
     if (text == name && value != Type::f64) return value;
   throw UsageError("--dtype {}: choose among fp32, fp16, bf16", text);
-}
-
-std::vector<std::size_t> parse_sizes(const std::string& text, const char* flag) {
-  const auto bytes_of = [&](std::string_view word) {
-    std::size_t number = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-    const std::string_view unit(end, static_cast<std::size_t>(word.data() + word.size() - end));
-    const std::size_t scale = unit.empty()                   ? 1
-                              : unit == "K" || unit == "KiB" ? std::size_t{1} << 10
-                              : unit == "M" || unit == "MiB" ? std::size_t{1} << 20
-                              : unit == "G" || unit == "GiB" ? std::size_t{1} << 30
-                                                             : 0;
-    if (error != std::errc() || scale == 0 || number == 0)
-      throw UsageError("{} {}: '{}' is no number; write 128, 64K or 16M, or a range as 128-128M", flag, text,
-                       word);
-    if (number > kMostBytes / scale) throw UsageError("{} {}: the largest is 1G", flag, text);
-    return number * scale;
-  };
-  std::vector<std::size_t> sizes;
-  std::string_view rest = text;
-  while (true) {
-    const std::string_view item = rest.substr(0, rest.find(','));
-    const std::size_t dash = item.find('-');
-    const std::size_t first = bytes_of(item.substr(0, dash));
-    const std::size_t last = dash == std::string_view::npos ? first : bytes_of(item.substr(dash + 1));
-    if (last < first) throw UsageError("{} {}: {} ends before it begins", flag, text, item);
-    for (std::size_t size = first; size <= last; size *= 2) sizes.push_back(size);
-    if (item.size() == rest.size()) return sizes;
-    rest.remove_prefix(item.size() + 1);
-  }
 }
 
 double bus_factor(Operation operation, int ranks) {

@@ -34,10 +34,6 @@ comm::Operation parse_operation(const std::string& name);  // throws UsageError,
 std::string name_of(comm::Type type);                      // "fp32"
 comm::Type parse_comm_type(const std::string& name);       // throws UsageError
 
-// Numbers up to 2^30 from a list of numbers and ranges that double: "128-128M", "4K,1M". Throws UsageError
-// naming `flag`.
-std::vector<std::size_t> parse_sizes(const std::string& text, const char* flag = "--sizes");
-
 // The part of a link's bandwidth that a collective needs for each byte of its buffer, so that bus bandwidths
 // can be compared with the hardware's whatever the collective and the number of ranks.
 double bus_factor(comm::Operation operation, int ranks);

@@ -16,11 +16,10 @@
 namespace redline::bench {
 
 struct MemoryBenchOptions {
-  std::vector<std::size_t> sizes = {std::size_t{64} << 10, std::size_t{1} << 20, std::size_t{16} << 20,
-                                    std::size_t{256} << 20};  // bytes, multiples of 4 KiB
-  int repeat = 20;            // timed runs; after six, no more than two seconds of them
-  double run_seconds = 1e-3;  // a run has as many moves as this takes, one at least
-  std::string filter;         // only methods whose name has this in it, and plain copies
+  std::vector<std::size_t> sizes;  // bytes, multiples of 4 KiB
+  int repeat = 20;                 // timed runs; after six, no more than two seconds of them
+  double run_seconds = 1e-3;       // a run has as many moves as this takes, one at least
+  std::string filter;              // only methods whose name has this in it, and plain copies
 };
 
 // Throws UsageError for sizes or counts that make no sense.

@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "bench/chart.h"
 #include "bench/comm_bench.h"
+#include "bench/sizes.h"
 #include "cli/bench.h"
 #include "cli/bench_predict.h"
 #include "cli/command.h"

@@ -1,7 +1,6 @@
 // redline bench memory: how fast bytes move, by method and size.
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,12 +8,12 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/backend.h"
-#include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/signals.h"
 #include "base/text.h"
 #include "bench/memory_bench.h"
+#include "bench/sizes.h"
 #include "cli/bench.h"
 #include "cli/progress_line.h"
 
@@ -24,6 +23,7 @@ namespace {
 struct MemoryFlags {
   bench::MemoryBenchOptions options;
   backend::DeviceOptions device;
+  std::string sizes = "64K,1M,16M,256M";
   std::string json, csv;
   std::vector<std::string> plots;
 };
@@ -62,16 +62,14 @@ void print(const std::vector<bench::MemoryTiming>& timings) {
 
 int run_memory_bench(MemoryFlags& flags) {
   require_optimised_build();
+  flags.options.sizes = bench::parse_sizes(flags.sizes);
   bench::validate(flags.options);
   if (flags.device.threads < 0) throw UsageError("--threads {} is negative", flags.device.threads);
   for (const std::string& plot : flags.plots) bench::check_chart_name(plot);
   const auto backend = backend::make_backend(flags.device);
   check_fits(flags, *backend);
   const auto study = backend->make_memory_study();
-  // Opened first: a path that cannot be written must not cost a measurement.
-  std::optional<AtomicFile> json, csv;
-  if (!flags.json.empty()) json.emplace(flags.json);
-  if (!flags.csv.empty()) csv.emplace(flags.csv);
+  ResultFile json(flags.json), csv(flags.csv);
   fmt::print("{}\n", backend->description());
   const StopSignals signals;
   ProgressLine line("measuring", "settings");
@@ -85,17 +83,11 @@ int run_memory_bench(MemoryFlags& flags) {
     return 128 + signals.signal();
   }
   print(timings);
-  if (json) {
-    nlohmann::ordered_json record = bench_record("bench memory");
-    record.update({{"device", backend->description()}, {"repeat", flags.options.repeat}});
-    record.update(bench::memory_json(timings));
-    json->write(record.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-    json->commit();
-  }
-  if (csv) {
-    csv->write(bench::memory_csv(timings));
-    csv->commit();
-  }
+  nlohmann::ordered_json record = bench_record("bench memory");
+  record.update({{"device", backend->description()}, {"repeat", flags.options.repeat}});
+  record.update(bench::memory_json(timings));
+  json.write(record);
+  csv.write(bench::memory_csv(timings));
   for (const std::string& plot : flags.plots) {
     for (const backend::MemoryGroup group : bench::kMemoryGroups) {
       const bench::BarChart chart = bench::memory_chart(timings, group);
@@ -117,11 +109,8 @@ void add_bench_memory(CLI::App& group, Context& context) {
   bench::MemoryBenchOptions& o = flags->options;
   command.add_option("--device", flags->device.device, "Device whose memory it is: cuda, cpu, or auto")
       ->capture_default_str();
-  command.add_option("--sizes", o.sizes, "Bytes of an array, with commas: 4K, 16M, 1G")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->transform(CLI::AsSizeValue(false))
-      ->default_str("64K,1M,16M,256M");
+  command.add_option("--sizes", flags->sizes, "Bytes of an array: 4K,1G, or a range that doubles, 64K-256M")
+      ->capture_default_str();
   command.add_option("--repeat", o.repeat, "Timed runs of each method and size")->capture_default_str();
   command.add_option("--methods", o.filter, "Only methods whose name has this in it, and plain copies");
   command.add_option("--threads", flags->device.threads, "On a CPU: up to so many threads; 0 is one a core")

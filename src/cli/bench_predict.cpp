@@ -16,6 +16,7 @@
 #include "bench/chart.h"
 #include "bench/comm_bench.h"
 #include "bench/scaling_model.h"
+#include "bench/sizes.h"
 #include "bench/step_times.h"
 #include "cli/bench.h"
 #include "cli/progress_line.h"

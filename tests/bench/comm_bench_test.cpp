@@ -1,5 +1,6 @@
 // Ranks as threads of one process, over real sockets.
 #include "bench/comm_bench.h"
+#include "bench/sizes.h"
 
 #include <gtest/gtest.h>
 

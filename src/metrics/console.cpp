@@ -59,8 +59,11 @@ std::string ConsoleSink::progress_line() const {
     ++counted;
   }
   const double per_step = seconds / static_cast<double>(window_.size());
+  // At least the one that is under way: a run may have gone on with fewer images a step.
   const std::int64_t epochs =
-      info_.steps_per_epoch > 0 ? (info_.total_steps + info_.steps_per_epoch - 1) / info_.steps_per_epoch : 1;
+      std::max(last.epoch + 1, info_.steps_per_epoch > 0
+                                   ? (info_.total_steps + info_.steps_per_epoch - 1) / info_.steps_per_epoch
+                                   : 1);
   std::string text =
       fmt::format("epoch {}/{}  step {}/{}", last.epoch + 1, epochs, last.step, info_.total_steps);
   if (counted > 0) {

@@ -82,6 +82,11 @@ std::vector<std::string> differences(const Subject& saved, const Subject& now, c
     lines.push_back(fmt::format("options cannot be compared: {}", reason.what()));
     return lines;
   }
+  before.ranks = 1;
+  if (const std::int64_t ranks = saved.images_per_step / images_per_step(before); ranks != config.ranks) {
+    lines.push_back(fmt::format(
+        "{} instead of {}", config.ranks == 1 ? "one rank" : fmt::format("{} ranks", config.ranks), ranks));
+  }
   for (const Field& field : fields()) {
     if (std::ranges::find(kIrrelevant, field.path()) != kIrrelevant.end()) continue;
     const std::string old_value = value_text(field, before), new_value = value_text(field, config);

@@ -1,4 +1,4 @@
-// The threads of the backend: OpenMP's, which oneDNN uses too; pinned one to a core where they take every core.
+// The backend's threads: OpenMP's, which oneDNN uses too, pinned one to a core where they take every core.
 #pragma once
 
 #include <sched.h>

@@ -9,6 +9,7 @@
 #include "backend/cuda/counters.h"
 #include "backend/cuda/inputs.h"
 #include "backend/cuda/jpeg.h"
+#include "backend/cuda/layouts.h"
 #include "backend/cuda/memory_study.h"
 #include "backend/cuda/metrics_ring.h"
 #include "backend/cuda/reductions.h"
@@ -429,17 +430,7 @@ class CudaBackend final : public Backend {
   bool synchronises_norms() const override { return true; }
 
   Layout layout(const graph::Graph& graph, TensorId id) const override {
-    const graph::Tensor& tensor = graph.tensor(id);
-    if (tensor.shape.rank() != 4) return Layout::plain;
-    if (tensor.kind == TensorKind::input)
-      return tensor.dtype == DType::u8 ? Layout::channels_last : Layout::plain;
-    const bool image =
-        tensor.shape.c() == 3 && (tensor.kind != TensorKind::activation || only_convolved(graph, id));
-    if (!image) return Layout::channels_last;
-    const bool foldable = tensor.kind == TensorKind::activation || tensor.shape.h() == 7;
-    // Hopper has kernels of our own for four channels.
-    const bool fold = foldable && properties_.major != 9 && folds(graph);
-    return fold ? Layout::folded : Layout::channels_last4;
+    return layout_of(graph, id, properties_.major);
   }
 
   std::string name() const override { return "cuda"; }
@@ -478,41 +469,6 @@ class CudaBackend final : public Backend {
  private:
   // Of what the numbers in a file of choices mean; raised when ways are added or put in another order.
   static constexpr int kChoicesVersion = 3;
-
-  // Whether every convolution of a three-channel image is the stem's, in bf16: cuDNN has a fast kernel for
-  // four channels in fp16 alone, and folded the image has sixteen.
-  static bool folds(const graph::Graph& graph) {
-    bool any = false;
-    for (const graph::Op& op : graph.ops()) {
-      const bool forward = op.kind == OpKind::conv, weights = op.kind == OpKind::conv_grad_weight;
-      if (!forward && !weights && op.kind != OpKind::conv_grad_input) continue;
-      const graph::Shape& filter = graph.tensor(weights ? op.outputs[0] : op.inputs[1]).shape;
-      if (filter[1] != 3) continue;
-      const auto& attr = op.attr<graph::ConvAttr>();
-      const bool stem = graph.tensor(op.inputs[0]).dtype == DType::bf16 && filter[2] == 7 && filter[3] == 7 &&
-                        attr.stride == 2 && attr.pad == 3;
-      // A picture of the filter's own size could not be told from a filter.
-      const bool like_filter = graph.tensor(op.inputs[0]).shape.h() == 7;
-      if (op.kind == OpKind::conv_grad_input || !stem || like_filter || !only_convolved(graph, op.inputs[0]))
-        return false;
-      any = true;
-    }
-    return any;
-  }
-
-  // Three channels are stored as four where only convolutions and the image input touch them.
-  static bool only_convolved(const graph::Graph& graph, TensorId id) {
-    for (const graph::Op& op : graph.ops()) {
-      const bool fits = op.kind == OpKind::normalize_image || op.kind == OpKind::conv ||
-                        op.kind == OpKind::conv_grad_input || op.kind == OpKind::conv_grad_weight;
-      for (const auto* ids : {&op.inputs, &op.outputs}) {
-        for (TensorId touched : *ids) {
-          if (touched == id && !fits) return false;
-        }
-      }
-    }
-    return true;
-  }
 
   bool deterministic_, tf32_;
   InputCopy input_copy_;

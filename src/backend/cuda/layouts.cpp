@@ -1,0 +1,64 @@
+#include "backend/cuda/layouts.h"
+
+namespace redline::backend::cuda {
+
+using graph::DType;
+using graph::OpKind;
+using graph::TensorId;
+using graph::TensorKind;
+using plan::Layout;
+
+namespace {
+
+// Three channels are stored as four where only convolutions and the image input touch them.
+bool only_convolved(const graph::Graph& graph, TensorId id) {
+  for (const graph::Op& op : graph.ops()) {
+    const bool fits = op.kind == OpKind::normalize_image || op.kind == OpKind::conv ||
+                      op.kind == OpKind::conv_grad_input || op.kind == OpKind::conv_grad_weight;
+    for (const auto* ids : {&op.inputs, &op.outputs}) {
+      for (TensorId touched : *ids) {
+        if (touched == id && !fits) return false;
+      }
+    }
+  }
+  return true;
+}
+
+// Whether every convolution of a three-channel image is the stem's, in bf16: cuDNN has a fast kernel for
+// four channels in fp16 alone, and folded the image has sixteen.
+bool folds(const graph::Graph& graph) {
+  bool any = false;
+  for (const graph::Op& op : graph.ops()) {
+    const bool forward = op.kind == OpKind::conv, weights = op.kind == OpKind::conv_grad_weight;
+    if (!forward && !weights && op.kind != OpKind::conv_grad_input) continue;
+    const graph::Shape& filter = graph.tensor(weights ? op.outputs[0] : op.inputs[1]).shape;
+    if (filter[1] != 3) continue;
+    const auto& attr = op.attr<graph::ConvAttr>();
+    const bool stem = graph.tensor(op.inputs[0]).dtype == DType::bf16 && filter[2] == 7 && filter[3] == 7 &&
+                      attr.stride == 2 && attr.pad == 3;
+    // A picture of the filter's own size could not be told from a filter.
+    const bool like_filter = graph.tensor(op.inputs[0]).shape.h() == 7;
+    if (op.kind == OpKind::conv_grad_input || !stem || like_filter || !only_convolved(graph, op.inputs[0]))
+      return false;
+    any = true;
+  }
+  return any;
+}
+
+}  // namespace
+
+Layout layout_of(const graph::Graph& graph, TensorId id, int generation) {
+  const graph::Tensor& tensor = graph.tensor(id);
+  if (tensor.shape.rank() != 4) return Layout::plain;
+  if (tensor.kind == TensorKind::input)
+    return tensor.dtype == DType::u8 ? Layout::channels_last : Layout::plain;
+  const bool image =
+      tensor.shape.c() == 3 && (tensor.kind != TensorKind::activation || only_convolved(graph, id));
+  if (!image) return Layout::channels_last;
+  const bool foldable = tensor.kind == TensorKind::activation || tensor.shape.h() == 7;
+  // Hopper has kernels of our own for four channels.
+  const bool fold = foldable && generation != 9 && folds(graph);
+  return fold ? Layout::folded : Layout::channels_last4;
+}
+
+}  // namespace redline::backend::cuda

@@ -1,13 +1,15 @@
 #include "data/boxes.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <gtest/gtest.h>
+
+#include <map>
+#include <string>
 
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/temporary_folder.h"
 #include "base/tfrecord.h"
+#include "data/archives.h"
 #include "data/class_words.h"
 #include "data/convert.h"
 #include "data/ilsvrc.h"
@@ -64,30 +66,14 @@ TEST(Boxes, DamagedFilesAreRefusedWithTheLine) {
   EXPECT_NE(message(std::string(2 << 20, ' ')).find("bytes"), std::string::npos);
 }
 
-void write_tar_gz(const fs::path& path, const std::vector<std::pair<std::string, std::string>>& files) {
-  struct archive* out = archive_write_new();
-  archive_write_set_format_ustar(out);
-  archive_write_add_filter_gzip(out);
-  ASSERT_EQ(archive_write_open_filename(out, path.c_str()), ARCHIVE_OK);
-  for (const auto& [name, text] : files) {
-    struct archive_entry* entry = archive_entry_new();
-    archive_entry_set_pathname(entry, name.c_str());
-    archive_entry_set_size(entry, static_cast<la_int64_t>(text.size()));
-    archive_entry_set_filetype(entry, AE_IFREG);
-    archive_write_header(out, entry);
-    archive_write_data(out, text.data(), text.size());
-    archive_entry_free(entry);
-  }
-  archive_write_free(out);
-}
-
 TEST(BoxTable, ReadsFoldersAndArchives) {
   TemporaryFolder folder;
   fs::create_directories(folder / "Annotation/n1");
   write_file_atomically(folder / "Annotation/n1/n1_7.xml", annotation(object("n1", 20, 10, 100, 50)));
   write_file_atomically(folder / "Annotation/n1/n1_8.xml", "<annotation>");
-  write_tar_gz(folder / "ILSVRC2012_bbox_val_v3.tgz",
-               {{"val/ILSVRC2012_val_00000001.xml", annotation(object("n2", 0, 0, 100, 100))}});
+  write_archive(folder / "ILSVRC2012_bbox_val_v3.tgz", ArchiveFormat::tar_gz,
+                std::map<std::string, std::string>{
+                    {"val/ILSVRC2012_val_00000001.xml", annotation(object("n2", 0, 0, 100, 100))}});
   const BoxTable both = BoxTable::load(folder.path());
   EXPECT_EQ(both.images(), 2u);
   EXPECT_EQ(both.bad_files(), 1u);

@@ -5,11 +5,9 @@
 #include <map>
 #include <set>
 
-#include <archive.h>
-#include <archive_entry.h>
-
 #include "base/error.h"
 #include "base/temporary_folder.h"
+#include "data/archives.h"
 #include "data/convert.h"
 #include "data/ilsvrc.h"
 #include "data/pictures.h"
@@ -176,28 +174,10 @@ void put_tiny_imagenet(const fs::path& in) {
       std::string("val_0.JPEG\tn02\t0\t32\t44\t62\nval_1.JPEG\tn02\t1\t2\t3\t4\n"));
 }
 
-// A zip of files under the names given.
-void zip(const fs::path& path, const std::map<std::string, std::vector<std::uint8_t>>& content) {
-  struct archive* out = archive_write_new();
-  archive_write_set_format_zip(out);
-  ASSERT_EQ(archive_write_open_filename(out, path.c_str()), ARCHIVE_OK);
-  for (const auto& [name, bytes] : content) {
-    struct archive_entry* entry = archive_entry_new();
-    archive_entry_set_pathname(entry, name.c_str());
-    archive_entry_set_size(entry, static_cast<la_int64_t>(bytes.size()));
-    archive_entry_set_filetype(entry, AE_IFREG);
-    archive_entry_set_perm(entry, 0644);
-    EXPECT_EQ(archive_write_header(out, entry), ARCHIVE_OK);
-    EXPECT_EQ(archive_write_data(out, bytes.data(), bytes.size()), static_cast<la_ssize_t>(bytes.size()));
-    archive_entry_free(entry);
-  }
-  EXPECT_EQ(archive_write_free(out), ARCHIVE_OK);
-}
-
 TEST(TinyImagenet, TheZipGivesWhatTheFolderGives) {
   const TemporaryFolder folder;
   put_tiny_imagenet(folder / "in/tiny-imagenet-200");
-  zip(folder / "tiny.zip", files(folder / "in"));
+  write_archive(folder / "tiny.zip", ArchiveFormat::zip, files(folder / "in"));
   UnpackOptions options;
   options.source = folder / "in";
   options.target = folder / "from_folder";
@@ -215,7 +195,8 @@ TEST(TinyImagenet, AHostileZipWritesNothingOutside) {
   const TemporaryFolder folder;
   const std::vector<std::uint8_t> bytes{'x'};
   for (const char* name : {"../out", "a/../../out", "/tmp/redline-out"}) {
-    zip(folder / "bad.zip", {{name, bytes}});
+    write_archive(folder / "bad.zip", ArchiveFormat::zip,
+                  std::map<std::string, std::vector<std::uint8_t>>{{name, bytes}});
     UnpackOptions options;
     options.source = folder / "bad.zip";
     options.target = folder / "target";

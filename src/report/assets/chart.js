@@ -16,6 +16,7 @@ const variable = (name) => getComputedStyle(document.documentElement).getPropert
 
 const spoken = el("p", {class: "unseen", role: "status"});  // what changed, for those who do not see it
 const cards = new Map();    // by id; kept when the page is drawn again, with their zoom
+const mostNamed = 8;        // lines that a legend has room for
 const waiting = new Set();  // cards that are not in the page yet
 
 // A gap where there is no value: Chart.js wants null.
@@ -45,7 +46,8 @@ class Card {
   //        link: charts of the same name zoom together, log: may be switched, wide, bars, boxes}
   draw(spec) {
     this.spec = spec;
-    this.caption.replaceChildren(spec.title + " ", el("small", {}, spec.note || ""));
+    const many = this.lines() > mostNamed ? `${this.lines()} lines: the pointer and the table name them` : "";
+    this.caption.replaceChildren(spec.title + " ", el("small", {}, [spec.note, many].filter(Boolean).join("; ")));
     this.figure.classList.toggle("wide", Boolean(spec.wide));
     this.log.hidden = !spec.log;
     this.bounds = this.extent();
@@ -113,23 +115,25 @@ class Card {
         scales: {
           x: {type: spec.xLog ? "logarithmic" : "linear", min: shown.min, max: shown.max, grid: {color: line, drawTicks: false},
             title: {display: true, text: spec.x, color: ink},
-            ticks: {color: ink, maxRotation: spec.boxes ? 60 : 0, autoSkipPadding: 16, stepSize: spec.boxes ? 1 : undefined, autoSkip: !spec.boxes || spec.boxes.length > 40,
+            ticks: {color: ink, includeBounds: !spec.scatter || spec.boxes, maxRotation: spec.boxes ? 60 : 0, autoSkipPadding: 16, stepSize: spec.boxes ? 1 : undefined, autoSkip: !spec.boxes || spec.boxes.length > 40,
               callback: (value) => spec.boxes ? (Number.isInteger(value) && spec.boxes[value] ? spec.boxes[value].label.slice(0, 24) : "") : format(value, spec.xUnit)}},
           y: {type: this.logarithmic || spec.yLog ? "logarithmic" : "linear", grid: {color: line, drawTicks: false}, beginAtZero: Boolean(spec.zero),
             ...(spec.boxes ? {suggestedMin: Math.min(...spec.boxes.map((box) => box.low)), suggestedMax: Math.max(...spec.boxes.map((box) => box.high))} : {}),
             ticks: {color: ink, callback: unit, maxTicksLimit: 8, stepSize: spec.unit === "B" ? this.byteStep() : undefined}, title: {display: false}},
         },
         plugins: {
-          legend: {display: spec.sets.filter((set) => !set.faint).length > 1, labels: {color: variable("--ink"), boxWidth: 18, boxHeight: 2,
+          legend: {display: this.lines() > 1 && this.lines() <= mostNamed, labels: {color: variable("--ink"), boxWidth: 18, boxHeight: 2,
             filter: (item) => !spec.sets[item.datasetIndex].faint,
             generateLabels: (chart) => Chart.defaults.plugins.legend.labels.generateLabels(chart).map((label) => ({...label, text: label.text.slice(0, 48)}))}},
-          tooltip: {animation: false, callbacks: {
+          tooltip: {animation: false, filter: (item, index) => index < 2 * mostNamed, callbacks: {
             title: (items) => items.length ? (spec.boxes ? (items[0].raw.name || "") : `${spec.x} ${format(items[0].parsed.x, spec.xUnit)}`).slice(0, 80) : "",
             label: (item) => `${item.raw.name && !spec.boxes ? item.raw.name : item.dataset.label}`.slice(0, 60) + `: ${unit(item.parsed.y)}`}},
         },
       },
     };
   }
+
+  lines() { return this.spec.sets.filter((set) => !set.faint).length; }
 
   // Bytes are read by powers of two: so are the lines between them.
   byteStep() {

@@ -18,6 +18,7 @@ namespace {
 
 constexpr int kWidth = 800, kHeight = 480;
 constexpr double kLeft = 80, kRight = 30, kTop = 50, kBottom = 60;
+constexpr double kLetter = 9;  // from one to the next
 
 struct Color {
   std::uint8_t red, green, blue;
@@ -131,6 +132,7 @@ const std::map<char, std::string_view> kStrokes = {{'0', "103041453616050110"},
                                                    {'.', "2526"},
                                                    {',', "2516"},
                                                    {'-', "1333"},
+                                                   {'+', "2125 0343"},
                                                    {'/', "4006"},
                                                    {':', "2122 2425"},
                                                    {'%', "4006 0001 4546"},
@@ -152,8 +154,8 @@ class RasterCanvas final : public Canvas {
   }
   void dot(Point at, Color color) override { disc(at, 3.5, color); }
   void text(Point at, const std::string& text, Align align, Color color) override {
-    constexpr double kScale = 1.5, kAdvance = 6 * kScale;
-    const double width = kAdvance * static_cast<double>(text.size());
+    constexpr double kScale = kLetter / 6;
+    const double width = kLetter * static_cast<double>(text.size());
     Point pen = {at.x - (align == Align::left     ? 0
                          : align == Align::middle ? width / 2
                                                   : width),
@@ -161,7 +163,7 @@ class RasterCanvas final : public Canvas {
     for (const char c : text) {
       const auto strokes = kStrokes.find(static_cast<char>(std::toupper(static_cast<unsigned char>(c))));
       if (strokes != kStrokes.end()) glyph(strokes->second, pen, kScale, color);
-      pen.x += kAdvance;
+      pen.x += kLetter;
     }
   }
   const std::vector<std::uint8_t>& pixels() const { return pixels_; }
@@ -222,6 +224,11 @@ Range range_of(const Chart& chart) {
   return range;
 }
 
+std::string x_text(const Chart& chart, double x) {
+  if (chart.bytes) return format_bytes(static_cast<std::uint64_t>(x));
+  return x < 1e4 && x == std::floor(x) ? fmt::format("{:.0f}", x) : format_count(x);
+}
+
 void draw(const Chart& chart, Canvas& canvas) {
   const Range range = range_of(chart);
   const double tick = tick_of(range.y_high), top = std::ceil(range.y_high / tick) * tick;
@@ -236,14 +243,16 @@ void draw(const Chart& chart, Canvas& canvas) {
     canvas.line({kLeft, level}, {kWidth - kRight, level}, kGrid, 1);
     canvas.text({kLeft - 8, level + 5}, format_count(y), Align::right, kInk);
   }
-  double last_label = -100;
+  double last_end = -100;
   for (const Series& series : chart.series) {
     if (&series != &chart.series.front()) break;
     for (const auto& [x, y] : series.points) {
       const Point at = place(x, 0);
-      if (at.x - last_label < 34) continue;  // they would run into each other
-      last_label = at.x;
-      canvas.text({at.x, kHeight - kBottom + 20}, format_count(x), Align::middle, kInk);
+      const std::string label = x_text(chart, x);
+      const double half = kLetter * static_cast<double>(label.size()) / 2;
+      if (at.x - half < last_end + kLetter) continue;  // they would run into each other
+      last_end = at.x + half;
+      canvas.text({at.x, kHeight - kBottom + 20}, label, Align::middle, kInk);
     }
   }
   canvas.text({kWidth / 2.0, 24}, chart.title, Align::middle, kInk);
@@ -326,7 +335,7 @@ std::string text_chart(const Chart& chart, int width) {
   for (const Series& series : chart.series) {
     text += fmt::format("{}: {} by {}\n", series.name, chart.y_label, chart.x_label);
     for (const auto& [x, y] : series.points) {
-      text += fmt::format("{:>8} {} {:.1f}\n", format_count(x), text_bar(y, most, bar), y);
+      text += fmt::format("{:>8} {} {:.1f}\n", x_text(chart, x), text_bar(y, most, bar), y);
     }
   }
   return text;

@@ -18,6 +18,7 @@ struct Series {
 struct Chart {
   std::string title, x_label, y_label;
   std::vector<Series> series;
+  bool bytes = false;  // x is a number of bytes: 64 KiB
 };
 
 // Bars one below the other, from 0, with a line across them at `mark`.

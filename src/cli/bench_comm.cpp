@@ -107,7 +107,7 @@ class Table {
 };
 
 bench::Chart chart_of(const std::vector<bench::CommTiming>& timings) {
-  bench::Chart chart{"bus bandwidth", "bytes", "MB/s", {}};
+  bench::Chart chart{"bus bandwidth", "size", "MB/s", {}, /*bytes=*/true};
   for (const bench::CommTiming& t : timings) {
     if (!t.measured()) continue;
     const std::string name = fmt::format("{} {}", bench::name_of(t.operation), t.algorithm);

@@ -218,7 +218,7 @@ int run_prediction(const PredictFlags& given, const PredictOutput& output) {
     step->source += ", scaled to --step-time";
   }
   std::vector<bench::Prediction> predictions;
-  bench::Chart chart{"scaling efficiency", "GPUs", "%", {{"efficiency", {}}}};
+  bench::Chart chart{"scaling efficiency", "GPUs", "%", {{"efficiency", {}}}, false};
   for (const std::size_t count : counts) {
     predictions.push_back(bench::predict(step->shape, flags.scaling, static_cast<int>(count)));
     chart.series[0].points.emplace_back(static_cast<double>(count), 100 * predictions.back().efficiency);

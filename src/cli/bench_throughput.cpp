@@ -57,7 +57,7 @@ void print_head(const bench::Throughput& r) {
 }
 
 bench::Chart chart_of(const std::vector<bench::Throughput>& results) {
-  bench::Chart chart{"training throughput", "batch size", "images/s", {}};
+  bench::Chart chart{"training throughput", "batch size", "images/s", {}, false};
   for (const bench::Throughput& r : results) {
     const std::string name = fmt::format("{} {}", r.model, r.dtype);
     if (!r.measured()) continue;

@@ -1,4 +1,5 @@
 // redline coreutil: how much of a GPU's cores kernels used, from tables of counters.
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -23,7 +24,30 @@ struct Options {
   std::string csv, json;
 };
 
+// Of a run folder, the tables that its profile left; any other path as it is.
+std::vector<std::string> tables_of(const std::vector<std::string>& inputs) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> files;
+  for (const std::string& input : inputs) {
+    if (!fs::is_directory(input)) {
+      files.push_back(input);
+      continue;
+    }
+    std::error_code ignored;
+    const std::size_t before = files.size();
+    for (const auto& entry :
+         fs::directory_iterator(fs::path(input) / "profile" / "profiled_data_ncu", ignored))
+      if (entry.path().extension() == ".csv") files.push_back(entry.path().string());
+    if (files.size() == before)
+      throw UsageError("{} has no counters: `redline profile --counters` leaves them in a run's folder",
+                       input);
+    std::ranges::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
+  }
+  return files;
+}
+
 int run_coreutil(const Options& options) {
+  const std::vector<std::string> files = tables_of(options.files);
   std::string csv =
       "file,fma_pct,fp16_pct,tensor_pct,sfu_pct,tensor_active_pct,cycles,dram_bytes,kernels,left_out\n";
   auto json = nlohmann::ordered_json::array();
@@ -32,7 +56,7 @@ int run_coreutil(const Options& options) {
   };
   fmt::print("{:>7} {:>7} {:>7} {:>7} {:>13} {:>9} {:>9}  {}\n", "FMA", "FP16", "tensor", "SFU",
              "tensor active", "kernels", "left out", "file");
-  for (const std::string& file : options.files) {
+  for (const std::string& file : files) {
     const profile::CoreUtilisation use = profile::core_utilisation(report::read_counters(file));
     if (use.kernels == 0)
       throw DataError(
@@ -67,12 +91,13 @@ int run_coreutil(const Options& options) {
 }  // namespace
 
 void add_coreutil(CLI::App& app, Context& context) {
-  CLI::App& command =
-      add_command(app, "coreutil", "Tell how much of a GPU's cores was used, from tables of counters",
-                  {"redline coreutil runs/first/profile/profiled_data_ncu/batch_64.csv",
-                   "redline coreutil profiled_data_ncu/*.csv --csv core_utilisation.csv"});
+  CLI::App& command = add_command(
+      app, "coreutil", "Tell how much of a GPU's cores was used, from tables of counters",
+      {"redline coreutil runs/first", "redline coreutil profiled_data_ncu/*.csv --csv core_utilisation.csv"});
   const auto options = std::make_shared<Options>();
-  command.add_option("files", options->files, "CSV files of `redline profile --counters` or of `ncu --csv`")
+  command
+      .add_option("files", options->files,
+                  "Runs of `redline profile --counters`, or CSV files of theirs or of `ncu --csv`")
       ->required();
   command.add_option("--csv", options->csv, "Also write a table to this file");
   command.add_option("--json", options->json, "Also write the figures to this file");

@@ -190,10 +190,14 @@ TEST(Differences, ChangedOptionsAreNamed) {
   const Subject saved = state_at(1).subject;
   Config config;
   config.model.name = "resnet18";
+  config.ranks = saved.images_per_step / config.optimizer.batch_size;
+  EXPECT_EQ(config.ranks, 2);
   EXPECT_TRUE(differences(saved, saved, config).empty());
   config.optimizer.lr = 0.05;
   config.run.quiet = true;  // does not matter
   EXPECT_EQ(differences(saved, saved, config), std::vector<std::string>{"--lr is 0.05 instead of 0.1"});
+  config.ranks = 1;
+  EXPECT_EQ(differences(saved, saved, config).front(), "one rank instead of 2");
 }
 
 TEST(Position, FollowsTheImagesWhenTheBatchChanges) {

@@ -47,12 +47,18 @@ metrics::Picture batch_picture(const data::Batch& batch, int batch_size, int ima
   const auto row_bytes = static_cast<std::size_t>(image_size) * 3;
   const auto picture_row = static_cast<std::size_t>(picture.width) * 3;
   picture.rgb.assign(picture_row * static_cast<std::size_t>(picture.height), 255);
+  const std::size_t image_bytes = row_bytes * static_cast<std::size_t>(image_size);
+  std::vector<std::uint8_t> from_device(batch.device_images != nullptr ? image_bytes : 0);
   for (int i = 0; i < count; ++i) {
+    if (batch.device_images != nullptr) batch.device_images->read(i, from_device);
+    const std::uint8_t* image = batch.device_images != nullptr
+                                    ? from_device.data()
+                                    : batch.images + static_cast<std::size_t>(i) * image_bytes;
     for (int y = 0; y < image_size; ++y) {
-      const std::size_t from = static_cast<std::size_t>(i * image_size + y) * row_bytes;
       const std::size_t to = static_cast<std::size_t>(i / columns * pitch + y) * picture_row +
                              static_cast<std::size_t>(i % columns * pitch) * 3;
-      std::copy_n(batch.images + from, row_bytes, picture.rgb.begin() + static_cast<std::ptrdiff_t>(to));
+      std::copy_n(image + static_cast<std::size_t>(y) * row_bytes, row_bytes,
+                  picture.rgb.begin() + static_cast<std::ptrdiff_t>(to));
     }
   }
   return picture;

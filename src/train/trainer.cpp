@@ -286,7 +286,7 @@ void Trainer::step() {
     }
     // The host may as well wait here as anywhere; a device that still has work does not wait for data.
     if (idle()) waited += train_source_.waited_seconds() - waited_before;
-    if (steps_ == 0 && i == 0 && batch.images != nullptr)
+    if (steps_ == 0 && i == 0 && (batch.images != nullptr || batch.device_images != nullptr))
       recorder_.picture(batch_picture(batch, train_source_.batch_size(), train_source_.image_size(), 0));
     mid_step_ = true;
     {

@@ -1,11 +1,13 @@
 // The training loop on the reference backend with a small ResNet-18: the real numbers, not a stand-in's.
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,7 @@
 
 #include "base/error.h"
 #include "tests/train/fakes.h"
+#include "train/observe.h"
 
 namespace redline::train {
 namespace {
@@ -338,6 +341,31 @@ TEST(Trainer, LearnsWithLarsAndNesterov) {
     bench.trainer->run(bench.stop);
     EXPECT_LT(bench.records.steps.back().loss, bench.records.steps.front().loss) << config.optimizer.name;
   }
+}
+
+// A batch that a device decoded: each row has its number in every pixel.
+class NumberedRows final : public backend::DeviceImages {
+ public:
+  int rows() const override { return 4; }
+  int size() const override { return 3; }
+  void read(int row, std::span<std::uint8_t> pixels) const override {
+    std::ranges::fill(pixels, static_cast<std::uint8_t>(row));
+  }
+};
+
+TEST(BatchPicture, ComesFromTheDeviceThatDecodedTheBatch) {
+  const NumberedRows images;
+  data::Batch batch;
+  batch.device_images = &images;
+  const metrics::Picture picture = batch_picture(batch, 4, 3, 0);
+  ASSERT_EQ(picture.width, 8);  // two images and a gap of two pixels
+  ASSERT_EQ(picture.height, 8);
+  const auto at = [&](int x, int y) { return picture.rgb[static_cast<std::size_t>(y * 8 + x) * 3]; };
+  EXPECT_EQ(at(0, 0), 0);
+  EXPECT_EQ(at(7, 2), 1);
+  EXPECT_EQ(at(2, 7), 2);
+  EXPECT_EQ(at(5, 5), 3);
+  EXPECT_EQ(at(3, 0), 255);
 }
 
 }  // namespace

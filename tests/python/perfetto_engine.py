@@ -43,7 +43,8 @@ class PerfettoEngine:
         # Any file of that folder makes a page of its origin, from which a worker may be started.
         self.page = browser.open(f"http://127.0.0.1:{self.server.server_address[1]}/manifest.json")
         found = ProtoFactory(PlatformDelegate()).descriptor_pool.FindMessageTypeByName("perfetto.protos.TraceProcessorRpcStream")
-        self.stream = message_factory.GetMessageClass(found)
+        make = getattr(message_factory, "GetMessageClass", None) or message_factory.MessageFactory().GetPrototype  # of old
+        self.stream = make(found)
         self.number = 0
         self.page.js(START)
 

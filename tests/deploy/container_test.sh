@@ -20,7 +20,7 @@ base=$folder/base
 if [ ! -e "$base.done" ]; then
   rm -rf "$base"
   # shellcheck disable=SC2016  # apt fills that in
-  mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Suite: bookworm' | head -n 1)
+  mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Codename: bookworm' | head -n 1)
   [ -n "$mirror" ] || skip "apt knows no mirror of Debian 12"
   debootstrap --variant=minbase bookworm "$base" "$mirror" >"$folder/debootstrap.log"
   rm -rf "$base/etc/apt"

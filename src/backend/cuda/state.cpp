@@ -52,7 +52,8 @@ void CudaState::write(const std::string& name, std::span<const float> values) {
   std::vector<std::byte> host(to.memory.size());
   plan::store(to.tensor, to.layout, values, host.data());
   check_cuda(cudaDeviceSynchronize(), "waiting for the device");
-  upload(to.memory.data(), host);
+  check_cuda(cudaMemcpy(to.memory.data(), host.data(), host.size(), cudaMemcpyHostToDevice),
+             "writing a tensor");
   refresh(to);
 }
 

@@ -194,7 +194,6 @@ class CudaExecutable final : public Executable, public OpLauncher {
     for (const Ways& ways : alone) steps_.push_back(choose(ways).front());
     for (auto& [first, together] : merged) {
       const auto begin = steps_.begin() + static_cast<std::ptrdiff_t>(first);
-      if (!*begin) continue;  // is done by the op before it already
       together.ways.emplace(together.ways.begin(), begin,
                             begin + static_cast<std::ptrdiff_t>(together.ways[0].size()));
       std::ranges::copy(choose(together), begin);

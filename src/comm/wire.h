@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -53,6 +54,9 @@ Socket accept_from(const Socket& listener);
 Socket connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline, std::string& why);
 
 std::string encode(const Message& message);
+// What follows the length, back into a message. Throws DataError for anything but a CBOR object of few
+// levels.
+Message decode(std::string_view body);
 // Sends all of it; false when the other end is gone or the deadline passes.
 bool send_all(const Socket& socket, const std::string& bytes, Clock::time_point deadline);
 

@@ -212,6 +212,22 @@ TEST(Joining, ARankThatDiffersIsRefusedAndTheJobEnds) {
   EXPECT_TRUE(failures[0].starts_with("rank 1 at 127.0.0.1:")) << failures[0];
 }
 
+// CBOR: an array that claims 2^63 - 1 values, alone and in an object.
+const std::string kEndless = "\x9b\x7f\xff\xff\xff\xff\xff\xff\xff", kEndlessMember = "\xa1\x61x" + kEndless;
+
+TEST(Wire, MessagesComeBackAsTheyWereSent) {
+  const Message message{{"kind", "set"}, {"value", Message::binary({0, 255})}, {"facts", {{"rank", -1}}}};
+  EXPECT_EQ(decode(encode(message).substr(4)), message);
+}
+
+TEST(Wire, HarmfulMessagesAreNone) {
+  Message deep;
+  for (int i = 0; i < 20; ++i) deep = Message::array({deep});
+  for (const std::string& body : {std::string(), std::string("GET / HTTP"), kEndless, kEndlessMember,
+                                  encode(Message{{"x", deep}}).substr(4), encode(Message{1, 2}).substr(4)})
+    EXPECT_THROW(decode(body), DataError) << body.size();
+}
+
 TEST(Joining, StrangersAreRefusedAndTheJobGoesOn) {
   const std::uint16_t port = free_port();
   std::string refused;
@@ -223,10 +239,18 @@ TEST(Joining, StrangersAreRefusedAndTheJobGoesOn) {
     } catch (const UsageError& why) {
       refused = why.what();
     }
-    // One that speaks another protocol altogether.
-    std::string why;
-    const Socket socket = connect_to("127.0.0.1", port, Clock::now() + milliseconds(1000), why);
-    send_all(socket, "GET / HTTP/1.1\r\n\r\n", Clock::now() + milliseconds(1000));
+    // One that speaks another protocol altogether, and one that means harm.
+    const Clock::time_point soon = Clock::now() + milliseconds(2000);
+    for (const std::string& bytes :
+         {std::string("GET / HTTP/1.1\r\n\r\n"), std::string({9, 0, 0, 0}) + kEndless}) {
+      std::string why;
+      const Socket socket = connect_to("127.0.0.1", port, soon, why);
+      send_all(socket, bytes, soon);
+      MessageReader reader(0);
+      while (reader.read_from(socket) != MessageReader::State::closed && Clock::now() < soon)
+        std::this_thread::sleep_for(milliseconds(10));
+      EXPECT_LT(Clock::now(), soon) << "the connection was left open";
+    }
   });
   const auto failures = run_ranks(
       2,

@@ -260,6 +260,24 @@ def safetensors():
     put("safetensors", "deep", header('{"a":' + "[" * 500))
 
 
+def messages():
+    # CBOR by hand: a map has the major type 0xa0, an array 0x80, a text 0x60, each with its length in the low bits.
+    def text(word):
+        return bytes([0x60 + len(word)]) + word.encode()
+    hello = bytes([0xa4]) + text("kind") + text("hello") + text("redline") + b"\x01" + text("rank") + b"\x01"
+    put("message", "good", hello + text("facts") + bytes([0xa1]) + text("version") + text("0.1.0"))
+    put("message", "cut", hello)
+    put("message", "array", bytes([0x82]) + text("kind") + text("hello"))
+    put("message", "number_as_key", b"\xa1\x01\x02")
+    put("message", "open_map", b"\xbf" + text("kind") + text("bye") + b"\xff")
+    put("message", "bytes", bytes([0xa1]) + text("value") + b"\x44\0\1\2\3")
+    put("message", "tag", b"\xa1" + text("t") + b"\xc1\x1a\x65\0\0\0")
+    endless = struct.pack(">Q", (1 << 63) - 1)
+    for name, start in (("array", b"\x9b"), ("map", b"\xbb"), ("text", b"\x7b"), ("binary", b"\x5b")):
+        put("message", f"endless_{name}", b"\xa1" + text("x") + start + endless + b"\0")
+    put("message", "deep", b"\xa1" + text("x") + b"\x81" * 4000 + b"\0")
+
+
 if __name__ == "__main__":
     images()
     boxes()
@@ -268,3 +286,4 @@ if __name__ == "__main__":
     texts()
     mats()
     safetensors()
+    messages()

@@ -31,8 +31,6 @@ constexpr std::pair<Operation, const char*> kOperations[] = {
 constexpr std::pair<Type, const char*> kTypes[] = {
     {Type::f32, "fp32"}, {Type::f16, "fp16"}, {Type::bf16, "bf16"}, {Type::f64, "fp64"}};
 
-// Gloo counts bytes of a reduce-scatter in an int.
-
 bool is_parted(Operation operation) {
   return operation == Operation::reduce_scatter || operation == Operation::all_gather ||
          operation == Operation::reduce_scatter_all_gather;

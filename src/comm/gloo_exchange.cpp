@@ -2,9 +2,9 @@
 
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
+#include <gloo/alltoall.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
-#include <gloo/reduce_scatter.h>
 
 #include <cstring>
 #include <utility>
@@ -20,62 +20,9 @@ namespace {
 constexpr std::uint32_t kTag = 100, kBarrierTag = 101;
 
 const std::vector<std::string> kAllReduce = {"ring", "bcube"};
-const std::vector<std::string> kReduceScatter = {"halving-doubling"};
+const std::vector<std::string> kReduceScatter = {"all-to-all"};
 const std::vector<std::string> kAllGather = {"ring"};
 const std::vector<std::string> kBroadcast = {"tree"};
-
-// Gloo's reduce-scatter takes functions of two buffers.
-template <typename T, Sum kSum>
-gloo::ReductionFunction<T> reduction() {
-  return {gloo::CUSTOM, [](T* to, const T* from, std::size_t count) { kSum(to, to, from, count); }};
-}
-
-// A reduce-scatter with its buffers registered at the peers; made and run by all ranks alike. The sums of
-// this rank end up at the beginning of the values.
-class ReduceScatter {
- public:
-  virtual ~ReduceScatter() = default;
-  virtual void run() = 0;
-};
-
-template <typename T>
-class TypedReduceScatter final : public ReduceScatter {
- public:
-  TypedReduceScatter(const std::shared_ptr<gloo::Context>& context, void* values, std::size_t count,
-                     gloo::ReductionFunction<T> sum)
-      : sum_(sum),
-        algorithm_(context, {static_cast<T*>(values)}, static_cast<int>(count),
-                   std::vector<int>(static_cast<std::size_t>(context->size),
-                                    static_cast<int>(count / static_cast<std::size_t>(context->size))),
-                   &sum_) {}
-  ~TypedReduceScatter() noexcept override = default;
-  void run() override { algorithm_.run(); }
-
- private:
-  gloo::ReductionFunction<T> sum_;
-  gloo::ReduceScatterHalvingDoubling<T> algorithm_;
-};
-
-std::unique_ptr<ReduceScatter> make_reduce_scatter(const std::shared_ptr<gloo::Context>& context,
-                                                   void* values, const ExchangeOptions& options) {
-  using Half = std::uint16_t;
-  const std::size_t count = options.count;
-  switch (options.type) {
-    case Type::f32:
-      return std::make_unique<TypedReduceScatter<float>>(context, values, count,
-                                                         *gloo::ReductionFunction<float>::sum);
-    case Type::f64:
-      return std::make_unique<TypedReduceScatter<double>>(context, values, count,
-                                                          *gloo::ReductionFunction<double>::sum);
-    case Type::f16:
-      return std::make_unique<TypedReduceScatter<Half>>(
-          context, values, count, reduction<Half, sum_halves<graph::f16_to_float, graph::float_to_f16>>());
-    case Type::bf16:
-      return std::make_unique<TypedReduceScatter<Half>>(
-          context, values, count, reduction<Half, sum_halves<graph::bf16_to_float, graph::float_to_bf16>>());
-  }
-  throw InternalError("unknown element type {}", static_cast<int>(options.type));
-}
 
 class GlooExchange final : public Exchange {
  public:
@@ -92,8 +39,7 @@ class GlooExchange final : public Exchange {
     if (operation == Operation::all_gather || operation == Operation::reduce_scatter_all_gather)
       gathered_.resize(input_.size());
     if (operation == Operation::reduce_scatter || operation == Operation::reduce_scatter_all_gather)
-      call_("preparing a reduce-scatter",
-            [&] { reduce_scatter_ = make_reduce_scatter(context_, values_.data(), options_); });
+      parts_.resize(input_.size());
   }
 
   void fill(std::span<const std::byte> values) override {
@@ -119,7 +65,7 @@ class GlooExchange final : public Exchange {
   }
 
   void read(std::span<std::byte> values) const override {
-    const std::vector<std::byte>& from = gathered_.empty() ? values_ : gathered_;
+    const std::vector<std::byte>& from = !gathered_.empty() ? gathered_ : !parts_.empty() ? parts_ : values_;
     check(values.size() <= from.size(), "{} bytes of an exchange of {}", values.size(), from.size());
     std::memcpy(values.data(), from.data(), values.size());
   }
@@ -134,12 +80,12 @@ class GlooExchange final : public Exchange {
       case Operation::all_reduce:
         return all_reduce();
       case Operation::reduce_scatter:
-        return reduce_scatter_->run();
+        return reduce_scatter();
       case Operation::all_gather:
         return all_gather(own_part(values_));
       case Operation::reduce_scatter_all_gather:
-        reduce_scatter_->run();
-        return all_gather(values_.data());
+        reduce_scatter();
+        return all_gather(parts_.data());
       case Operation::broadcast:
         return broadcast();
     }
@@ -156,6 +102,22 @@ class GlooExchange final : public Exchange {
     options.setTag(kTag);
     options.setTimeout(limit_);
     gloo::allreduce(options);
+  }
+
+  // Every rank sends each other one its part, and adds up what it was sent at the beginning of parts_. Gloo's
+  // own reduce-scatter changes values that it is still sending, and bounds the kernel's buffer of the
+  // connection by its message, which then waits for delayed acknowledgements.
+  void reduce_scatter() {
+    gloo::AlltoallOptions options(context_);
+    options.setInput(reinterpret_cast<char*>(values_.data()), values_.size());
+    options.setOutput(reinterpret_cast<char*>(parts_.data()), parts_.size());
+    options.setTag(kTag);
+    options.setTimeout(limit_);
+    gloo::alltoall(options);
+    const std::size_t count = options_.count / ranks_, bytes = parts_.size() / ranks_;
+    with_sum(options_.type, parts_.data(), [&](auto* sums, Sum sum) {
+      for (std::size_t rank = 1; rank < ranks_; ++rank) sum(sums, sums, parts_.data() + rank * bytes, count);
+    });
   }
 
   void all_gather(std::byte* part) {
@@ -181,8 +143,7 @@ class GlooExchange final : public Exchange {
   std::chrono::milliseconds limit_;
   GuardedCall call_;
   std::size_t ranks_;
-  std::vector<std::byte> input_, values_, gathered_;
-  std::unique_ptr<ReduceScatter> reduce_scatter_;
+  std::vector<std::byte> input_, values_, parts_, gathered_;
 };
 
 class GlooFabric final : public Fabric {

@@ -102,7 +102,13 @@ struct DescribeAttributes {
 };
 
 std::string shapes_of(const graph::Graph& graph, const std::vector<TensorId>& ids) {
+  constexpr std::size_t kMostListed = 8;  // an op has as many, or one for every layer
   std::string text;
+  if (ids.size() > kMostListed) {
+    std::int64_t elements = 0;
+    for (TensorId id : ids) elements += id == kNone ? 0 : graph.tensor(id).shape.elements();
+    return fmt::format("{} tensors of {}", ids.size(), elements);
+  }
   for (TensorId id : ids) {
     text += text.empty() ? "" : ", ";
     text += id == kNone ? "-" : graph.tensor(id).shape.text();

@@ -17,6 +17,7 @@
 #include "base/host_allocator.h"
 #include "graph/tensor.h"
 #include "plan/plan.h"
+#include "plan/traffic.h"
 
 namespace redline::comm {
 class Communicator;
@@ -103,6 +104,8 @@ class Executable {
   // Gives the oldest that were asked for and not taken yet. Empty when there are none, or when they are still
   // to come and `wait` is false.
   virtual std::optional<Metrics> take_metrics(bool wait) = 0;
+  // Which of the plan's ops it does in one go: what an op's time in run() is the time of.
+  virtual plan::Groups groups() const { return plan::each_alone(plan()); }
   virtual ExecutableMemory memory() const = 0;
   virtual CommunicationTime communication() const { return {}; }
 };

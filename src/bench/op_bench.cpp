@@ -17,8 +17,8 @@ namespace {
 
 using graph::Op;
 
-// Positions in the plan of one distinct op.
-struct Group {
+// Positions in the plan of one distinct op, or of ops that are done together.
+struct Row {
   OpTiming timing;
   std::vector<std::size_t> ops;
 };
@@ -27,38 +27,47 @@ bool is_update_of_one(graph::OpKind kind) {
   return kind == graph::OpKind::sgd || kind == graph::OpKind::lars || kind == graph::OpKind::ema;
 }
 
-// `together` makes one group of an optimizer's ops on all parameters, which a device may do in one launch.
-std::vector<Group> group_ops(const graph::Graph& graph, const std::string& filter, bool together) {
-  std::vector<Group> groups;
-  std::map<std::string, std::size_t> known;
-  for (std::size_t i = 0; i < graph.ops().size(); ++i) {
-    const Op& op = graph.ops()[i];
-    const std::string_view kind = name_of(op.kind);
-    if (kind.find(filter) == std::string_view::npos && op.name.find(filter) == std::string::npos) continue;
-    const bool joined = together && is_update_of_one(op.kind);
-    const std::string text = joined ? fmt::format("{} of every parameter", kind) : describe(graph, op);
-    const auto [at, added] = known.try_emplace(text, groups.size());
-    if (added) {
-      Group group;
-      group.timing.kind = kind;
-      group.timing.description = text;
-      group.timing.layer = op.name;
-      groups.push_back(std::move(group));
-    }
-    Group& group = groups[at->second];
-    group.ops.push_back(i);
-    if (added || joined) {
-      group.timing.flops += graph::flops(graph, op);
-      group.timing.bytes += plan::counted_bytes(graph, op);
-    }
-    group.timing.count = joined ? 1 : group.timing.count + 1;
-  }
-  if (groups.empty()) throw UsageError("no op of this step has '{}' in its kind or layer", filter);
-  return groups;
+bool matches(const Op& op, const std::string& filter) {
+  return name_of(op.kind).find(filter) != std::string_view::npos || op.name.find(filter) != std::string::npos;
 }
 
-void time_alone(const graph::Graph& graph, Group& group, int repeat, backend::Backend& backend) {
-  const OpCase op_case = isolate(graph, graph.ops()[group.ops.front()]);
+// `whole` makes one row of an optimizer's ops on all parameters, which a device may do in one launch.
+std::vector<Row> make_rows(const plan::Plan& plan, const plan::Groups& groups, const std::string& filter,
+                           bool whole) {
+  const graph::Graph& graph = plan.graph();
+  const std::vector<plan::Work> work = plan::work_of(plan, groups);
+  std::vector<Row> rows;
+  std::map<std::string, std::size_t> known;
+  for (std::size_t i = 0; i < groups.ops.size(); ++i) {
+    const Op& op = graph.ops()[i];
+    const auto wanted = [&](int at) { return matches(graph.ops()[static_cast<std::size_t>(at)], filter); };
+    if (std::ranges::none_of(groups.ops[i], wanted)) continue;
+    const bool joined = whole && is_update_of_one(op.kind);
+    const std::string text =
+        joined ? fmt::format("{} of every parameter", name_of(op.kind))
+               : describe(graph, op) + plan::others_text(graph, groups.ops[i], static_cast<int>(i));
+    const auto [at, added] = known.try_emplace(text, rows.size());
+    if (added) {
+      Row row;
+      row.timing.kind = name_of(op.kind);
+      row.timing.description = text;
+      row.timing.layer = op.name;
+      rows.push_back(std::move(row));
+    }
+    Row& row = rows[at->second];
+    row.ops.push_back(i);
+    if (added || joined) {
+      row.timing.flops += work[i].flops;
+      row.timing.bytes += work[i].bytes;
+    }
+    row.timing.count = joined ? 1 : row.timing.count + 1;
+  }
+  if (rows.empty()) throw UsageError("no op of this step has '{}' in its kind or layer", filter);
+  return rows;
+}
+
+void time_alone(const graph::Graph& graph, Row& row, int repeat, backend::Backend& backend) {
+  const OpCase op_case = isolate(graph, graph.ops()[row.ops.front()]);
   const auto plan = std::make_shared<plan::Plan>(plan::make_plan(op_case.graph, backend));
   const auto executable = backend.compile(plan, backend.make_state());
   fill_inputs(op_case, 1, *executable);
@@ -69,8 +78,8 @@ void time_alone(const graph::Graph& graph, Group& group, int repeat, backend::Ba
     executable->run(section, &measured);
     if (i > 0) times.push_back(seconds_of(measured.front()));  // the first warms up
   }
-  group.timing.fastest = *std::min_element(times.begin(), times.end());
-  group.timing.seconds = median(std::move(times));
+  row.timing.fastest = *std::min_element(times.begin(), times.end());
+  row.timing.seconds = median(std::move(times));
 }
 
 }  // namespace
@@ -79,25 +88,26 @@ std::vector<OpTiming> bench_ops(const OpBenchOptions& options, backend::Backend&
                                 const Progress& progress) {
   if (options.repeat < 1) throw UsageError("--repeat {} must be at least 1", options.repeat);
   const auto plan = std::make_shared<plan::Plan>(plan::make_plan(options.plan, backend));
-  std::vector<Group> groups = group_ops(plan->graph(), options.filter, options.in_step);
+  std::vector<Row> rows = make_rows(*plan, plan::each_alone(*plan), options.filter, options.in_step);
   std::vector<OpTiming> result;
   if (options.in_step) {
-    const auto times = time_ops_in_steps(options.plan, plan, backend, options.repeat, progress);
-    for (Group& group : groups) {
+    const auto [times, groups] = time_ops_in_steps(options.plan, plan, backend, options.repeat, progress);
+    rows = make_rows(*plan, groups, options.filter, options.in_step);
+    for (Row& row : rows) {
       double sum = 0.0, fastest = 0.0;
-      for (std::size_t i : group.ops) {
+      for (std::size_t i : row.ops) {
         sum += median(times[i]);
         fastest += *std::min_element(times[i].begin(), times[i].end());
       }
-      group.timing.seconds = sum / group.timing.count;
-      group.timing.fastest = fastest / group.timing.count;
-      result.push_back(std::move(group.timing));
+      row.timing.seconds = sum / row.timing.count;
+      row.timing.fastest = fastest / row.timing.count;
+      result.push_back(std::move(row.timing));
     }
   } else {
-    for (std::size_t i = 0; i < groups.size(); ++i) {
-      time_alone(plan->graph(), groups[i], options.repeat, backend);
-      result.push_back(std::move(groups[i].timing));
-      if (!progress(static_cast<std::int64_t>(i) + 1, static_cast<std::int64_t>(groups.size()))) break;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      time_alone(plan->graph(), rows[i], options.repeat, backend);
+      result.push_back(std::move(rows[i].timing));
+      if (!progress(static_cast<std::int64_t>(i) + 1, static_cast<std::int64_t>(rows.size()))) break;
     }
   }
   std::ranges::stable_sort(result, std::ranges::greater{}, &OpTiming::step_seconds);

@@ -19,17 +19,17 @@ struct OpBenchOptions {
   bool in_step = false;  // time ops within whole steps: caches are as they are in training
 };
 
-// One distinct op: the same kind, shapes, types and attributes; within steps, also all of an optimizer's ops
-// together.
+// One distinct op: the same kind, shapes, types and attributes; within steps, also ops that the device does
+// in one go, and all of an optimizer's.
 struct OpTiming {
   std::string kind;         // "conv"
-  std::string description;  // describe() of op_cases.h
+  std::string description;  // describe() of op_cases.h, and what is done with it: "… with norm_stats"
   std::string layer;        // the first layer that has it
   int count = 0;            // how often it is in the step
   double seconds = 0;       // median of one execution
   double fastest = 0;       // seconds
   double flops = 0;         // of one execution
-  double bytes = 0;         // counted: each tensor read or written once
+  double bytes = 0;         // the least that it has to move, as plan::work_of counts
 
   double step_seconds() const { return seconds * count; }
 };

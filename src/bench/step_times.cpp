@@ -89,12 +89,10 @@ double seconds_of(const backend::OpTime& time) {
   return std::chrono::duration<double>(time.duration).count();
 }
 
-std::vector<std::vector<double>> time_ops_in_steps(const plan::Options& options,
-                                                   std::shared_ptr<const plan::Plan> plan,
-                                                   backend::Backend& backend, int repeat,
-                                                   const StepProgress& progress) {
+OpSeconds time_ops_in_steps(const plan::Options& options, std::shared_ptr<const plan::Plan> plan,
+                            backend::Backend& backend, int repeat, const StepProgress& progress) {
   const ReadyStep step(options, std::move(plan), backend);
-  return time_ops(*step.executable, repeat, progress);
+  return {time_ops(*step.executable, repeat, progress), step.executable->groups()};
 }
 
 std::optional<StepShape> measure_step(const plan::Options& options, backend::Backend& backend,

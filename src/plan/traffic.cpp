@@ -1,17 +1,143 @@
 #include "plan/traffic.h"
 
-#include "plan/layout.h"
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
 
 namespace redline::plan {
+namespace {
 
-double counted_bytes(const graph::Graph& graph, const graph::Op& op) {
-  double bytes = 0.0;
-  for (const auto* ids : {&op.inputs, &op.outputs}) {
-    for (const graph::TensorId id : *ids) {
-      if (id != graph::kNone) bytes += static_cast<double>(stored_bytes(graph.tensor(id), Layout::plain));
+using graph::DType;
+using graph::Op;
+using graph::OpKind;
+using graph::TensorId;
+
+constexpr std::size_t kWeights = 1, kSums = 5;  // inputs of ops that read them
+
+bool reads_weights(OpKind kind) {
+  return kind == OpKind::conv || kind == OpKind::conv_grad_input || kind == OpKind::linear ||
+         kind == OpKind::linear_grad_input;
+}
+
+bool is_optimizer(OpKind kind) { return kind == OpKind::sgd || kind == OpKind::lars; }
+
+// A step that is not refused puts nothing back.
+bool moves_nothing(const Op& op) { return op.kind == OpKind::restore; }
+
+bool reads(const Op& op, std::size_t input) {
+  if (op.inputs[input] == graph::kNone) return false;
+  if (moves_nothing(op)) return input == 0;
+  if (op.kind != OpKind::norm_stats || input > 0) return true;
+  const bool has_sums = op.inputs.size() > kSums && op.inputs[kSums] != graph::kNone;
+  return op.attr<graph::NormAttr>().training && !has_sums;
+}
+
+class Counter {
+ public:
+  Counter(const Plan& plan, const Groups& groups)
+      : plan_(plan), groups_(groups), wanted_(plan.placements.size()) {
+    std::vector<bool> is_read(wanted_.size());
+    for (const std::vector<int>& ops : groups.ops) {
+      std::set<TensorId> made;
+      for (const int position : ops) {
+        const Op& op = op_at(position);
+        for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+          if (!reads(op, i)) continue;
+          is_read[index(op.inputs[i])] = true;
+          if (!made.contains(op.inputs[i])) wanted_[index(op.inputs[i])] = true;
+        }
+        made.insert(op.outputs.begin(), op.outputs.end());
+      }
+    }
+    for (std::size_t i = 0; i < wanted_.size(); ++i) {
+      const Region region = plan.placements[i].region;
+      const bool outlives = region == Region::state || region == Region::host_io;
+      wanted_[i] = region != Region::none && (wanted_[i] || outlives || !is_read[i]);
     }
   }
-  return bytes;
+
+  Work work_of(const std::vector<int>& ops) const {
+    Work work;
+    std::set<TensorId> known, written;  // read or made so far
+    for (const int position : ops) {
+      const Op& op = op_at(position);
+      work.flops += graph::flops(plan_.graph(), op);
+      for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+        if (reads(op, i) && known.insert(op.inputs[i]).second) work.bytes += read_bytes(op, i);
+      }
+      if (moves_nothing(op)) continue;
+      for (const TensorId id : op.outputs) {
+        if (id == graph::kNone) continue;
+        known.insert(id);
+        if (wanted_[index(id)] && written.insert(id).second) work.bytes += stored(id);
+      }
+      if (is_optimizer(op.kind)) work.bytes += copy_bytes(op.inputs[0], groups_.weights);
+    }
+    return work;
+  }
+
+ private:
+  static std::size_t index(TensorId id) { return static_cast<std::size_t>(id); }
+  const Op& op_at(int position) const { return plan_.graph().ops().at(static_cast<std::size_t>(position)); }
+  double stored(TensorId id) const { return static_cast<double>(plan_.placement(id).bytes); }
+
+  bool is_weights(TensorId id) const {
+    const graph::Tensor& tensor = plan_.graph().tensor(id);
+    return tensor.kind == graph::TensorKind::parameter && tensor.shape.rank() > 1;
+  }
+  // Of a matrix or filter in another type than its own; nothing where there is no such copy.
+  double copy_bytes(TensorId id, DType type) const {
+    if (type == DType::f32 || !is_weights(id)) return 0;
+    return stored(id) * static_cast<double>(graph::size_of(type)) /
+           static_cast<double>(graph::size_of(plan_.graph().tensor(id).dtype));
+  }
+  double read_bytes(const Op& op, std::size_t input) const {
+    const TensorId id = op.inputs[input];
+    if (reads_weights(op.kind) && input == kWeights &&
+        plan_.graph().tensor(op.inputs[0]).dtype == groups_.weights) {
+      if (const double bytes = copy_bytes(id, groups_.weights); bytes > 0) return bytes;
+    }
+    return stored(id);
+  }
+
+  const Plan& plan_;
+  const Groups& groups_;
+  std::vector<bool> wanted_;  // by TensorId: what makes it has to store it
+};
+
+}  // namespace
+
+Groups each_alone(const Plan& plan) {
+  Groups groups;
+  for (std::size_t i = 0; i < plan.graph().ops().size(); ++i) groups.ops.push_back({static_cast<int>(i)});
+  return groups;
+}
+
+std::vector<Work> work_of(const Plan& plan, const Groups& groups) {
+  const Counter counter(plan, groups);
+  std::vector<Work> work;
+  for (const std::vector<int>& ops : groups.ops) work.push_back(counter.work_of(ops));
+  return work;
+}
+
+bool updates_many(const graph::Graph& graph, const std::vector<int>& ops) {
+  const auto kind_of = [&](int position) { return graph.ops().at(static_cast<std::size_t>(position)).kind; };
+  return ops.size() > 1 && std::ranges::all_of(ops, [&](int position) {
+           return kind_of(position) == kind_of(ops.front()) &&
+                  (is_optimizer(kind_of(position)) || kind_of(position) == OpKind::ema);
+         });
+}
+
+std::string others_text(const graph::Graph& graph, const std::vector<int>& ops, int at) {
+  if (updates_many(graph, ops)) return {};
+  std::string text;
+  for (const int position : ops) {
+    if (position == at) continue;
+    text += fmt::format("{}{}", text.empty() ? " with " : ", ",
+                        name_of(graph.ops().at(static_cast<std::size_t>(position)).kind));
+  }
+  return text;
 }
 
 }  // namespace redline::plan

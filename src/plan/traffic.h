@@ -1,11 +1,39 @@
-// How much memory traffic work costs.
+// How much work the ops of a plan are: FLOPs, and the least traffic with memory.
 #pragma once
 
-#include "graph/graph.h"
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
 
 namespace redline::plan {
 
-// Bytes the op has to read and write at least: each tensor once, twice when it is updated in place.
-double counted_bytes(const graph::Graph& graph, const graph::Op& op);
+// Which ops of a plan a backend does in one go. What is made and read within a group need not go through
+// memory.
+struct Groups {
+  // By position of an op, those that are done there, in order: itself alone, with others, or none where
+  // others do it. An op is in several lists when it is done again for each reader instead of being stored.
+  std::vector<std::vector<int>> ops;
+  // In what type matrices and filters are read where activations have it too. Other than fp32: an update
+  // writes such a copy beside each of them.
+  graph::DType weights = graph::DType::f32;
+};
+
+Groups each_alone(const Plan& plan);
+
+struct Work {
+  double flops = 0, bytes = 0;
+};
+
+// By position of an op, the work of what is done there. Bytes are the least that it has to move, as they are
+// stored: each tensor that comes from elsewhere is read once, and each that is wanted elsewhere or after the
+// step is written once.
+std::vector<Work> work_of(const Plan& plan, const Groups& groups);
+
+// Whether a group is an optimizer's ops, or those that keep averages, on several tensors.
+bool updates_many(const graph::Graph& graph, const std::vector<int>& ops);
+// What else is done at an op, to follow its name: " with norm_grad_stats"; empty when nothing is, or the same
+// for other tensors.
+std::string others_text(const graph::Graph& graph, const std::vector<int>& ops, int at);
 
 }  // namespace redline::plan

@@ -83,12 +83,14 @@ void Session::begin_step(std::int64_t number) {
 void Session::run(backend::Executable& executable, backend::Section section) {
   if (counting_ && tracer_) return count(executable, section);
   if (!recording_) return executable.run(section);
+  const PlanRuns& plan = note_run(executable, section);
   const Span span(this, HostWork::launch);
   if (tracer_ && tracer_->sees_kernels()) return executable.run(section);
   const std::int64_t origin = steady_nanoseconds();
   executable.run(section, &times_);
   const auto& ops = executable.plan().graph().ops();
   for (const backend::OpTime& time : times_) {
+    if (plan.groups.ops[static_cast<std::size_t>(time.op)].empty()) continue;  // another op's time has it
     backend::Activity activity;
     activity.op = &ops[static_cast<std::size_t>(time.op)];
     activity.begin = origin + time.start.count();
@@ -97,6 +99,14 @@ void Session::run(backend::Executable& executable, backend::Section section) {
     activity.correlation = static_cast<std::uint32_t>(steps_.size());
     records_.push_back(activity);
   }
+}
+
+const PlanRuns& Session::note_run(const backend::Executable& executable, backend::Section section) {
+  auto known = std::ranges::find(plans_, &executable.plan(), &PlanRuns::plan);
+  if (known == plans_.end()) known = plans_.insert(known, {&executable.plan(), executable.groups(), 0, 0});
+  if (section != backend::Section::update) ++known->batches;
+  if (section != backend::Section::compute) ++known->updates;
+  return *known;
 }
 
 void Session::end_steps() {
@@ -115,8 +125,7 @@ void Session::count(backend::Executable& executable, backend::Section section) {
   }
 }
 
-Profile Session::finish(const graph::Graph& graph, const Ceilings& ceilings,
-                        const TelemetrySummary& telemetry) {
+Profile Session::finish(const Ceilings& ceilings, const TelemetrySummary& telemetry) {
   end_steps();
   if (tracer_) {
     std::vector<backend::Activity> traced = tracer_->take();
@@ -127,7 +136,7 @@ Profile Session::finish(const graph::Graph& graph, const Ceilings& ceilings,
   Profile profile;
   profile.timeline = make_timeline(std::exchange(records_, {}), steps_, std::exchange(host_, {}), within);
   if (tracer_) profile.timeline.dropped = tracer_->dropped();
-  profile.summary = summarize(profile.timeline, graph, ceilings, telemetry);
+  profile.summary = summarize(profile.timeline, plans_, ceilings, telemetry);
   profile.summary.untraced = left_out_;
   profile.counted = std::exchange(counted_, {});
   if (untraced_seconds_.size() >= 3 && !traced_seconds_.empty()) {

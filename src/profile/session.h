@@ -60,13 +60,14 @@ class Session {
   // After the last step: closes the window if it is still open.
   void end_steps();
 
-  // After end_steps(). `graph` is that of the training plan.
-  Profile finish(const graph::Graph& graph, const Ceilings& ceilings, const TelemetrySummary& telemetry);
+  // After end_steps(). The plans of what ran are still there.
+  Profile finish(const Ceilings& ceilings, const TelemetrySummary& telemetry);
 
  private:
   void open();
   void close();
   void count(backend::Executable& executable, backend::Section section);
+  const PlanRuns& note_run(const backend::Executable& executable, backend::Section section);
 
   SessionOptions options_;
   std::function<void()> on_open_, on_close_;
@@ -78,6 +79,7 @@ class Session {
   std::vector<double> untraced_seconds_, traced_seconds_;
   std::int64_t left_out_ = 0;
   std::vector<StepSpan> steps_;
+  std::vector<PlanRuns> plans_;
   std::vector<HostSpan> host_;
   std::vector<backend::Activity> records_;  // of ops that an executable timed
   std::vector<backend::OpTime> times_;

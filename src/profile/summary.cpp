@@ -12,7 +12,6 @@
 
 #include "base/statistics.h"
 #include "base/text.h"
-#include "plan/traffic.h"
 
 namespace redline::profile {
 namespace {
@@ -42,48 +41,45 @@ class Parts {
   std::vector<Part> parts_;
 };
 
-struct Work {
-  double flops = 0, bytes = 0;
+// What is known of an op whose events a timeline has, and of what is done with it.
+struct KnownOp {
+  std::string name, kind;  // of the parts that it belongs to
+  plan::Work work;         // a step
 };
 
-// Work of each op that ran. A device may do neighbouring ops in one kernel, which bears the name of one of
-// them: the FLOPs of ops without an event of their own go to the op with one before them, or after them at
-// the beginning. Bytes do so only among the update's ops of one kind, on all parameters: what is between
-// other merged ops is never written.
-std::unordered_map<const Op*, Work> work_by_op(const graph::Graph& graph, const std::set<const Op*>& ran) {
-  std::unordered_map<const Op*, Work> work;
-  std::map<graph::OpKind, const Op*> last;  // that ran, of each kind
-  const Op* owner = nullptr;
-  double before = 0;
-  for (const Op& op : graph.ops()) {
-    const bool own = ran.contains(&op);
-    if (own) owner = last[op.kind] = &op;
-    const double flops = graph::flops(graph, op);
-    if (owner == nullptr) {
-      before += flops;
-    } else {
-      work[owner].flops += flops + before;
-      before = 0;
+std::unordered_map<const Op*, KnownOp> known_ops(const std::vector<PlanRuns>& plans, double steps) {
+  std::unordered_map<const Op*, KnownOp> known;
+  for (const PlanRuns& runs : plans) {
+    const graph::Graph& graph = runs.plan->graph();
+    const std::vector<plan::Work> work = plan::work_of(*runs.plan, runs.groups);
+    for (std::size_t i = 0; i < work.size(); ++i) {
+      const Op& op = graph.ops()[i];
+      const std::vector<int>& group = runs.groups.ops[i];
+      const std::string others = plan::others_text(graph, group, static_cast<int>(i));
+      const bool update = static_cast<int>(i) >= runs.plan->update_begin;
+      const double times = static_cast<double>(update ? runs.updates : runs.batches) / steps;
+      known[&op] = {plan::updates_many(graph, group) ? fmt::format("{} of every parameter", name_of(op.kind))
+                                                     : label_of(op) + others,
+                    std::string(name_of(op.kind)) + others,
+                    {work[i].flops * times, work[i].bytes * times}};
     }
-    const auto same = last.find(op.kind);
-    if (own || (op.phase == graph::Phase::update && same != last.end()))
-      work[same->second].bytes += plan::counted_bytes(graph, op);
   }
-  return work;
+  return known;
 }
 
-void add_roof(Part& part, double flops, double bytes, const Ceilings& ceilings) {
-  part.flops += flops;
-  part.bytes += bytes;
-  part.least += ceilings.least_seconds(flops, bytes);
+void add_roof(Part& part, const plan::Work& work, const Ceilings& ceilings) {
+  part.flops += work.flops;
+  part.bytes += work.bytes;
+  part.least += ceilings.least_seconds(work.flops, work.bytes);
   part.memory_bound =
       ceilings.flops > 0 && ceilings.bytes > 0 && part.bytes / ceilings.bytes > part.flops / ceilings.flops;
 }
 
-void count_events(const Timeline& timeline, const graph::Graph& graph, const Ceilings& ceilings,
+void count_events(const Timeline& timeline, const std::vector<PlanRuns>& plans, const Ceilings& ceilings,
                   Summary& summary) {
   Parts ops, layers, kinds, kernels;
   const double steps = std::max<double>(1, static_cast<double>(timeline.steps.size()));
+  const auto known = known_ops(plans, steps);
   std::set<const Op*> ran;
   double named = 0, all = 0;
   for (const DeviceEvent& event : timeline.events) {
@@ -94,33 +90,36 @@ void count_events(const Timeline& timeline, const graph::Graph& graph, const Cei
       part.seconds += seconds;
     };
     all += seconds;
-    add(ops.of(label_of(activity)));
     add(kernels.of(activity.name == nullptr ? label_of(activity) : *activity.name));
-    const std::string kind = activity.op == nullptr ? "(" + label_of(activity) + ")"
-                                                    : std::string(graph::name_of(activity.op->kind));
-    add(kinds.of(kind));
-    add(layers.of(activity.op == nullptr ? "(no layer)" : activity.op->name));
-    if (activity.op == nullptr) continue;
+    if (activity.op == nullptr) {
+      add(ops.of(label_of(activity)));
+      add(kinds.of("(" + label_of(activity) + ")"));
+      add(layers.of("(no layer)"));
+      continue;
+    }
+    const std::string kind(graph::name_of(activity.op->kind));
+    const auto found = known.find(activity.op);  // not there: an evaluation between the steps
+    const KnownOp op = found == known.end() ? KnownOp{label_of(activity), kind, {}} : found->second;
+    Part &own = ops.of(op.name), &same = kinds.of(op.kind);
+    own.kind = same.kind = kind;
+    const bool first = ran.insert(activity.op).second;
+    for (Part* part : {&own, &same, &layers.of(activity.op->name)}) {
+      add(*part);
+      if (first) add_roof(*part, op.work, ceilings);
+    }
     named += seconds;
-    ran.insert(activity.op);
-  }
-  const auto work = work_by_op(graph, ran);
-  for (const Op* op : ran) {
-    const auto found = work.find(op);
-    const Work own = found == work.end() ? Work{} : found->second;
-    const std::string kind(graph::name_of(op->kind));
-    Activity named_by;
-    named_by.op = op;
-    for (Part* part : {&ops.of(label_of(named_by)), &layers.of(op->name), &kinds.of(kind)})
-      add_roof(*part, own.flops, own.bytes, ceilings);
-    ops.of(label_of(named_by)).kind = kind;
-    kinds.of(kind).kind = kind;
   }
   summary.named = all > 0 ? named / all : 0;
   summary.ops = std::move(ops).slowest_first();
   summary.layers = std::move(layers).slowest_first();
   summary.kinds = std::move(kinds).slowest_first();
   summary.kernels = std::move(kernels).slowest_first();
+}
+
+bool is_narrow(const graph::Graph& graph) {
+  return std::ranges::any_of(graph.ops(), [&](const Op& op) {
+    return op.kind == graph::OpKind::conv && graph::size_of(graph.tensor(op.inputs[0]).dtype) < 4;
+  });
 }
 
 std::vector<double> thread_shares(const Timeline& timeline) {
@@ -191,7 +190,7 @@ const char* gap_text(GapCause cause) {
 
 }  // namespace
 
-Summary summarize(const Timeline& timeline, const graph::Graph& graph, const Ceilings& ceilings,
+Summary summarize(const Timeline& timeline, const std::vector<PlanRuns>& plans, const Ceilings& ceilings,
                   const TelemetrySummary& telemetry) {
   Summary summary;
   summary.first_step = timeline.steps.empty() ? 0 : timeline.steps.front().number;
@@ -205,14 +204,13 @@ Summary summarize(const Timeline& timeline, const graph::Graph& graph, const Cei
   for (const Gap& gap : find_gaps(timeline))
     summary.gap_seconds[static_cast<std::size_t>(gap.cause)] +=
         1e-9 * static_cast<double>(gap.end - gap.begin);
-  summary.narrow = std::ranges::any_of(graph.ops(), [&](const Op& op) {
-    return op.kind == graph::OpKind::conv && graph::size_of(graph.tensor(op.inputs[0]).dtype) < 4;
-  });
+  summary.narrow =
+      std::ranges::any_of(plans, [](const PlanRuns& runs) { return is_narrow(runs.plan->graph()); });
   summary.ceilings = ceilings;
   summary.telemetry = telemetry;
   summary.dropped = timeline.dropped;
   summary.threads = thread_shares(timeline);
-  count_events(timeline, graph, ceilings, summary);
+  count_events(timeline, plans, ceilings, summary);
   find_losses(summary, timeline.host_computes);
   return summary;
 }

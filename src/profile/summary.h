@@ -9,16 +9,24 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "base/statistics.h"
-#include "graph/graph.h"
+#include "plan/traffic.h"
 #include "profile/ceilings.h"
 #include "profile/telemetry.h"
 #include "profile/timeline.h"
 
 namespace redline::profile {
 
+// A plan that ran while a timeline was recorded.
+struct PlanRuns {
+  const plan::Plan* plan = nullptr;  // whose ops the events are of
+  plan::Groups groups;
+  std::int64_t batches = 0, updates = 0;  // how often its two sections ran
+};
+
 // Time of one op, or of a group of them, in a step.
 struct Part {
-  std::string name;             // "conv layer1.0.conv1", a layer, a kind of op, or a kernel
+  std::string name;             // "conv layer1.0.conv1", a layer, a kind of op, or a kernel; what is done in
+                                // one kernel is one part: "affine_act layer1.0.bn1 with norm_stats"
   std::string kind;             // of the op; empty for layers and kernels
   double count = 0;             // events a step
   double seconds = 0;           // a step
@@ -60,8 +68,7 @@ struct Summary {
   double overhead() const { return untraced_step > 0 ? traced_step / untraced_step - 1 : 0; }
 };
 
-// `graph` is that of the plan whose steps the timeline has.
-Summary summarize(const Timeline& timeline, const graph::Graph& graph, const Ceilings& ceilings,
+Summary summarize(const Timeline& timeline, const std::vector<PlanRuns>& plans, const Ceilings& ceilings,
                   const TelemetrySummary& telemetry);
 // Works out the three largest losses of what is known by then.
 void find_losses(Summary& summary, bool host_computes);

@@ -216,11 +216,12 @@ CommunicationTime communication_time(const Timeline& timeline) {
   return time;
 }
 
+std::string label_of(const graph::Op& op) {
+  return op.name.empty() ? std::string(name_of(op.kind)) : fmt::format("{} {}", name_of(op.kind), op.name);
+}
+
 std::string label_of(const Activity& activity) {
-  if (activity.op != nullptr)
-    return activity.op->name.empty()
-               ? std::string(graph::name_of(activity.op->kind))
-               : fmt::format("{} {}", graph::name_of(activity.op->kind), activity.op->name);
+  if (activity.op != nullptr) return label_of(*activity.op);
   return activity.name == nullptr ? "" : *activity.name;
 }
 

@@ -83,7 +83,8 @@ struct CommunicationTime {
 };
 CommunicationTime communication_time(const Timeline& timeline);
 
-// "conv layer1.0.conv1"; the event's own name where it belongs to no op.
+std::string label_of(const graph::Op& op);  // "conv layer1.0.conv1"
+// The event's own name where it belongs to no op.
 std::string label_of(const backend::Activity& activity);
 bool is_communication(const backend::Activity& activity);
 

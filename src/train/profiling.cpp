@@ -85,8 +85,7 @@ void Profiling::attach(Trainer& trainer, profile::Telemetry& telemetry) {
 
 void Profiling::finish(const Setup& setup, const RunFolder& folder, profile::Telemetry& telemetry,
                        std::FILE* out) {
-  const profile::Profile profile =
-      session_.finish(setup.plans.train->graph(), ceilings_, telemetry.summary());
+  const profile::Profile profile = session_.finish(ceilings_, telemetry.summary());
   const Config& config = setup.config;
   const BuildInfo build = build_info();
   nlohmann::ordered_json facts = {{"schema", 1},

@@ -55,7 +55,7 @@ TEST(Counters, AreWrittenInTheLongForm) {
   const HandMade made;
   backend::KernelCounts count;
   count.name = "sm90 \"fprop\"";
-  count.op = &made.graph.ops()[0];
+  count.op = &made.ops()[0];
   count.values = {123.0, std::nan("")};
   const auto kernels = counted_kernels({count}, {"gpc__cycles_elapsed.max", "sm__cycles_elapsed.max"});
   const std::string csv = counters_csv(kernels, HandMade::subject());

@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "graph/graph.h"
+#include "plan/fakes.h"
 #include "profile/files.h"
+#include "profile/summary.h"
 #include "profile/timeline.h"
 
 namespace redline::profile {
@@ -14,15 +15,21 @@ namespace redline::profile {
 struct HandMade {
   static constexpr std::int64_t kUs = 1000;  // nanoseconds
 
-  graph::Graph graph;
+  plan::Plan plan;
   std::string conv = "sm90_xmma_fprop", norm = "norm_kernel", copy = "Memcpy HtoD",
               launch = "cudaGraphLaunch", copy_call = "cudaMemcpyAsync";
 
   HandMade() {
+    graph::Graph graph;
     graph::Builder builder(graph, graph::DType::f32, true);
     const auto x = builder.input("x", {2, 16, 8, 8}, graph::DType::f32);
     builder.batch_norm("layer1.bn", builder.relu("layer1.relu", builder.conv("layer1.conv", x, 16, 3, 1, 1)));
+    plan = plan::make_plan(std::move(graph), plan::FakeBackend());
   }
+
+  const std::vector<graph::Op>& ops() const { return plan.graph().ops(); }
+  // As the two steps ran it.
+  PlanRuns runs() const { return {&plan, {{{0, 1}, {}, {2}}, graph::DType::f32}, 2, 2}; }
 
   static backend::Activity event(backend::Activity::Kind kind, const std::string& name, std::int64_t begin,
                                  std::int64_t end, std::uint32_t correlation) {
@@ -52,13 +59,13 @@ struct HandMade {
       copied.stream = 9;
       all.push_back(copied);
       backend::Activity kernel = event(Kind::kernel, conv, run + 500 * kUs, run + 2500 * kUs, id + 1);
-      kernel.op = &graph.ops()[0];
+      kernel.op = &ops()[0];
       kernel.grid = {128, 2, 1};
       kernel.block = {256, 1, 1};
       kernel.registers = 64;
       all.push_back(kernel);
       kernel = event(Kind::kernel, norm, run + 3000 * kUs, run + 4000 * kUs, id + 1);
-      kernel.op = &graph.ops()[2];
+      kernel.op = &ops()[2];
       kernel.grid = {64, 1, 1};
       kernel.block = {128, 1, 1};
       all.push_back(kernel);

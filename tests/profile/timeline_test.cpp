@@ -67,7 +67,7 @@ TEST(Timeline, OpsOfManyStreamsShareLanes) {
     Activity kernel =
         HandMade::event(Activity::Kind::kernel, made.conv, 100 + 10 * branch, 120 + 10 * branch, 1);
     kernel.stream = 7 + branch;
-    kernel.op = &made.graph.ops()[0];
+    kernel.op = &made.ops()[0];
     records.push_back(kernel);
   }
   std::set<int> copies, ops;
@@ -131,19 +131,20 @@ TEST(Timeline, ALateLaunchIsTheHosts) {
 TEST(Summary, AddsUpByOpLayerAndKind) {
   const HandMade made;
   const Ceilings ceilings{1e12, 1e9};
-  const Summary summary = summarize(made.timeline(), made.graph, ceilings, {});
+  const Summary summary = summarize(made.timeline(), {made.runs()}, ceilings, {});
   EXPECT_EQ(summary.first_step, 5);
   EXPECT_EQ(summary.steps, 2);
   EXPECT_DOUBLE_EQ(summary.elapsed, 7.5e-3);
   EXPECT_NEAR(summary.utilisation(), 6.5 / 7.5, 1e-12);
   ASSERT_GE(summary.ops.size(), 3U);
-  EXPECT_EQ(summary.ops[0].name, "conv layer1.conv");
+  EXPECT_EQ(summary.ops[0].name, "conv layer1.conv with relu");
   EXPECT_NEAR(summary.ops[0].seconds, 2e-3, 1e-12);
   EXPECT_DOUBLE_EQ(summary.ops[0].count, 1);
-  // The relu had no kernel of its own: the convolution's did its work.
-  EXPECT_NEAR(summary.ops[0].flops,
-              graph::flops(made.graph, made.graph.ops()[0]) + graph::flops(made.graph, made.graph.ops()[1]),
-              1e-6);
+  EXPECT_DOUBLE_EQ(summary.ops[0].flops, graph::flops(made.plan.graph(), made.ops()[0]));
+  // What is between the convolution and the relu is not stored: the input, the weights and the output are.
+  EXPECT_DOUBLE_EQ(summary.ops[0].bytes, 2 * (2 * 16 * 8 * 8 * 4) + 16 * 16 * 9 * 4);
+  EXPECT_EQ(summary.kinds[0].name, "conv with relu");
+  EXPECT_EQ(summary.kinds[0].kind, "conv");
   EXPECT_GT(summary.ops[0].least, 0);
   EXPECT_LT(summary.named, 1);  // the copy belongs to no op
   ASSERT_FALSE(summary.losses.empty());
@@ -156,6 +157,14 @@ TEST(Summary, AddsUpByOpLayerAndKind) {
                   json.at("gap_seconds").at("input").get<double>() +
                   json.at("gap_seconds").at("communication").get<double>() + summary.busy,
               summary.elapsed, 1e-12);
+}
+
+TEST(Summary, WorkIsCountedAsOftenAsItIsDone) {
+  const HandMade made;
+  PlanRuns accumulating = made.runs();
+  accumulating.batches = 8;  // four for each of the two steps
+  const Summary summary = summarize(made.timeline(), {accumulating}, {1e12, 1e9}, {});
+  EXPECT_DOUBLE_EQ(summary.ops[0].flops, 4 * graph::flops(made.plan.graph(), made.ops()[0]));
 }
 
 TEST(Files, TheTraceHasEveryStepAndEvent) {

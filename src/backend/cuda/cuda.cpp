@@ -118,6 +118,7 @@ class CudaExecutable final : public Executable, public OpLauncher {
     check_cuda(cudaMemcpy(placed(id), host.data(), host.size(), cudaMemcpyHostToDevice), "writing a tensor");
   }
 
+  plan::Groups groups() const override { return groups_; }
   CommunicationTime communication() const override { return reductions_->time(); }
 
   ExecutableMemory memory() const override {
@@ -186,19 +187,40 @@ class CudaExecutable final : public Executable, public OpLauncher {
         merged[i] = std::move(ways);
     }
     shared_.allocate();
-    const auto choose = [&](const Ways& from) {
+    const auto choose = [&](const Ways& from) -> std::size_t {
       // Timing differs from run to run: where bits may not, the last way is taken, the most fused one.
-      if (deterministic || from.key.empty() || from.ways.size() == 1) return from.ways.back();
-      return from.ways[fastest(from, choices)];
+      if (deterministic || from.key.empty()) return from.ways.size() - 1;
+      return from.ways.size() == 1 ? 0 : fastest(from, choices);
     };
-    for (const Ways& ways : alone) steps_.push_back(choose(ways).front());
+    for (const Ways& ways : alone) steps_.push_back(ways.ways[choose(ways)].front());
+    group_alone();
     for (auto& [first, together] : merged) {
       const auto begin = steps_.begin() + static_cast<std::ptrdiff_t>(first);
       together.ways.emplace(together.ways.begin(), begin,
                             begin + static_cast<std::ptrdiff_t>(together.ways[0].size()));
-      std::ranges::copy(choose(together), begin);
+      const std::size_t way = choose(together);
+      std::ranges::copy(together.ways[way], begin);
+      if (way > 0) group(first, together.does);
     }
     choices.save();
+  }
+
+  // Each op is done by its own step; one that has none, by the step of the first of its kind.
+  void group_alone() {
+    groups_ = plan::each_alone(*plan_);
+    groups_.weights = dtype();
+    std::map<OpKind, std::size_t> firsts;
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const std::size_t first = firsts.try_emplace(op(i).kind, i).first->second;
+      if (!steps_[i]) groups_.ops[first].push_back(std::exchange(groups_.ops[i], {}).front());
+    }
+  }
+
+  void group(std::size_t first, const std::vector<std::vector<int>>& does) {
+    for (std::size_t i = 0; i < does.size(); ++i) {
+      std::vector<int>& ops = groups_.ops[first + i] = does[i];
+      for (int& position : ops) position += static_cast<int>(first);
+    }
   }
 
   std::size_t fastest(const Ways& from, Choices& choices) {
@@ -396,7 +418,8 @@ class CudaExecutable final : public Executable, public OpLauncher {
   std::map<TensorId, InputSlots> inputs_;
   MetricsRing metrics_;
   std::vector<Step> steps_;  // by op
-  GraphExec graphs_[3];      // by section
+  plan::Groups groups_;
+  GraphExec graphs_[3];  // by section
 };
 
 class CudaBackend final : public Backend {

@@ -122,6 +122,7 @@ Ways merge_gradient(const plan::Plan& plan, const GradientAndSums& pair, const P
   ways.key = fmt::format("merge_{}_{}_{}x{}x{}", work.epilogue == Epilogue::joined ? "joined" : "gated",
                          name_of(from.dtype), work.rows, work.k, work.n);
   for (const Step& step : pointwise_steps(work, shared)) ways.ways.push_back({step, kNothing});
+  ways.does = {{0, 1}, {}};
   return ways;
 }
 
@@ -156,7 +157,7 @@ Ways merge_stem(const plan::Plan& plan, std::size_t position, const Places& plac
   const Step gather_apply = [=](cudaStream_t stream) {
     pooled_norm_grad_apply(type, pooled, result, stream);
   };
-  return {"", {{kNothing, gather_sums, gather_apply}}};
+  return {"", {{kNothing, gather_sums, gather_apply}}, {{}, {0, 1}, {0, 2}}};
 }
 
 // The norm's scale and bias, worked out where they are first applied.
@@ -172,7 +173,8 @@ Ways merge_affine(const plan::Plan& plan, std::size_t position, const Places& pl
   const OpView norm(plan, *norm_op, places.address), act(plan, *act_op, places.address);
   return {"",
           {{kNothing,
-            make_affine_act(act, norm_finalize_of(norm, norm.in<float>(5), norm.out<float>(0), shared))}}};
+            make_affine_act(act, norm_finalize_of(norm, norm.in<float>(5), norm.out<float>(0), shared))}},
+          {{}, {0, 1}}};
 }
 
 }  // namespace

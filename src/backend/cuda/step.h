@@ -81,6 +81,8 @@ class Shared {
 struct Ways {
   std::string key;  // of the choice; unused when there is one way only
   std::vector<std::vector<Step>> ways;
+  // Where they merge the ops, which of them (counted from the first) each step does; as plan::Groups::ops.
+  std::vector<std::vector<int>> does = {};
 };
 
 // Where a plan's tensors lie, and its weights as kernels of activations of a type read them.

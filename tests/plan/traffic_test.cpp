@@ -1,0 +1,146 @@
+#include "plan/traffic.h"
+
+#include <gtest/gtest.h>
+
+#include "fakes.h"
+
+namespace redline::plan {
+namespace {
+
+using graph::DType;
+using graph::OpKind;
+
+constexpr double kTensor = 2 * 16 * 8 * 8 * 4;  // bytes
+
+// Three ops in a row, and one more that reads the second's output if `read_twice`.
+Plan chain(bool read_twice) {
+  graph::Graph graph;
+  graph::Builder builder(graph, DType::f32, true);
+  const auto x = graph.add_tensor({"x", {2, 16, 8, 8}, DType::f32, graph::TensorKind::activation});
+  const auto b = builder.relu("b", builder.relu("a", x));
+  builder.relu("c", b);
+  if (read_twice) builder.relu("d", b);
+  return make_plan(std::move(graph), FakeBackend());
+}
+
+std::vector<double> bytes_of(const Plan& plan, const std::vector<std::vector<int>>& ops) {
+  std::vector<double> bytes;
+  for (const Work& work : work_of(plan, {ops, DType::f32})) bytes.push_back(work.bytes / kTensor);
+  return bytes;
+}
+
+using Tensors = std::vector<double>;
+
+TEST(Traffic, AnOpAloneReadsAndWritesItsTensors) {
+  const Plan plan = chain(false);
+  EXPECT_EQ(bytes_of(plan, each_alone(plan).ops), (Tensors{2, 2, 2}));
+}
+
+TEST(Traffic, WhatAGroupMakesForItselfIsNotStored) {
+  EXPECT_EQ(bytes_of(chain(false), {{}, {0, 1}, {2}}), (Tensors{0, 2, 2}));
+  EXPECT_EQ(bytes_of(chain(false), {{0, 1, 2}, {}, {}}), (Tensors{2, 0, 0}));
+}
+
+TEST(Traffic, WhatIsReadElsewhereIsStoredOnce) {
+  EXPECT_EQ(bytes_of(chain(true), {{0}, {1, 2}, {}, {3}}), (Tensors{2, 3, 0, 2}));
+}
+
+TEST(Traffic, WhatIsDoneAgainForEachReaderIsNotStored) {
+  // The op before both readers is in each one's list.
+  EXPECT_EQ(bytes_of(chain(true), {{0}, {}, {1, 2}, {1, 3}}), (Tensors{2, 0, 2, 2}));
+}
+
+struct Training {
+  Plan plan;
+  explicit Training(DType dtype, bool sums = false) {
+    Options options;
+    options.model.model = "resnet18";
+    options.model.image_size = 64;
+    options.model.batch = 2;
+    options.model.classes = 10;
+    options.model.dtype = dtype;
+    FakeBackend backend;
+    backend.sums = sums;
+    plan = make_plan(options, backend);
+  }
+  std::vector<int> positions(OpKind kind) const {
+    std::vector<int> found;
+    for (std::size_t i = 0; i < plan.graph().ops().size(); ++i) {
+      if (plan.graph().ops()[i].kind == kind) found.push_back(static_cast<int>(i));
+    }
+    return found;
+  }
+  const graph::Op& op(int position) const { return plan.graph().ops()[static_cast<std::size_t>(position)]; }
+  double stored(graph::TensorId id) const { return static_cast<double>(plan.placement(id).bytes); }
+};
+
+TEST(Traffic, ANormWithSumsDoesNotReadTheActivation) {
+  const Training with(DType::f16, true), without(DType::f16, false);
+  const auto first = [](const Training& t) {
+    const int at = t.positions(OpKind::norm_stats).front();
+    const double bytes = work_of(t.plan, each_alone(t.plan))[static_cast<std::size_t>(at)].bytes;
+    return bytes / t.stored(t.op(at).inputs[0]);
+  };
+  EXPECT_LT(first(with), 0.1);
+  EXPECT_GT(first(without), 1);
+}
+
+TEST(Traffic, CopiesOfWeightsAreWrittenByTheUpdateAndReadByConvolutions) {
+  const Training t(DType::f16);
+  const std::vector<int> updates = t.positions(OpKind::sgd);
+  Groups groups = each_alone(t.plan);
+  for (const int position : updates) groups.ops[static_cast<std::size_t>(position)].clear();
+  groups.ops[static_cast<std::size_t>(updates.front())] = updates;
+  groups.weights = DType::f16;
+  const std::vector<Work> work = work_of(t.plan, groups);
+
+  const graph::Op& first = t.op(updates.front());
+  double expected = t.stored(first.inputs[3]) + t.stored(first.inputs[4]);  // scalars and check, for all
+  for (const int position : updates) {
+    const graph::Op& op = t.op(position);
+    const double master = t.stored(op.inputs[0]);
+    const bool copied = t.plan.graph().tensor(op.inputs[0]).shape.rank() > 1;
+    expected += 4 * master + t.stored(op.inputs[1]) + (copied ? master / 2 : 0);
+  }
+  EXPECT_DOUBLE_EQ(work[static_cast<std::size_t>(updates.front())].bytes, expected);
+  EXPECT_EQ(work[static_cast<std::size_t>(updates.back())].bytes, 0);
+
+  const int conv = t.positions(OpKind::conv).front();
+  const graph::Op& op = t.op(conv);
+  EXPECT_DOUBLE_EQ(work[static_cast<std::size_t>(conv)].bytes,
+                   t.stored(op.inputs[0]) + t.stored(op.inputs[1]) / 2 + t.stored(op.outputs[0]));
+}
+
+TEST(Traffic, NoWorkIsLostInGroups) {
+  const Training t(DType::f32);
+  Groups groups = each_alone(t.plan);
+  const auto total = [&] {
+    Work sum;
+    for (const Work& work : work_of(t.plan, groups)) {
+      sum.flops += work.flops;
+      sum.bytes += work.bytes;
+    }
+    return sum;
+  };
+  const Work apart = total();
+  for (std::size_t i = 0; i + 1 < groups.ops.size(); i += 2) {
+    groups.ops[i].push_back(groups.ops[i + 1].front());
+    groups.ops[i + 1].clear();
+  }
+  EXPECT_DOUBLE_EQ(total().flops, apart.flops);
+  EXPECT_LT(total().bytes, apart.bytes);
+}
+
+TEST(Traffic, GroupsAreNamedByWhatElseIsDone) {
+  const Training t(DType::f32);
+  const int norm = t.positions(OpKind::norm_stats).front(), act = t.positions(OpKind::affine_act).front();
+  EXPECT_EQ(others_text(t.plan.graph(), {act}, act), "");
+  EXPECT_EQ(others_text(t.plan.graph(), {norm, act}, act), " with norm_stats");
+  const std::vector<int> updates = t.positions(OpKind::sgd);
+  EXPECT_EQ(others_text(t.plan.graph(), updates, updates.front()), "");
+  EXPECT_TRUE(updates_many(t.plan.graph(), updates));
+  EXPECT_FALSE(updates_many(t.plan.graph(), {norm, act}));
+}
+
+}  // namespace
+}  // namespace redline::plan

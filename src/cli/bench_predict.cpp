@@ -2,6 +2,7 @@
 #include "cli/bench_predict.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/signals.h"
+#include "base/statistics.h"
 #include "base/text.h"
 #include "bench/chart.h"
 #include "bench/comm_bench.h"
@@ -21,6 +23,7 @@
 #include "cli/bench.h"
 #include "cli/progress_line.h"
 #include "comm/world.h"
+#include "report/run.h"
 
 namespace redline::cli {
 
@@ -31,6 +34,7 @@ struct PredictFlags {
   std::string grad_dtype;
   int steps = 10;
   std::string step, step_time;
+  std::vector<std::string> against;
   std::string link = "400Gb/s,5us", intra = "450GB/s,2us", collective = "best", gpus = "8-4096";
   bench::ScalingOptions scaling;
 };
@@ -54,7 +58,42 @@ nlohmann::ordered_json read_record(const std::string& path) {
 Step read_step(const std::string& path) {
   const nlohmann::ordered_json record = read_record(path);
   const bench::StepShape shape = bench::parse_step_shape(record, path);
-  return {shape, record.value("batch", std::int64_t{0}), path};
+  const auto batch = record.find("batch");
+  const bool known = batch != record.end() && batch->is_number_integer();
+  return {shape, known ? batch->get<std::int64_t>() : 0, path};
+}
+
+// A training run of several ranks, to which a prediction is compared.
+struct Measured {
+  std::string folder;
+  int ranks = 0;
+  std::int64_t batch = 0;
+  double step_seconds = 0, exposed_seconds = 0;  // medians over its steps
+};
+
+Measured read_measured(const std::string& folder) {
+  const report::Run run = report::read_run(folder);
+  Measured found{folder, static_cast<int>(run.info.ranks), run.info.batch_size, 0, 0};
+  const std::vector<double> seconds = report::step_seconds(run);
+  std::vector<double> exposed;
+  for (const double value : run.steps.communication_seconds)
+    if (std::isfinite(value)) exposed.push_back(value);
+  if (found.ranks < 2 || seconds.empty() || exposed.empty())
+    throw DataError("--against {}: it is not a run of several ranks that took two steps or more", folder);
+  if (run.info.accumulate != 1)
+    throw DataError("--against {}: a step there is {} batches, and the predicted one is one", folder,
+                    run.info.accumulate);
+  found.step_seconds = median(seconds);
+  found.exposed_seconds = median(exposed);
+  return found;
+}
+
+void check_batch(const Measured& run, const Step& step) {
+  if (step.batch != 0 && step.batch != run.batch)
+    throw UsageError(
+        "--against {}: its ranks have {} images a step each, and the predicted step has {}: give "
+        "-b {}, or a --step of that batch",
+        run.folder, run.batch, step.batch, run.batch);
 }
 
 // Empty when stopped.
@@ -113,6 +152,25 @@ void print_table(const std::vector<bench::Prediction>& predictions, std::int64_t
                1e3 * p.straggler_seconds, 100 * p.efficiency, batch > 0 ? format_count(speed) : "-",
                p.collective);
   }
+}
+
+double error_of(double predicted, double measured) { return predicted / measured - 1; }
+
+void print_check(const Measured& run, const bench::Prediction& p) {
+  fmt::print(
+      "\n{} ranks in {}: {:.3f} ms a step, {:.3f} ms of it exposed; predicted {:.3f} ms ({:+.1f}%), {:.3f} "
+      "ms "
+      "exposed\n",
+      run.ranks, run.folder, 1e3 * run.step_seconds, 1e3 * run.exposed_seconds, 1e3 * p.step_seconds,
+      100 * error_of(p.step_seconds, run.step_seconds), 1e3 * p.exposed_seconds);
+}
+
+nlohmann::ordered_json check_record(const Measured& run, const bench::Prediction& p) {
+  return {{"run", run.folder},
+          {"measured_step_seconds", run.step_seconds},
+          {"measured_exposed_seconds", run.exposed_seconds},
+          {"prediction", to_json(p)},
+          {"error", error_of(p.step_seconds, run.step_seconds)}};
 }
 
 std::string csv_of(const std::vector<bench::Prediction>& predictions) {
@@ -183,6 +241,9 @@ std::shared_ptr<PredictFlags> add_predict_options(CLI::App& command, CLI::Option
   option("--step", flags->step, "A record of --predict whose step is taken instead of a measured one");
   option("--step-time", flags->step_time,
          "Time of the step alone, as 27ms: the shape of the step is scaled to it");
+  option("--against", flags->against,
+         "Folder of a run of several ranks: its steps are shown beside the prediction for as many GPUs")
+      ->allow_extra_args(false);
   option("--model", model.model, "Model whose step is measured")->capture_default_str();
   option("--classes", model.classes, "Number of classes")->capture_default_str();
   option("--image-size", model.image_size, "Pixels of a side")->capture_default_str();
@@ -205,6 +266,9 @@ int run_prediction(const PredictFlags& given, const PredictOutput& output) {
   std::optional<double> wanted;
   if (!flags.step_time.empty()) wanted = bench::parse_seconds(flags.step_time, "--step-time");
 
+  std::vector<Measured> runs;
+  for (const std::string& folder : flags.against) runs.push_back(read_measured(folder));
+
   ResultFile json(output.json), csv(output.csv);
   const StopSignals signals;
   std::optional<Step> step =
@@ -213,6 +277,7 @@ int run_prediction(const PredictFlags& given, const PredictOutput& output) {
     fmt::print(stderr, "redline: stopped; nothing was written\n");
     return 128 + signals.signal();
   }
+  for (const Measured& run : runs) check_batch(run, *step);
   if (wanted) {
     step->shape = step->shape.scaled_to(*wanted);
     step->source += ", scaled to --step-time";
@@ -225,8 +290,14 @@ int run_prediction(const PredictFlags& given, const PredictOutput& output) {
   }
   print_head(*step, flags);
   print_table(predictions, step->batch);
+  nlohmann::ordered_json record = record_of(predictions, *step, flags);
+  for (const Measured& run : runs) {
+    const bench::Prediction there = bench::predict(step->shape, flags.scaling, run.ranks);
+    print_check(run, there);
+    record["against"].push_back(check_record(run, there));
+  }
   fmt::print("\n{}", bench::text_chart(chart, 72));
-  json.write(record_of(predictions, *step, flags));
+  json.write(record);
   csv.write(csv_of(predictions));
   for (const std::string& plot : output.plots) write_chart(chart, plot);
   return 0;

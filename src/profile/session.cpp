@@ -182,7 +182,9 @@ std::vector<std::string> write_profile(const Profile& profile, const Subject& su
   write_file_atomically(folder / durations, iteration_text(profile.timeline, subject), Sync::no);
   auto json = nlohmann::ordered_json::parse(facts_json);
   json.update(to_json(profile.summary));
-  std::vector<std::string> files = {trace, kernels, durations, "summary.json"};
+  const std::string summary =
+      subject.rank == 0 ? "summary.json" : fmt::format("summary-rank{}.json", subject.rank);
+  std::vector<std::string> files = {trace, kernels, durations, summary};
   if (!profile.counted.empty()) {
     const std::string counters = fmt::format("profiled_data_ncu/batch_{}.csv", json.value("batch", 0));
     std::filesystem::create_directories((folder / counters).parent_path());
@@ -199,7 +201,7 @@ std::vector<std::string> write_profile(const Profile& profile, const Subject& su
                    {"events", written.events},
                    {"steps", written.steps},
                    {"steps_left_out", written.steps_left_out}};
-  write_file_atomically(folder / "summary.json",
+  write_file_atomically(folder / summary,
                         json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n", Sync::no);
   return files;
 }

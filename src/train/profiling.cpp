@@ -2,8 +2,6 @@
 
 #include <unistd.h>
 
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -34,39 +32,47 @@ profile::Subject subject_of(const Setup& setup, const profile::Nvml* gpu) {
   return subject;
 }
 
-using Average = std::pair<const char*, std::optional<double>>;
+// The number of the card that ran the steps; 0 on a CPU.
+int device_of(const profile::Timeline& timeline) {
+  return timeline.events.empty() ? 0 : static_cast<int>(timeline.events.front().activity.device);
+}
+
+struct Average {
+  const char *key, *words;
+  std::optional<double> value;
+};
 
 std::vector<Average> list_of(const profile::GpuAverages& averages) {
-  return {{"sm_pct", averages.sm_pct},
-          {"tensor_pct", averages.tensor_pct},
-          {"fp32_pct", averages.fp32_pct},
-          {"fp16_pct", averages.fp16_pct},
-          {"dram_pct", averages.dram_pct}};
+  return {{"sm_pct", "multiprocessors", averages.sm_pct},
+          {"tensor_pct", "tensor cores", averages.tensor_pct},
+          {"fp32_pct", "FP32", averages.fp32_pct},
+          {"fp16_pct", "FP16", averages.fp16_pct},
+          {"dram_pct", "DRAM", averages.dram_pct}};
 }
 
 nlohmann::ordered_json to_json(const profile::GpuAverages& averages) {
   auto json = nlohmann::ordered_json::object();
-  for (const auto& [name, value] : list_of(averages)) {
-    if (value) json[name] = *value;
+  for (const Average& average : list_of(averages)) {
+    if (average.value) json[average.key] = *average.value;
   }
   return json;
 }
 
-// "sm 97.1%, tensor 31.0%"
+// "multiprocessors 97.1%, tensor cores 31.0%"
 std::string text_of(const profile::GpuAverages& averages) {
   std::string text;
-  for (const auto& [name, value] : list_of(averages)) {
-    if (!value) continue;
-    const std::string plain(name, std::string_view(name).find('_'));
-    text += fmt::format("{}{} {:.1f}%", text.empty() ? "" : ", ", plain, *value);
+  for (const Average& average : list_of(averages)) {
+    if (average.value)
+      text += fmt::format("{}{} {:.1f}%", text.empty() ? "" : ", ", average.words, *average.value);
   }
   return text;
 }
 
 }  // namespace
 
-Profiling::Profiling(const profile::SessionOptions& options, const Setup& setup, int ranks)
+Profiling::Profiling(const profile::SessionOptions& options, const Setup& setup, int rank, int ranks)
     : options_(options),
+      rank_(rank),
       ranks_(ranks),
       ceilings_(profile::measure_ceilings(*setup.backend, setup.dtype)),
       session_(options, *setup.backend) {}
@@ -83,7 +89,7 @@ void Profiling::attach(Trainer& trainer, profile::Telemetry& telemetry) {
   trainer.profile(session_);
 }
 
-void Profiling::finish(const Setup& setup, const RunFolder& folder, profile::Telemetry& telemetry,
+void Profiling::finish(const Setup& setup, const std::filesystem::path& folder, profile::Telemetry& telemetry,
                        std::FILE* out) {
   const profile::Profile profile = session_.finish(ceilings_, telemetry.summary());
   const Config& config = setup.config;
@@ -101,11 +107,14 @@ void Profiling::finish(const Setup& setup, const RunFolder& folder, profile::Tel
                                   {"data", setup.data_text()}};
   if (averages_) facts["device_averages"] = to_json(*averages_);
   profile::Subject subject = subject_of(setup, telemetry.gpu());
+  subject.rank = rank_;
   subject.world_size = ranks_;
+  subject.device = device_of(profile.timeline);
   const auto files =
       profile::write_profile(profile, subject, telemetry.samples(),
                              facts.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
-                             options_.most_trace_bytes, folder.profile());
+                             options_.most_trace_bytes, folder);
+  if (out == nullptr) return;
   fmt::print(out, "\n{}\n", profile::summary_text(profile.summary, kRowsShown));
   if (!profile.counted.empty()) {
     const profile::CoreUtilisation use = profile::core_utilisation(profile.counted);
@@ -117,10 +126,8 @@ void Profiling::finish(const Setup& setup, const RunFolder& folder, profile::Tel
         use.tensor_active ? fmt::format("tensor cores computing {:.1f}%; ", *use.tensor_active) : "", use.fma,
         use.fp16, use.tensor, use.sfu, format_bytes(static_cast<std::uint64_t>(use.dram_bytes)));
   }
-  if (options_.counters && profile.counted.empty() && averages_)
-    fmt::print(out, "averages of the whole device over the recorded steps instead: {}\n\n",
-               text_of(*averages_));
-  for (const std::string& file : files) fmt::print(out, "{}\n", (folder.profile() / file).string());
+  if (averages_) fmt::print(out, "the whole device, of its peak: {}\n\n", text_of(*averages_));
+  for (const std::string& file : files) fmt::print(out, "{}\n", (folder / file).string());
 }
 
 }  // namespace redline::train

@@ -285,17 +285,21 @@ bool finish(metrics::Recorder& recorder, Trainer& trainer, Checkpointer* checkpo
   return saved;
 }
 
-// A rank other than 0: it trains, and leaves files and console to rank 0.
+// A rank other than 0: it trains, and leaves the console and most files to rank 0.
 Outcome follow(const Setup& setup, Trainer& trainer, Ranks& ranks, metrics::Recorder& recorder,
-               const StopSignals& signals) {
+               std::optional<Profiling>& profiled, const StopSignals& signals) {
   Outcome outcome;
   trainer.follow_rank_0();
   if (trainer.finished()) return outcome;
-  const auto telemetry = start_telemetry(setup, ranks.rank(), ranks.broadcast(std::string()));
+  const fs::path folder = ranks.broadcast(std::string());
+  const auto telemetry = start_telemetry(setup, ranks.rank(), folder);
+  if (!telemetry) profiled.reset();  // there is nowhere to write to
+  if (profiled) profiled->attach(trainer, *telemetry);
   recorder.add(std::make_unique<OutcomeSink>(outcome));
   const bool finished = trainer.run(signals.flag());
   outcome.signal = signal_of(ranks, signals, finished);
   if (outcome.signal != 0) outcome.checkpointed = ranks.broadcast(false);
+  if (profiled) profiled->finish(setup, folder / "profile", *telemetry, nullptr);
   return outcome;
 }
 
@@ -311,7 +315,7 @@ Outcome train(const Config& config, const std::vector<std::string>& arguments, c
     throw UsageError(
         "--counters repeats every kernel, and an exchange between ranks happens once: leave it out");
   std::optional<Profiling> profiled;
-  if (profiling && ranks.rank() == 0) profiled.emplace(*profiling, setup, ranks.size());
+  if (profiling) profiled.emplace(*profiling, setup, ranks.rank(), ranks.size());
   Outcome outcome;
   metrics::Recorder recorder;
   const std::unique_ptr<Trainer> made = [&] {
@@ -325,7 +329,7 @@ Outcome train(const Config& config, const std::vector<std::string>& arguments, c
   Trainer& trainer = *made;
   ranks.must_agree(static_cast<double>(train->samples()), "the number of training images");
   ranks.must_agree(val ? static_cast<double>(val->samples()) : 0, "the number of held-out images");
-  if (ranks.rank() != 0) return follow(setup, trainer, ranks, recorder, signals);
+  if (ranks.rank() != 0) return follow(setup, trainer, ranks, recorder, profiled, signals);
 
   const std::string started = utc_timestamp();
   bool resuming = false;
@@ -382,7 +386,7 @@ Outcome train(const Config& config, const std::vector<std::string>& arguments, c
         finish(recorder, trainer, checkpointer.get(), signals, signal_of(ranks, signals, finished), outcome);
     if (outcome.signal != 0) ranks.broadcast(outcome.checkpointed);
     if (profiled) {
-      profiled->finish(setup, *folder, *telemetry, console.out);
+      profiled->finish(setup, folder->profile(), *telemetry, console.out);
       if (console.ended) console.ended(outcome.folder);
     }
   } catch (const std::exception& failure) {

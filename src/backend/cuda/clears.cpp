@@ -125,9 +125,7 @@ std::shared_ptr<DeviceMemory> FirstClears::gather(cudaGraph_t graph,
     remove(graph, node);
   }
   if (items.empty()) return nullptr;
-  auto table = std::make_shared<DeviceMemory>(items.size() * sizeof(ClearItem));
-  check_cuda(cudaMemcpy(table->data(), items.data(), table->size(), cudaMemcpyHostToDevice),
-             "writing a table");
+  auto table = make_table(items);
   const Nodes roots = nodes_by([=](cudaGraphNode_t* nodes, cudaGraphEdgeData*, std::size_t* count) {
     return cudaGraphGetRootNodes(graph, nodes, count);
   });

@@ -115,7 +115,7 @@ class CudaExecutable final : public Executable, public OpLauncher {
     std::vector<std::byte> host(plan_->placement(id).bytes);
     plan::store(tensor, plan_->placement(id).layout, values, host.data());
     check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
-    check_cuda(cudaMemcpy(placed(id), host.data(), host.size(), cudaMemcpyHostToDevice), "writing a tensor");
+    upload(placed(id), host);
   }
 
   plan::Groups groups() const override { return groups_; }

@@ -34,10 +34,16 @@ DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
   check_cuda(cudaMalloc(&memory, bytes), "allocating device memory");
   data_ = static_cast<std::byte*>(memory);
   check_cuda(cudaMemset(memory, 0, bytes), "clearing device memory");
+  check_cuda(cudaStreamSynchronize(cudaStreamLegacy), "clearing device memory");
 }
 
 DeviceMemory::~DeviceMemory() {
   if (data_ != nullptr) cudaFree(data_);
+}
+
+void upload(std::byte* to, std::span<const std::byte> from) {
+  check_cuda(cudaMemcpy(to, from.data(), from.size(), cudaMemcpyHostToDevice), "copying to the device");
+  check_cuda(cudaStreamSynchronize(cudaStreamLegacy), "copying to the device");
 }
 
 PinnedMemory::PinnedMemory(std::size_t bytes) : bytes_(bytes) {

@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "backend/backend.h"
 #include "backend/cuda/kernels/kernels.h"
@@ -37,6 +39,17 @@ class DeviceMemory {
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
 };
+
+// Copies to the device and waits until all is there: no stream of ours waits for the one that copies.
+void upload(std::byte* to, std::span<const std::byte> from);
+
+// A copy of `rows` on the device.
+template <typename Row>
+std::shared_ptr<DeviceMemory> make_table(const std::vector<Row>& rows) {
+  auto table = std::make_shared<DeviceMemory>(rows.size() * sizeof(Row));
+  upload(table->data(), std::as_bytes(std::span(rows)));
+  return table;
+}
 
 // Page-locked host memory; move-only.
 class PinnedMemory {

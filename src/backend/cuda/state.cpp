@@ -52,8 +52,7 @@ void CudaState::write(const std::string& name, std::span<const float> values) {
   std::vector<std::byte> host(to.memory.size());
   plan::store(to.tensor, to.layout, values, host.data());
   check_cuda(cudaDeviceSynchronize(), "waiting for the device");
-  check_cuda(cudaMemcpy(to.memory.data(), host.data(), host.size(), cudaMemcpyHostToDevice),
-             "writing a tensor");
+  upload(to.memory.data(), host);
   refresh(to);
 }
 

@@ -10,15 +10,6 @@ using graph::DType;
 using graph::OpKind;
 using graph::TensorId;
 
-// A table on the device that a step reads.
-template <typename T>
-std::shared_ptr<DeviceMemory> upload(const std::vector<T>& rows) {
-  auto table = std::make_shared<DeviceMemory>(rows.size() * sizeof(T));
-  check_cuda(cudaMemcpy(table->data(), rows.data(), table->size(), cudaMemcpyHostToDevice),
-             "writing a table");
-  return table;
-}
-
 template <typename T>
 const T* rows_of(const DeviceMemory& table) {
   return reinterpret_cast<const T*>(table.data());
@@ -59,7 +50,7 @@ Step UpdateSteps::make_optimizer(const graph::Op& first) {
   for (const graph::Op& op : plan_.graph().ops()) {
     if (op.kind == first.kind) add_chunks(op, chunks);
   }
-  const auto table = upload(chunks);
+  const auto table = make_table(chunks);
   const int count = static_cast<int>(chunks.size());
   const std::size_t last = first.inputs.size() - 1;
   const auto* scalars = reinterpret_cast<const float*>(address_(first.inputs[last - 1]));
@@ -98,8 +89,8 @@ Step UpdateSteps::make_check(const graph::Op& op) {
     }
     first.push_back(static_cast<int>(chunks.size()));
   }
-  const auto table = upload(chunks);
-  const auto starts = upload(first);
+  const auto table = make_table(chunks);
+  const auto starts = make_table(first);
   const auto out = [&](std::size_t i) { return reinterpret_cast<float*>(address_(op.outputs[i])); };
   GradientCheck args{rows_of<UpdateChunk>(*table),
                      static_cast<int>(chunks.size()),
@@ -128,7 +119,7 @@ Step UpdateSteps::make_copies(const graph::Op& op, const float* flag) {
                      reinterpret_cast<float*>(address_(op.outputs[i])),
                      static_cast<int>(tensor.shape.elements())});
   }
-  const auto table = upload(items);
+  const auto table = make_table(items);
   const int count = static_cast<int>(items.size());
   return [=](cudaStream_t stream) { copy_unless(flag, rows_of<CopyItem>(*table), count, stream); };
 }

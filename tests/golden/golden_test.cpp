@@ -53,8 +53,9 @@ constexpr Tolerance kResnet50{5e-5, 4e-4, 2e-5, 5e-3, 2e-3, 2e-2};
 // amplifies that as it does fp32's rounding. The reference, which rounds what it stores and nothing else, is
 // off by 0.16 (ResNet-18) and 0.41 (ResNet-50) of the gradients' root mean square; half as much again is
 // allowed. Ten steps of training at these errors still have to go the same way.
-constexpr Tolerance kBf16Resnet18{0.1, 0.24, 0.03, 0.25, 0.05, 0.6};
-constexpr Tolerance kBf16Resnet50{0.1, 0.6, 0.03, 0.25, 0.05, 0.6};
+// Single entries of thousands are up to twice as far.
+constexpr Tolerance kBf16Resnet18{0.1, 0.24, 0.03, 0.25, 0.05, 0.6, 2.0};
+constexpr Tolerance kBf16Resnet50{0.1, 0.6, 0.03, 0.25, 0.05, 0.6, 2.0};
 
 Tolerance tolerance_of(const Setting& s) {
   const bool small = std::string(s.model) == "resnet18";
@@ -62,10 +63,11 @@ Tolerance tolerance_of(const Setting& s) {
   Tolerance tolerance = small ? kResnet18 : kResnet50;
   // cuDNN's fp32 convolutions add thousands of terms one after the other, where a CPU's vectors add sixteen
   // rows of fewer: its gradients are off by up to 4.3e-4. Which of its kernels run is chosen by timing, and
-  // with some of them one ReLU of millions is open that float64 closes: the few entries that its gradient
-  // reaches directly are off by ten times that.
+  // some add in an order that differs from run to run: now and then one ReLU of millions is open that float64
+  // closes. The few entries that its gradient reaches directly are off by ten times that, and every gradient
+  // before it in ResNet-50, by up to 2.2e-3 where that was seen.
   if (std::string(s.device) == "cuda") {
-    tolerance.gradients *= 2;
+    tolerance.gradients *= small ? 2 : 6;
     tolerance.parameters *= 2;
     tolerance.single = 10.0;
   }
@@ -140,12 +142,16 @@ class GoldenTest : public testing::TestWithParam<Setting> {
     return values;
   }
 
-  static void expect_near(const std::vector<float>& actual, const std::vector<double>& expected,
-                          double tolerance) {
+  void expect_near(const std::vector<float>& actual, const std::vector<double>& expected,
+                   double tolerance) const {
     ASSERT_EQ(actual.size(), expected.size());
     const double allowed = tolerance * rms(expected);
-    for (std::size_t i = 0; i < actual.size(); ++i)
-      EXPECT_NEAR(actual[i], expected[i], allowed) << "entry " << i;
+    std::vector<double> errors;
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+      errors.push_back(actual[i] - expected[i]);
+      EXPECT_NEAR(actual[i], expected[i], tolerance_.single * allowed) << "entry " << i;
+    }
+    EXPECT_LE(rms(errors), allowed);
   }
 
   // An error of `tolerance` root mean squares in every entry, independent, changes norm, sum and products by

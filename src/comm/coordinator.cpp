@@ -170,7 +170,7 @@ class Coordinator::Server {
     }
   }
 
-  // What keeps a peer out; `ours` when it is of this job all the same, which then cannot go on.
+  // What keeps a peer out; `ours` when it is of this job all the same, which then cannot begin.
   std::string objection(const Message& hello, bool& ours) const {
     if (number_in(hello, kProtocol, 0) != kProtocolVersion)
       return fmt::format("it speaks version {} of the protocol, and rank 0 version {}",
@@ -210,7 +210,7 @@ class Coordinator::Server {
       spdlog::warn("refused {}: {}", peer.address, why);
       send(peer, {{kKind, kRefused}, {kWhy, why}});
       peer.closing = true;
-      if (ours)
+      if (ours && present_ < world_.size)  // a job that is complete goes on without it
         tell_all(
             fmt::format("rank {} at {} was refused: {}", number_in(hello, kRank, -1), peer.address, why));
       return;

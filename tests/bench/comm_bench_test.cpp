@@ -7,6 +7,8 @@
 #include <cstring>
 #include <mutex>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "tests/comm/run_ranks.h"
 
@@ -102,6 +104,68 @@ TEST(CommBench, AWrongResultIsNamedOnEveryRank) {
     EXPECT_EQ(timings[0].reason, "value 0 on rank 0 is 1, not 7");  // 1 of rank 0 and 6 of rank 1
     // Rank 0 has its own values after a broadcast: rank 1 tells.
     EXPECT_EQ(timings[8].reason, "value 0 on rank 1 is 6, not 1");
+  }
+}
+
+// Gloo, but that its last value is wrong on rank 1 from the second run on (the first warms up), and that its
+// times are made up: 1 ms on rank 0, 3 ms on rank 1.
+class Spoiled final : public comm::Fabric, public comm::Exchange {
+ public:
+  Spoiled(std::unique_ptr<comm::Fabric> fabric, int rank, bool wrong)
+      : fabric_(std::move(fabric)), rank_(rank), wrong_(wrong) {}
+  std::string description() const override { return "spoiled"; }
+  std::vector<std::string> algorithms(Operation operation) const override {
+    return fabric_->algorithms(operation);
+  }
+  std::unique_ptr<comm::Exchange> make_exchange(const comm::ExchangeOptions& options) override {
+    auto made = std::make_unique<Spoiled>(nullptr, rank_, wrong_);
+    made->exchange_ = fabric_->make_exchange(options);
+    return made;
+  }
+  void fill(std::span<const std::byte> values) override { exchange_->fill(values); }
+  std::vector<double> run(int repetitions) override {
+    ++runs_;
+    exchange_->run(repetitions);
+    return std::vector<double>(static_cast<std::size_t>(repetitions), rank_ == 0 ? 0.001 : 0.003);
+  }
+  void read(std::span<std::byte> values) const override {
+    exchange_->read(values);
+    if (wrong_ && rank_ == 1 && runs_ > 1)
+      values.back() ^= std::byte{1};  // the exponent's lowest bits but one
+  }
+
+ private:
+  std::unique_ptr<comm::Fabric> fabric_;
+  std::unique_ptr<comm::Exchange> exchange_;
+  int rank_, runs_ = 0;
+  bool wrong_;
+};
+
+MakeFabric spoiled(bool wrong) {
+  return [wrong](comm::Communicator& control) {
+    return std::make_unique<Spoiled>(control.make_fabric(), control.rank(), wrong);
+  };
+}
+
+TEST(CommBench, OneWrongValueAfterTheLastRepetitionIsFound) {
+  const auto results = run(2, small_options(), spoiled(true), always);
+  for (const auto& timings : results) {
+    ASSERT_EQ(timings.size(), 12U);
+    for (const CommTiming& t : timings) {
+      EXPECT_EQ(t.status, CommStatus::wrong) << name_of(t.operation) << " of " << t.bytes;
+      const std::string place = fmt::format("value {} on rank 1 is ", t.bytes / sizeof(float) - 1);
+      EXPECT_TRUE(t.reason.starts_with(place)) << t.reason;
+    }
+  }
+}
+
+TEST(CommBench, TimesAreOfTheRankThatCameLastAndOfABroadcastTheSlowest) {
+  const auto results = run(2, small_options(), spoiled(false), always);
+  for (const auto& timings : results) {
+    for (const CommTiming& t : timings) {
+      const double expected = t.operation == Operation::broadcast ? 0.003 : 0.001;
+      EXPECT_EQ(t.seconds, std::vector<double>(2, expected)) << name_of(t.operation);
+    }
   }
 }
 

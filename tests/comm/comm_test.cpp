@@ -14,6 +14,8 @@
 
 #include "base/clock.h"
 #include "comm/connect.h"
+#include "comm/coordinator.h"
+#include "comm/protocol.h"
 #include "comm/wire.h"
 #include "comm/world.h"
 #include "graph/half.h"
@@ -66,13 +68,27 @@ TEST(Communicator, AddsUpHalvesRoundingEachSumOnce) {
 TEST(Communicator, BroadcastsAndGathersAndKnowsItsNeighbours) {
   const auto failures = run_ranks(3, [](const ConnectOptions& options) {
     const auto communicator = connect(options);
-    std::vector<int> values(4, communicator->rank());
-    communicator->broadcast(std::as_writable_bytes(std::span(values)), 0);
-    EXPECT_EQ(values, std::vector<int>(4, 0));
+    for (const int root : {0, 2}) {
+      std::vector<int> values(4, communicator->rank());
+      communicator->broadcast(std::as_writable_bytes(std::span(values)), root);
+      EXPECT_EQ(values, std::vector<int>(4, root));
+    }
     EXPECT_EQ(communicator->gather(10.0 + communicator->rank()), (std::vector<double>{10, 11, 12}));
     const Neighbours found = neighbours(*communicator);
     EXPECT_EQ(found.index, communicator->rank());
     EXPECT_EQ(found.count, 3);
+  });
+  EXPECT_EQ(failures, kNoFailures3);
+}
+
+TEST(Communicator, NobodyPassesABarrierBeforeAllAreThere) {
+  std::atomic<int> there = 0;
+  const auto failures = run_ranks(3, [&](const ConnectOptions& options) {
+    const auto communicator = connect(options);
+    if (communicator->rank() == 1) std::this_thread::sleep_for(milliseconds(50));
+    ++there;
+    communicator->barrier();
+    EXPECT_EQ(there, 3);
   });
   EXPECT_EQ(failures, kNoFailures3);
 }
@@ -261,6 +277,74 @@ TEST(Joining, StrangersAreRefusedAndTheJobGoesOn) {
       port);
   EXPECT_EQ(failures, kNoFailures2);
   EXPECT_TRUE(refused.ends_with("its token is not this job's")) << refused;
+}
+
+// What rank 0 says to one that says this: why it refuses it, or nothing when it lets it in or hangs up.
+std::string answer_to(const Message& first, std::uint16_t port) {
+  const Clock::time_point soon = Clock::now() + milliseconds(2000);
+  std::string why;
+  const Socket socket = connect_to("127.0.0.1", port, soon, why);
+  send_all(socket, encode(first), soon);
+  MessageReader reader(kLongestMessage);
+  for (bool open = true; open && Clock::now() < soon; std::this_thread::sleep_for(milliseconds(5))) {
+    open = reader.read_from(socket) != MessageReader::State::closed;
+    while (const auto message = reader.next()) {
+      if (text_in(*message, kKind) == kRefused) return text_in(*message, kWhy);
+      if (text_in(*message, kKind) == kBeatKind) return "";
+    }
+  }
+  return Clock::now() < soon ? "hung up" : "no answer";
+}
+
+TEST(Joining, RefusesWhoeverDiffersInOneThing) {
+  const ConnectOptions own = options_of(0, 2, free_port());
+  const std::uint16_t port = own.world.master_port;
+  const Coordinator coordinator(own.world, own.facts, own.limits);
+  const Message good{{kKind, kHello},
+                     {kProtocol, kProtocolVersion},
+                     {kToken, own.world.token},
+                     {kRun, own.world.run_id},
+                     {kRank, 1},
+                     {kSize, 2},
+                     {kFacts, {{"version", "1"}, {"--lr", "0.1"}}}};
+  const auto answer = [&](const char* key, const Message& value) {
+    Message changed = good;
+    changed[key] = value;
+    return answer_to(changed, port);
+  };
+  EXPECT_EQ(answer(kProtocol, kProtocolVersion + 1),
+            "it speaks version 2 of the protocol, and rank 0 version 1");
+  for (const std::string& token : {std::string(), own.world.token + "x", own.world.token.substr(1),
+                                   own.world.token.substr(0, own.world.token.size() - 1)})
+    EXPECT_EQ(answer(kToken, token), "its token is not this job's") << token;
+  EXPECT_EQ(answer(kToken, 7), "its token is not this job's");
+  EXPECT_EQ(answer(kRun, "another"), "it belongs to run 'another', and this is run 'run'");
+  EXPECT_EQ(answer(kSize, 3), "it counts 3 ranks, and rank 0 counts 2");
+  EXPECT_EQ(answer(kRank, 2), "there is no rank 2");
+  EXPECT_EQ(answer(kRank, -1), "there is no rank -1");
+  EXPECT_EQ(answer(kFacts, "none"),
+            "version is '' there and '1' on rank 0; --lr is '' there and '0.1' on rank 0");
+  EXPECT_EQ(answer(kKind, kGet), "hung up");  // nobody gets anything before it has said who it is
+}
+
+TEST(Joining, ARankComesOnceAndASecondDoesNotDisturbTheJob) {
+  const auto failures = run_ranks(2, [](ConnectOptions options) {
+    options.grace = milliseconds(0);
+    options.on_stuck = [](const std::string& cause) { ADD_FAILURE() << "the job was ended: " << cause; };
+    const auto communicator = connect(options);
+    if (communicator->rank() == 1) {
+      try {
+        connect(options);
+        ADD_FAILURE() << "there are two of rank 1";
+      } catch (const UsageError& why) {
+        EXPECT_NE(std::string(why.what()).find("rank 1 is there already, from 127.0.0.1:"), std::string::npos)
+            << why.what();
+      }
+    }
+    communicator->barrier();
+    std::this_thread::sleep_for(milliseconds(150));  // for word of an end to come
+  });
+  EXPECT_EQ(failures, kNoFailures2);
 }
 
 TEST(Joining, WhoDoesNotComeIsNamedAndWhoCannotBeReached) {

@@ -54,8 +54,8 @@ int run_coreutil(const Options& options) {
   const auto percent = [](const std::optional<double>& share) {
     return share ? fmt::format("{:.2f}%", *share) : std::string("-");
   };
-  fmt::print("{:>7} {:>7} {:>7} {:>7} {:>13} {:>9} {:>9}  {}\n", "FMA", "FP16", "tensor", "SFU",
-             "tensor active", "kernels", "left out", "file");
+  std::string table = fmt::format("{:>7} {:>7} {:>7} {:>7} {:>13} {:>9} {:>9}  {}\n", "FMA", "FP16", "tensor",
+                                  "SFU", "tensor active", "kernels", "left out", "file");
   for (const std::string& file : files) {
     const profile::CoreUtilisation use = profile::core_utilisation(report::read_counters(file));
     if (use.kernels == 0)
@@ -64,9 +64,9 @@ int run_coreutil(const Options& options) {
           "sm__inst_executed_pipe_{{fma,fp16,tensor,xu}}.avg.pct_of_peak_sustained_elapsed: give them to "
           "--metrics",
           file);
-    fmt::print("{:>7} {:>7} {:>7} {:>7} {:>13} {:>9} {:>9}  {}\n", percent(use.fma), percent(use.fp16),
-               percent(use.tensor), percent(use.sfu), percent(use.tensor_active), use.kernels, use.left_out,
-               file);
+    table += fmt::format("{:>7} {:>7} {:>7} {:>7} {:>13} {:>9} {:>9}  {}\n", percent(use.fma),
+                         percent(use.fp16), percent(use.tensor), percent(use.sfu), percent(use.tensor_active),
+                         use.kernels, use.left_out, file);
     csv += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", report::csv_cell(file), use.fma, use.fp16,
                        use.tensor, use.sfu, use.tensor_active ? fmt::format("{}", *use.tensor_active) : "",
                        use.cycles, use.dram_bytes, use.kernels, use.left_out);
@@ -81,6 +81,7 @@ int run_coreutil(const Options& options) {
                     {"left_out", use.left_out}});
     if (use.tensor_active) json.back()["tensor_active_pct"] = *use.tensor_active;
   }
+  fmt::print("{}", table);
   if (!options.csv.empty()) write_file_atomically(options.csv, csv);
   if (!options.json.empty())
     write_file_atomically(options.json,

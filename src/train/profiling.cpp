@@ -92,6 +92,12 @@ void Profiling::attach(Trainer& trainer, profile::Telemetry& telemetry) {
 void Profiling::finish(const Setup& setup, const std::filesystem::path& folder, profile::Telemetry& telemetry,
                        std::FILE* out) {
   const profile::Profile profile = session_.finish(ceilings_, telemetry.summary());
+  if (profile.timeline.steps.empty()) {
+    if (out != nullptr)
+      fmt::print(out, "\nno profile: the run ended before step {}, the first to be recorded\n",
+                 options_.start);
+    return;
+  }
   const Config& config = setup.config;
   const BuildInfo build = build_info();
   nlohmann::ordered_json facts = {{"schema", 1},

@@ -14,8 +14,7 @@
 
 #include "base/clock.h"
 #include "comm/connect.h"
-#include "comm/coordinator.h"
-#include "comm/protocol.h"
+#include "comm/exchange.h"
 #include "comm/wire.h"
 #include "comm/world.h"
 #include "graph/half.h"
@@ -118,6 +117,41 @@ TEST(Communicator, ChannelsDoNotWaitForEachOther) {
   EXPECT_EQ(failures, kNoFailures2);
 }
 
+// What bench comm times and checks at length, for the sanitizers.
+TEST(Fabric, EveryOperationGivesEachRankItsResult) {
+  const auto failures = run_ranks(3, [](const ConnectOptions& options) {
+    const auto communicator = connect(options);
+    const auto fabric = communicator->make_fabric();
+    constexpr std::size_t kPart = 5'000;
+    const auto rank = static_cast<std::size_t>(communicator->rank());
+    std::vector<float> mine(3 * kPart), sums(mine), gathered(mine), first(mine);
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      mine[i] = static_cast<float>(i % 89 + rank);
+      sums[i] = static_cast<float>(3 * (i % 89) + 3);
+      gathered[i] = static_cast<float>(i % 89 + i / kPart);
+      first[i] = static_cast<float>(i % 89);
+    }
+    const auto part = sums.begin() + static_cast<std::ptrdiff_t>(rank * kPart);
+    const std::vector<std::pair<Operation, std::vector<float>>> cases = {
+        {Operation::all_reduce, sums},
+        {Operation::reduce_scatter, {part, part + kPart}},
+        {Operation::all_gather, gathered},
+        {Operation::reduce_scatter_all_gather, sums},
+        {Operation::broadcast, first}};
+    for (const auto& [operation, expected] : cases) {
+      for (const std::string& algorithm : fabric->algorithms(operation)) {
+        const auto exchange = fabric->make_exchange({operation, Type::f32, mine.size(), algorithm});
+        exchange->fill(std::as_bytes(std::span(mine)));
+        EXPECT_EQ(exchange->run(2).size(), 2U);
+        std::vector<float> result(expected.size());
+        exchange->read(std::as_writable_bytes(std::span(result)));
+        EXPECT_EQ(result, expected) << static_cast<int>(operation) << " " << algorithm;
+      }
+    }
+  });
+  EXPECT_EQ(failures, kNoFailures3);
+}
+
 TEST(Communicator, WorksOverIpv6) {
   std::string why;
   if (connect_to("::1", 1, Clock::now() + milliseconds(100), why).fd() < 0 && why.find("refused") == why.npos)
@@ -216,158 +250,6 @@ TEST(Faults, WhoeverHangsIsToldAfterAGrace) {
   });
   EXPECT_TRUE(stuck);
   EXPECT_NE(cause.find("rank 0 ("), std::string::npos) << cause;
-}
-
-TEST(Joining, ARankThatDiffersIsRefusedAndTheJobEnds) {
-  const auto failures = run_ranks(2, [](ConnectOptions options) {
-    if (options.world.rank == 1) options.facts[1].second = "0.2";
-    connect(options);
-  });
-  EXPECT_TRUE(failures[1].ends_with("refused this process: --lr is '0.2' there and '0.1' on rank 0"))
-      << failures[1];
-  EXPECT_TRUE(failures[0].starts_with("rank 1 at 127.0.0.1:")) << failures[0];
-}
-
-// CBOR: an array that claims 2^63 - 1 values, alone and in an object.
-const std::string kEndless = "\x9b\x7f\xff\xff\xff\xff\xff\xff\xff", kEndlessMember = "\xa1\x61x" + kEndless;
-
-TEST(Wire, MessagesComeBackAsTheyWereSent) {
-  const Message message{{"kind", "set"}, {"value", Message::binary({0, 255})}, {"facts", {{"rank", -1}}}};
-  EXPECT_EQ(decode(encode(message).substr(4)), message);
-}
-
-TEST(Wire, HarmfulMessagesAreNone) {
-  Message deep;
-  for (int i = 0; i < 20; ++i) deep = Message::array({deep});
-  for (const std::string& body : {std::string(), std::string("GET / HTTP"), kEndless, kEndlessMember,
-                                  encode(Message{{"x", deep}}).substr(4), encode(Message{1, 2}).substr(4)})
-    EXPECT_THROW(decode(body), DataError) << body.size();
-}
-
-TEST(Joining, StrangersAreRefusedAndTheJobGoesOn) {
-  const std::uint16_t port = free_port();
-  std::string refused;
-  std::thread stranger([&] {
-    ConnectOptions options = options_of(1, 2, port);
-    options.world.token = "another token";
-    try {
-      connect(options);
-    } catch (const UsageError& why) {
-      refused = why.what();
-    }
-    // One that speaks another protocol altogether, and one that means harm.
-    const Clock::time_point soon = Clock::now() + milliseconds(2000);
-    for (const std::string& bytes :
-         {std::string("GET / HTTP/1.1\r\n\r\n"), std::string({9, 0, 0, 0}) + kEndless}) {
-      std::string why;
-      const Socket socket = connect_to("127.0.0.1", port, soon, why);
-      send_all(socket, bytes, soon);
-      MessageReader reader(0);
-      while (reader.read_from(socket) != MessageReader::State::closed && Clock::now() < soon)
-        std::this_thread::sleep_for(milliseconds(10));
-      EXPECT_LT(Clock::now(), soon) << "the connection was left open";
-    }
-  });
-  const auto failures = run_ranks(
-      2,
-      [&](const ConnectOptions& options) {
-        if (options.world.rank == 1) stranger.join();  // after it, so that rank 0 was there for it
-        EXPECT_EQ(connect(options)->gather(1), (std::vector<double>{1, 1}));
-      },
-      port);
-  EXPECT_EQ(failures, kNoFailures2);
-  EXPECT_TRUE(refused.ends_with("its token is not this job's")) << refused;
-}
-
-// What rank 0 says to one that says this: why it refuses it, or nothing when it lets it in or hangs up.
-std::string answer_to(const Message& first, std::uint16_t port) {
-  const Clock::time_point soon = Clock::now() + milliseconds(2000);
-  std::string why;
-  const Socket socket = connect_to("127.0.0.1", port, soon, why);
-  send_all(socket, encode(first), soon);
-  MessageReader reader(kLongestMessage);
-  for (bool open = true; open && Clock::now() < soon; std::this_thread::sleep_for(milliseconds(5))) {
-    open = reader.read_from(socket) != MessageReader::State::closed;
-    while (const auto message = reader.next()) {
-      if (text_in(*message, kKind) == kRefused) return text_in(*message, kWhy);
-      if (text_in(*message, kKind) == kBeatKind) return "";
-    }
-  }
-  return Clock::now() < soon ? "hung up" : "no answer";
-}
-
-TEST(Joining, RefusesWhoeverDiffersInOneThing) {
-  const ConnectOptions own = options_of(0, 2, free_port());
-  const std::uint16_t port = own.world.master_port;
-  const Coordinator coordinator(own.world, own.facts, own.limits);
-  const Message good{{kKind, kHello},
-                     {kProtocol, kProtocolVersion},
-                     {kToken, own.world.token},
-                     {kRun, own.world.run_id},
-                     {kRank, 1},
-                     {kSize, 2},
-                     {kFacts, {{"version", "1"}, {"--lr", "0.1"}}}};
-  const auto answer = [&](const char* key, const Message& value) {
-    Message changed = good;
-    changed[key] = value;
-    return answer_to(changed, port);
-  };
-  EXPECT_EQ(answer(kProtocol, kProtocolVersion + 1),
-            "it speaks version 2 of the protocol, and rank 0 version 1");
-  for (const std::string& token : {std::string(), own.world.token + "x", own.world.token.substr(1),
-                                   own.world.token.substr(0, own.world.token.size() - 1)})
-    EXPECT_EQ(answer(kToken, token), "its token is not this job's") << token;
-  EXPECT_EQ(answer(kToken, 7), "its token is not this job's");
-  EXPECT_EQ(answer(kRun, "another"), "it belongs to run 'another', and this is run 'run'");
-  EXPECT_EQ(answer(kSize, 3), "it counts 3 ranks, and rank 0 counts 2");
-  EXPECT_EQ(answer(kRank, 2), "there is no rank 2");
-  EXPECT_EQ(answer(kRank, -1), "there is no rank -1");
-  EXPECT_EQ(answer(kFacts, "none"),
-            "version is '' there and '1' on rank 0; --lr is '' there and '0.1' on rank 0");
-  EXPECT_EQ(answer(kKind, kGet), "hung up");  // nobody gets anything before it has said who it is
-}
-
-TEST(Joining, ARankComesOnceAndASecondDoesNotDisturbTheJob) {
-  const auto failures = run_ranks(2, [](ConnectOptions options) {
-    options.grace = milliseconds(0);
-    options.on_stuck = [](const std::string& cause) { ADD_FAILURE() << "the job was ended: " << cause; };
-    const auto communicator = connect(options);
-    if (communicator->rank() == 1) {
-      try {
-        connect(options);
-        ADD_FAILURE() << "there are two of rank 1";
-      } catch (const UsageError& why) {
-        EXPECT_NE(std::string(why.what()).find("rank 1 is there already, from 127.0.0.1:"), std::string::npos)
-            << why.what();
-      }
-    }
-    communicator->barrier();
-    std::this_thread::sleep_for(milliseconds(150));  // for word of an end to come
-  });
-  EXPECT_EQ(failures, kNoFailures2);
-}
-
-TEST(Joining, WhoDoesNotComeIsNamedAndWhoCannotBeReached) {
-  ConnectOptions alone = options_of(0, 3, free_port());
-  alone.limits.join = milliseconds(300);
-  try {
-    connect(alone);
-    FAIL() << "two ranks were missing";
-  } catch (const PeerError& why) {
-    EXPECT_EQ(
-        std::string(why.what()),
-        fmt::format("ranks 1, 2 of 3 did not come to 127.0.0.1:{} within 0.3 s", alone.world.master_port));
-  }
-  alone.world.rank = 1;
-  try {
-    connect(alone);
-    FAIL() << "nobody listens";
-  } catch (const PeerError& why) {
-    const std::string text = why.what();
-    EXPECT_TRUE(text.starts_with(fmt::format("rank 1 cannot reach rank 0 at 127.0.0.1 port {} within 0.3 s: ",
-                                             alone.world.master_port)))
-        << text;
-  }
 }
 
 Environment environment(std::map<std::string, std::string> variables) {

@@ -53,17 +53,16 @@ void Collectives::average(std::span<double> values) {
 
 void Collectives::begin_after(std::size_t op) {
   for (std::size_t i = 0; i < works_.size(); ++i) {
-    if (works_[i].ready_after == static_cast<int>(op)) begin(i);
+    if (works_[i].ready_after != static_cast<int>(op)) continue;
+    const std::lock_guard lock(mutex_);
+    begin(i);
   }
 }
 
 void Collectives::begin(std::size_t index) {
-  {
-    const std::lock_guard lock(mutex_);
-    check(works_[index].state == State::idle, "bucket {} is reduced twice", index);
-    works_[index].state = State::begun;
-    queue_.push_back(index);
-  }
+  check(works_[index].state == State::idle, "bucket {} is reduced twice", index);
+  works_[index].state = State::begun;
+  queue_.push_back(index);
   changed_.notify_all();
 }
 
@@ -72,8 +71,8 @@ void Collectives::finish(std::size_t op) {
   check(found != works_.end(), "op {} reduces no bucket", op);
   const auto index = static_cast<std::size_t>(found - works_.begin());
   const Stopwatch watch;
-  if (found->state == State::idle) begin(index);  // only this thread begins
   std::unique_lock lock(mutex_);
+  if (found->state == State::idle) begin(index);
   changed_.wait(lock, [&] { return found->state == State::done || failure_ != nullptr; });
   time_.exposed += watch.seconds();
   if (failure_ != nullptr) std::rethrow_exception(failure_);

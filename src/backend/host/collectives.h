@@ -48,7 +48,7 @@ class Collectives {
     State state = State::idle;
   };
 
-  void begin(std::size_t index);
+  void begin(std::size_t index);  // with the lock held
   void run();
   void reduce(const Work& work);
 

@@ -1,6 +1,7 @@
 // redline bench throughput: images/s by batch size, with everything that explains them.
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -134,19 +135,22 @@ int run_throughput(const Flags& flags) {
   if (error) throw IoError("cannot make {}: {}", flags.folder, error.message());
 
   const StopSignals signals;
-  ProgressLine line("measuring", "steps");
+  // In images: large batches are most of the work.
+  ProgressLine line("measuring", "images");
   std::string head;
-  const auto combinations = static_cast<std::int64_t>(
-      flags.options.models.size() * flags.options.dtypes.size() * flags.options.batch_sizes.size());
-  std::int64_t measured = 0;
+  const auto& batches = flags.options.batch_sizes;
+  const auto variants = static_cast<std::int64_t>(flags.options.models.size() * flags.options.dtypes.size());
+  const std::int64_t images = variants * flags.options.stop_iteration *
+                              std::accumulate(batches.begin(), batches.end(), std::int64_t{0});
+  std::int64_t measured = 0;  // images
   const auto results = bench::bench_throughput(
       flags.options,
-      [&](const bench::Throughput&, std::int64_t step, std::int64_t of) {
-        line.update(measured * of + step, combinations * of);
+      [&](const bench::Throughput& now, std::int64_t step, std::int64_t) {
+        line.update(measured + now.batch * step, images);
         return !signals.requested();
       },
       [&](const bench::Throughput& r) {
-        ++measured;
+        measured += r.batch * flags.options.stop_iteration;
         line.clear();
         if (const std::string now = r.model + r.dtype; now != head) {
           print_head(r);
@@ -169,7 +173,8 @@ int run_throughput(const Flags& flags) {
   if (before) print_comparison(compare_throughput(*before, flags.compare, results), flags.compare);
   fmt::print("\nwritten to {}\n", flags.folder);
   if (!signals.requested()) return 0;
-  fmt::print(stderr, "redline: stopped after {} of {} measurements\n", results.size(), combinations);
+  fmt::print(stderr, "redline: stopped after {} of {} measurements\n", results.size(),
+             variants * static_cast<std::int64_t>(batches.size()));
   return 128 + signals.signal();
 }
 

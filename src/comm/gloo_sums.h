@@ -8,17 +8,16 @@
 
 #include "base/error.h"
 #include "comm/communicator.h"
-#include "graph/half.h"
+#include "graph/half_arrays.h"
 
 namespace redline::comm {
 
 using Sum = void (*)(void* to, const void* a, const void* b, std::size_t count);
 
-template <float (*kToFloat)(std::uint16_t), std::uint16_t (*kFromFloat)(float)>
+template <graph::DType kType>
 void sum_halves(void* to, const void* a, const void* b, std::size_t count) {
-  auto* sum = static_cast<std::uint16_t*>(to);
-  const auto *x = static_cast<const std::uint16_t*>(a), *y = static_cast<const std::uint16_t*>(b);
-  for (std::size_t i = 0; i < count; ++i) sum[i] = kFromFloat(kToFloat(x[i]) + kToFloat(y[i]));
+  graph::add_halves(kType, static_cast<const std::uint16_t*>(a), static_cast<const std::uint16_t*>(b),
+                    static_cast<std::uint16_t*>(to), count);
 }
 
 // Calls work(pointer of the type that Gloo takes the values for, how to add them).
@@ -30,11 +29,9 @@ void with_sum(Type type, void* values, const Work& work) {
     case Type::f64:
       return work(static_cast<double*>(values), Sum(gloo::sum<double>));
     case Type::f16:
-      return work(static_cast<std::uint16_t*>(values),
-                  Sum(sum_halves<graph::f16_to_float, graph::float_to_f16>));
+      return work(static_cast<std::uint16_t*>(values), Sum(sum_halves<graph::DType::f16>));
     case Type::bf16:
-      return work(static_cast<std::uint16_t*>(values),
-                  Sum(sum_halves<graph::bf16_to_float, graph::float_to_bf16>));
+      return work(static_cast<std::uint16_t*>(values), Sum(sum_halves<graph::DType::bf16>));
   }
   throw InternalError("unknown element type {}", static_cast<int>(type));
 }

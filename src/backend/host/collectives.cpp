@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "graph/half.h"
+#include "graph/half_arrays.h"
 
 namespace redline::backend {
 
@@ -112,13 +112,11 @@ void Collectives::reduce(const Work& work) {
     communicator_->all_reduce(work.values, work.count, comm::Type::f32, comm::Channel::gradients);
     return;
   }
-  const bool brain = wire_ == DType::bf16;
-  for (std::size_t i = 0; i < work.count; ++i)
-    halves_[i] = brain ? graph::float_to_bf16(work.values[i]) : graph::float_to_f16(work.values[i]);
-  communicator_->all_reduce(halves_.data(), work.count, brain ? comm::Type::bf16 : comm::Type::f16,
+  graph::to_halves(wire_, work.values, halves_.data(), work.count);
+  communicator_->all_reduce(halves_.data(), work.count,
+                            wire_ == DType::bf16 ? comm::Type::bf16 : comm::Type::f16,
                             comm::Channel::gradients);
-  for (std::size_t i = 0; i < work.count; ++i)
-    work.values[i] = brain ? graph::bf16_to_float(halves_[i]) : graph::f16_to_float(halves_[i]);
+  graph::from_halves(wire_, halves_.data(), work.values, work.count);
 }
 
 }  // namespace redline::backend

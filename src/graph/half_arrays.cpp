@@ -77,8 +77,10 @@ REDLINE_AVX2 std::size_t add_vectors(const std::uint16_t* a, const std::uint16_t
 }
 #undef REDLINE_AVX2
 
+// The level x86-64-v3, which f16c belongs to; not every compiler can ask for that by itself.
 bool has_vectors() {
-  static const bool found = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  static const bool found =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
   return found;
 }
 #else

@@ -1,6 +1,7 @@
 #include "profile/nvml.h"
 
 #include <array>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -157,6 +158,7 @@ bool Nvml::begin_averages() {
   GpmSupport support{1, 0};
   if (calls_->gpm_support(device_, &support) != 0 || support.supported == 0) return false;
   if (averages_begin_ == nullptr && calls_->gpm_alloc(&averages_begin_) != 0) return false;
+  averages_watch_ = {};
   if (calls_->gpm_sample(device_, averages_begin_) == 0) return true;
   calls_->gpm_free(std::exchange(averages_begin_, nullptr));
   return false;
@@ -171,6 +173,7 @@ std::optional<GpuAverages> Nvml::end_averages() {
   query->first = averages_begin_;
   query->second = end;
   GpuAverages averages;
+  averages.seconds = averages_watch_.seconds();
   const std::pair<unsigned, std::optional<double>*> wanted[] = {{kGpmSm, &averages.sm_pct},
                                                                 {kGpmTensor, &averages.tensor_pct},
                                                                 {kGpmDram, &averages.dram_pct},
@@ -179,7 +182,8 @@ std::optional<GpuAverages> Nvml::end_averages() {
   for (const auto& [id, value] : wanted) query->metrics[query->count++].id = id;
   const bool told = calls_->gpm_sample(device_, end) == 0 && calls_->gpm_metrics(query.get()) == 0;
   for (unsigned i = 0; told && i < query->count; ++i) {
-    if (query->metrics[i].result == 0) *wanted[i].second = query->metrics[i].value;
+    const GpmMetric& metric = query->metrics[i];
+    if (metric.result == 0 && std::isfinite(metric.value)) *wanted[i].second = metric.value;
   }
   calls_->gpm_free(end);
   calls_->gpm_free(std::exchange(averages_begin_, nullptr));

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "base/clock.h"
+
 namespace redline::profile {
 
 // One reading. What a card or driver does not tell is empty.
@@ -35,8 +37,12 @@ struct GpuShape {
 // Means over a stretch of time of what the whole device did, in percent of its peak: no kernels, but no
 // permission is needed either. What the card does not tell is empty.
 struct GpuAverages {
+  double seconds = 0;  // of the stretch
   std::optional<double> sm_pct, tensor_pct, fp32_pct, fp16_pct, dram_pct;
 };
+// Cards count up to a tenth of a second late: shorter stretches say much about what was before them, or
+// nothing.
+inline constexpr double kShortestAverages = 1;  // seconds
 
 // "sw_power_cap|hw_thermal"; "none" when the clocks are as high as asked for.
 std::string throttle_text(std::uint64_t bits);
@@ -68,6 +74,7 @@ class Nvml {
   std::unique_ptr<Interface> calls_;
   void* device_ = nullptr;
   void* averages_begin_ = nullptr;  // a sample of the library's
+  Stopwatch averages_watch_;
 };
 
 }  // namespace redline::profile

@@ -51,7 +51,7 @@ std::vector<Average> list_of(const profile::GpuAverages& averages) {
 }
 
 nlohmann::ordered_json to_json(const profile::GpuAverages& averages) {
-  auto json = nlohmann::ordered_json::object();
+  nlohmann::ordered_json json = {{"seconds", averages.seconds}};
   for (const Average& average : list_of(averages)) {
     if (average.value) json[average.key] = *average.value;
   }
@@ -111,7 +111,8 @@ void Profiling::finish(const Setup& setup, const std::filesystem::path& folder, 
                                   {"accumulate", config.optimizer.accumulate},
                                   {"image_size", config.model.image_size},
                                   {"data", setup.data_text()}};
-  if (averages_) facts["device_averages"] = to_json(*averages_);
+  const bool averaged = averages_ && averages_->seconds >= profile::kShortestAverages;
+  if (averaged) facts["device_averages"] = to_json(*averages_);
   profile::Subject subject = subject_of(setup, telemetry.gpu());
   subject.rank = rank_;
   subject.world_size = ranks_;
@@ -132,7 +133,12 @@ void Profiling::finish(const Setup& setup, const std::filesystem::path& folder, 
         use.tensor_active ? fmt::format("tensor cores computing {:.1f}%; ", *use.tensor_active) : "", use.fma,
         use.fp16, use.tensor, use.sfu, format_bytes(static_cast<std::uint64_t>(use.dram_bytes)));
   }
-  if (averages_) fmt::print(out, "the whole device, of its peak: {}\n\n", text_of(*averages_));
+  if (averaged) {
+    fmt::print(out, "the whole device, of its peak: {}\n\n", text_of(*averages_));
+  } else if (averages_ && options_.counters && profile.counted.empty()) {
+    fmt::print(out, "averages of the whole device need {} s of recorded steps: more --steps\n\n",
+               profile::kShortestAverages);
+  }
   for (const std::string& file : files) fmt::print(out, "{}\n", (folder / file).string());
 }
 

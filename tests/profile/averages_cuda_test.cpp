@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/backend.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "graph/graph.h"
 #include "plan/plan.h"
@@ -34,7 +35,8 @@ TEST(Averages, OfAProductShowTensorCoresAndMemoryAtWork) {
   std::vector<backend::OpTime> times;  // asking for them waits for the device
   executable->run(backend::Section::compute, &times);
   if (!nvml.begin_averages()) GTEST_SKIP() << nvml.name() << " has no performance monitoring";
-  for (int i = 0; i < 400; ++i) executable->run(backend::Section::compute, &times);
+  for (const Stopwatch watch; watch.seconds() < kShortestAverages;)
+    executable->run(backend::Section::compute, &times);
   const auto averages = nvml.end_averages();
   ASSERT_TRUE(averages);
   // Nearly always all multiprocessors have work, and most of it is the tensor cores'. Both operands are read

@@ -1,5 +1,6 @@
 // Stands in for the driver's management library: one card at 0000:18:00.0, whose energy grows by a joule at
 // every question, and whose PCIe counters it does not have.
+#include <cmath>
 #include <cstring>
 
 extern "C" {
@@ -46,7 +47,8 @@ int nvmlDeviceGetUtilizationRates(void*, unsigned* rates) {
   rates[1] = 60;
   return 0;
 }
-// Performance monitoring: of what is asked for, the share of tensor cores is told and the others are not.
+// Performance monitoring: of what is asked for, the share of tensor cores is told, that of multiprocessors is
+// 0 / 0 as in a short stretch, and the others are not told.
 int nvmlGpmQueryDeviceSupport(void*, unsigned* support) {
   support[1] = 1;
   return 0;
@@ -74,8 +76,8 @@ struct Query {
 int nvmlGpmMetricsGet(Query* query) {
   for (unsigned i = 0; i < query->count; ++i) {
     Metric& metric = query->metrics[i];
-    metric.result = metric.id == 5 ? 0 : 3;
-    metric.value = 42.5;
+    metric.result = metric.id == 5 || metric.id == 2 ? 0 : 3;
+    metric.value = metric.id == 5 ? 42.5 : NAN;
   }
   return query->version == 1 && query->samples[0] != nullptr && query->samples[1] != nullptr ? 0 : 2;
 }

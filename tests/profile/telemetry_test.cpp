@@ -69,8 +69,10 @@ TEST(Nvml, GivesAveragesBetweenTwoMoments) {
   ASSERT_TRUE(nvml.begin_averages());
   const auto averages = nvml.end_averages();
   ASSERT_TRUE(averages);
+  EXPECT_GT(averages->seconds, 0);
   EXPECT_EQ(averages->tensor_pct, 42.5);
   EXPECT_FALSE(averages->dram_pct);
+  EXPECT_FALSE(averages->sm_pct) << "not a number";
   EXPECT_FALSE(nvml.end_averages());
 }
 

@@ -6,12 +6,16 @@
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "base/error.h"
+#include "base/machine.h"
 #include "comm/connect.h"
 #include "comm/coordinator.h"
 #include "comm/gloo_exchange.h"
@@ -65,6 +69,7 @@ class GlooCommunicator final : public Communicator {
         context_(std::make_shared<gloo::rendezvous::Context>(options.world.rank, options.world.size)) {
     address_ = membership_.own_address();
     if (!options.world.one_machine) address_ = reachable_address(address_);
+    check_interface(options.interface);
     gloo::transport::tcp::attr attributes;
     if (options.interface.empty())
       attributes.hostname = address_;
@@ -157,6 +162,15 @@ class GlooCommunicator final : public Communicator {
   }
 
  private:
+  void check_interface(const std::string& name) {
+    const std::vector<std::string> all = interface_names();
+    if (name.empty() || std::ranges::find(all, name) != all.end()) return;
+    const std::string why =
+        fmt::format("--comm-interface {}: {} has {}", name, inspect_machine().hostname, fmt::join(all, ", "));
+    membership_.leave(why);
+    throw UnavailableError("{}", why);
+  }
+
   template <typename Work>
   void call(const char* name, const Work& work) {
     membership_.begin_call();

@@ -64,6 +64,13 @@ bool is_loopback(const sockaddr* address) {
          IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr) != 0;
 }
 
+using Interfaces = std::unique_ptr<ifaddrs, void (*)(ifaddrs*)>;
+Interfaces list_interfaces() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) list = nullptr;
+  return {list, ::freeifaddrs};
+}
+
 void make_non_blocking(int fd) { ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
 void send_at_once(int fd) {
@@ -158,9 +165,7 @@ std::string reachable_address(const std::string& address) {
   std::string why;
   const Addresses own = resolve(address, 0, AI_NUMERICHOST, why);
   if (own == nullptr || !is_loopback(own->ai_addr)) return address;
-  ifaddrs* raw = nullptr;
-  if (::getifaddrs(&raw) != 0) return address;
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> list(raw, ::freeifaddrs);
+  const Interfaces list = list_interfaces();
   for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != own->ai_family ||
         is_loopback(entry->ifa_addr))
@@ -171,6 +176,17 @@ std::string reachable_address(const std::string& address) {
     return text_of(found, false);
   }
   return address;
+}
+
+std::vector<std::string> interface_names() {
+  std::vector<std::string> names;
+  const Interfaces list = list_interfaces();
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
+    const bool ip = entry->ifa_addr != nullptr &&
+                    (entry->ifa_addr->sa_family == AF_INET || entry->ifa_addr->sa_family == AF_INET6);
+    if (ip && std::ranges::find(names, entry->ifa_name) == names.end()) names.emplace_back(entry->ifa_name);
+  }
+  return names;
 }
 
 Socket listen_at(const std::string& host, std::uint16_t port, bool others) {

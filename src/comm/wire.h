@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -42,6 +43,9 @@ std::string peer_address(const Socket& socket, bool port);
 // An address as it is, or where it is a loopback one, an address of this machine that others can reach, if
 // there is one.
 std::string reachable_address(const std::string& address);
+
+// The network interfaces of this machine that have an address: "lo", "eth0".
+std::vector<std::string> interface_names();
 
 // Listens on `host`'s address alone, IPv4 or IPv6. Where the name stands for no address of this machine, or
 // only for a loopback one and `others` (peers on other machines) are to come, on every address. Throws

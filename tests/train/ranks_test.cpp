@@ -60,7 +60,7 @@ TEST(Ranks, ASlowRankIsNamedOnce) {
   EXPECT_EQ(failures, kNoFailures);
 }
 
-TEST(Ranks, StateFollowsRank0AndADifferenceIsNamed) {
+TEST(Ranks, StateAndStatisticsFollowRank0) {
   const auto failures = comm::run_ranks(3, [](const ConnectOptions& options) {
     Ranks ranks(comm::connect(options));
     FakeState state(static_cast<std::uint64_t>(ranks.rank() + 1));
@@ -75,15 +75,26 @@ TEST(Ranks, StateFollowsRank0AndADifferenceIsNamed) {
     ranks.broadcast_statistics(state);
     EXPECT_EQ(state.values("bn1.running_mean"), std::vector<float>(4, 0));
     EXPECT_EQ(state.values("fc.weight"), first.values("fc.weight"));
-    if (ranks.rank() == 2) {
-      std::vector<float> damaged = state.values("fc.weight");
-      damaged[5] = std::nextafter(damaged[5], 1e9F);  // one bit
-      state.write("fc.weight", damaged);
-    }
-    ranks.check_state(state, 9);
+    EXPECT_EQ(state.values("bn1.running_mean.ema"), first.values("bn1.running_mean.ema"));
   });
-  for (const std::string& failure : failures)
-    EXPECT_TRUE(failure.starts_with("after step 9, fc.weight of rank 2 (")) << failure;
+  EXPECT_EQ(failures, kNoFailures);
+}
+
+TEST(Ranks, ADamagedBitIsNamed) {
+  for (const std::string name : {"fc.weight", "conv1.weight.momentum"}) {
+    const auto failures = comm::run_ranks(3, [&](const ConnectOptions& options) {
+      Ranks ranks(comm::connect(options));
+      FakeState state(1);
+      if (ranks.rank() == 2) {
+        std::vector<float> damaged = state.values(name);
+        damaged[5] = std::nextafter(damaged[5], 1e9F);  // one bit
+        state.write(name, damaged);
+      }
+      ranks.check_state(state, 9);
+    });
+    for (const std::string& failure : failures)
+      EXPECT_TRUE(failure.starts_with("after step 9, " + name + " of rank 2 (")) << failure;
+  }
 }
 
 TEST(Ranks, PlaceFollowsRank0AndNumbersMustAgree) {

@@ -33,6 +33,14 @@ bool reads(const Op& op, std::size_t input) {
   return op.attr<graph::NormAttr>().training && !has_sums;
 }
 
+// The part of a convolution's input that its windows see: strides may leave out pixels between them.
+double seen(const graph::Graph& graph, const Op& op) {
+  if (op.kind != OpKind::conv && op.kind != OpKind::conv_grad_weight) return 1;
+  const graph::Tensor& weights = graph.tensor(op.kind == OpKind::conv ? op.inputs[kWeights] : op.outputs[0]);
+  const double side = static_cast<double>(weights.shape[2]) / op.attr<graph::ConvAttr>().stride;
+  return std::min(1.0, side * side);
+}
+
 class Counter {
  public:
   Counter(const Plan& plan, const Groups& groups)
@@ -98,7 +106,7 @@ class Counter {
         plan_.graph().tensor(op.inputs[0]).dtype == groups_.weights) {
       if (const double bytes = copy_bytes(id, groups_.weights); bytes > 0) return bytes;
     }
-    return stored(id);
+    return input == 0 ? stored(id) * seen(plan_.graph(), op) : stored(id);
   }
 
   const Plan& plan_;

@@ -111,6 +111,22 @@ TEST(Traffic, CopiesOfWeightsAreWrittenByTheUpdateAndReadByConvolutions) {
                    t.stored(op.inputs[0]) + t.stored(op.inputs[1]) / 2 + t.stored(op.outputs[0]));
 }
 
+TEST(Traffic, AStrideBeyondTheWindowReadsAQuarter) {
+  const Training t(DType::f32);
+  const std::vector<Work> work = work_of(t.plan, each_alone(t.plan));
+  int found = 0;
+  for (const int at : t.positions(OpKind::conv)) {
+    const graph::Op& op = t.op(at);
+    const bool skips =
+        op.attr<graph::ConvAttr>().stride == 2 && t.plan.graph().tensor(op.inputs[1]).shape[2] == 1;
+    const double read =
+        work[static_cast<std::size_t>(at)].bytes - t.stored(op.inputs[1]) - t.stored(op.outputs[0]);
+    EXPECT_DOUBLE_EQ(read, t.stored(op.inputs[0]) / (skips ? 4 : 1)) << op.name;
+    found += skips ? 1 : 0;
+  }
+  EXPECT_EQ(found, 3);  // the shortcuts of ResNet-18
+}
+
 TEST(Traffic, NoWorkIsLostInGroups) {
   const Training t(DType::f32);
   Groups groups = each_alone(t.plan);

@@ -16,6 +16,7 @@
 #include "backend/cuda/state.h"
 #include "backend/cuda/step.h"
 #include "backend/cuda/trace.h"
+#include "backend/placed_tensors.h"
 
 namespace redline::backend {
 namespace {
@@ -40,11 +41,7 @@ class CudaExecutable final : public Executable, public OpLauncher {
         beside_(make_stream()),
         copies_(make_stream()),
         shared_(convs, device, rules.tf32, nccl),
-        arena_(state_->arena.at_least(plan_->arena_bytes)),
-        gradients_(state_->gradients.at_least(plan_->gradient_bytes)) {
-    const auto& tensors = plan_->graph().tensors();
-    for (std::size_t i = 0; i < tensors.size(); ++i)
-      addresses_.push_back(place(tensors[i], plan_->placements[i]));
+        tensors_(*plan_, *state_) {
     for (TensorId id : plan_->graph().of_kind(TensorKind::input)) {
       if (address(id) != nullptr) inputs_.try_emplace(id, plan_->placement(id).bytes, input_copy);
     }
@@ -123,42 +120,19 @@ class CudaExecutable final : public Executable, public OpLauncher {
 
   ExecutableMemory memory() const override {
     ExecutableMemory use;
-    use.arena = arena_->size();
-    use.gradients = gradients_->size();
+    use.arena = tensors_.arena().size();
+    use.gradients = tensors_.gradients().size();
     use.state = state_->bytes();
     use.packed_weights = state_->copy_bytes();
     use.scratch = shared_.work_bytes();
-    for (const DeviceMemory& buffer : io_) use.inputs += buffer.size();
+    use.inputs = tensors_.own_bytes();
     for (const auto& [id, slots] : inputs_) use.inputs += slots.device_bytes();
     return use;
   }
 
  private:
-  std::byte* place(const graph::Tensor& tensor, const plan::Placement& placement) {
-    switch (placement.region) {
-      case Region::none:
-        return nullptr;
-      case Region::arena:
-        return arena_->data() + placement.offset;
-      case Region::bucket:
-        return gradients_->data() + placement.offset;
-      case Region::state:
-        return state_->memory(tensor, placement.layout);
-      case Region::host_io:
-        return io_.emplace_back(placement.bytes).data();
-    }
-    throw InternalError("'{}' is placed nowhere", tensor.name);
-  }
-
-  std::byte* address(TensorId id) const {
-    return id == graph::kNone ? nullptr : addresses_[static_cast<std::size_t>(id)];
-  }
-  std::byte* placed(TensorId id) const {
-    std::byte* memory = address(id);
-    check(memory != nullptr, "tensor '{}' is not kept by this plan", plan_->graph().tensor(id).name);
-    return memory;
-  }
-
+  std::byte* address(TensorId id) const { return tensors_.find(id); }
+  std::byte* placed(TensorId id) const { return tensors_.at(id); }
   // The type of activations: that of the first convolution's input.
   DType dtype() const {
     for (const graph::Op& op : plan_->graph().ops()) {
@@ -412,9 +386,7 @@ class CudaExecutable final : public Executable, public OpLauncher {
   Stream stream_, beside_, copies_;
   std::unique_ptr<Reductions> reductions_;
   Shared shared_;
-  std::shared_ptr<DeviceMemory> arena_, gradients_;
-  std::vector<DeviceMemory> io_;
-  std::vector<std::byte*> addresses_;  // by TensorId
+  PlacedTensors<DeviceMemory> tensors_;
   std::map<TensorId, InputSlots> inputs_;
   MetricsRing metrics_;
   std::vector<Step> steps_;  // by op

@@ -9,7 +9,7 @@ namespace redline::backend::cuda {
 // In page-locked memory. The bus is busy while steps wait: some milliseconds for a ResNet-50.
 class CudaStateCopy final : public StoredCopy<PinnedMemory> {
  public:
-  explicit CudaStateCopy(CudaState& state) : StoredCopy(state.entries_), state_(state) {
+  explicit CudaStateCopy(CudaState& state) : StoredCopy(state.entries()), state_(state) {
     check_cuda(cudaGetDevice(&device_), "asking for the device");
   }
 
@@ -39,7 +39,7 @@ class CudaStateCopy final : public StoredCopy<PinnedMemory> {
 };
 
 void CudaState::read(const std::string& name, std::span<float> values) const {
-  const Entry& from = entry(name);
+  const CudaEntry& from = entry(name);
   std::vector<std::byte> host(from.memory.size());
   check_cuda(cudaDeviceSynchronize(), "waiting for the device");
   check_cuda(cudaMemcpy(host.data(), from.memory.data(), host.size(), cudaMemcpyDeviceToHost),
@@ -48,7 +48,7 @@ void CudaState::read(const std::string& name, std::span<float> values) const {
 }
 
 void CudaState::write(const std::string& name, std::span<const float> values) {
-  Entry& to = entries_.at(entry(name).tensor.name);
+  const CudaEntry& to = entry(name);
   std::vector<std::byte> host(to.memory.size());
   plan::store(to.tensor, to.layout, values, host.data());
   check_cuda(cudaDeviceSynchronize(), "waiting for the device");
@@ -58,26 +58,8 @@ void CudaState::write(const std::string& name, std::span<const float> values) {
 
 std::unique_ptr<StateCopy> CudaState::make_copy() { return std::make_unique<CudaStateCopy>(*this); }
 
-std::byte* CudaState::memory(const graph::Tensor& tensor, plan::Layout layout) {
-  const auto [it, added] = entries_.try_emplace(tensor.name);
-  Entry& found = it->second;
-  if (added) {
-    found.tensor = tensor;
-    found.layout = layout;
-    found.memory = DeviceMemory(plan::stored_bytes(tensor, layout));
-    if (tensor.fill != 0.0F) {
-      write(tensor.name, std::vector<float>(static_cast<std::size_t>(tensor.shape.elements()), tensor.fill));
-    }
-    order_.push_back(tensor.name);
-  }
-  check(found.tensor.shape == tensor.shape && found.layout == layout,
-        "'{}' is {} {} in the state and {} {} in the plan", tensor.name, found.tensor.shape.text(),
-        name_of(found.layout), tensor.shape.text(), name_of(layout));
-  return found.memory.data();
-}
-
 std::byte* CudaState::copy(const std::string& name, graph::DType dtype) {
-  Entry& found = entries_.at(name);
+  CudaEntry& found = entry(name);
   if (dtype == graph::DType::f32) return found.memory.data();
   DeviceMemory& copy = found.copies[dtype];
   if (copy.size() == 0) {
@@ -87,15 +69,9 @@ std::byte* CudaState::copy(const std::string& name, graph::DType dtype) {
   return copy.data();
 }
 
-std::size_t CudaState::bytes() const {
-  std::size_t sum = 0;
-  for (const auto& [name, held] : entries_) sum += held.memory.size();
-  return sum;
-}
-
 std::size_t CudaState::copy_bytes() const {
   std::size_t sum = 0;
-  for (const auto& [name, held] : entries_) {
+  for (const auto& [name, held] : entries()) {
     for (const auto& [dtype, copy] : held.copies) sum += copy.size();
   }
   return sum;
@@ -114,13 +90,7 @@ void CudaState::after_run(cudaStream_t stream) {
   last_ = stream;
 }
 
-const CudaState::Entry& CudaState::entry(const std::string& name) const {
-  const auto it = entries_.find(name);
-  check(it != entries_.end(), "the state has no tensor '{}'", name);
-  return it->second;
-}
-
-void CudaState::refresh(const Entry& entry) {
+void CudaState::refresh(const CudaEntry& entry) {
   for (const auto& [dtype, copy] : entry.copies) {
     cast(type_of(dtype), static_cast<std::int64_t>(entry.memory.size() / sizeof(float)),
          reinterpret_cast<const float*>(entry.memory.data()), copy.data(), nullptr);

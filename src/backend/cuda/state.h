@@ -6,30 +6,27 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
-#include "backend/backend.h"
 #include "backend/cuda/device.h"
+#include "backend/stored_state.h"
 #include "backend/work_memory.h"
-#include "plan/layout.h"
 
 namespace redline::backend::cuda {
 
 // Matrices and filters are there also as copies in the type that kernels read, which the optimizer keeps up
 // to date.
-class CudaState final : public State {
+struct CudaEntry : StateEntry<DeviceMemory> {
+  std::map<graph::DType, DeviceMemory> copies;
+};
+
+class CudaState final : public StoredState<CudaEntry> {
  public:
-  std::vector<std::string> names() const override { return order_; }
-  const graph::Tensor& tensor(const std::string& name) const override { return entry(name).tensor; }
   void read(const std::string& name, std::span<float> values) const override;
   void write(const std::string& name, std::span<const float> values) override;
   std::unique_ptr<StateCopy> make_copy() override;
 
-  // The tensor's memory, zero-filled when it is new. It stays where it is for the life of the state.
-  std::byte* memory(const graph::Tensor& tensor, plan::Layout layout);
   // The tensor in the type that kernels read; the master itself for fp32.
   std::byte* copy(const std::string& name, graph::DType dtype);
-  std::size_t bytes() const;
   std::size_t copy_bytes() const;
 
   // Around what an executable puts on its stream: it waits for what another one put on its own before, and
@@ -42,18 +39,8 @@ class CudaState final : public State {
  private:
   friend class CudaStateCopy;
 
-  struct Entry {
-    graph::Tensor tensor;
-    plan::Layout layout = plan::Layout::plain;
-    DeviceMemory memory;
-    std::map<graph::DType, DeviceMemory> copies;
-  };
+  static void refresh(const CudaEntry& entry);
 
-  const Entry& entry(const std::string& name) const;
-  static void refresh(const Entry& entry);
-
-  std::map<std::string, Entry> entries_;
-  std::vector<std::string> order_;
   Event ran_ = make_event(false);     // after the last run
   cudaStream_t last_ = nullptr;       // that it was put on
   Event copied_ = make_event(false);  // after the last copy

@@ -9,16 +9,15 @@
 
 namespace redline::backend {
 
-using plan::Region;
 using Clock = std::chrono::steady_clock;
 
 void HostState::read(const std::string& name, std::span<float> values) const {
-  const Entry& from = entry(name);
+  const auto& from = entry(name);
   plan::load(from.tensor, from.layout, from.memory.data(), values);
 }
 
 void HostState::write(const std::string& name, std::span<const float> values) {
-  const Entry& to = entry(name);
+  const auto& to = entry(name);
   plan::store(to.tensor, to.layout, values, to.memory.data());
 }
 
@@ -33,82 +32,31 @@ class HostStateCopy final : public StoredCopy<HostMemory> {
   }
 };
 
-std::unique_ptr<StateCopy> HostState::make_copy() { return std::make_unique<HostStateCopy>(entries_); }
+std::unique_ptr<StateCopy> HostState::make_copy() { return std::make_unique<HostStateCopy>(entries()); }
 
-std::byte* HostState::memory(const graph::Tensor& tensor, plan::Layout layout) {
-  const auto [it, added] = entries_.try_emplace(tensor.name);
-  Entry& found = it->second;
-  if (added) {
-    found = {tensor, layout, HostMemory(plan::stored_bytes(tensor, layout))};
-    if (tensor.fill != 0.0F) {
-      const std::vector<float> values(static_cast<std::size_t>(tensor.shape.elements()), tensor.fill);
-      plan::store(tensor, layout, values, found.memory.data());
-    }
-    order_.push_back(tensor.name);
-  }
-  check(found.tensor.shape == tensor.shape && found.tensor.dtype == tensor.dtype && found.layout == layout,
-        "'{}' is {} {} {} in the state and {} {} {} in the plan", tensor.name, found.tensor.shape.text(),
-        name_of(found.tensor.dtype), name_of(found.layout), tensor.shape.text(), name_of(tensor.dtype),
-        name_of(layout));
-  return found.memory.data();
+namespace {
+
+std::shared_ptr<HostState> own_state(const std::shared_ptr<State>& state) {
+  auto own = std::dynamic_pointer_cast<HostState>(state);
+  check(own != nullptr, "the state was made by another backend");
+  return own;
 }
 
-std::size_t HostState::bytes() const {
-  std::size_t sum = 0;
-  for (const auto& [name, held] : entries_) sum += held.memory.size();
-  return sum;
-}
-
-const HostState::Entry& HostState::entry(const std::string& name) const {
-  const auto it = entries_.find(name);
-  check(it != entries_.end(), "the state has no tensor '{}'", name);
-  return it->second;
-}
+}  // namespace
 
 HostExecutable::HostExecutable(std::shared_ptr<const plan::Plan> plan, const std::shared_ptr<State>& state,
                                std::shared_ptr<comm::Communicator> communicator)
-    : plan_(std::move(plan)), state_(std::dynamic_pointer_cast<HostState>(state)) {
-  check(state_ != nullptr, "the state was made by another backend");
-  arena_ = state_->arena.at_least(plan_->arena_bytes);
-  gradients_ = state_->gradients.at_least(plan_->gradient_bytes);
-  const auto& tensors = plan_->graph().tensors();
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    addresses_.push_back(place(tensors[i], plan_->placements[i]));
-  }
+    : plan_(std::move(plan)), state_(own_state(state)), tensors_(*plan_, *state_) {
   if (communicator != nullptr)
-    collectives_ = std::make_unique<Collectives>(std::move(communicator), *plan_, gradients_->data());
-}
-
-std::byte* HostExecutable::place(const graph::Tensor& tensor, const plan::Placement& placement) {
-  switch (placement.region) {
-    case Region::none:
-      return nullptr;
-    case Region::arena:
-      check(placement.offset + placement.bytes <= arena_->size(), "'{}' is outside the arena", tensor.name);
-      return arena_->data() + placement.offset;
-    case Region::bucket:
-      check(placement.offset + placement.bytes <= gradients_->size(), "'{}' is outside its bucket",
-            tensor.name);
-      return gradients_->data() + placement.offset;
-    case Region::state:
-      return state_->memory(tensor, placement.layout);
-    case Region::host_io:
-      return io_.emplace_back(placement.bytes).data();
-  }
-  throw InternalError("'{}' is placed nowhere", tensor.name);
-}
-
-std::byte* HostExecutable::placed(graph::TensorId id) const {
-  std::byte* memory = address(id);
-  check(memory != nullptr, "tensor '{}' is not kept by this plan", plan_->graph().tensor(id).name);
-  return memory;
+    collectives_ =
+        std::make_unique<Collectives>(std::move(communicator), *plan_, tensors_.gradients().data());
 }
 
 void HostExecutable::write_input(graph::TensorId id, const void* data, std::size_t bytes) {
   const graph::Tensor& tensor = plan_->graph().tensor(id);
   const std::size_t expected = plan_->placement(id).bytes;
   check(bytes == expected, "input '{}' has {} bytes, not {}", tensor.name, expected, bytes);
-  std::memcpy(placed(id), data, bytes);
+  std::memcpy(tensors_.at(id), data, bytes);
 }
 
 void HostExecutable::execute_any(std::size_t op, bool whole_step) {
@@ -143,11 +91,11 @@ void HostExecutable::run(Section section, std::vector<OpTime>* times) {
 }
 
 void HostExecutable::read(graph::TensorId id, std::span<float> values) const {
-  plan::load(plan_->graph().tensor(id), plan_->placement(id).layout, placed(id), values);
+  plan::load(plan_->graph().tensor(id), plan_->placement(id).layout, tensors_.at(id), values);
 }
 
 void HostExecutable::write(graph::TensorId id, std::span<const float> values) {
-  plan::store(plan_->graph().tensor(id), plan_->placement(id).layout, values, placed(id));
+  plan::store(plan_->graph().tensor(id), plan_->placement(id).layout, values, tensors_.at(id));
 }
 
 void HostExecutable::request_metrics() {
@@ -166,10 +114,10 @@ std::optional<Metrics> HostExecutable::take_metrics(bool) {
 
 ExecutableMemory HostExecutable::memory() const {
   ExecutableMemory use;
-  use.arena = arena_->size();
-  use.gradients = gradients_->size();
+  use.arena = tensors_.arena().size();
+  use.gradients = tensors_.gradients().size();
   use.state = state_->bytes();
-  for (const HostMemory& buffer : io_) use.inputs += buffer.size();
+  use.inputs = tensors_.own_bytes();
   return use;
 }
 

@@ -1,9 +1,8 @@
-// What every backend on the host shares: the State, the placing of a plan's tensors in memory, and the loop
-// over its ops. A backend adds how one op is executed.
+// What every backend on the host shares: the State, and the loop over a plan's ops. A backend adds how one op
+// is executed.
 #pragma once
 
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,34 +12,18 @@
 #include "backend/backend.h"
 #include "backend/host/collectives.h"
 #include "backend/host/memory.h"
-#include "backend/work_memory.h"
+#include "backend/placed_tensors.h"
+#include "backend/stored_state.h"
 
 namespace redline::backend {
 
-class HostState final : public State {
+class HostState final : public StoredState<StateEntry<HostMemory>> {
  public:
-  std::vector<std::string> names() const override { return order_; }
-  const graph::Tensor& tensor(const std::string& name) const override { return entry(name).tensor; }
   void read(const std::string& name, std::span<float> values) const override;
   void write(const std::string& name, std::span<const float> values) override;
   std::unique_ptr<StateCopy> make_copy() override;
 
-  // The tensor's memory, zero-filled when it is new. It stays where it is for the life of the state.
-  std::byte* memory(const graph::Tensor& tensor, plan::Layout layout);
-  std::size_t bytes() const;
-
   WorkMemory<HostMemory> arena, gradients;  // of the executables
-
- private:
-  struct Entry {
-    graph::Tensor tensor;
-    plan::Layout layout = plan::Layout::plain;
-    HostMemory memory;
-  };
-  const Entry& entry(const std::string& name) const;
-
-  std::map<std::string, Entry> entries_;
-  std::vector<std::string> order_;
 };
 
 class HostExecutable : public Executable {
@@ -64,21 +47,15 @@ class HostExecutable : public Executable {
   virtual void execute(std::size_t op) = 0;
   Collectives* collectives() const { return collectives_.get(); }  // null: alone
   // Where a tensor lies; null for kNone and for tensors that the plan does not keep.
-  std::byte* address(graph::TensorId id) const {
-    return id == graph::kNone ? nullptr : addresses_[static_cast<std::size_t>(id)];
-  }
+  std::byte* address(graph::TensorId id) const { return tensors_.find(id); }
 
  private:
   void execute_any(std::size_t op, bool whole_step);
-  std::byte* place(const graph::Tensor& tensor, const plan::Placement& placement);
-  std::byte* placed(graph::TensorId id) const;  // throws InternalError instead of giving null
 
   std::shared_ptr<const plan::Plan> plan_;
   std::shared_ptr<HostState> state_;
-  std::shared_ptr<HostMemory> arena_, gradients_;
-  std::vector<HostMemory> io_;
-  std::vector<std::byte*> addresses_;  // by TensorId
-  std::deque<Metrics> metrics_;        // asked for and not taken
+  PlacedTensors<HostMemory> tensors_;
+  std::deque<Metrics> metrics_;  // asked for and not taken
   std::unique_ptr<Collectives> collectives_;
 };
 

@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "backend/image_decoder.h"
 #include "backend/input_copy.h"
 #include "base/error.h"
 #include "base/host_allocator.h"
@@ -25,6 +24,8 @@ class Communicator;
 
 namespace redline::backend {
 
+class DeviceImages;  // image_decoder.h
+class ImageDecoder;
 class MemoryStudy;  // memory_study.h
 class Tracer;       // tracer.h
 

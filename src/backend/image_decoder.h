@@ -61,8 +61,11 @@ class ImageDecoder {
   virtual std::vector<int> fill(DeviceImages& images, std::span<const EncodedImage> encoded,
                                 std::span<const HostImage> host, ResizeFilter filter) = 0;
 
-  // Device memory in use beside that of the images.
+  // Device memory in use beside that of the images, as far as the decoder allocates it itself.
   virtual std::size_t memory() const = 0;
+  // Device memory that decoding will take, in batches of `rows`, the images of `batches` of them (`size`
+  // pixels a side) at a time; what it takes of them has `pixels` an image on average.
+  virtual std::size_t memory_need(int rows, int size, int batches, double pixels) const = 0;
 };
 
 }  // namespace redline::backend

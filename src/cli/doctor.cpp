@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/backend.h"
+#include "backend/image_decoder.h"
 #include "backend/cpu/onednn_info.h"
 #include "base/build_info.h"
 #include "base/error.h"

@@ -23,6 +23,8 @@ std::string describe(const ImageInfo& info) {
   }
 }
 
+}  // namespace
+
 void look_at_images(const RecordSource& source, std::int64_t sample, SplitInfo& info) {
   const std::int64_t wanted = std::min(sample, source.count());
   info.min_width = info.min_height = std::numeric_limits<int>::max();
@@ -39,6 +41,7 @@ void look_at_images(const RecordSource& source, std::int64_t sample, SplitInfo& 
       info.mean_bytes += static_cast<double>(bytes.size());
       info.mean_width += image.width;
       info.mean_height += image.height;
+      if (decoder.plain_jpeg()) info.mean_plain_pixels += static_cast<double>(image.width) * image.height;
       info.min_width = std::min(info.min_width, image.width);
       info.max_width = std::max(info.max_width, image.width);
       info.min_height = std::min(info.min_height, image.height);
@@ -55,9 +58,8 @@ void look_at_images(const RecordSource& source, std::int64_t sample, SplitInfo& 
   info.mean_bytes /= static_cast<double>(good);
   info.mean_width /= static_cast<double>(good);
   info.mean_height /= static_cast<double>(good);
+  info.mean_plain_pixels /= static_cast<double>(good);
 }
-
-}  // namespace
 
 DataInfo inspect(const std::filesystem::path& path, std::int64_t sample) {
   DataInfo result;

@@ -26,6 +26,7 @@ struct SplitInfo {
   double mean_bytes = 0;
   int min_width = 0, max_width = 0, min_height = 0, max_height = 0;
   double mean_width = 0, mean_height = 0;
+  double mean_plain_pixels = 0;  // 0 for an image that decoders in hardware do not take
   std::int64_t unreadable = 0;
   std::string first_unreadable;  // name and reason
 };
@@ -34,6 +35,9 @@ struct DataInfo {
   std::vector<std::string> classes;
   std::vector<SplitInfo> splits;  // those that are there
 };
+
+// Reads the headers of up to `sample` images, and fills in what they tell.
+void look_at_images(const RecordSource& source, std::int64_t sample, SplitInfo& info);
 
 // Counts everything, and reads the headers of up to `sample` images a split. Throws as open_source does.
 DataInfo inspect(const std::filesystem::path& path, std::int64_t sample);

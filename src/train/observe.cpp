@@ -9,6 +9,7 @@
 
 #include <fmt/ranges.h>
 
+#include "backend/image_decoder.h"
 #include "graph/autodiff.h"
 #include "metrics/histogram.h"
 

@@ -93,7 +93,7 @@ void print_ops(const plan::Plan& plan, std::FILE* out) {
 void print_memory(const Setup& setup, std::FILE* out) {
   const plan::Plan& plan = *setup.plans.train;
   const plan::MemoryUse use = plan::memory_use(plan);
-  const Memory need = memory_need(setup.config, setup.plans, *setup.backend);
+  const Memory need = memory_need(setup.config, setup.plans, *setup.backend, setup.decoding);
   const Memory available = memory_available(setup.machine, *setup.backend);
   fmt::print(out, "\nmemory\n");
   for (const auto& [name, bytes] : {std::pair<const char*, std::size_t>{"parameters", use.parameters},
@@ -106,6 +106,7 @@ void print_memory(const Setup& setup, std::FILE* out) {
                                     {"training", use.total()},
                                     {"evaluation", plan::memory_use(*setup.plans.eval).activations +
                                                        plan::memory_use(*setup.plans.eval).inputs},
+                                    {"decoding", setup.decoding.memory_need(plan)},
                                     {"device peak", need.device},
                                     {"device free", available.device},
                                     {need.device > 0 ? "host" : "whole run", need.host},

@@ -50,7 +50,7 @@ Facts facts_of(const Setup& setup, const std::vector<std::string>& arguments, co
       {"compiler", build.compiler},
       {"device", setup.backend->description()},
       {"device_address", setup.backend->pci_address()},
-      {"decoder", setup.decoder ? setup.decoder->description() : "cpu"},
+      {"decoder", setup.decoding.decoder ? setup.decoding.decoder->description() : "cpu"},
       {"hostname", machine.hostname},
       {"os", machine.os},
       {"kernel", machine.kernel},

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "comm/communicator.h"
+#include "data/info.h"
 #include "data/loader.h"
 #include "train/interval.h"
 #include "train/schedule.h"
@@ -22,6 +23,7 @@ constexpr std::int64_t kSyntheticClasses = 1000;
 constexpr std::int64_t kMostWorkers = 8;      // by default: enough to feed a CPU's training step
 constexpr std::int64_t kMostGpuWorkers = 32;  // and a GPU's
 constexpr int kSlots = 4;
+constexpr std::int64_t kLookedAt = 64;                     // images, to learn how large they are
 constexpr std::uint64_t kSeedStride = 0x9e3779b97f4a7c15;  // between the ranks' synthetic data
 constexpr const char* kCheckpointEvery = "10m";  // loses little, and costs little however long an epoch is
 
@@ -32,12 +34,13 @@ bool fits_into(const Memory& need, const Memory& available) {
 
 // Largest batch below the configured one whose plans fit; 0 when not even one image does.
 std::int64_t largest_batch(const Config& config, const backend::Backend& backend, graph::DType dtype,
-                           std::int64_t classes, const Memory& available) {
+                           std::int64_t classes, const Memory& available, const Decoding& decoding) {
   std::int64_t fits = 0, too_large = config.optimizer.batch_size;
   while (fits + 1 < too_large) {
     const std::int64_t middle = fits + (too_large - fits) / 2;
-    const bool ok = fits_into(
-        memory_need(config, make_plans(config, backend, dtype, classes, middle), backend), available);
+    const bool ok =
+        fits_into(memory_need(config, make_plans(config, backend, dtype, classes, middle), backend, decoding),
+                  available);
     (ok ? fits : too_large) = middle;
   }
   return fits;
@@ -81,7 +84,7 @@ Config resolve(const Setup& setup) {
   if (!config.schedule.epochs && !config.schedule.steps) config.schedule.epochs = kDefaultEpochs;
   config.run.checkpoint_every = checkpoint_interval(config);
   if (config.data.workers == 0) config.data.workers = default_workers(setup.machine, *setup.backend);
-  config.data.decode = setup.decoder ? "gpu" : "cpu";
+  config.data.decode = setup.decoding.decoder ? "gpu" : "cpu";
   if (!config.model.init.empty())
     config.model.init = std::filesystem::absolute(config.model.init).lexically_normal().string();
   if (!setup.synthetic())
@@ -201,7 +204,15 @@ Plans make_plans(const Config& config, const plan::Capabilities& backend, graph:
   return plans;
 }
 
-Memory memory_need(const Config& config, const Plans& plans, const backend::Backend& backend) {
+std::size_t Decoding::memory_need(const plan::Plan& train) const {
+  if (decoder == nullptr) return 0;
+  const graph::Shape& images = train.graph().tensor(train.model.images).shape;
+  return decoder->memory_need(static_cast<int>(images.n()), static_cast<int>(image_size_of(train)), kSlots,
+                              pixels);
+}
+
+Memory memory_need(const Config& config, const Plans& plans, const backend::Backend& backend,
+                   const Decoding& decoding) {
   const plan::MemoryUse train = plan::memory_use(*plans.train), eval = plan::memory_use(*plans.eval);
   const std::size_t slots = kSlots * (train.inputs + eval.inputs);
   // They run in turn: activations need the memory of the largest.
@@ -210,6 +221,7 @@ Memory memory_need(const Config& config, const Plans& plans, const backend::Back
                      backend.memory_overhead(*plans.eval, /*owns_weights=*/false);
   for (const auto& plan : plans.smaller)
     work += plan::memory_use(*plan).inputs + backend.memory_overhead(*plan, /*owns_weights=*/false);
+  work += decoding.memory_need(*plans.train);
   const bool checkpoints =
       parse_interval(checkpoint_interval(config), "--checkpoint-every").unit != Interval::Unit::never;
   const std::size_t host =
@@ -223,20 +235,21 @@ Memory memory_available(const Machine& machine, const backend::Backend& backend)
 }
 
 void check_memory(const Config& config, const backend::Backend& backend, graph::DType dtype,
-                  std::int64_t classes, const Plans& plans, const Memory& available) {
-  const Memory need = memory_need(config, plans, backend);
+                  std::int64_t classes, const Plans& plans, const Memory& available,
+                  const Decoding& decoding) {
+  const Memory need = memory_need(config, plans, backend, decoding);
   if (fits_into(need, available)) return;
   const bool on_device = available.device != 0 && need.device > available.device;
   refuse(fmt::format("--batch-size {} needs {} of {}memory and {} are available", config.optimizer.batch_size,
                      format_bytes(on_device ? need.device : need.host), on_device ? "device " : "",
                      format_bytes(on_device ? available.device : available.host)),
-         largest_batch(config, backend, dtype, classes, available));
+         largest_batch(config, backend, dtype, classes, available, decoding));
 }
 
 void refuse_batch(const Setup& setup, const std::string& what) {
   refuse(fmt::format("--batch-size {} does not fit: {}", setup.config.optimizer.batch_size, what),
          largest_batch(setup.config, *setup.backend, setup.dtype, setup.classes,
-                       memory_available(setup.machine, *setup.backend)));
+                       memory_available(setup.machine, *setup.backend), setup.decoding));
 }
 
 std::unique_ptr<backend::Backend> open_device(const Config& config,
@@ -330,11 +343,16 @@ Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communic
     }
   }
   setup.classes = resolve_classes(config, setup.train_records.get());
-  setup.decoder = resolve_decoder(config, *setup.backend);
+  setup.decoding.decoder = resolve_decoder(config, *setup.backend);
+  if (setup.decoding.decoder) {
+    data::SplitInfo images;
+    data::look_at_images(*setup.train_records, kLookedAt, images);
+    setup.decoding.pixels = images.mean_plain_pixels;
+  }
   setup.config = resolve(setup);
   setup.plans = make_plans(config, *setup.backend, setup.dtype, setup.classes, config.optimizer.batch_size);
   check_memory(config, *setup.backend, setup.dtype, setup.classes, setup.plans,
-               memory_available(setup.machine, *setup.backend));
+               memory_available(setup.machine, *setup.backend), setup.decoding);
   return setup;
 }
 
@@ -342,7 +360,7 @@ std::unique_ptr<data::BatchSource> train_batches(const Setup& setup) {
   if (!setup.synthetic()) {
     // Evaluation stays with the CPU's decoder, so that an accuracy does not depend on the card.
     data::LoaderOptions options = loader_options(setup.config, *setup.backend, setup.rank, /*train=*/true);
-    options.decoder = setup.decoder;
+    options.decoder = setup.decoding.decoder;
     options.transform.size = static_cast<int>(train_sizes(setup.config).front());
     return std::make_unique<data::Loader>(setup.train_records, options);
   }

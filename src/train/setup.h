@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/image_decoder.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "data/batch_source.h"
@@ -42,9 +43,19 @@ struct Memory {
   std::uint64_t host = 0, device = 0;
 };
 
+// Training images that a device decodes.
+struct Decoding {
+  std::shared_ptr<backend::ImageDecoder> decoder;  // empty: the CPU decodes them
+  double pixels = 0;  // of an image, on average; 0 for one that is left to the CPU
+
+  // Of the device, for batches as a plan takes them.
+  std::size_t memory_need(const plan::Plan& train) const;
+};
+
 // What a run takes: its plans, weights and activations once, what kernels need besides, the loader's batches,
-// and the copy that checkpoints are written from.
-Memory memory_need(const Config& config, const Plans& plans, const backend::Backend& backend);
+// what decodes them, and the copy that checkpoints are written from.
+Memory memory_need(const Config& config, const Plans& plans, const backend::Backend& backend,
+                   const Decoding& decoding = {});
 // What there is for it now.
 Memory memory_available(const Machine& machine, const backend::Backend& backend);
 
@@ -57,7 +68,8 @@ class BatchTooLarge : public UsageError {
 // Throws BatchTooLarge when the run needs more than is `available`, naming both and the largest --batch-size
 // that fits.
 void check_memory(const Config& config, const backend::Backend& backend, graph::DType dtype,
-                  std::int64_t classes, const Plans& plans, const Memory& available);
+                  std::int64_t classes, const Plans& plans, const Memory& available,
+                  const Decoding& decoding = {});
 
 // The device that a configuration names, for a process alone or a rank among others. Throws UnavailableError
 // when it is not there.
@@ -81,8 +93,8 @@ struct Setup {
   std::int64_t classes = 0;
   std::shared_ptr<const data::RecordSource> train_records, val_records;  // both empty for synthetic data
   Plans plans;
-  std::shared_ptr<backend::ImageDecoder> decoder;  // of training images; empty: the CPU decodes them
-  int rank = 0;                                    // of config.ranks
+  Decoding decoding;
+  int rank = 0;  // of config.ranks
 
   bool synthetic() const { return train_records == nullptr; }
   std::string data_text() const;  // for people: path and kind

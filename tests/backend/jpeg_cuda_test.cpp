@@ -190,6 +190,31 @@ TEST_F(JpegCuda, LargeImagesAreDecodedInParts) {
     EXPECT_LT(data::compare(row(*images, i), wanted).mean, tolerance(64, 64)) << i;
 }
 
+// What --dry-run promises against what the card then lacks. Free memory comes in pages of 2 MiB, and kernels
+// that are loaded when they first run take some.
+TEST_F(JpegCuda, TakesTheMemoryItSays) {
+  constexpr int kRows = 256, kBatches = 4, kSize = 224;
+  constexpr double kSpare = 32 << 20;
+  for (const auto& [width, height] : {std::pair{500, 375}, {1000, 750}}) {
+    decoder_.reset();
+    const std::size_t before = backend_->device_memory()->free;
+    decoder_ = backend_->make_image_decoder();
+    const std::vector<std::uint8_t> file = data::write_jpeg(data::gradient(width, height), {"420"});
+    const auto w = static_cast<double>(width), h = static_cast<double>(height);
+    std::vector<EncodedImage> jobs;
+    for (int i = 0; i < kRows; ++i)
+      jobs.push_back({i, file, width, height, {0, 0, w, h, 0, 0, width, height, false}});
+    std::vector<std::unique_ptr<DeviceImages>> batches;
+    for (int i = 0; i < kBatches; ++i) {
+      batches.push_back(decoder_->make_images(kRows, kSize));
+      EXPECT_EQ(decoder_->fill(*batches.back(), jobs, {}, ResizeFilter::bilinear), std::vector<int>{});
+    }
+    const auto taken = static_cast<double>(before - backend_->device_memory()->free);
+    const auto promised = static_cast<double>(decoder_->memory_need(kRows, kSize, kBatches, w * h));
+    EXPECT_NEAR(taken, promised, 0.1 * promised + kSpare) << width << "x" << height;
+  }
+}
+
 TEST_F(JpegCuda, HostRowsAreCopied) {
   const auto images = decoder_->make_images(3, 8);
   std::vector<std::uint8_t> pixels(8 * 8 * 3);

@@ -86,6 +86,7 @@ class FakeDecoder final : public backend::ImageDecoder {
     return failed;
   }
   std::size_t memory() const override { return 0; }
+  std::size_t memory_need(int, int, int, double) const override { return 0; }
 
  private:
   Decoder decoder_;

@@ -115,6 +115,35 @@ TEST(Memory, CheckpointsNeedACopyOfTheStateOnTheHost) {
   EXPECT_EQ(with.device, without.device);
 }
 
+// Takes a byte for every pixel of a batch's files, and those of the images.
+class FakeDecoder final : public backend::ImageDecoder {
+ public:
+  std::string description() const override { return "fake"; }
+  bool takes(std::span<const std::uint8_t>, int, int) override { return true; }
+  std::unique_ptr<backend::DeviceImages> make_images(int, int) override { return nullptr; }
+  std::vector<int> fill(backend::DeviceImages&, std::span<const backend::EncodedImage>,
+                        std::span<const backend::HostImage>, backend::ResizeFilter) override {
+    return {};
+  }
+  std::size_t memory() const override { return 0; }
+  std::size_t memory_need(int rows, int size, int batches, double pixels) const override {
+    return static_cast<std::size_t>(rows * (pixels + batches * size * size * 3));
+  }
+};
+
+TEST(Memory, DecodingCountsWhereTheDeviceDoesIt) {
+  const Config config = small();
+  const FakeDevice device(std::size_t{1} << 40);
+  const Plans plans = make_plans(config, device, graph::DType::f32, 10, 16);
+  const Memory without = memory_need(config, plans, device);
+  const Decoding decoding{std::make_shared<FakeDecoder>(), 500 * 375};
+  const Memory with = memory_need(config, plans, device, decoding);
+  const std::int64_t size = config.model.image_size;
+  EXPECT_EQ(with.device - without.device, 16 * (500 * 375 + 4 * size * size * 3));  // four batches are kept
+  EXPECT_EQ(with.host, without.host);
+  EXPECT_THROW(check_memory(config, device, graph::DType::f32, 10, plans, without, decoding), BatchTooLarge);
+}
+
 TEST(Memory, ARefusedAllocationNamesWhatFits) {
   const FakeDevice device(std::size_t{1} << 40);
   const Config config = small();

@@ -20,16 +20,21 @@ constexpr std::int64_t kMostPixels = 16 << 20;
 constexpr int kMostSide = 1 << 14;
 constexpr std::size_t kMostImages = 1024;  // decoded in one launch
 
+std::size_t pool_bytes(std::size_t pixels) { return (pixels * 3 + kAlignment - 1) / kAlignment * kAlignment; }
+
 std::size_t pool_bytes(const EncodedImage& image) {
-  const std::size_t bytes =
-      static_cast<std::size_t>(image.width) * static_cast<std::size_t>(image.height) * 3;
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return pool_bytes(static_cast<std::size_t>(image.width) * static_cast<std::size_t>(image.height));
+}
+
+// A pool for a first launch of `needed` bytes: a quarter more, as to grow again stops the device.
+std::size_t pool_for(std::size_t needed) {
+  return (needed + needed / 4 + kPoolStep - 1) / kPoolStep * kPoolStep;
 }
 
 class JpegDecoder final : public ImageDecoder {
  public:
   JpegDecoder()
-      : stream_(make_priority_stream()),
+      : stream_(make_stream(/*urgent=*/true)),
         done_(make_blocking_event()),
         host_jobs_(kMostImages * sizeof(CropJob)),
         host_unwritten_(kMostImages),
@@ -80,16 +85,16 @@ class JpegDecoder final : public ImageDecoder {
     return pool_.size() + jobs_.size() + unwritten_.size();
   }
 
- private:
-  // Its kernels are small: they go first, so that the next batch is there when the step ends.
-  static Stream make_priority_stream() {
-    int least = 0, greatest = 0;
-    check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
-    cudaStream_t stream = nullptr;
-    check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "making a stream");
-    return Stream(stream);
+  std::size_t memory_need(int rows, int size, int batches, double pixels) const override {
+    const std::size_t images = CudaImages::bytes(rows, size) * static_cast<std::size_t>(batches);
+    const std::size_t file = pool_bytes(static_cast<std::size_t>(pixels));
+    const std::size_t fit = std::max<std::size_t>(1, kPoolLimit / std::max<std::size_t>(1, file));
+    const std::size_t launch = std::min({static_cast<std::size_t>(rows), fit, kMostImages});
+    return images + pool_for(launch * file) + Nvjpeg::memory_need(launch, pixels) + jobs_.size() +
+           unwritten_.size();
   }
 
+ private:
   // Waiting for it sleeps instead of spinning: the core is wanted by the threads that read.
   static Event make_blocking_event() {
     cudaEvent_t event = nullptr;
@@ -164,8 +169,7 @@ class JpegDecoder final : public ImageDecoder {
     if (needed <= pool_.size()) return true;
     pool_ = DeviceMemory();  // first, so that both are never there together
     try {
-      // A quarter more than this batch needs: to grow again stops the device.
-      pool_ = DeviceMemory((needed + needed / 4 + kPoolStep - 1) / kPoolStep * kPoolStep);
+      pool_ = DeviceMemory(pool_for(needed));
     } catch (const UnavailableError&) {
       cudaGetLastError();
       return false;
@@ -208,7 +212,7 @@ class JpegDecoder final : public ImageDecoder {
   mutable std::mutex mutex_;
   int device_ = 0;
   Nvjpeg nvjpeg_;
-  Stream stream_;
+  Stream stream_;  // its kernels are small, and go first, so that the next batch is there when the step ends
   Event done_;
   PinnedMemory host_jobs_, host_unwritten_;
   DeviceMemory jobs_, unwritten_, pool_;
@@ -220,10 +224,7 @@ class JpegDecoder final : public ImageDecoder {
 }  // namespace
 
 CudaImages::CudaImages(int rows, int size)
-    : rows_(rows),
-      size_(size),
-      memory_(row_bytes() * static_cast<std::size_t>(rows)),
-      copied_(make_event(false)) {}
+    : rows_(rows), size_(size), memory_(bytes(rows, size)), copied_(make_event(false)) {}
 
 void CudaImages::read(int row, std::span<std::uint8_t> pixels) const {
   check(row >= 0 && row < rows_ && pixels.size() == row_bytes(), "row {} of {} into {} bytes", row, rows_,

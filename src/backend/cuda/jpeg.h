@@ -18,9 +18,11 @@ class CudaImages final : public DeviceImages {
   int size() const override { return size_; }
   void read(int row, std::span<std::uint8_t> pixels) const override;
 
-  std::size_t row_bytes() const {
-    return static_cast<std::size_t>(size_) * static_cast<std::size_t>(size_) * 3;
+  static std::size_t bytes(int rows, int size) {
+    return static_cast<std::size_t>(rows) * static_cast<std::size_t>(size) * static_cast<std::size_t>(size) *
+           3;
   }
+  std::size_t row_bytes() const { return bytes(1, size_); }
   std::byte* row(int index) const { return memory_.data() + row_bytes() * static_cast<std::size_t>(index); }
 
   // Puts a copy of all rows on a stream, and remembers when it is done.

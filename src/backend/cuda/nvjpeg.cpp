@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "base/error.h"
@@ -97,6 +98,13 @@ Nvjpeg::~Nvjpeg() {
   for (void* stream : parser_->idle) functions_->stream_destroy(stream);
   functions_->state_destroy(state_);
   functions_->destroy(handle_);
+}
+
+std::size_t Nvjpeg::memory_need(std::size_t images, double pixels) {
+  // Of release 13.0, on an H200: batches of 64 and 256 images of 500x375 took 28 and 32 MiB, and of 1000x750
+  // 80 and 82, which is 32 images under way and something fixed.
+  constexpr std::size_t kUnderWay = 32, kFixed = std::size_t{12} << 20;
+  return kFixed + std::min(images, kUnderWay) * static_cast<std::size_t>(3 * pixels);
 }
 
 bool Nvjpeg::takes(std::span<const unsigned char> bytes) {

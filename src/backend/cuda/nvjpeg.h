@@ -31,6 +31,10 @@ class Nvjpeg {
   const std::string& version() const { return version_; }
   unsigned engines() const { return engines_; }  // 0 when the library does not tell
 
+  // Device memory that the library takes for itself when it decodes this many images of so many pixels in a
+  // call, and keeps.
+  static std::size_t memory_need(std::size_t images, double pixels);
+
   bool takes(std::span<const unsigned char> bytes);
 
   // Puts the decoding of images on a stream; true when the library accepted all of them. The library may

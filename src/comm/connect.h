@@ -29,8 +29,8 @@ struct ConnectOptions {
 std::function<void(const std::string& cause)> end_process(int rank);
 
 // Returns when every rank is connected; alone, at once. Rank 0 keeps the coordinator as long as the
-// communicator lives. Throws PeerError, UsageError (refused) and UnavailableError (an address or interface
-// that cannot be used).
+// communicator lives. From then on the process ignores SIGPIPE. Throws PeerError, UsageError (refused) and
+// UnavailableError (an address or interface that cannot be used).
 std::unique_ptr<Communicator> connect(const ConnectOptions& options);
 
 }  // namespace redline::comm

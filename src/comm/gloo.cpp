@@ -7,6 +7,7 @@
 #include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -210,6 +211,8 @@ std::function<void(const std::string& cause)> end_process(int rank) {
 
 std::unique_ptr<Communicator> connect(const ConnectOptions& options) {
   if (options.world.size == 1) return make_single();
+  // Gloo writes to connections whose other end may be gone: that is to be an error of the call.
+  std::signal(SIGPIPE, SIG_IGN);
   return std::make_unique<GlooCommunicator>(options);
 }
 

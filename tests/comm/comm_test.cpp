@@ -3,10 +3,13 @@
 #include "comm/communicator.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <bit>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -206,6 +209,19 @@ TEST(Faults, ARankThatKeepsTheOthersWaitingIsNamed) {
     EXPECT_TRUE(failures[rank].starts_with("rank 2 (")) << failures[rank];
     EXPECT_NE(failures[rank].find("kept the others waiting"), std::string::npos) << failures[rank];
   }
+}
+
+// Gloo may write to a connection whose other end is gone before it has noticed.
+TEST(Faults, WritingToWhoIsGoneDoesNotEndTheProcess) {
+  std::signal(SIGPIPE, SIG_DFL);
+  const auto failures = run_ranks(2, [](const ConnectOptions& options) { connect(options); });
+  EXPECT_EQ(failures, kNoFailures2);
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ::close(ends[0]);
+  EXPECT_EQ(::write(ends[1], "x", 1), -1);
+  EXPECT_EQ(errno, EPIPE);
+  ::close(ends[1]);
 }
 
 TEST(Faults, WaitingForADeviceEndsWhenARankIsLostAndNamesIt) {

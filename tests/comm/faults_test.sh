@@ -32,9 +32,13 @@ for time in $(seq "$times"); do
   redline launch -g 2 -- train synthetic --model resnet18 --image-size 32 -b 2 --steps 1000000 --threads 1 --device cpu \
     --checkpoint-every 5 --comm-timeout 4 --join-timeout 8 --name "job$time" >out 2>err &
   job=$!
-  sleep $((delay / 10)).$((delay % 10))
-  mapfile -t ranks < <(pgrep -P "$job")
+  for _ in $(seq 200); do
+    mapfile -t ranks < <(pgrep -P "$job")
+    [ ${#ranks[@]} -lt 2 ] || break
+    sleep 0.1
+  done
   [ ${#ranks[@]} -eq 2 ] || fail "the job has ${#ranks[@]} ranks"
+  sleep $((delay / 10)).$((delay % 10))
   hit=${ranks[$victim]}
   begun=$SECONDS
   if [ "$fault" = CLOSE ]; then

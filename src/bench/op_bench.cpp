@@ -88,6 +88,8 @@ std::vector<OpTiming> bench_ops(const OpBenchOptions& options, backend::Backend&
                                 const Progress& progress) {
   if (options.repeat < 1) throw UsageError("--repeat {} must be at least 1", options.repeat);
   const auto plan = std::make_shared<plan::Plan>(plan::make_plan(options.plan, backend));
+  // Within steps they are made again when it is known what is done together; a bad filter costs no
+  // measurement.
   std::vector<Row> rows = make_rows(*plan, plan::each_alone(*plan), options.filter, options.in_step);
   std::vector<OpTiming> result;
   if (options.in_step) {

@@ -169,80 +169,83 @@ __device__ __forceinline__ void matrix_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kOpen) : "memory");
 }
 
-// sum[64 x 64] += a[64 x 16] * b[16 x 64], spread over the 128 threads of a warp group: a thread holds, for
-// each j below 8, the columns 8j + 2 * (lane % 4) + {0, 1} of rows lane / 4 and lane / 4 + 8 of its warp's
-// sixteen. `kTransposed`: b lies in rows of columns. `add` false starts from zero.
-#define REDLINE_MULTIPLY(TYPE, TRANSPOSED)                                                                \
-  asm volatile(                                                                                           \
-      "{\n"                                                                                               \
-      ".reg .pred add;\n"                                                                                 \
-      "setp.ne.b32 add, %34, 0;\n"                                                                        \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE                                         \
-      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
-      "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, add, 1, 1, 0, " TRANSPOSED       \
-      ";\n"                                                                                               \
-      "}\n"                                                                                               \
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),   \
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),          \
-        "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),        \
-        "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]),        \
-        "+f"(d[29]), "+f"(d[30]), "+f"(d[31])                                                             \
-      : "l"(a), "l"(b), "r"(add ? 1 : 0))
+// sum[64 x n] += a[64 x 16] * b[16 x n] for n = 2 * kSums, spread over the 128 threads of a warp group: a
+// thread holds, for each j below n / 8, the columns 8j + 2 * (lane % 4) + {0, 1} of rows lane / 4 and
+// lane / 4 + 8 of its warp's sixteen. `kTransposed`: b lies in rows of columns. `add` false starts from zero.
+// PTX names every register, so each width is written out; those that are used are here.
+#define REDLINE_REGISTERS8(I)                                                                             \
+  "+f"(d[(I)]), "+f"(d[(I) + 1]), "+f"(d[(I) + 2]), "+f"(d[(I) + 3]), "+f"(d[(I) + 4]), "+f"(d[(I) + 5]), \
+      "+f"(d[(I) + 6]), "+f"(d[(I) + 7])
+#define REDLINE_REGISTERS16(I) REDLINE_REGISTERS8(I), REDLINE_REGISTERS8((I) + 8)
+#define REDLINE_REGISTERS32(I) REDLINE_REGISTERS16(I), REDLINE_REGISTERS16((I) + 16)
+#define REDLINE_NAMES16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define REDLINE_NAMES32 \
+  REDLINE_NAMES16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define REDLINE_NAMES56                                                                                   \
+  REDLINE_NAMES32                                                                                         \
+      ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, " \
+      "%51, %52, %53, %54, %55"
+#define REDLINE_NAMES64 REDLINE_NAMES56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define REDLINE_MULTIPLY(N, SUMS, A, B, ADD, TYPE, TRANSPOSED)                            \
+  "{\n"                                                                                   \
+  ".reg .pred add;\n"                                                                     \
+  "setp.ne.b32 add, " ADD                                                                 \
+  ", 0;\n"                                                                                \
+  "wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" SUMS "}, " A ", " B \
+  ", add, 1, 1, " TRANSPOSED                                                              \
+  ";\n"                                                                                   \
+  "}\n"
+#define REDLINE_MULTIPLY_64(TYPE, TRANSPOSED)                                                       \
+  asm volatile(REDLINE_MULTIPLY("64", REDLINE_NAMES32, "%32", "%33", "%34", TYPE, "0, " TRANSPOSED) \
+               : REDLINE_REGISTERS32(0)                                                             \
+               : "l"(a), "l"(b), "r"(add ? 1 : 0))
+#define REDLINE_MULTIPLY_128(TYPE, TRANSPOSED)                                                       \
+  asm volatile(REDLINE_MULTIPLY("128", REDLINE_NAMES64, "%64", "%65", "%66", TYPE, "0, " TRANSPOSED) \
+               : REDLINE_REGISTERS32(0), REDLINE_REGISTERS32(32)                                     \
+               : "l"(a), "l"(b), "r"(add ? 1 : 0))
 
-template <typename T, bool kTransposed>
-__device__ __forceinline__ void multiply(float (&d)[32], std::uint64_t a, std::uint64_t b, bool add) {
-  if constexpr (sizeof(T) == 2 && kTransposed) {
-    if constexpr (__is_same(T, __half)) {
-      REDLINE_MULTIPLY("f16", "1");
+template <typename T, bool kTransposed, int kSums>
+__device__ __forceinline__ void multiply(float (&d)[kSums], std::uint64_t a, std::uint64_t b, bool add) {
+  static_assert(kSums == 32 || kSums == 64);
+  constexpr bool kHalf = __is_same(T, __half);
+  if constexpr (kSums == 32) {
+    if constexpr (kHalf && kTransposed) {
+      REDLINE_MULTIPLY_64("f16", "1");
+    } else if constexpr (kHalf) {
+      REDLINE_MULTIPLY_64("f16", "0");
+    } else if constexpr (kTransposed) {
+      REDLINE_MULTIPLY_64("bf16", "1");
     } else {
-      REDLINE_MULTIPLY("bf16", "1");
+      REDLINE_MULTIPLY_64("bf16", "0");
     }
   } else {
-    if constexpr (__is_same(T, __half)) {
-      REDLINE_MULTIPLY("f16", "0");
+    if constexpr (kHalf && kTransposed) {
+      REDLINE_MULTIPLY_128("f16", "1");
+    } else if constexpr (kHalf) {
+      REDLINE_MULTIPLY_128("f16", "0");
+    } else if constexpr (kTransposed) {
+      REDLINE_MULTIPLY_128("bf16", "1");
     } else {
-      REDLINE_MULTIPLY("bf16", "0");
+      REDLINE_MULTIPLY_128("bf16", "0");
     }
   }
 }
-#undef REDLINE_MULTIPLY
 
-// sum[64 x n] += a[64 x 16] * b[16 x n] for n = 2 * kSums, with a in registers: a thread holds the columns
-// 2 * (lane % 4) + {0, 1} of rows lane / 4 and lane / 4 + 8 of its warp's sixteen, then those eight columns
-// further right. The sums are spread as above.
-#define REDLINE_SUMS8(I)                                                                                  \
-  "+f"(d[(I)]), "+f"(d[(I) + 1]), "+f"(d[(I) + 2]), "+f"(d[(I) + 3]), "+f"(d[(I) + 4]), "+f"(d[(I) + 5]), \
-      "+f"(d[(I) + 6]), "+f"(d[(I) + 7])
-#define REDLINE_MULTIPLY_HELD(SHAPE, SUMS, A0, A1, A2, A3, B, ADD, TYPE, TRANSPOSED, ...)             \
-  asm volatile(                                                                                       \
-      "{\n"                                                                                           \
-      ".reg .pred add;\n"                                                                             \
-      "setp.ne.b32 add, " ADD                                                                         \
-      ", 0;\n"                                                                                        \
-      "wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPE "." TYPE " {" SUMS "}, {" A0 ", " A1 ", " A2 \
-      ", " A3 "}, " B ", add, 1, 1, " TRANSPOSED                                                      \
-      ";\n"                                                                                           \
-      "}\n"                                                                                           \
-      : __VA_ARGS__                                                                                   \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add ? 1 : 0))
-#define REDLINE_MULTIPLY_HELD_32(TYPE, TRANSPOSED)                                                           \
-  REDLINE_MULTIPLY_HELD("m64n32k16", "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15", \
-                        "%16", "%17", "%18", "%19", "%20", "%21", TYPE, TRANSPOSED, REDLINE_SUMS8(0),        \
-                        REDLINE_SUMS8(8))
-#define REDLINE_MULTIPLY_HELD_64(TYPE, TRANSPOSED)                                                         \
-  REDLINE_MULTIPLY_HELD("m64n64k16",                                                                       \
-                        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
-                        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31",            \
-                        "%32", "%33", "%34", "%35", "%36", "%37", TYPE, TRANSPOSED, REDLINE_SUMS8(0),      \
-                        REDLINE_SUMS8(8), REDLINE_SUMS8(16), REDLINE_SUMS8(24))
-#define REDLINE_MULTIPLY_HELD_112(TYPE, TRANSPOSED)                                                          \
-  REDLINE_MULTIPLY_HELD(                                                                                     \
-      "m64n112k16",                                                                                          \
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
-      "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, " \
-      "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55",                                \
-      "%56", "%57", "%58", "%59", "%60", "%61", TYPE, TRANSPOSED, REDLINE_SUMS8(0), REDLINE_SUMS8(8),        \
-      REDLINE_SUMS8(16), REDLINE_SUMS8(24), REDLINE_SUMS8(32), REDLINE_SUMS8(40), REDLINE_SUMS8(48))
+// The same with a in registers: a thread holds the columns 2 * (lane % 4) + {0, 1} of rows lane / 4 and
+// lane / 4 + 8 of its warp's sixteen, then those eight columns further right.
+#define REDLINE_MULTIPLY_HELD(N, SUMS, A, B, ADD, TYPE, TRANSPOSED, ...)      \
+  asm volatile(REDLINE_MULTIPLY(N, SUMS, "{" A "}", B, ADD, TYPE, TRANSPOSED) \
+               : __VA_ARGS__                                                  \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add ? 1 : 0))
+#define REDLINE_MULTIPLY_HELD_32(TYPE, TRANSPOSED)                                                   \
+  REDLINE_MULTIPLY_HELD("32", REDLINE_NAMES16, "%16, %17, %18, %19", "%20", "%21", TYPE, TRANSPOSED, \
+                        REDLINE_REGISTERS16(0))
+#define REDLINE_MULTIPLY_HELD_64(TYPE, TRANSPOSED)                                                   \
+  REDLINE_MULTIPLY_HELD("64", REDLINE_NAMES32, "%32, %33, %34, %35", "%36", "%37", TYPE, TRANSPOSED, \
+                        REDLINE_REGISTERS32(0))
+#define REDLINE_MULTIPLY_HELD_112(TYPE, TRANSPOSED)                                                   \
+  REDLINE_MULTIPLY_HELD("112", REDLINE_NAMES56, "%56, %57, %58, %59", "%60", "%61", TYPE, TRANSPOSED, \
+                        REDLINE_REGISTERS32(0), REDLINE_REGISTERS16(32), REDLINE_REGISTERS8(48))
 
 template <typename T, bool kTransposed, int kSums>
 __device__ __forceinline__ void multiply(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t b,
@@ -275,7 +278,16 @@ __device__ __forceinline__ void multiply(float (&d)[kSums], const std::uint32_t 
 #undef REDLINE_MULTIPLY_HELD_64
 #undef REDLINE_MULTIPLY_HELD_112
 #undef REDLINE_MULTIPLY_HELD
-#undef REDLINE_SUMS8
+#undef REDLINE_MULTIPLY_64
+#undef REDLINE_MULTIPLY_128
+#undef REDLINE_MULTIPLY
+#undef REDLINE_NAMES64
+#undef REDLINE_NAMES56
+#undef REDLINE_NAMES32
+#undef REDLINE_NAMES16
+#undef REDLINE_REGISTERS32
+#undef REDLINE_REGISTERS16
+#undef REDLINE_REGISTERS8
 
 }  // namespace redline::backend::cuda::hopper
 #endif

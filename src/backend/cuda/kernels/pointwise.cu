@@ -210,22 +210,19 @@ __device__ void consume(const Pointwise& work, Rings rings, const CUtensorMap& o
   };
   if constexpr (kEpilogue == Epilogue::joined) fetch_masks(first_tile);
   for (int tile = first_tile; tile < tiles; tile += stride) {
-    float d[kStrips][32];
-    int held = -1;  // the stage that the products under way read
+    float d[kStrips * 32];  // of one strip after the other
+    int held = -1;          // the stage that the products under way read
     for (int piece = 0; piece < pieces; ++piece) {
       barrier_wait(&bars.a_full[a_ring.stage], a_ring.parity);
       const std::byte* a_rows = a_at + a_ring.stage * kTileBytes + group * 64 * 128;
       matrix_begin();
 #pragma unroll
       for (int step = 0; step < kTile / 16; ++step) {
-        const std::uint64_t a = matrix(a_rows + step * 32, 16, 1024);
-#pragma unroll
-        for (int strip = 0; strip < kStrips; ++strip) {
-          const std::byte* b_piece = b_at + (piece * kStrips + strip) * kTile * kTile * 2;
-          const std::uint64_t b = kForward ? matrix(b_piece + step * 32, 16, 1024)
-                                           : matrix(b_piece + step * 2048, kTile * kTile * 2, 1024);
-          multiply<T, !kForward>(d[strip], a, b, piece + step > 0);
-        }
+        // The strips of a piece of b lie one after the other: one product takes all their columns.
+        const std::byte* b_piece = b_at + piece * kStrips * kTile * kTile * 2;
+        const std::uint64_t b = kForward ? matrix(b_piece + step * 32, 16, 1024)
+                                         : matrix(b_piece + step * 2048, kTile * kTile * 2, 1024);
+        multiply<T, !kForward>(d, matrix(a_rows + step * 32, 16, 1024), b, piece + step > 0);
       }
       matrix_commit();
       if (held >= 0) {
@@ -277,8 +274,8 @@ __device__ void consume(const Pointwise& work, Rings rings, const CUtensorMap& o
           const int j = begin + i / 2, half = i % 2;
           const unsigned bits = kEpilogue == Epilogue::joined ? mask[strip].of(half, j) : 0U;
           *reinterpret_cast<Pair<T>*>(other_tile + place(j, half)) = sums[strip].take(
-              d[strip][4 * j + 2 * half], d[strip][4 * j + 2 * half + 1], j, lane % 4 * 2, columns[strip],
-              inputs[i / 2][half].floats(), others[i / 2][half].floats(), bits);
+              d[32 * strip + 4 * j + 2 * half], d[32 * strip + 4 * j + 2 * half + 1], j, lane % 4 * 2,
+              columns[strip], inputs[i / 2][half].floats(), others[i / 2][half].floats(), bits);
         }
       }
       fence_async();

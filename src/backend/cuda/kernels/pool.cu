@@ -58,7 +58,8 @@ __global__ void __launch_bounds__(kThreads)
 // The affine only grows or only falls with y, so the largest result is that of the largest or the smallest y:
 // with signs flipped where it falls, two maxima are found at a time, and the affine is applied to them alone.
 
-constexpr int kStrip = 4;  // output rows of a thread; a row between two windows is read once for both
+constexpr int kStrip = 3;           // output rows of a thread; the row between their windows is read once
+constexpr int kStemBlocksEach = 2;  // on a multiprocessor: loads under way
 
 template <typename T>
 struct Halves;
@@ -71,6 +72,22 @@ template <>
 struct Halves<__nv_bfloat16> {
   using Two = __nv_bfloat162;
   static constexpr std::uint32_t kLowest = 0xFF80FF80U;
+};
+
+// Three pixels of a row as they are loaded: unconditionally, from the nearest pixel where one is outside, so
+// that all are under way at once.
+struct Loaded {
+  uint4 pixel[3];
+  bool inside[3];
+  __device__ __forceinline__ Loaded(const Pool& p, const uint4* image, int h, int ow, int row_vectors) {
+    const uint4* row = image + std::int64_t{min(max(h, 0), p.h - 1)} * p.w * row_vectors;
+#pragma unroll
+    for (int kw = 0; kw < 3; ++kw) {
+      const int w = ow * 2 - 1 + kw;
+      inside[kw] = h >= 0 && h < p.h && w >= 0 && w < p.w;
+      pixel[kw] = row[min(max(w, 0), p.w - 1) * row_vectors];
+    }
+  }
 };
 
 // Eight channels of three pixels of a row, and the largest of the three.
@@ -87,24 +104,14 @@ struct PixelRow {
   }
 
   PixelRow() = default;
-  // Loads are unconditional, from the nearest pixel, so that all are under way at once; what is outside
-  // loses.
-  __device__ __forceinline__ PixelRow(const Pool& p, const void* x, std::int64_t image, int h, int ow,
-                                      int row_vectors, int vector, const std::uint32_t (&flip)[4]) {
-    const bool row = h >= 0 && h < p.h;
-    const std::int64_t from = (image * p.h + min(max(h, 0), p.h - 1)) * p.w;
-    uint4 in[3];
+  // What is outside loses.
+  __device__ __forceinline__ PixelRow(const Loaded& from, const std::uint32_t (&flip)[4]) {
 #pragma unroll
     for (int kw = 0; kw < 3; ++kw) {
-      const int w = min(max(ow * 2 - 1 + kw, 0), p.w - 1);
-      in[kw] = static_cast<const uint4*>(x)[(from + w) * row_vectors + vector];
-    }
+      const uint4& in = from.pixel[kw];
+      const std::uint32_t words[4] = {in.x, in.y, in.z, in.w};
 #pragma unroll
-    for (int kw = 0; kw < 3; ++kw) {
-      const bool there = row && ow * 2 - 1 + kw >= 0 && ow * 2 - 1 + kw < p.w;
-      const std::uint32_t words[4] = {in[kw].x, in[kw].y, in[kw].z, in[kw].w};
-#pragma unroll
-      for (int k = 0; k < 4; ++k) pixel[kw][k] = there ? words[k] ^ flip[k] : Halves<T>::kLowest;
+      for (int k = 0; k < 4; ++k) pixel[kw][k] = from.inside[kw] ? words[k] ^ flip[k] : Halves<T>::kLowest;
     }
 #pragma unroll
     for (int k = 0; k < 4; ++k) best[k] = larger(larger(pixel[0][k], pixel[1][k]), pixel[2][k]);
@@ -112,7 +119,7 @@ struct PixelRow {
 };
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kStemBlocksEach)
     stem_pool_kernel(Pool p, const void* x, const float* affine, void* y, std::uint8_t* index) {
   using Row = PixelRow<T>;
   const auto row_vectors = static_cast<unsigned>(p.channels / 8), width = static_cast<unsigned>(p.out_w);
@@ -129,14 +136,23 @@ __global__ void __launch_bounds__(kThreads)
   for (int k = 0; k < 4; ++k) {
     flip[k] = (scale[2 * k] < 0.0F ? 0x00008000U : 0U) | (scale[2 * k + 1] < 0.0F ? 0x80000000U : 0U);
   }
+  const uint4* pixels =
+      static_cast<const uint4*>(x) + image * p.h * p.w * static_cast<int>(row_vectors) + vector;
+  const auto fetch = [&](int h) { return Loaded(p, pixels, h, ow, static_cast<int>(row_vectors)); };
   Row rows[3];
-  rows[2] = Row(p, x, image, first * 2 - 1, ow, p.channels / 8, vector, flip);
+  Loaded next[2] = {fetch(first * 2), fetch(first * 2 + 1)};
+  rows[2] = Row(fetch(first * 2 - 1), flip);
 #pragma unroll
-  for (int oh = first; oh < first + kStrip; ++oh) {
+  for (int strip_row = 0; strip_row < kStrip; ++strip_row) {
+    const int oh = first + strip_row;
     if (oh >= p.out_h) break;
     rows[0] = rows[2];
-    rows[1] = Row(p, x, image, oh * 2, ow, p.channels / 8, vector, flip);
-    rows[2] = Row(p, x, image, oh * 2 + 1, ow, p.channels / 8, vector, flip);
+    rows[1] = Row(next[0], flip);
+    rows[2] = Row(next[1], flip);
+    if (strip_row + 1 < kStrip) {
+      next[0] = fetch(oh * 2 + 2);
+      next[1] = fetch(oh * 2 + 3);
+    }
     // Where nothing gets through the ReLU, or all are equal, the first pixel wins.
     const auto corner = static_cast<std::uint8_t>((oh == 0 ? 3 : 0) + (ow == 0 ? 1 : 0));
     Vec<T, 8> out;

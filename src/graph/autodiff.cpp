@@ -108,14 +108,17 @@ class Differentiator {
     emit(OpKind::conv_grad_weight, op, {x, *dy}, {parameter_gradient(w)});
   }
 
-  // max_pool(relu(affine(y))): the pool's gradient, then the norm's with the gate recomputed from y.
+  // max_pool(relu(affine(y))), its gate recomputed from y. Only the y that the pool picked have a gradient:
+  // the norm's sums need no others.
   void affine_pool(const Op& op) {
     const auto dz = take(op.outputs[0]);
     if (!dz) return;
-    const TensorId y = op.inputs[0];
-    const TensorId g = gradient_like(y);
-    emit(OpKind::max_pool_grad, op, {*dz, op.outputs[1]}, {g});
-    norm(producer_of_affine(op.inputs[1]), {g, kNone, op.inputs[1], kNone});
+    const TensorId affine = op.inputs[1], index = op.outputs[1], picked = op.outputs[2];
+    const Op stats = producer_of_affine(affine);
+    const NormSums sums = norm_sums(stats, {*dz, kNone, affine, kNone}, picked);
+    const TensorId g = gradient_like(op.inputs[0]);
+    emit(OpKind::max_pool_grad, op, {*dz, index}, {g});
+    norm_apply(stats, {g, kNone, affine, kNone}, sums);
   }
 
   // The gradient that reaches a norm: g (+ g2), gated by a mask, or by affine(y) > 0 when `affine` is given.
@@ -152,14 +155,25 @@ class Differentiator {
   }
 
   // Differentiates one norm_stats whose affine was applied somewhere, and gives the gradient of its y.
-  void norm(const Op& stats, Incoming in, TensorId masked = kNone) {
-    const TensorId y = stats.inputs[0], gamma = stats.inputs[1], saved = stats.outputs[1];
-    const TensorId dgamma = parameter_gradient(gamma), dbeta = parameter_gradient(stats.inputs[2]);
-    emit(OpKind::norm_grad_stats, stats, {in.g, in.g2, y, in.affine, in.mask, saved},
-         {dgamma, dbeta, masked});
-    if (masked != kNone) in = {masked, kNone, kNone, kNone};
-    const TensorId dy = gradient_like(y);
-    emit(OpKind::norm_grad_apply, stats, {in.g, y, in.affine, in.mask, saved, gamma, dgamma, dbeta}, {dy});
+  void norm(const Op& stats, const Incoming& in, TensorId masked = kNone) {
+    const NormSums sums = norm_sums(stats, in, stats.inputs[0], masked);
+    norm_apply(stats, masked != kNone ? Incoming{masked, kNone, kNone, kNone} : in, sums);
+  }
+
+  struct NormSums {
+    TensorId dgamma, dbeta;
+  };
+  // `in` is the gradient of what `y`, the norm's y or some of it, became.
+  NormSums norm_sums(const Op& stats, const Incoming& in, TensorId y, TensorId masked = kNone) {
+    const NormSums sums{parameter_gradient(stats.inputs[1]), parameter_gradient(stats.inputs[2])};
+    emit(OpKind::norm_grad_stats, stats, {in.g, in.g2, y, in.affine, in.mask, stats.outputs[1]},
+         {sums.dgamma, sums.dbeta, masked});
+    return sums;
+  }
+  void norm_apply(const Op& stats, const Incoming& in, const NormSums& sums) {
+    const TensorId y = stats.inputs[0], dy = gradient_like(y);
+    emit(OpKind::norm_grad_apply, stats,
+         {in.g, y, in.affine, in.mask, stats.outputs[1], stats.inputs[1], sums.dgamma, sums.dbeta}, {dy});
     give(y, dy);
   }
 

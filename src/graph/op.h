@@ -40,7 +40,8 @@ enum class OpKind : std::uint8_t {
   norm_stats,   // y, gamma, beta, mean, var, sums? -> affine[2,C], saved[2,C]?  (updates mean and var in
                 // training)
   affine_act,   // y, affine, shortcut?, shortcut_affine? -> z, mask?  z = act(affine(y) + affine(shortcut))
-  affine_pool,  // y, affine -> z, index u8?                           z = max_pool(relu(affine(y)))
+  affine_pool,  // y, affine -> z, index u8?, picked?                  z = max_pool(relu(affine(y))), picked:
+                // the y of every window that index names
 
   // Backward.
   conv_grad_input,     // dy, w -> dx

@@ -116,11 +116,13 @@ class Fuser {
   bool fuse_pool(const Op& op) {
     const auto found = pending_.find(op.inputs[0]);
     if (found == pending_.end() || !found->second.relu) return false;
+    std::vector<TensorId> outputs = op.outputs;
+    if (outputs[1] != kNone) outputs.push_back(add_picked(outputs[0]));  // in training
     out_.graph.add_op({OpKind::affine_pool,
                        op.name,
                        Phase::forward,
                        {found->second.y, found->second.affine},
-                       op.outputs,
+                       std::move(outputs),
                        op.attributes});
     ++out_.model_ops;
     return true;
@@ -149,6 +151,12 @@ class Fuser {
     const std::int64_t bits = stored_elements(tensor.shape, Layout::blocked16);
     return out_.graph.add_tensor(
         {tensor.name + ".mask", {(bits + 7) / 8}, DType::u8, TensorKind::activation});
+  }
+
+  TensorId add_picked(TensorId z) {
+    Tensor tensor = in_.tensor(z);
+    tensor.name += ".picked";
+    return out_.graph.add_tensor(std::move(tensor));
   }
 
   const Op& stats_of(TensorId affine) const {

@@ -281,6 +281,26 @@ TEST(Fused, PoolIsPlainOps) {
   });
 }
 
+// The sums of a norm before a pool need only what the pool picked.
+TEST(Fused, PickedGiveTheNormsSums) {
+  for_cases(OpKind::affine_pool, [](const OpRun& run, const Values& p) {
+    const Value &y = *run.inputs[0], &affine = *run.inputs[1], dz = with(*run.outputs[0], p);
+    const auto forward = run_op(run);
+    const Value index = with(*run.outputs[1], forward.outputs[1]);
+    const Value g = with(y, run_op({OpKind::max_pool_grad, {dz, index}, {y}, run.attributes}).outputs[0]);
+    const Value channel{{y.shape.c()}, Values(static_cast<std::size_t>(y.shape.c()))};
+    const auto sums = [&](const Value& gradient, const Value& values) {
+      return run_op({OpKind::norm_grad_stats,
+                     {gradient, std::nullopt, values, affine, std::nullopt, affine},
+                     {channel, channel, std::nullopt},
+                     graph::NormAttr{}});
+    };
+    const auto all = sums(g, y), picked = sums(dz, with(*run.outputs[2], forward.outputs[2]));
+    expect_same(picked.outputs[0], all.outputs[0], "dgamma ");
+    expect_same(picked.outputs[1], all.outputs[1], "dbeta ");
+  });
+}
+
 // Convolutions may hand their norm the sums of what they wrote.
 TEST(Fused, SumsOfConvGiveTheSameNorm) {
   for_cases(OpKind::conv, [](const OpRun& run, const Values&) {

@@ -204,7 +204,7 @@ class Table {
       add(OpKind::max_pool, {in}, {activation(y), kNone}, attr);
       in = activation(x);
       const TensorId affine = pair(x.c());
-      add(OpKind::affine_pool, {in, affine}, {activation(y), activation(y, DType::u8)}, attr);
+      add(OpKind::affine_pool, {in, affine}, {activation(y), activation(y, DType::u8), activation(y)}, attr);
       const TensorId dy = activation(y), index = activation(y, DType::u8);
       add(OpKind::max_pool_grad, {dy, index}, {activation(x)}, attr);
     }

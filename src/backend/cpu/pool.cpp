@@ -35,6 +35,7 @@ Step make_max_pool(const OpView& op, Scratch&) {
   const std::byte* from = op.in(0);
   std::byte* to = op.out(0);
   auto* index = op.out<std::uint8_t>(1);
+  std::byte* picked = op.out(2);
   const float* affine = op.kind() == graph::OpKind::affine_pool ? op.in<float>(1) : nullptr;
   return [=, kernels = &activation_kernels(x.dtype)] {
     parallel_for(planes.count, [&](std::int64_t i) {
@@ -46,7 +47,8 @@ Step make_max_pool(const OpView& op, Scratch&) {
       const auto plane = static_cast<std::size_t>(i);
       kernels->max_pool(window, from + plane * planes.in_bytes, affine == nullptr ? nullptr : scale.values,
                         bias.values, to + plane * planes.out_bytes,
-                        index == nullptr ? nullptr : index + i * planes.out_elements);
+                        index == nullptr ? nullptr : index + i * planes.out_elements,
+                        picked == nullptr ? nullptr : picked + plane * planes.out_bytes);
     });
   };
 }

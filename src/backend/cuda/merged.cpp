@@ -126,38 +126,28 @@ Ways merge_gradient(const plan::Plan& plan, const GradientAndSums& pair, const P
   return ways;
 }
 
-// The stem: the pool's gradient is gathered by the norm's two ops instead of being written.
-Ways merge_stem(const plan::Plan& plan, std::size_t position, const Places& places, Shared& shared) {
+// The stem: the norm's gradient gathers the pool's, which is not written.
+Ways merge_stem(const plan::Plan& plan, std::size_t position, const Places& places) {
   const Op* pool_op = op_at(plan, position, OpKind::max_pool_grad);
-  const Op* stats_op = op_at(plan, position + 1, OpKind::norm_grad_stats);
-  const Op* apply_op = op_at(plan, position + 2, OpKind::norm_grad_apply);
-  if (pool_op == nullptr || stats_op == nullptr || apply_op == nullptr) return {};
+  const Op* apply_op = op_at(plan, position + 1, OpKind::norm_grad_apply);
+  if (pool_op == nullptr || apply_op == nullptr) return {};
   const TensorId made = pool_op->outputs[0], dy = pool_op->inputs[0], index = pool_op->inputs[1];
-  const bool plain = stats_op->inputs[0] == made && apply_op->inputs[0] == made &&
-                     stats_op->inputs[1] == graph::kNone && stats_op->inputs[4] == graph::kNone &&
-                     stats_op->inputs[3] != graph::kNone && id_of(stats_op->outputs, 2) == graph::kNone &&
-                     readers(plan, made).size() == 2;
+  const bool plain = apply_op->inputs[0] == made && apply_op->inputs[2] != graph::kNone &&
+                     apply_op->inputs[3] == graph::kNone && readers(plan, made).size() == 1;
   const TensorId written = apply_op->outputs[0];
   if (!plain || overlap(plan, places, written, dy) || overlap(plan, places, written, index)) {
     return {};
   }
-  const OpView pool(plan, *pool_op, places.address), stats(plan, *stats_op, places.address),
-      apply(plan, *apply_op, places.address);
+  const OpView pool(plan, *pool_op, places.address), apply(plan, *apply_op, places.address);
   const PooledGradient pooled{
       pool_of(pool.out_tensor(0).shape, pool.in_tensor(0).shape, pool.attr<graph::PoolAttr>()), pool.in(0),
       pool.in<std::uint8_t>(1)};
   const Type type = type_of(pool.in_tensor(0).dtype);
   if (!PooledGradient::possible(pooled.pool, type)) return {};
-  shared.need(reduce_partials(pooled.blocks(), type) * sizeof(float));
-  const NormGradStats sums = norm_grad_stats_of(stats);
-  const NormGradApply result = norm_grad_apply_of(apply);
-  const Step gather_sums = [=, &shared](cudaStream_t stream) {
-    pooled_norm_grad_stats(type, pooled, sums, shared.reduce_space(), stream);
-  };
-  const Step gather_apply = [=](cudaStream_t stream) {
+  const Step gather = [=, result = norm_grad_apply_of(apply)](cudaStream_t stream) {
     pooled_norm_grad_apply(type, pooled, result, stream);
   };
-  return {"", {{kNothing, gather_sums, gather_apply}}, {{}, {0, 1}, {0, 2}}};
+  return {"", {{kNothing, gather}}, {{}, {0, 1}}};
 }
 
 // The norm's scale and bias, worked out where they are first applied.
@@ -182,7 +172,7 @@ Ways merge_affine(const plan::Plan& plan, std::size_t position, const Places& pl
 Ways merge_steps(const plan::Plan& plan, std::size_t position, const Places& places, Shared& shared) {
   if (const GradientAndSums pair(plan, position); pair) return merge_gradient(plan, pair, places, shared);
   if (Ways ways = merge_affine(plan, position, places, shared); !ways.ways.empty()) return ways;
-  return merge_stem(plan, position, places, shared);
+  return merge_stem(plan, position, places);
 }
 
 std::vector<Step> make_pointwise_sums(const OpView& op, std::byte* weights, Shared& shared) {

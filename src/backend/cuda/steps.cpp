@@ -102,8 +102,8 @@ Step make_max_pool(const OpView& op) {
   const Pool pool = pool_of(op.in_tensor(0).shape, op.out_tensor(0).shape, op.attr<graph::PoolAttr>());
   return [pool, type = type_of(op.in_tensor(0).dtype), x = op.in(0),
           affine = op.kind() == OpKind::affine_pool ? op.in<float>(1) : nullptr, y = op.out(0),
-          index = op.out<std::uint8_t>(1)](cudaStream_t stream) {
-    max_pool(type, pool, x, affine, y, index, stream);
+          index = op.out<std::uint8_t>(1), picked = op.out(2)](cudaStream_t stream) {
+    max_pool(type, pool, x, affine, y, index, picked, stream);
   };
 }
 

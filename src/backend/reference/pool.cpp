@@ -42,7 +42,8 @@ Maximum window_maximum(const float* plane, const Planes& p, const graph::PoolAtt
   return best;
 }
 
-void pool_into(Arguments& args, const float* x) {
+// `picked` (may be empty) takes what lies in `raw` where the maxima of x are.
+void pool_into(Arguments& args, const float* x, std::span<float> picked = {}, const float* raw = nullptr) {
   const Planes p(args.input_shape(0), args.output_shape(0));
   const auto& attr = args.attr<graph::PoolAttr>();
   const auto y = args.out(0);
@@ -54,6 +55,10 @@ void pool_into(Arguments& args, const float* x) {
         const Maximum best = window_maximum(x + plane * p.in_h * p.in_w, p, attr, oy, ox);
         y[out] = best.value;
         if (!index.empty()) index[out] = best.index;
+        if (picked.empty()) continue;
+        const std::int64_t iy = oy * attr.stride - attr.pad + best.index / attr.kernel;
+        const std::int64_t ix = ox * attr.stride - attr.pad + best.index % attr.kernel;
+        picked[out] = raw[(plane * p.in_h + iy) * p.in_w + ix];
       }
     }
   }
@@ -74,7 +79,7 @@ void affine_pool(Arguments& args) {
     const float value = affine[c] * y[i] + affine[channels + c];
     activated[i] = value < 0.0F ? 0.0F : value;
   }
-  pool_into(args, activated.data());
+  pool_into(args, activated.data(), args.out(2), y.data());
 }
 
 void max_pool_grad(Arguments& args) {

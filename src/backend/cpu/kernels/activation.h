@@ -184,9 +184,9 @@ void grad_apply(const Run& run, const GradApply& args) {
   grad_apply_loop<T, GateKind::none>(run, args);
 }
 
-template <typename T, bool kAffine, bool kIndex>
+template <typename T, bool kAffine, bool kIndex, bool kPicked>
 void max_pool_loop(const Window& window, const T* x, const float* scale_, const float* bias_, T* y,
-                   uint8_t* index) {
+                   uint8_t* index, T* picked) {
   V scale{}, bias{};
   if constexpr (kAffine) {
     scale = load(scale_);
@@ -194,7 +194,7 @@ void max_pool_loop(const Window& window, const T* x, const float* scale_, const 
   }
   for (int64_t oh = 0; oh < window.out_h; ++oh) {
     for (int64_t ow = 0; ow < window.out_w; ++ow) {
-      V best = splat(-__builtin_inff());
+      V best = splat(-__builtin_inff()), raw{};
       VI where{};
       for (int kh = 0; kh < window.kernel; ++kh) {
         const int64_t h = oh * window.stride - window.pad + kh;
@@ -202,18 +202,21 @@ void max_pool_loop(const Window& window, const T* x, const float* scale_, const 
         for (int kw = 0; kw < window.kernel; ++kw) {
           const int64_t w = ow * window.stride - window.pad + kw;
           if (w < 0 || w >= window.w) continue;
-          V v = load(x + (h * window.w + w) * kLanes);
+          const V in = load(x + (h * window.w + w) * kLanes);
+          V v = in;
           if constexpr (kAffine) {
             v = v * scale + bias;
             v = v < 0.0F ? V{} : v;
           }
           const VI better = !(v <= best);  // the first maximum wins, and NaN shows
           best = better ? v : best;
+          if constexpr (kPicked) raw = better ? in : raw;
           if constexpr (kIndex) where = better ? (kh * window.kernel + kw) - VI{} : where;
         }
       }
       const int64_t out = (oh * window.out_w + ow) * kLanes;
       store(y + out, best);
+      if constexpr (kPicked) store(picked + out, raw);
       if constexpr (kIndex) {
         const VB bytes = __builtin_convertvector(where, VB);
         memcpy(index + out, &bytes, sizeof bytes);
@@ -224,15 +227,15 @@ void max_pool_loop(const Window& window, const T* x, const float* scale_, const 
 
 template <typename T>
 void max_pool(const Window& window, const void* x_, const float* scale, const float* bias, void* y_,
-              uint8_t* index) {
+              uint8_t* index, void* picked_) {
   const T* x = static_cast<const T*>(x_);
-  T* y = static_cast<T*>(y_);
-  if (scale != nullptr) {
-    return index != nullptr ? max_pool_loop<T, true, true>(window, x, scale, bias, y, index)
-                            : max_pool_loop<T, true, false>(window, x, scale, bias, y, index);
-  }
-  return index != nullptr ? max_pool_loop<T, false, true>(window, x, scale, bias, y, index)
-                          : max_pool_loop<T, false, false>(window, x, scale, bias, y, index);
+  T *y = static_cast<T*>(y_), *picked = static_cast<T*>(picked_);
+  const auto loop = scale == nullptr    ? index == nullptr ? max_pool_loop<T, false, false, false>
+                                                           : max_pool_loop<T, false, true, false>
+                       : index == nullptr ? max_pool_loop<T, true, false, false>
+                    : picked == nullptr ? max_pool_loop<T, true, true, false>
+                                        : max_pool_loop<T, true, true, true>;
+  loop(window, x, scale, bias, y, index, picked);
 }
 
 // Gathers: every input pixel looks at the windows that cover it and takes the gradients it won.

@@ -70,9 +70,10 @@ struct ActivationKernels {
   void (*affine_act)(const Run& run, const AffineAct& args);
   void (*grad_stats)(const Run& run, const GradStats& args);
   void (*grad_apply)(const Run& run, const GradApply& args);
-  // One image, one channel block. With scale and bias (?) the pool sees relu(scale * x + bias). index? is u8.
+  // One image, one channel block. With scale and bias (?) the pool sees relu(scale * x + bias). index? is u8;
+  // picked? the x that it names, only with both.
   void (*max_pool)(const Window& window, const void* x, const float* scale, const float* bias, void* y,
-                   std::uint8_t* index);
+                   std::uint8_t* index, void* picked);
   void (*max_pool_grad)(const Window& window, const void* dy, const std::uint8_t* index, void* dx);
   void (*avg_pool)(std::int64_t pixels, const void* x, void* y);
   void (*avg_pool_grad)(std::int64_t pixels, const void* dy, void* dx);

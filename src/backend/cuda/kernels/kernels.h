@@ -94,8 +94,9 @@ void norm_grad_apply(Type type, Matrix m, const NormGradApply& args, cudaStream_
 struct Pool {
   int images, channels, h, w, out_h, out_w, kernel, stride, pad;
 };
+// `picked`: the x that `index` names.
 void max_pool(Type type, const Pool& pool, const void* x, const float* affine /* ? */, void* y,
-              std::uint8_t* index /* ? */, cudaStream_t stream);
+              std::uint8_t* index /* ? */, void* picked /* ? */, cudaStream_t stream);
 void max_pool_grad(Type type, const Pool& pool, const void* dy, const std::uint8_t* index, void* dx,
                    cudaStream_t stream);
 
@@ -108,10 +109,7 @@ struct PooledGradient {
   const std::uint8_t* index;
 
   static bool possible(const Pool& pool, Type type);
-  Matrix blocks() const;  // what reduce_partials is asked for: 2x2 pixels make a row
 };
-void pooled_norm_grad_stats(Type type, const PooledGradient& pooled, const NormGradStats& args,
-                            ReduceSpace space, cudaStream_t stream);
 void pooled_norm_grad_apply(Type type, const PooledGradient& pooled, const NormGradApply& args,
                             cudaStream_t stream);
 

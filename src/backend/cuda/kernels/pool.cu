@@ -6,7 +6,7 @@ namespace {
 
 template <typename T, int N, bool kAffine>
 __global__ void __launch_bounds__(kThreads)
-    max_pool_kernel(Pool p, const void* x, const float* affine, void* y, std::uint8_t* index) {
+    max_pool_kernel(Pool p, const void* x, const float* affine, void* y, std::uint8_t* index, void* picked) {
   const int row_vectors = p.channels / N;
   const std::int64_t vectors = std::int64_t{p.images} * p.out_h * p.out_w * row_vectors;
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -17,6 +17,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t image = pixel / p.out_w / p.out_h;
   float scale[N], bias[N], best[N];
   Vec<std::uint8_t, N> where;
+  Vec<T, N> raw;
 #pragma unroll
   for (int k = 0; k < N; ++k) {
     if constexpr (kAffine) {
@@ -25,6 +26,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     best[k] = -INFINITY;
     where.v[k] = 0;
+    raw.set(k, 0.0F);
   }
   for (int kh = 0; kh < p.kernel; ++kh) {
     const int h = oh * p.stride - p.pad + kh;
@@ -43,6 +45,7 @@ __global__ void __launch_bounds__(kThreads)
         if (!(value <= best[k])) {  // the first maximum wins, and NaN shows
           best[k] = value;
           where.v[k] = static_cast<std::uint8_t>(kh * p.kernel + kw);
+          raw.v[k] = in.v[k];
         }
       }
     }
@@ -52,6 +55,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int k = 0; k < N; ++k) out.set(k, best[k]);
   store<T, N>(y, i, out);
   if (index != nullptr) store<std::uint8_t, N>(index, i, where);
+  if (picked != nullptr) store<T, N>(picked, i, raw);
 }
 
 // --- The stem's pool: 3x3, stride 2, pad 1, of relu(scale * y + bias), in 16-bit types ---
@@ -120,7 +124,7 @@ struct PixelRow {
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads, kStemBlocksEach)
-    stem_pool_kernel(Pool p, const void* x, const float* affine, void* y, std::uint8_t* index) {
+    stem_pool_kernel(Pool p, const void* x, const float* affine, void* y, std::uint8_t* index, void* picked) {
   using Row = PixelRow<T>;
   const auto row_vectors = static_cast<unsigned>(p.channels / 8), width = static_cast<unsigned>(p.out_w);
   const auto strips = static_cast<unsigned>((p.out_h + kStrip - 1) / kStrip);
@@ -155,7 +159,7 @@ __global__ void __launch_bounds__(kThreads, kStemBlocksEach)
     }
     // Where nothing gets through the ReLU, or all are equal, the first pixel wins.
     const auto corner = static_cast<std::uint8_t>((oh == 0 ? 3 : 0) + (ow == 0 ? 1 : 0));
-    Vec<T, 8> out;
+    Vec<T, 8> out, raw;
     Vec<std::uint8_t, 8> where;
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -166,8 +170,11 @@ __global__ void __launch_bounds__(kThreads, kStemBlocksEach)
         const std::uint32_t same = __heq2_mask(Row::two(rows[tap / 3].pixel[tap % 3][k]), Row::two(best));
         taps = (taps & ~same) | (static_cast<std::uint32_t>(tap) * 0x00010001U & same);
       }
-      const typename Row::Two raw = Row::two(best ^ flip[k]);
-      const T values[2] = {raw.x, raw.y};
+      const std::uint32_t first_pixel = oh == 0   ? ow == 0 ? rows[1].pixel[1][k] : rows[1].pixel[0][k]
+                                          : ow == 0 ? rows[0].pixel[1][k]
+                                                  : rows[0].pixel[0][k];
+      const typename Row::Two most = Row::two(best ^ flip[k]), other = Row::two(first_pixel ^ flip[k]);
+      const T values[2] = {most.x, most.y}, corners[2] = {other.x, other.y};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int c = 2 * k + half;
@@ -175,11 +182,13 @@ __global__ void __launch_bounds__(kThreads, kStemBlocksEach)
         out.set(c, value < 0.0F ? 0.0F : value);
         const bool equal = !(value > 0.0F) || scale[c] == 0.0F;
         where.v[c] = equal ? corner : static_cast<std::uint8_t>(taps >> 16 * half);
+        raw.v[c] = equal ? corners[half] : values[half];
       }
     }
     const std::int64_t at = ((image * p.out_h + oh) * p.out_w + ow) * (p.channels / 8) + vector;
     store<T, 8>(y, at, out);
     if (index != nullptr) store<std::uint8_t, 8>(index, at, where);
+    if (picked != nullptr) store<T, 8>(picked, at, raw);
   }
 }
 
@@ -262,21 +271,21 @@ int blocks_for(std::int64_t vectors) { return static_cast<int>(divide_up(vectors
 }  // namespace
 
 void max_pool(Type type, const Pool& p, const void* x, const float* affine, void* y, std::uint8_t* index,
-              cudaStream_t stream) {
+              void* picked, cudaStream_t stream) {
   dispatch(type, p.channels, [&]<typename T, int N>() {
     if constexpr (sizeof(T) == 2) {
       if (affine != nullptr && is_stem_pool(p)) {
         const std::int64_t strips = std::int64_t{p.images} * divide_up(p.out_h, kStrip);
         stem_pool_kernel<T><<<blocks_for(strips * p.out_w * (p.channels / 8)), kThreads, 0, stream>>>(
-            p, x, affine, y, index);
+            p, x, affine, y, index, picked);
         return;
       }
     }
     const int grid = blocks_for(std::int64_t{p.images} * p.out_h * p.out_w * (p.channels / N));
     if (affine != nullptr) {
-      max_pool_kernel<T, N, true><<<grid, kThreads, 0, stream>>>(p, x, affine, y, index);
+      max_pool_kernel<T, N, true><<<grid, kThreads, 0, stream>>>(p, x, affine, y, index, picked);
     } else {
-      max_pool_kernel<T, N, false><<<grid, kThreads, 0, stream>>>(p, x, affine, y, index);
+      max_pool_kernel<T, N, false><<<grid, kThreads, 0, stream>>>(p, x, affine, y, index, picked);
     }
   });
 }

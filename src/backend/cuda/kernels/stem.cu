@@ -2,7 +2,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
 namespace redline::backend::cuda {
@@ -117,45 +116,6 @@ struct Windows {
 };
 
 template <typename T, int N>
-__global__ void __launch_bounds__(kThreads, kReduceBlocksEach)
-    pooled_stats_kernel(PooledGradient from, NormGradStats args, ReduceSpace space) {
-  begin_kernel();
-  const int row_vectors = from.pool.channels / N, channels = from.pool.channels;
-  const int vector = static_cast<int>(blockIdx.x) * kTileVectors + threadIdx.x % kTileVectors;
-  const std::int64_t rows = std::int64_t{from.pool.images} * from.pool.out_h * from.pool.out_w;
-  const std::int64_t stride = std::int64_t{gridDim.y} * kTileRows;
-  float sum[N] = {}, dot[N] = {};
-  if (vector < row_vectors) {
-    const Lanes<N> scale(args.gate.affine, vector * N), bias(args.gate.affine + channels, vector * N);
-    for (std::int64_t r = std::int64_t{blockIdx.y} * kTileRows + threadIdx.x / kTileVectors; r < rows;
-         r += stride) {
-      const PixelBlock block(from.pool, static_cast<unsigned>(r));
-      Vec<T, N> y[4];
-#pragma unroll
-      for (int q = 0; q < 4; ++q) y[q] = load<T, N>(args.y, block.at(from.pool, q, row_vectors, vector));
-      const Windows<T, N> windows(from, block, row_vectors, vector);
-#pragma unroll
-      for (int q = 0; q < 4; ++q) {
-        const Vec<T, N> arriving = windows.at(q);
-#pragma unroll
-        for (int k = 0; k < N; ++k) {
-          const float value = y[q].at(k);
-          const float gradient = fmaf(value, scale[k], bias[k]) > 0.0F ? arriving.at(k) : 0.0F;
-          sum[k] += gradient;
-          dot[k] = fmaf(gradient, value, dot[k]);
-        }
-      }
-    }
-    const Lanes<N> mean(args.saved, vector * N);
-#pragma unroll
-    for (int k = 0; k < N; ++k) dot[k] = fmaf(-mean[k], sum[k], dot[k]);
-  }
-  constexpr int kTile = kTileVectors * N;
-  __shared__ float totals[2 * kTile];
-  if (sum_over_block<N>(sum, dot, space, totals)) write_norm_gradients<N>(totals, channels, args);
-}
-
-template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     pooled_apply_kernel(PooledGradient from, float per_channel, NormGradApply args) {
   begin_kernel();
@@ -195,24 +155,13 @@ bool PooledGradient::possible(const Pool& p, Type type) {
          std::int64_t{p.images} * p.out_h * p.out_w * p.channels < std::int64_t{1} << 32;
 }
 
-Matrix PooledGradient::blocks() const {
-  return {std::int64_t{pool.images} * pool.out_h * pool.out_w, pool.channels};
-}
-
-void pooled_norm_grad_stats(Type type, const PooledGradient& pooled, const NormGradStats& args,
-                            ReduceSpace space, cudaStream_t stream) {
-  dispatch(type, pooled.pool.channels, [&]<typename T, int N>() {
-    const ReduceGrid grid(pooled.blocks(), N);
-    launch(pooled_stats_kernel<T, N>, {grid.blocks()}, stream, pooled, args, space);
-  });
-}
-
 void pooled_norm_grad_apply(Type type, const PooledGradient& pooled, const NormGradApply& args,
                             cudaStream_t stream) {
-  const float per_channel = static_cast<float>(pooled.blocks().rows) * 4.0F;
+  const std::int64_t blocks = std::int64_t{pooled.pool.images} * pooled.pool.out_h * pooled.pool.out_w;
+  const float per_channel = static_cast<float>(blocks) * 4.0F;
   dispatch(type, pooled.pool.channels, [&]<typename T, int N>() {
     const int row_vectors = pooled.pool.channels / N;
-    const int grid = grid_for(pooled.blocks().rows * row_vectors, row_vectors, 2);
+    const int grid = grid_for(blocks * row_vectors, row_vectors, 2);
     launch(pooled_apply_kernel<T, N>, {static_cast<unsigned>(grid)}, stream, pooled, per_channel, args);
   });
 }

@@ -119,6 +119,26 @@ __device__ __forceinline__ std::byte* aligned_shared() {
   return dynamic + (1024 - hopper::shared_address(dynamic) % 1024) % 1024;
 }
 
+// The first thread beyond the groups that compute fills the ring with the input of this block's tiles, and by
+// `more` with that many further bytes each.
+template <typename Tile, int kStages, typename More>
+__device__ __forceinline__ void feed(const Walk& walk, const void* x, std::byte* in_at,
+                                     Barriers<kStages>& bars, unsigned more_bytes, const More& more) {
+  using namespace hopper;
+  if (threadIdx.x > kGroups * kGroup) return;
+  Cursor ring;
+  for (int tile = static_cast<int>(blockIdx.x); tile < tiles<Tile>(walk);
+       tile += static_cast<int>(gridDim.x)) {
+    const Place<Tile> place(walk, tile);
+    std::uint64_t* full = &bars.full[ring.stage];
+    barrier_wait(&bars.empty[ring.stage], ring.parity ^ 1U);
+    barrier_expect(full, place.bytes(walk) + more_bytes);
+    place.load(walk, x, in_at + ring.stage * Tile::kInSpace, full);
+    more(place, ring.stage, full);
+    ring.next(kStages);
+  }
+}
+
 // This thread's part of the weights as products hold them: two for each filter row.
 template <typename T>
 __device__ __forceinline__ void hold_weights(const void* weights, std::uint32_t (&held)[2 * kKernel][4]) {
@@ -164,17 +184,8 @@ __global__ void __launch_bounds__(kBlock, 1)
   __syncthreads();
   const int all = tiles<Tile>(walk), stride = static_cast<int>(gridDim.x);
   Cursor ring;
-  if (threadIdx.x >= kGroups * kGroup) {
-    if (threadIdx.x > kGroups * kGroup) return;
-    for (int tile = static_cast<int>(blockIdx.x); tile < all; tile += stride) {
-      const Place<Tile> place(walk, tile);
-      barrier_wait(&bars.empty[ring.stage], ring.parity ^ 1U);
-      barrier_expect(&bars.full[ring.stage], place.bytes(walk));
-      place.load(walk, x, in_at + ring.stage * Tile::kInSpace, &bars.full[ring.stage]);
-      ring.next(kForwardStages);
-    }
-    return;
-  }
+  if (threadIdx.x >= kGroups * kGroup)
+    return feed<Tile>(walk, x, in_at, bars, 0, [](const Place<Tile>&, int, std::uint64_t*) {});
   const int group = threadIdx.x / kGroup, lane = threadIdx.x % 32, warp = threadIdx.x % kGroup / 32;
   const bool leader = threadIdx.x % kGroup == 0;
   std::uint32_t held[2 * kKernel][4];
@@ -274,17 +285,10 @@ __global__ void __launch_bounds__(kBlock, 1)
   const int all = tiles<Tile>(walk), stride = static_cast<int>(gridDim.x);
   Cursor ring;
   if (threadIdx.x >= kGroups * kGroup) {
-    if (threadIdx.x > kGroups * kGroup) return;
-    for (int tile = static_cast<int>(blockIdx.x); tile < all; tile += stride) {
-      const Place<Tile> place(walk, tile);
-      std::uint64_t* full = &bars.full[ring.stage];
-      barrier_wait(&bars.empty[ring.stage], ring.parity ^ 1U);
-      barrier_expect(full, place.bytes(walk) + kDyBytes);
-      place.load(walk, x, in_at + ring.stage * Tile::kInSpace, full);
-      load_box(dy_at + ring.stage * kDyBytes, dy, 0, 0, place.y, place.image, full);
-      ring.next(kGradientStages);
-    }
-    return;
+    return feed<Tile>(walk, x, in_at, bars, kDyBytes,
+                      [&](const Place<Tile>& place, int stage, std::uint64_t* full) {
+                        load_box(dy_at + stage * kDyBytes, dy, 0, 0, place.y, place.image, full);
+                      });
   }
   const int group = threadIdx.x / kGroup, lane = threadIdx.x % 32, warp = threadIdx.x % kGroup / 32;
   const bool leader = threadIdx.x % kGroup == 0;

@@ -1,11 +1,10 @@
 #include "backend/backend.h"
 
-#include <spdlog/spdlog.h>
-
 #include "backend/cpu/cpu.h"
 #include "backend/cuda_plugin.h"
 #include "backend/reference/reference.h"
 #include "base/error.h"
+#include "base/log.h"
 
 namespace redline::backend {
 
@@ -16,7 +15,7 @@ std::unique_ptr<Backend> make_best_backend(const DeviceOptions& options) {
     try {
       return load_cuda_backend(options);
     } catch (const UnavailableError& why) {
-      spdlog::warn("the GPU is not used: {}", why.what());
+      log_warning("the GPU is not used: {}", why.what());
     }
   }
   return make_cpu_backend(options);

@@ -7,9 +7,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <spdlog/spdlog.h>
-
 #include "base/error.h"
+#include "base/log.h"
 
 namespace redline {
 namespace {
@@ -53,8 +52,8 @@ bool AppendFile::flush() {
     if (errno == EINTR) continue;
     const int reason = errno;
     if (error_ == 0) {
-      spdlog::warn("cannot write {}: {}; what is to be written is kept until that is possible",
-                   path_.string(), std::strerror(reason));
+      log_warning("cannot write {}: {}; what is to be written is kept until that is possible", path_.string(),
+                  std::strerror(reason));
     }
     error_ = reason;
     // A torn record would spoil the file for its readers. If even this fails there is nothing left to try.
@@ -62,7 +61,7 @@ bool AppendFile::flush() {
     [[maybe_unused]] const off_t back = ::lseek(descriptor_, whole_bytes_, SEEK_SET);
     return false;
   }
-  if (error_ != 0) spdlog::warn("{} can be written again, and nothing was lost", path_.string());
+  if (error_ != 0) log_warning("{} can be written again, and nothing was lost", path_.string());
   error_ = 0;
   whole_bytes_ += static_cast<std::int64_t>(done);
   waiting_.clear();

@@ -18,6 +18,12 @@ class StderrSink final : public spdlog::sinks::stderr_color_sink_mt {
   }
 };
 
+spdlog::level::level_enum level_of(LogKind kind) {
+  return kind == LogKind::debug  ? spdlog::level::debug
+         : kind == LogKind::info ? spdlog::level::info
+                                 : spdlog::level::warn;
+}
+
 }  // namespace
 
 void set_up_logging(LogLevel level) {
@@ -28,6 +34,13 @@ void set_up_logging(LogLevel level) {
                                                  : spdlog::level::info);
   logger->flush_on(spdlog::level::trace);
   spdlog::set_default_logger(std::move(logger));
+}
+
+bool log_shown(LogKind kind) { return spdlog::should_log(level_of(kind)); }
+
+// The line is formatted already: spdlog's own formatting would be compiled into every file that logs.
+void log_line(LogKind kind, const std::string& line) {
+  spdlog::log(level_of(kind), spdlog::string_view_t(line));
 }
 
 }  // namespace redline

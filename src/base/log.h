@@ -1,7 +1,11 @@
-// Logging: spdlog's default logger, on stderr, so that stdout stays clean for results. Include
-// <spdlog/spdlog.h> and call spdlog::info, warn, debug from any thread. Lines
-// appear above a live line (live_line.h) where one is drawn.
+// Logging: lines on stderr, so that stdout stays clean for results, from any thread. They appear above a live
+// line (live_line.h) where one is drawn.
 #pragma once
+
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
 
 namespace redline {
 
@@ -9,5 +13,27 @@ enum class LogLevel { quiet, normal, verbose };  // errors and warnings; and wha
 
 // Called once at the start of the program, before other threads. Lines read "redline: warning: ...".
 void set_up_logging(LogLevel level);
+
+enum class LogKind { debug, info, warning };
+bool log_shown(LogKind kind);
+void log_line(LogKind kind, const std::string& line);
+
+template <typename... Arguments>
+void log_debug(fmt::format_string<Arguments...> text, Arguments&&... arguments) {
+  if (log_shown(LogKind::debug))
+    log_line(LogKind::debug, fmt::format(text, std::forward<Arguments>(arguments)...));
+}
+
+template <typename... Arguments>
+void log_info(fmt::format_string<Arguments...> text, Arguments&&... arguments) {
+  if (log_shown(LogKind::info))
+    log_line(LogKind::info, fmt::format(text, std::forward<Arguments>(arguments)...));
+}
+
+template <typename... Arguments>
+void log_warning(fmt::format_string<Arguments...> text, Arguments&&... arguments) {
+  if (log_shown(LogKind::warning))
+    log_line(LogKind::warning, fmt::format(text, std::forward<Arguments>(arguments)...));
+}
 
 }  // namespace redline

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
+#include "base/log.h"
 #include "base/text.h"
 
 namespace redline::cli {
@@ -20,7 +20,7 @@ ProgressLine::ProgressLine(std::string what, std::string unit)
 
 void ProgressLine::update(std::int64_t done, std::int64_t total) {
   const double now = watch_.seconds();
-  if (now - last_ < (terminal_ ? 0.1 : 10.0) || !spdlog::should_log(spdlog::level::info)) return;
+  if (now - last_ < (terminal_ ? 0.1 : 10.0) || !log_shown(LogKind::info)) return;
   last_ = now;
   const double rate = static_cast<double>(done) / now;
   const std::string text =

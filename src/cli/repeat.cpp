@@ -3,11 +3,11 @@
 #include <memory>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/live_line.h"
+#include "base/log.h"
 #include "base/signals.h"
 #include "cli/train_options.h"
 #include "profile/cool_down.h"
@@ -43,8 +43,8 @@ int wait_between_runs(profile::Thermometer& thermometer, double start) {
   line.clear();
   if (cooled == profile::Cooled::stopped) return signals.signal();
   if (cooled == profile::Cooled::too_slow) {
-    spdlog::warn("the device is still at {:.0f} °C after {}, where {:.0f} °C was the start: going on", last,
-                 format_duration(watch.seconds()), start);
+    log_warning("the device is still at {:.0f} °C after {}, where {:.0f} °C was the start: going on", last,
+                format_duration(watch.seconds()), start);
   }
   return 0;
 }

@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "base/atomic_file.h"
+#include "base/log.h"
 #include "report/document.h"
 #include "report/page.h"
 #include "report/run.h"
@@ -22,7 +22,7 @@ void write_run_report(const std::string& folder) {
                           Sync::no);
     fmt::print("  report    {}\n", file.string());
   } catch (const std::exception& error) {
-    spdlog::warn("no report was written: {}", error.what());
+    log_warning("no report was written: {}", error.what());
   }
 }
 

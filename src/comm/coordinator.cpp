@@ -11,9 +11,9 @@
 #include <vector>
 
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/protocol.h"
 #include "comm/wire.h"
 
@@ -131,7 +131,7 @@ class Coordinator::Server {
       }
     } catch (const Error& what) {
       if (peer.rank < 0)
-        spdlog::warn("closed a connection from {}: {}", peer.address, what.what());
+        log_warning("closed a connection from {}: {}", peer.address, what.what());
       else
         lose(peer, what.what());
       close(peer);
@@ -207,7 +207,7 @@ class Coordinator::Server {
     bool ours = false;
     const std::string why = objection(hello, ours);
     if (!why.empty()) {
-      spdlog::warn("refused {}: {}", peer.address, why);
+      log_warning("refused {}: {}", peer.address, why);
       send(peer, {{kKind, kRefused}, {kWhy, why}});
       peer.closing = true;
       if (ours && present_ < world_.size)  // a job that is complete goes on without it

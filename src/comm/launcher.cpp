@@ -19,9 +19,8 @@
 #include <system_error>
 #include <utility>
 
-#include <spdlog/spdlog.h>
-
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/wire.h"
 
 namespace redline::comm {
@@ -113,7 +112,7 @@ class Job {
       const bool stopped =
           std::ranges::any_of(children_, [](const Child& c) { return c.running && c.stopped; });
       if (failed_ && !asked_ && (stopped || Clock::now() - *failed_ > kAlone)) {
-        spdlog::warn("ending the processes that are left");
+        log_warning("ending the processes that are left");
         asked_ = Clock::now();
         send(SIGTERM);
         send(SIGCONT);  // one that was stopped hears nothing else
@@ -194,8 +193,8 @@ class Job {
       if (child.good()) continue;
       if (!failed_) failed_ = Clock::now();
       if (WIFSIGNALED(child.status)) {
-        spdlog::warn("rank {} (process {}) was killed by signal {}", child.rank, child.process,
-                     WTERMSIG(child.status));
+        log_warning("rank {} (process {}) was killed by signal {}", child.rank, child.process,
+                    WTERMSIG(child.status));
       } else {
         const int code = WEXITSTATUS(child.status);
         if (code != kTryAgain && cause_ == 0 && !asked_)
@@ -243,7 +242,7 @@ int launch(const LaunchOptions& options, const Signal& signal) {
     const int code = Job(options, program, fmt::format("{}.{}", run_id, attempt), token).run(signal);
     if (code != kTryAgain || signal() != 0 || attempt >= options.max_restarts) return code;
     if (attempt == 0) program.insert(program.end(), options.on_restart.begin(), options.on_restart.end());
-    spdlog::warn("starting the job again, time {} of {}", attempt + 1, options.max_restarts);
+    log_warning("starting the job again, time {} of {}", attempt + 1, options.max_restarts);
     ::poll(nullptr, 0, static_cast<int>(kRestartPause.count()));
   }
 }

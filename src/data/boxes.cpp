@@ -8,10 +8,10 @@
 #include <optional>
 
 #include <expat.h>
-#include <spdlog/spdlog.h>
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "data/archive_reader.h"
 #include "data/file.h"
 
@@ -147,8 +147,8 @@ void BoxTable::add(const std::string& name, std::string_view xml) {
   try {
     boxes_[fs::path(name).stem().string()] = parse_annotation(xml);
   } catch (const DataError& error) {
-    if (++bad_ <= kLoggedBad) spdlog::warn("left out the boxes of {}: {}", name, error.what());
-    if (bad_ == kLoggedBad) spdlog::warn("further annotations without use are counted, not named");
+    if (++bad_ <= kLoggedBad) log_warning("left out the boxes of {}: {}", name, error.what());
+    if (bad_ == kLoggedBad) log_warning("further annotations without use are counted, not named");
   }
 }
 

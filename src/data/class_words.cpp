@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include <spdlog/spdlog.h>
-
 #include "base/error.h"
+#include "base/log.h"
 #include "data/file.h"
 
 namespace redline::data {
@@ -42,7 +41,7 @@ std::vector<std::string> read_words(const std::filesystem::path& folder,
     const std::span<const std::uint8_t> bytes = read_whole(path, kMaxWords, scratch);
     return parse_words({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, classes);
   } catch (const Error& error) {
-    spdlog::warn("classes have no words, since {} cannot be read: {}", path.string(), error.what());
+    log_warning("classes have no words, since {} cannot be read: {}", path.string(), error.what());
     return std::vector<std::string>(classes.size());
   }
 }

@@ -6,11 +6,11 @@
 #include <numeric>
 #include <string>
 
-#include <spdlog/spdlog.h>
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/random.h"
 #include "base/tfrecord.h"
 #include "data/boxes.h"
@@ -123,10 +123,10 @@ std::unique_ptr<BoxTable> load_boxes(const ConvertOptions& o, std::int64_t image
   fs::path path = o.boxes;
   if (path.empty() && is_ilsvrc(o.source)) path = boxes_beside(o.source);
   if (path.empty()) return nullptr;
-  spdlog::info("reading boxes from {}", path.string());
+  log_info("reading boxes from {}", path.string());
   auto table = std::make_unique<BoxTable>(
       BoxTable::load(path, [&](std::int64_t, std::int64_t) { return !progress || progress(0, images); }));
-  spdlog::info("boxes of {} images, {} annotation files left out", table->images(), table->bad_files());
+  log_info("boxes of {} images, {} annotation files left out", table->images(), table->bad_files());
   return table;
 }
 

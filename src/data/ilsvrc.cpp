@@ -8,9 +8,8 @@
 #include <string>
 #include <utility>
 
-#include <spdlog/spdlog.h>
-
 #include "base/error.h"
+#include "base/log.h"
 #include "base/machine.h"
 #include "base/random_file.h"
 #include "data/devkit.h"
@@ -69,7 +68,7 @@ std::vector<std::string> class_names(const std::map<std::string, TarMember>& tar
 
 RecordIndex index_train(const RandomFile& file) {
   const std::map<std::string, TarMember> tars = class_tars(file);
-  spdlog::info("indexing {} classes in {}; this is done once", tars.size(), file.path().string());
+  log_info("indexing {} classes in {}; this is done once", tars.size(), file.path().string());
   const std::vector<std::pair<std::string, TarMember>> order(tars.begin(), tars.end());
   std::vector<std::vector<TarMember>> images(order.size());
   parallel_for(

@@ -10,10 +10,9 @@
 #include <thread>
 #include <utility>
 
-#include <spdlog/spdlog.h>
-
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/random.h"
 #include "data/card_batch.h"
 #include "data/decode_split.h"
@@ -348,8 +347,8 @@ void Loader::Pool::note_card(int rows, int failed) {
   card_failed_ += failed;
   if (card_given_up_ || card_rows_ < kCardTrial || card_failed_ * 4 < card_rows_) return;
   card_given_up_ = true;
-  spdlog::warn("{} could not decode {} of {} images; the CPU decodes from here on",
-               options_.decoder->description(), card_failed_, card_rows_);
+  log_warning("{} could not decode {} of {} images; the CPU decodes from here on",
+              options_.decoder->description(), card_failed_, card_rows_);
 }
 
 Loader::Pool::Place Loader::Pool::load_row(Worker& worker, std::int64_t epoch, std::int64_t sample,
@@ -395,8 +394,8 @@ void Loader::Pool::note_bad(std::int64_t sample, const Error& reason) {
   if (!bad_.emplace(sample, reason.what()).second) return;
   if (reason.code() == ExitCode::io) ++unreadable_;
   const auto count = static_cast<std::int64_t>(bad_.size());
-  if (count <= kLoggedBad) spdlog::warn("skipped {}: {}", source_->name(sample), reason.what());
-  if (count == kLoggedBad) spdlog::warn("further bad samples are counted, not named");
+  if (count <= kLoggedBad) log_warning("skipped {}: {}", source_->name(sample), reason.what());
+  if (count == kLoggedBad) log_warning("further bad samples are counted, not named");
   if (count <= max_bad_) return;
   const std::string which = fmt::format("more than --max-bad {} allows; the last was {}: {}",
                                         options_.max_bad, source_->name(sample), reason.what());

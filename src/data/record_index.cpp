@@ -5,11 +5,10 @@
 #include <span>
 #include <type_traits>
 
-#include <spdlog/spdlog.h>
-
 #include "base/atomic_file.h"
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/log.h"
 
 namespace redline::data {
 namespace {
@@ -158,7 +157,7 @@ void save_index(const std::filesystem::path& path, const RecordIndex& index) {
   try {
     write_file_atomically(path, writer.out, Sync::no);
   } catch (const IoError& error) {
-    spdlog::info("the index of the data is not kept, and will be built again next time: {}", error.what());
+    log_info("the index of the data is not kept, and will be built again next time: {}", error.what());
   }
 }
 

@@ -6,9 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include <spdlog/spdlog.h>
-
 #include "base/error.h"
+#include "base/log.h"
 #include "base/machine.h"
 #include "base/random_file.h"
 #include "base/tfrecord.h"
@@ -85,8 +84,8 @@ std::vector<std::string> class_list(const std::map<std::int32_t, std::string>& s
 
 RecordIndex build_index(const std::vector<RandomFile>& files, std::vector<RecordIndex::Container> containers,
                         const fs::path& folder, Split split) {
-  spdlog::info("indexing {} {} shards in {}; this is done once", files.size(), split_name(split),
-               folder.string());
+  log_info("indexing {} {} shards in {}; this is done once", files.size(), split_name(split),
+           folder.string());
   std::vector<ShardContent> contents(files.size());
   parallel_for(static_cast<std::int64_t>(files.size()), inspect_machine().cores_allowed,
                [&](std::int64_t shard, int) {
@@ -146,7 +145,7 @@ class TfRecordFolder final : public RecordSource {
       if (static_cast<std::size_t>(entry.label) >= classes_.size())
         throw DataError("{} has the label {}, but its train shards have {} classes", folder.string(),
                         entry.label + 1, classes_.size());
-    for (const std::string& damage : index_.damage) spdlog::warn("{}", damage);
+    for (const std::string& damage : index_.damage) log_warning("{}", damage);
   }
 
   std::int64_t count() const override { return static_cast<std::int64_t>(index_.entries.size()); }

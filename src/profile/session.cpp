@@ -5,11 +5,11 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/statistics.h"
 #include "base/text.h"
 
@@ -37,8 +37,7 @@ Session::Session(const SessionOptions& options, backend::Backend& backend)
     tracer_ = backend.make_tracer();
   } catch (const UnavailableError& reason) {
     if (!host_computes_)
-      spdlog::warn("{}; ops are timed one by one instead, which hides what runs beside others",
-                   reason.what());
+      log_warning("{}; ops are timed one by one instead, which hides what runs beside others", reason.what());
   }
 }
 
@@ -120,7 +119,7 @@ void Session::count(backend::Executable& executable, backend::Section section) {
     const auto counts = tracer_->count(executable, section, profile_metrics());
     counted_ = counted_kernels(counts, profile_metrics());
   } catch (const UnavailableError& reason) {
-    spdlog::warn("{}", reason.what());
+    log_warning("{}", reason.what());
     executable.run(section);
   }
 }
@@ -168,17 +167,17 @@ std::vector<std::string> write_profile(const Profile& profile, const Subject& su
   const std::string kernels = fmt::format("resnet_{}_gpu{}.csv", worker, subject.device);
   const std::string durations = fmt::format("resnet_iterdur_{}_gpu{}.txt", worker, subject.device);
   if (profile.timeline.events.size() > kMany)
-    spdlog::info("writing the profile of {} steps", profile.timeline.steps.size());
+    log_info("writing the profile of {} steps", profile.timeline.steps.size());
   const TraceWritten written = write_trace(profile.timeline, subject, folder / trace, most_trace_bytes);
   if (written.steps_left_out > 0)
-    spdlog::warn(
+    log_warning(
         "{} has the first {} of {} steps, to stay under {}, which viewers open: ask for fewer --steps", trace,
         written.steps, written.steps + written.steps_left_out, format_bytes(most_trace_bytes));
   const std::int64_t in_table =
       write_kernel_csv(profile.timeline, samples, subject, folder / kernels, most_trace_bytes);
   if (in_table < profile.summary.steps)
-    spdlog::warn("{} has the first {} of {} steps, to stay under {}", kernels, in_table,
-                 profile.summary.steps, format_bytes(most_trace_bytes));
+    log_warning("{} has the first {} of {} steps, to stay under {}", kernels, in_table, profile.summary.steps,
+                format_bytes(most_trace_bytes));
   write_file_atomically(folder / durations, iteration_text(profile.timeline, subject), Sync::no);
   auto json = nlohmann::ordered_json::parse(facts_json);
   json.update(to_json(profile.summary));

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace redline::profile {
 namespace {
@@ -77,13 +77,13 @@ Telemetry::Telemetry(TelemetryOptions options) : options_(std::move(options)) {
     try {
       nvml_ = std::make_unique<Nvml>(options_.pci_address, options_.nvml);
     } catch (const UnavailableError& reason) {
-      spdlog::warn("{}", reason.what());
+      log_warning("{}", reason.what());
     }
   }
   if (!options_.file.empty()) {
     file_ = std::make_unique<AppendFile>(options_.file, Existing::append);
     if (file_->empty()) file_->append(telemetry_header());
-    if (!cpu_.counters().refusal().empty()) spdlog::debug("telemetry: {}", cpu_.counters().refusal());
+    if (!cpu_.counters().refusal().empty()) log_debug("telemetry: {}", cpu_.counters().refusal());
   }
   thread_ = std::thread([this] { run(); });
 }
@@ -144,7 +144,7 @@ void Telemetry::write(const TelemetrySample& now) {
     file_->append(telemetry_row(now, options_.source));
     if (stop_) file_->finish();
   } catch (const IoError& reason) {
-    spdlog::warn("{}; no more telemetry is written", reason.what());
+    log_warning("{}; no more telemetry is written", reason.what());
     file_.reset();
   }
 }

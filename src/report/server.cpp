@@ -14,10 +14,10 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 
 namespace redline::report {
 namespace {
@@ -132,7 +132,7 @@ struct Server::Loop {
     try {
       connection.respond(answer(path), method == "GET");
     } catch (const std::exception& error) {
-      spdlog::warn("{}", error.what());
+      log_warning("{}", error.what());
       connection.respond(refusal(500));
     }
   }

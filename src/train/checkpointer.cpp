@@ -7,10 +7,9 @@
 
 #include <unistd.h>
 
-#include <spdlog/spdlog.h>
-
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/staging.h"
 
 namespace redline::train {
@@ -23,7 +22,7 @@ void remove_checkpoint(const fs::path& folder, const std::string& name) {
   std::error_code error;
   fs::rename(folder / name, hidden, error);
   if (!error) fs::remove_all(hidden, error);
-  if (error) spdlog::warn("cannot remove the old checkpoint {}: {}", name, error.message());
+  if (error) log_warning("cannot remove the old checkpoint {}: {}", name, error.message());
 }
 
 void remove_old(const fs::path& folder, std::int64_t keep) {
@@ -144,7 +143,7 @@ bool Checkpointer::due(const Progress& progress, bool epoch_done) {
   late_ = !wait(0);
   if (late_ && !warned_slow_) {
     warned_slow_ = true;
-    spdlog::warn(
+    log_warning(
         "a checkpoint is due and the one before is still being written to {}: the file system is slower than "
         "--checkpoint-every; each is written when the one before is done",
         options_.folder.string());

@@ -6,11 +6,11 @@
 #include <numeric>
 #include <utility>
 
-#include <spdlog/spdlog.h>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "train/setup.h"
 
 namespace redline::train {
@@ -40,8 +40,8 @@ void check_classes(const TrainedModel& model, const data::RecordSource& records,
                      present, model.weights.classes);
   }
   if (present < model.weights.classes) {
-    spdlog::warn("{} has {} of the network's {} classes; they are taken for its first ones", path, present,
-                 model.weights.classes);
+    log_warning("{} has {} of the network's {} classes; they are taken for its first ones", path, present,
+                model.weights.classes);
   }
 }
 

@@ -9,10 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include <spdlog/spdlog.h>
-
 #include "base/build_info.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/connect.h"
 #include "train/config_file.h"
 
@@ -88,7 +87,7 @@ std::shared_ptr<comm::Communicator> join_ranks(Config& config, const comm::World
   options.on_stuck = comm::end_process(world.rank);
   std::shared_ptr<comm::Communicator> communicator = comm::connect(options);
   share_cores(*communicator);
-  spdlog::info("{} ranks, launched by {}: {}", world.size, world.launcher, communicator->description());
+  log_info("{} ranks, launched by {}: {}", world.size, world.launcher, communicator->description());
   return communicator;
 }
 

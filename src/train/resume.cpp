@@ -4,9 +4,8 @@
 #include <array>
 #include <string_view>
 
-#include <spdlog/spdlog.h>
-
 #include "base/error.h"
+#include "base/log.h"
 #include "train/checkpointer.h"
 #include "train/config_file.h"
 
@@ -41,7 +40,7 @@ std::optional<Checkpoint> newest_checkpoint(const fs::path& folder) {
       found = open_checkpoint(path);
     } catch (const Error& reason) {
       if (reason.code() != ExitCode::bad_data && reason.code() != ExitCode::io) throw;
-      spdlog::warn("{}", reason.what());
+      log_warning("{}", reason.what());
       damaged.push_back(path);
     }
   }

@@ -5,10 +5,9 @@
 #include <system_error>
 #include <vector>
 
-#include <spdlog/spdlog.h>
-
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/log.h"
 
 namespace redline::train {
 namespace fs = std::filesystem;
@@ -35,7 +34,7 @@ std::unique_ptr<FolderLock> hold(const fs::path& path) {
   try {
     return std::make_unique<FolderLock>(path);
   } catch (const IoError& reason) {  // some network file systems: two runs must not share a folder there
-    spdlog::debug("{}", reason.what());
+    log_debug("{}", reason.what());
     return nullptr;
   }
 }

@@ -9,12 +9,12 @@
 #include <optional>
 
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 
 #include "base/atomic_file.h"
 #include "base/build_info.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/signals.h"
 #include "base/text.h"
 #include "metrics/console.h"
@@ -147,8 +147,7 @@ std::unique_ptr<RunFolder> open_folder(const Setup& setup, const Resume& resume,
   const bool chosen = !config.run.name.empty();
   const std::string name =
       chosen ? config.run.name : default_run_name(config.model.name, config.data.path, started);
-  if (resume.wanted)
-    spdlog::info("there is nothing to resume in {}: a new run begins", config.run.output_dir);
+  if (resume.wanted) log_info("there is nothing to resume in {}: a new run begins", config.run.output_dir);
   return std::make_unique<RunFolder>(config.run.output_dir, name, chosen);
 }
 
@@ -159,7 +158,7 @@ void save_config(const Setup& setup, const RunFolder& folder, const std::vector<
                           to_toml(setup.config, facts_of(setup, arguments, folder.name(), started)));
   } catch (const IoError& reason) {
     if (!resuming) throw;
-    spdlog::warn("{}; it stays as it was", reason.what());
+    log_warning("{}; it stays as it was", reason.what());
   }
 }
 
@@ -168,16 +167,16 @@ std::optional<Progress> go_on(Trainer& trainer, const RunFolder& folder, const S
                               const Subject& subject) {
   const auto checkpoint = newest_checkpoint(folder.checkpoints());
   if (!checkpoint) {
-    spdlog::info("{} has no checkpoint: training begins again", folder.path().string());
+    log_info("{} has no checkpoint: training begins again", folder.path().string());
     folder.remove_records();
     return {};
   }
   for (const std::string& line : differences(checkpoint->state.subject, subject, setup.config))
-    spdlog::warn("resuming {}: {}", folder.name(), line);
+    log_warning("resuming {}: {}", folder.name(), line);
   for (const std::string& note : restore(*checkpoint, trainer.state()))
-    spdlog::warn("resuming {}: {}", checkpoint->path.string(), note);
+    log_warning("resuming {}: {}", checkpoint->path.string(), note);
   trainer.go_on(position(checkpoint->state, subject, setup.config));
-  spdlog::info("resuming {} after step {}", folder.path().string(), trainer.progress().step);
+  log_info("resuming {} after step {}", folder.path().string(), trainer.progress().step);
   return checkpoint->state.progress;
 }
 
@@ -212,8 +211,8 @@ std::unique_ptr<profile::Telemetry> start_telemetry(const Setup& setup, int rank
   if (options.interval.count() == 0) return nullptr;
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
-    spdlog::warn("rank {} on {} keeps no telemetry: {} is not there", rank, setup.machine.hostname,
-                 folder.string());
+    log_warning("rank {} on {} keeps no telemetry: {} is not there", rank, setup.machine.hostname,
+                folder.string());
     return nullptr;
   }
   fs::create_directories(folder / "profile");
@@ -231,7 +230,7 @@ bool last_checkpoint(Trainer& trainer, Checkpointer& checkpointer, const StopSig
     for (bool told = false; !checkpointer.wait(0.5);) {
       const double limit = signals.requested() ? kSignalSeconds : std::numeric_limits<double>::infinity();
       if (watch.seconds() > limit) return false;
-      if (!told && watch.seconds() > 5) spdlog::info("waiting for a checkpoint to be written");
+      if (!told && watch.seconds() > 5) log_info("waiting for a checkpoint to be written");
       told = told || watch.seconds() > 5;
     }
     return true;
@@ -244,8 +243,8 @@ bool last_checkpoint(Trainer& trainer, Checkpointer& checkpointer, const StopSig
   trainer.report_checkpoints();
   if (!written) {
     checkpointer.abandon();
-    spdlog::warn("{} does not answer: leaving without a checkpoint of the last steps",
-                 checkpointer.folder().string());
+    log_warning("{} does not answer: leaving without a checkpoint of the last steps",
+                checkpointer.folder().string());
   }
   return written && checkpointer.newest() == trainer.progress().step;
 }
@@ -257,11 +256,11 @@ void leave_after_failure(metrics::Recorder& recorder, Trainer& trainer, Checkpoi
   try {
     if (checkpointer != nullptr && trainer.can_save()) last_checkpoint(trainer, *checkpointer, signals);
     if (checkpointer != nullptr && checkpointer->newest())
-      spdlog::warn("--resume goes on from {}",
-                   (checkpointer->folder() / checkpoint_name(*checkpointer->newest())).string());
+      log_warning("--resume goes on from {}",
+                  (checkpointer->folder() / checkpoint_name(*checkpointer->newest())).string());
     recorder.end(trainer.summary("failed", what));
   } catch (const std::exception& second) {
-    spdlog::warn("{}", second.what());
+    log_warning("{}", second.what());
   }
 }
 
@@ -344,7 +343,7 @@ Outcome train(const Config& config, const std::vector<std::string>& arguments, c
   if (resuming) {
     checkpoints.resumed = go_on(trainer, *folder, setup, subject);
   } else if (!config.model.init.empty()) {
-    spdlog::info("{}", initialise_from(config.model.init, config.model.name, trainer.state()));
+    log_info("{}", initialise_from(config.model.init, config.model.name, trainer.state()));
   }
   trainer.follow_rank_0();
   if (trainer.finished()) {

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include <spdlog/spdlog.h>
-
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "comm/communicator.h"
 #include "data/info.h"
@@ -308,14 +307,14 @@ std::shared_ptr<backend::ImageDecoder> resolve_decoder(const Config& config, bac
         "a card's decoder gives crops and mirror images alone, without --auto-augment, --color-jitter, "
         "--random-erase, --mixup-alpha and --cutmix-alpha";
     if (config.data.decode == "gpu") throw UsageError("--decode gpu: {}", kWhy);
-    if (backend.name() == "cuda") spdlog::info("the CPU decodes images: {}", kWhy);
+    if (backend.name() == "cuda") log_info("the CPU decodes images: {}", kWhy);
     return nullptr;
   }
   try {
     return backend.make_image_decoder();
   } catch (const UnavailableError& why) {
     if (config.data.decode == "gpu") throw UnavailableError("--decode gpu: {}", why.what());
-    if (backend.name() == "cuda") spdlog::info("the CPU decodes images: {}", why.what());
+    if (backend.name() == "cuda") log_info("the CPU decodes images: {}", why.what());
     return nullptr;
   }
 }
@@ -339,7 +338,7 @@ Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communic
     if (data::has_split(config.data.path, data::Split::val)) {
       setup.val_records = data::open_source(config.data.path, data::Split::val, limits);
     } else {
-      spdlog::warn("{} has no val split: nothing is evaluated", config.data.path);
+      log_warning("{} has no val split: nothing is evaluated", config.data.path);
     }
   }
   setup.classes = resolve_classes(config, setup.train_records.get());

@@ -8,9 +8,8 @@
 #include <span>
 #include <utility>
 
-#include <spdlog/spdlog.h>
-
 #include "base/error.h"
+#include "base/log.h"
 #include "train/observe.h"
 #include "train/trained_model.h"
 
@@ -105,7 +104,7 @@ void Trainer::use_size(std::int64_t size) {
   if (by_size_.size() == 1) return;
   metrics::Notice notice{steps_ + 1, "image_size", ""};
   notice.text = fmt::format("epoch {} trains on images of {} px", epoch_ + 1, size);
-  spdlog::info("{}", notice.text);
+  log_info("{}", notice.text);
   recorder_.notice(notice);
 }
 
@@ -253,7 +252,7 @@ void Trainer::report_checkpoints() {
     recorder_.checkpoint(checkpoint);
     if (checkpoint.error.empty()) continue;
     const auto newest = checkpointer_->newest();
-    spdlog::warn(
+    log_warning(
         "the checkpoint of step {} was not written: {}; {}", checkpoint.step, checkpoint.error,
         newest ? fmt::format("the last good one is {}", checkpoint_name(*newest)) : "there is none yet");
   }
@@ -407,7 +406,7 @@ void Trainer::combine(Totals& totals, metrics::Step& record) {
   record.slowest_seconds = step.most_work;
   communication_seconds_ += step.exposed;
   if (const auto slow = ranks_.straggler(); slow && ranks_.rank() == 0) {
-    spdlog::warn("{}", *slow);
+    log_warning("{}", *slow);
     recorder_.notice({record.step, "straggler", *slow});
   }
 }
@@ -450,7 +449,7 @@ void Trainer::note_spike(const metrics::Step& step) {
   metrics::Notice notice{step.step, "loss_spike", ""};
   notice.text = fmt::format("the loss of step {} is {:.4g}, far from the {:.4g} of the {} steps before it",
                             step.step, step.loss, spike->median, spike->window);
-  spdlog::warn("{}", notice.text);
+  log_warning("{}", notice.text);
   recorder_.notice(notice);
 }
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 #include <limits>
-#include <regex>
+#include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -40,8 +40,11 @@ TEST(Stopwatch, LapsAddUpToTheWhole) {
 }
 
 TEST(Timestamp, IsUtcInIso8601) {
-  EXPECT_TRUE(std::regex_match(utc_timestamp(), std::regex(R"(20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ)")))
-      << utc_timestamp();
+  std::string text = utc_timestamp();
+  EXPECT_TRUE(text.starts_with("20")) << text;
+  for (char& c : text)
+    if (c >= '0' && c <= '9') c = '0';
+  EXPECT_EQ(text, "0000-00-00T00:00:00Z");
 }
 
 }  // namespace

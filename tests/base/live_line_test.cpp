@@ -4,8 +4,6 @@
 #include <memory>
 #include <string>
 
-#include <spdlog/spdlog.h>
-
 #include <gtest/gtest.h>
 
 #include "base/log.h"
@@ -23,9 +21,9 @@ TEST(LiveLine, LogLinesAppearAboveIt) {
   {
     LiveLine line(stderr);
     line.draw("half done");
-    spdlog::warn("odd");
+    log_warning("odd");
   }
-  spdlog::warn("later");
+  log_warning("later");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), drawn("half done") + kErase + "redline: warning: odd\n" +
                                                         drawn("half done") + kErase +
                                                         "redline: warning: later\n");

@@ -2,8 +2,6 @@
 
 #include <string>
 
-#include <spdlog/spdlog.h>
-
 #include <gtest/gtest.h>
 
 namespace redline {
@@ -13,9 +11,9 @@ std::string logged_at(LogLevel level) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   set_up_logging(level);
-  spdlog::debug("detail");
-  spdlog::info("happens");
-  spdlog::warn("odd {}", 3);
+  log_debug("detail");
+  log_info("happens");
+  log_warning("odd {}", 3);
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "") << "logs must leave stdout alone";
   return testing::internal::GetCapturedStderr();
 }

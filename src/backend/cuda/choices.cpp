@@ -1,12 +1,12 @@
 #include "backend/cuda/choices.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "base/atomic_file.h"
+#include "base/log.h"
 
 namespace redline::backend::cuda {
 
@@ -39,7 +39,7 @@ void Choices::save() {
     for (const auto& [key, choice] : choices_) out.write(fmt::format("{} {}\n", key, choice));
     out.commit();
   } catch (const std::exception& error) {
-    spdlog::warn("the choice of kernels is not remembered: {}", error.what());
+    log_warning("the choice of kernels is not remembered: {}", error.what());
   }
 }
 

@@ -12,11 +12,10 @@
 #include <filesystem>
 #include <memory>
 
-#include <spdlog/spdlog.h>
-
 #include "backend/cuda/counters.h"
 #include "backend/cuda/device.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/shared_library.h"
 
 namespace redline::backend::cuda {

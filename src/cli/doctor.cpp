@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/backend.h"
-#include "backend/image_decoder.h"
 #include "backend/cpu/onednn_info.h"
+#include "backend/image_decoder.h"
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/machine.h"

@@ -181,10 +181,10 @@ __device__ __forceinline__ void matrix_wait() {
 #define REDLINE_NAMES16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define REDLINE_NAMES32 \
   REDLINE_NAMES16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define REDLINE_NAMES56                                                                                   \
-  REDLINE_NAMES32                                                                                         \
-      ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, " \
-      "%51, %52, %53, %54, %55"
+#define REDLINE_NAMES56                                                                               \
+  REDLINE_NAMES32                                                                                     \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, " \
+  "%51, %52, %53, %54, %55"
 #define REDLINE_NAMES64 REDLINE_NAMES56 ", %56, %57, %58, %59, %60, %61, %62, %63"
 #define REDLINE_MULTIPLY(N, SUMS, A, B, ADD, TYPE, TRANSPOSED)                            \
   "{\n"                                                                                   \

@@ -23,10 +23,6 @@ struct Row {
   std::vector<std::size_t> ops;
 };
 
-bool is_update_of_one(graph::OpKind kind) {
-  return kind == graph::OpKind::sgd || kind == graph::OpKind::lars || kind == graph::OpKind::ema;
-}
-
 bool matches(const Op& op, const std::string& filter) {
   return name_of(op.kind).find(filter) != std::string_view::npos || op.name.find(filter) != std::string::npos;
 }
@@ -42,7 +38,7 @@ std::vector<Row> make_rows(const plan::Plan& plan, const plan::Groups& groups, c
     const Op& op = graph.ops()[i];
     const auto wanted = [&](int at) { return matches(graph.ops()[static_cast<std::size_t>(at)], filter); };
     if (std::ranges::none_of(groups.ops[i], wanted)) continue;
-    const bool joined = whole && is_update_of_one(op.kind);
+    const bool joined = whole && plan::updates_one(op.kind);
     const std::string text =
         joined ? fmt::format("{} of every parameter", name_of(op.kind))
                : describe(graph, op) + plan::others_text(graph, groups.ops[i], static_cast<int>(i));

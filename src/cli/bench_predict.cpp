@@ -158,9 +158,8 @@ double error_of(double predicted, double measured) { return predicted / measured
 
 void print_check(const Measured& run, const bench::Prediction& p) {
   fmt::print(
-      "\n{} ranks in {}: {:.3f} ms a step, {:.3f} ms of it exposed; predicted {:.3f} ms ({:+.1f}%), {:.3f} "
-      "ms "
-      "exposed\n",
+      "\n{} ranks in {}: {:.3f} ms a step, {:.3f} ms of it exposed; "
+      "predicted {:.3f} ms ({:+.1f}%), {:.3f} ms exposed\n",
       run.ranks, run.folder, 1e3 * run.step_seconds, 1e3 * run.exposed_seconds, 1e3 * p.step_seconds,
       100 * error_of(p.step_seconds, run.step_seconds), 1e3 * p.exposed_seconds);
 }

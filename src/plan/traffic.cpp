@@ -129,11 +129,12 @@ std::vector<Work> work_of(const Plan& plan, const Groups& groups) {
   return work;
 }
 
+bool updates_one(OpKind kind) { return is_optimizer(kind) || kind == OpKind::ema; }
+
 bool updates_many(const graph::Graph& graph, const std::vector<int>& ops) {
   const auto kind_of = [&](int position) { return graph.ops().at(static_cast<std::size_t>(position)).kind; };
   return ops.size() > 1 && std::ranges::all_of(ops, [&](int position) {
-           return kind_of(position) == kind_of(ops.front()) &&
-                  (is_optimizer(kind_of(position)) || kind_of(position) == OpKind::ema);
+           return kind_of(position) == kind_of(ops.front()) && updates_one(kind_of(position));
          });
 }
 

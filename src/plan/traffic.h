@@ -30,7 +30,9 @@ struct Work {
 // step is written once.
 std::vector<Work> work_of(const Plan& plan, const Groups& groups);
 
-// Whether a group is an optimizer's ops, or those that keep averages, on several tensors.
+// Whether ops of a kind update or average one tensor each: a device may do all of them in one go.
+bool updates_one(graph::OpKind kind);
+// Whether a group is such ops, of one kind, on several tensors.
 bool updates_many(const graph::Graph& graph, const std::vector<int>& ops);
 // What else is done at an op, to follow its name: " with norm_grad_stats"; empty when nothing is, or the same
 // for other tensors.

@@ -230,12 +230,13 @@ void max_pool(const Window& window, const void* x_, const float* scale, const fl
               uint8_t* index, void* picked_) {
   const T* x = static_cast<const T*>(x_);
   T *y = static_cast<T*>(y_), *picked = static_cast<T*>(picked_);
-  const auto loop = scale == nullptr    ? index == nullptr ? max_pool_loop<T, false, false, false>
-                                                           : max_pool_loop<T, false, true, false>
-                       : index == nullptr ? max_pool_loop<T, true, false, false>
-                    : picked == nullptr ? max_pool_loop<T, true, true, false>
-                                        : max_pool_loop<T, true, true, true>;
-  loop(window, x, scale, bias, y, index, picked);
+  if (picked != nullptr) return max_pool_loop<T, true, true, true>(window, x, scale, bias, y, index, picked);
+  if (scale != nullptr) {
+    return index != nullptr ? max_pool_loop<T, true, true, false>(window, x, scale, bias, y, index, picked)
+                            : max_pool_loop<T, true, false, false>(window, x, scale, bias, y, index, picked);
+  }
+  return index != nullptr ? max_pool_loop<T, false, true, false>(window, x, scale, bias, y, index, picked)
+                          : max_pool_loop<T, false, false, false>(window, x, scale, bias, y, index, picked);
 }
 
 // Gathers: every input pixel looks at the windows that cover it and takes the gradients it won.

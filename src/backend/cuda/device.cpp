@@ -99,7 +99,13 @@ int take_device(const comm::Communicator* communicator) {
 }
 
 void check_architecture(const cudaDeviceProp& device) {
-  if (runs_here()) return;
+  const cudaError_t result = find_code();
+  if (result != cudaErrorNoKernelImageForDevice && result != cudaErrorInvalidDeviceFunction &&
+      result != cudaErrorUnsupportedPtxVersion) {
+    // Such as the failure of an earlier kernel, which every call tells from then on.
+    check_cuda(result, "looking for the device's code");
+    return;
+  }
   // Hopper's matrix instructions are in the code for 90a alone.
   const std::string wanted = fmt::format("{}{}{}", device.major, device.minor, device.major == 9 ? "a" : "");
   throw UnavailableError(

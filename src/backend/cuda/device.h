@@ -106,7 +106,8 @@ Type type_of(graph::DType dtype);  // throws InternalError for integers
 // machine each takes another, as long as there are some. Throws UnavailableError when there is none.
 int take_device(const comm::Communicator* communicator);
 
-// Throws UnavailableError, naming what to rebuild with, when this build has no code for the device.
+// Throws UnavailableError, naming what to rebuild with, when this build has no code for the device; as
+// check_cuda when it fails otherwise.
 void check_architecture(const cudaDeviceProp& device);
 
 // As Backend::device_memory and memory_overhead.

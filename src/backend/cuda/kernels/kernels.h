@@ -16,8 +16,8 @@ namespace redline::backend::cuda {
 
 // Whether the current device lets a kernel be put on it while the one before still runs. Asked once.
 bool launches_early();
-// Whether this build has code for the current device.
-bool runs_here();
+// What CUDA says when it looks for this build's code for the current device.
+cudaError_t find_code();
 
 enum class Type : std::uint8_t { f32, f16, bf16 };
 

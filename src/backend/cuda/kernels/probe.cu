@@ -7,11 +7,11 @@ __global__ void probe_kernel() {}
 
 }  // namespace
 
-bool runs_here() {
+cudaError_t find_code() {
   cudaFuncAttributes attributes{};
-  const bool found = cudaFuncGetAttributes(&attributes, probe_kernel) == cudaSuccess;
+  const cudaError_t result = cudaFuncGetAttributes(&attributes, probe_kernel);
   cudaGetLastError();  // a device without code leaves an error behind
-  return found;
+  return result;
 }
 
 }  // namespace redline::backend::cuda

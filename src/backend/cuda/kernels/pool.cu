@@ -170,9 +170,9 @@ __global__ void __launch_bounds__(kThreads, kStemBlocksEach)
         const std::uint32_t same = __heq2_mask(Row::two(rows[tap / 3].pixel[tap % 3][k]), Row::two(best));
         taps = (taps & ~same) | (static_cast<std::uint32_t>(tap) * 0x00010001U & same);
       }
-      const std::uint32_t first_pixel = oh == 0   ? ow == 0 ? rows[1].pixel[1][k] : rows[1].pixel[0][k]
-                                          : ow == 0 ? rows[0].pixel[1][k]
-                                                  : rows[0].pixel[0][k];
+      const std::uint32_t above = ow == 0 ? rows[0].pixel[1][k] : rows[0].pixel[0][k];
+      const std::uint32_t level = ow == 0 ? rows[1].pixel[1][k] : rows[1].pixel[0][k];
+      const std::uint32_t first_pixel = oh == 0 ? level : above;
       const typename Row::Two most = Row::two(best ^ flip[k]), other = Row::two(first_pixel ^ flip[k]);
       const T values[2] = {most.x, most.y}, corners[2] = {other.x, other.y};
 #pragma unroll

@@ -89,14 +89,15 @@ class ConvGraph {
     if (failed(graph_.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}), why))
       return false;
     if (rules.deterministic) graph_.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
-    // fp32 means fp32: no transforms that lose digits, and no matrix units, which round inputs to tf32,
-    // unless that was asked for.
-    if (shape_.dtype == graph::DType::f32) {
-      graph_.deselect_numeric_notes({fe::NumericalNote_t::WINOGRAD, fe::NumericalNote_t::FFT});
-      if (!rules.tf32) {
-        graph_.deselect_numeric_notes(
-            {fe::NumericalNote_t::TENSOR_CORE, fe::NumericalNote_t::DOWN_CONVERT_INPUTS});
-      }
+    // No transforms that lose digits, and no sums in 16 bits: which plan wins is a matter of timing, and how
+    // exact a result is must not be. Deselecting moves no index, so that remembered choices hold; one of a
+    // plan that is deselected no longer builds and is made anew.
+    graph_.deselect_numeric_notes({fe::NumericalNote_t::WINOGRAD, fe::NumericalNote_t::FFT,
+                                   fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION});
+    // fp32 means fp32: no matrix units, which round inputs to tf32, unless that was asked for.
+    if (shape_.dtype == graph::DType::f32 && !rules.tf32) {
+      graph_.deselect_numeric_notes(
+          {fe::NumericalNote_t::TENSOR_CORE, fe::NumericalNote_t::DOWN_CONVERT_INPUTS});
     }
     return true;
   }

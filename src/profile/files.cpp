@@ -66,6 +66,9 @@ std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+// Copies and fills that belong to no op have a plain name already.
+bool shows_label(const Activity& a) { return a.op != nullptr || a.kind == Activity::Kind::kernel; }
+
 // Ops are drawn as a process of their own beside the device's.
 constexpr int kOpsProcess = 1'000'000;
 constexpr const char* kDataName = "enumerate(DataLoader)#Redline.__next__";  // as the plugin knows it
@@ -171,7 +174,7 @@ class TraceWriter {
     std::string args = fmt::format(
         "\"device\": {}, \"context\": {}, \"stream\": {}, \"correlation\": {}, \"External id\": {}",
         subject_.device, a.context, event.lane, a.correlation, a.correlation);
-    if (a.op != nullptr) args += fmt::format(", \"op\": {}", label(a));
+    if (shows_label(a)) args += fmt::format(", \"op\": {}", label(a));
     const char* category = "kernel";
     if (a.kind == Activity::Kind::kernel) {
       const double blocks = static_cast<double>(a.grid[0]) * a.grid[1] * a.grid[2];
@@ -191,7 +194,7 @@ class TraceWriter {
                           static_cast<double>(a.bytes) / seconds / 1e9);
     }
     complete(category, name(*a.name), subject_.device, event.lane, a.begin, a.end, args);
-    if (a.op != nullptr)
+    if (shows_label(a))
       complete("gpu_user_annotation", label(a), kOpsProcess + subject_.device, event.lane, a.begin, a.end,
                "");
   }
@@ -209,8 +212,7 @@ class TraceWriter {
     return known;
   }
   const std::string& label(const Activity& a) {
-    if (a.op == nullptr) return name(*a.name);
-    std::string& known = labels_[a.op];
+    std::string& known = labels_[a.op != nullptr ? static_cast<const void*>(a.op) : a.name];
     if (known.empty()) known = quoted(label_of(a));
     return known;
   }
@@ -254,7 +256,7 @@ class TraceWriter {
   bool first_ = true;
   std::map<std::uint32_t, int> callers_;  // threads that made calls: their rows
   std::unordered_map<const std::string*, std::string> names_;
-  std::unordered_map<const graph::Op*, std::string> labels_;
+  std::unordered_map<const void*, std::string> labels_;  // by op, or by the name of what has none
   std::string pending_;
   std::uint64_t pending_events_ = 0;
   TraceWritten written_;
@@ -289,7 +291,7 @@ std::string event_row(const Activity& a, std::int64_t origin, const Subject& sub
   row += fmt::format("{},{},{},{},{},", a.from, a.to,
                      field(fmt::format("{} ({})", subject.device_name, subject.device)), a.context, a.stream);
   return row + fmt::format("{},{},{},,,,,\n", field(a.name == nullptr ? label_of(a) : *a.name), a.correlation,
-                           field(a.op == nullptr ? "" : label_of(a)));
+                           field(shows_label(a) ? label_of(a) : ""));
 }
 
 template <typename T>

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -30,6 +31,18 @@ void place_steps(Timeline& timeline) {
   for (StepSpan& step : timeline.steps) {
     if (step.device_end == 0) step.device_begin = step.device_end = step.end;
   }
+}
+
+// "crop" of "void redline::(anonymous namespace)::crop_kernel<float>(Crop)".
+std::string plain_name(const std::string& kernel) {
+  constexpr std::string_view kUnnamed = "(anonymous namespace)::", kSuffix = "_kernel";
+  std::string name = kernel;
+  for (std::size_t at = name.find(kUnnamed); at != std::string::npos; at = name.find(kUnnamed))
+    name.erase(at, kUnnamed.size());
+  name.erase(std::min(name.find_first_of("<("), name.size()));
+  name.erase(0, name.find_last_of(" :") + 1);
+  if (name.ends_with(kSuffix)) name.resize(name.size() - kSuffix.size());
+  return name.empty() ? kernel : name;
 }
 
 void give_lanes(std::vector<DeviceEvent>& events) {
@@ -222,7 +235,8 @@ std::string label_of(const graph::Op& op) {
 
 std::string label_of(const Activity& activity) {
   if (activity.op != nullptr) return label_of(*activity.op);
-  return activity.name == nullptr ? "" : *activity.name;
+  if (activity.name == nullptr) return "";
+  return activity.kind == Activity::Kind::kernel ? plain_name(*activity.name) : *activity.name;
 }
 
 bool is_communication(const Activity& activity) {

@@ -84,7 +84,7 @@ struct CommunicationTime {
 CommunicationTime communication_time(const Timeline& timeline);
 
 std::string label_of(const graph::Op& op);  // "conv layer1.0.conv1"
-// The event's own name where it belongs to no op.
+// What belongs to no op goes by its name, a kernel's without namespaces, arguments and "_kernel": "clears".
 std::string label_of(const backend::Activity& activity);
 bool is_communication(const backend::Activity& activity);
 

@@ -1,5 +1,6 @@
 #include <zlib.h>
 
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -128,6 +129,20 @@ TEST(Timeline, ALateLaunchIsTheHosts) {
             GapCause::launch);
 }
 
+TEST(Timeline, AKernelOfNoOpGoesByItsPlainName) {
+  const auto label = [](const std::string& name, Activity::Kind kind = Activity::Kind::kernel) {
+    return label_of(HandMade::event(kind, name, 0, 1, 1));
+  };
+  EXPECT_EQ(label("redline::backend::cuda::(anonymous namespace)::clears_kernel(redline::ClearItem const*)"),
+            "clears");
+  EXPECT_EQ(label("void redline::(anonymous namespace)::crop_kernel<__half, 8>(redline::Crop)"), "crop");
+  EXPECT_EQ(label("ncclDevKernel_AllReduce_Sum_f16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"),
+            "ncclDevKernel_AllReduce_Sum_f16_RING_LL");
+  EXPECT_EQ(label("sm90_xmma_fprop"), "sm90_xmma_fprop");
+  EXPECT_EQ(label("_kernel"), "_kernel");
+  EXPECT_EQ(label("Memcpy (HtoD)", Activity::Kind::copy), "Memcpy (HtoD)");
+}
+
 TEST(Summary, AddsUpByOpLayerAndKind) {
   const HandMade made;
   const Ceilings ceilings{1e12, 1e9};
@@ -185,6 +200,22 @@ TEST(Files, TheTraceHasEveryStepAndEvent) {
   EXPECT_EQ(categories.count("cuda_runtime"), 4U);
   EXPECT_EQ(categories.count("user_annotation"), 2U + 2U);  // steps, and data
   EXPECT_EQ(categories.size(), written.events);
+}
+
+TEST(Files, AKernelOfNoOpHasAPlainNameInTheTrace) {
+  const std::string name = "void redline::clears_kernel(int)", call = "cudaGraphLaunch";
+  const Timeline timeline = make_timeline({HandMade::event(Activity::Kind::call, call, 0, 1, 1),
+                                           HandMade::event(Activity::Kind::kernel, name, 100, 200, 1)},
+                                          {{1, 0, 900, 0, 0}}, {}, false);
+  const TemporaryFolder folder;
+  write_trace(timeline, HandMade::subject(), folder / "t.json.gz", 1 << 20);
+  std::map<std::string, nlohmann::json> events;  // by category
+  const auto trace = nlohmann::json::parse(unzipped(folder / "t.json.gz"));
+  for (const auto& event : trace.at("traceEvents"))
+    if (event.at("ph") == "X") events[event.at("cat").get<std::string>()] = event;
+  EXPECT_EQ(events["kernel"].at("name"), name);
+  EXPECT_EQ(events["kernel"].at("args").at("op"), "clears");
+  EXPECT_EQ(events["gpu_user_annotation"].at("name"), "clears");
 }
 
 TEST(Files, ATraceEndsWithTheLastWholeStepUnderItsBound) {

@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const float* flag, const
   for (int i = threadIdx.x; i < item.count; i += kThreads) item.to[i] = item.from[i];
 }
 
-__global__ void __launch_bounds__(kThreads) clear_kernel(const ClearItem* items) {
+__global__ void __launch_bounds__(kThreads) clears_kernel(const ClearItem* items) {
   const ClearItem item = items[blockIdx.x];
   for (int i = threadIdx.x; i < item.words; i += kThreads) item.at[i] = 0;
 }
@@ -271,7 +271,7 @@ void accumulate(Type type, std::int64_t count, const float* scalars, float* tota
 cudaError_t add_clear(cudaGraph_t graph, cudaGraphNode_t* node, const ClearItem* items, int count) {
   void* arguments[] = {&items};
   cudaKernelNodeParams params{};
-  params.func = reinterpret_cast<void*>(&clear_kernel);
+  params.func = reinterpret_cast<void*>(&clears_kernel);
   params.gridDim = dim3(static_cast<unsigned>(count));
   params.blockDim = dim3(kThreads);
   params.kernelParams = arguments;

@@ -28,33 +28,27 @@ bool launches_early() {
   return can;
 }
 
-DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
-  if (bytes == 0) return;
+std::byte* DeviceSpace::allocate(std::size_t bytes) {
   void* memory = nullptr;
   check_cuda(cudaMalloc(&memory, bytes), "allocating device memory");
-  data_ = static_cast<std::byte*>(memory);
   check_cuda(cudaMemset(memory, 0, bytes), "clearing device memory");
   check_cuda(cudaStreamSynchronize(cudaStreamLegacy), "clearing device memory");
+  return static_cast<std::byte*>(memory);
 }
 
-DeviceMemory::~DeviceMemory() {
-  if (data_ != nullptr) cudaFree(data_);
+void DeviceSpace::release(std::byte* memory, std::size_t) noexcept { cudaFree(memory); }
+
+std::byte* PinnedSpace::allocate(std::size_t bytes) {
+  void* memory = nullptr;
+  check_cuda(cudaMallocHost(&memory, bytes), "allocating page-locked memory");
+  return static_cast<std::byte*>(memory);
 }
+
+void PinnedSpace::release(std::byte* memory, std::size_t) noexcept { cudaFreeHost(memory); }
 
 void upload(std::byte* to, std::span<const std::byte> from) {
   check_cuda(cudaMemcpy(to, from.data(), from.size(), cudaMemcpyHostToDevice), "copying to the device");
   check_cuda(cudaStreamSynchronize(cudaStreamLegacy), "copying to the device");
-}
-
-PinnedMemory::PinnedMemory(std::size_t bytes) : bytes_(bytes) {
-  if (bytes == 0) return;
-  void* memory = nullptr;
-  check_cuda(cudaMallocHost(&memory, bytes), "allocating page-locked memory");
-  data_ = static_cast<std::byte*>(memory);
-}
-
-PinnedMemory::~PinnedMemory() {
-  if (data_ != nullptr) cudaFreeHost(data_);
 }
 
 Stream make_stream(bool urgent) {

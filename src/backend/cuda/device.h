@@ -11,6 +11,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/kernels/kernels.h"
+#include "backend/owned_memory.h"
 #include "base/error.h"
 #include "graph/tensor.h"
 
@@ -19,26 +20,17 @@ namespace redline::backend::cuda {
 // Throws OutOfMemoryError when the device is out of memory, InternalError for everything else.
 void check_cuda(cudaError_t result, const char* what);
 
-// Memory of the current device; move-only.
-class DeviceMemory {
- public:
-  DeviceMemory() = default;
-  explicit DeviceMemory(std::size_t bytes);
-  DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
-  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~DeviceMemory();
-
-  std::byte* data() const { return data_; }
-  std::size_t size() const { return bytes_; }
-
- private:
-  std::byte* data_ = nullptr;
-  std::size_t bytes_ = 0;
+struct DeviceSpace {
+  static std::byte* allocate(std::size_t bytes);  // of the current device, cleared; throws as check_cuda
+  static void release(std::byte* memory, std::size_t bytes) noexcept;
 };
+using DeviceMemory = OwnedMemory<DeviceSpace>;
+
+struct PinnedSpace {
+  static std::byte* allocate(std::size_t bytes);  // page-locked, on the host; throws as check_cuda
+  static void release(std::byte* memory, std::size_t bytes) noexcept;
+};
+using PinnedMemory = OwnedMemory<PinnedSpace>;
 
 // Copies to the device and waits until all is there: no stream of ours waits for the one that copies.
 void upload(std::byte* to, std::span<const std::byte> from);
@@ -50,27 +42,6 @@ std::shared_ptr<DeviceMemory> make_table(const std::vector<Row>& rows) {
   upload(table->data(), std::as_bytes(std::span(rows)));
   return table;
 }
-
-// Page-locked host memory; move-only.
-class PinnedMemory {
- public:
-  PinnedMemory() = default;
-  explicit PinnedMemory(std::size_t bytes);
-  PinnedMemory(PinnedMemory&& other) noexcept { *this = std::move(other); }
-  PinnedMemory& operator=(PinnedMemory&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~PinnedMemory();
-
-  std::byte* data() const { return data_; }
-  std::size_t size() const { return bytes_; }
-
- private:
-  std::byte* data_ = nullptr;
-  std::size_t bytes_ = 0;
-};
 
 template <typename Handle, cudaError_t (*kDestroy)(Handle)>
 class CudaHandle {

@@ -9,8 +9,7 @@
 
 namespace redline::backend {
 
-HostMemory::HostMemory(std::size_t bytes) : bytes_(bytes) {
-  if (bytes == 0) return;
+std::byte* HostPages::allocate(std::size_t bytes) {
   void* memory =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
@@ -18,11 +17,9 @@ HostMemory::HostMemory(std::size_t bytes) : bytes_(bytes) {
                            std::strerror(errno));
   }
   madvise(memory, bytes, MADV_HUGEPAGE);  // advice: nothing is lost when it is not taken
-  data_ = static_cast<std::byte*>(memory);
+  return static_cast<std::byte*>(memory);
 }
 
-HostMemory::~HostMemory() {
-  if (data_ != nullptr) munmap(data_, bytes_);
-}
+void HostPages::release(std::byte* memory, std::size_t bytes) noexcept { munmap(memory, bytes); }
 
 }  // namespace redline::backend

@@ -1,31 +1,17 @@
 // Memory of a backend that runs on the host: page-aligned, zero until touched, in huge pages where the system
-// gives them. Move-only.
+// gives them.
 #pragma once
 
 #include <cstddef>
-#include <utility>
+
+#include "backend/owned_memory.h"
 
 namespace redline::backend {
 
-class HostMemory {
- public:
-  HostMemory() = default;
-  // Throws UnavailableError when the system refuses.
-  explicit HostMemory(std::size_t bytes);
-  HostMemory(HostMemory&& other) noexcept { *this = std::move(other); }
-  HostMemory& operator=(HostMemory&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~HostMemory();
-
-  std::byte* data() const { return data_; }
-  std::size_t size() const { return bytes_; }
-
- private:
-  std::byte* data_ = nullptr;
-  std::size_t bytes_ = 0;
+struct HostPages {
+  static std::byte* allocate(std::size_t bytes);  // throws UnavailableError when the system refuses
+  static void release(std::byte* memory, std::size_t bytes) noexcept;
 };
+using HostMemory = OwnedMemory<HostPages>;
 
 }  // namespace redline::backend

@@ -12,10 +12,11 @@
 namespace redline::bench {
 
 struct OpCase {
-  std::string name;    // describe() of its op
-  graph::Graph graph;  // one op; tensors that it does not write come from fill_inputs
+  std::string name;          // describe() of its op
+  graph::Graph graph;        // the op alone; a test of several in a row has a case for each
+  std::size_t position = 0;  // of the op
 
-  const graph::Op& op() const { return graph.ops().front(); }
+  const graph::Op& op() const { return graph.ops()[position]; }
 };
 
 // What an op computes, on what: "conv 32x64x56x56, 64x64x1x1 -> 32x64x56x56 fp32 stride 1 pad 0". Two ops of
@@ -33,7 +34,7 @@ std::vector<float> input_values(const OpCase& op_case, std::size_t input, std::u
 // Writes an input of the op in the form its tensor has in `executable`; `values` as input_values gives them.
 void write_input(const OpCase& op_case, std::size_t input, const std::vector<float>& values,
                  backend::Executable& executable);
-// All of them.
+// All of them: the tensors of a lone op that it does not write.
 void fill_inputs(const OpCase& op_case, std::uint64_t seed, backend::Executable& executable);
 
 // The bits of a mask written by the op, one value per element of the activation in plain order.

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "plan/layout.h"
+#include "case_graph.h"
 
 namespace redline::cases {
 namespace {
@@ -19,9 +19,9 @@ using graph::TensorId;
 using graph::TensorKind;
 
 // Collects the cases of one dtype.
-class Table {
+class Table : private CaseGraph {
  public:
-  explicit Table(DType dtype) : dtype_(dtype) {}
+  using CaseGraph::CaseGraph;
 
   std::vector<OpCase> run() {
     convolutions();
@@ -36,30 +36,18 @@ class Table {
   }
 
  private:
-  // Tensors of the case being put together.
-  TensorId activation(Shape shape) { return activation(shape, dtype_); }
-  TensorId activation(Shape shape, DType dtype) { return tensor(shape, dtype, TensorKind::activation); }
-  TensorId channels(std::int64_t c, TensorKind kind = TensorKind::parameter) {
-    return tensor({c}, DType::f32, kind);
-  }
-  TensorId pair(std::int64_t c) { return activation({2, c}, DType::f32); }
-  TensorId check() { return tensor({graph::kStepChecks}, DType::f32, TensorKind::metric); }
-  TensorId scalars() { return tensor({graph::kStepScalars}, DType::f32, TensorKind::input); }
-  TensorId mask(const Shape& of) {
-    const std::int64_t bits = plan::stored_elements(of, plan::Layout::blocked16);
-    return activation({(bits + 7) / 8}, DType::u8);
-  }
-  TensorId tensor(Shape shape, DType dtype, TensorKind kind) {
-    const std::string name = "t" + std::to_string(graph_.tensors().size());
-    return graph_.add_tensor({name, shape, dtype, kind});
-  }
-
   void add(OpKind kind, std::vector<TensorId> inputs, std::vector<TensorId> outputs,
            graph::Attributes attributes = {}) {
-    graph_.add_op({kind, "case", graph::Phase::forward, std::move(inputs), std::move(outputs), attributes});
-    OpCase made{bench::describe(graph_, graph_.ops().front()), std::move(graph_)};
-    cases_.push_back(std::move(made));
-    graph_ = {};
+    add_op(kind, std::move(inputs), std::move(outputs), attributes);
+    graph::Graph graph = take();
+    std::string name = bench::describe(graph, graph.ops().front());
+    cases_.push_back({std::move(name), std::move(graph)});
+  }
+
+  // Where activations are narrow a backend may keep the gradients of matrices and filters so too.
+  std::vector<DType> gradient_types() const {
+    if (dtype() == DType::f32) return {DType::f32};
+    return {DType::f32, dtype()};
   }
 
   void convolution(Shape x, std::int64_t out_channels, int kernel, graph::ConvAttr attr) {
@@ -74,10 +62,9 @@ class Table {
     add(OpKind::conv, {in, filter}, {out, pair(out_channels)}, attr);
     in = activation(y);
     add(OpKind::conv_grad_input, {in, weight(TensorKind::parameter, DType::f32)}, {activation(x)}, attr);
-    // Where activations are narrow a backend may keep the gradients of filters so too.
-    for (DType dtype : dtype_ == DType::f32 ? std::vector{DType::f32} : std::vector{DType::f32, dtype_}) {
+    for (DType kept : gradient_types()) {
       in = activation(x), out = activation(y);
-      add(OpKind::conv_grad_weight, {in, out}, {weight(TensorKind::gradient, dtype)}, attr);
+      add(OpKind::conv_grad_weight, {in, out}, {weight(TensorKind::gradient, kept)}, attr);
     }
   }
 
@@ -238,9 +225,9 @@ class Table {
       add(OpKind::linear, {in, weight, channels(classes)}, {activation(y, DType::f32)});
       in = activation(y), weight = tensor(w, DType::f32, TensorKind::parameter);
       add(OpKind::linear_grad_input, {in, weight}, {activation(x)});
-      for (DType dtype : dtype_ == DType::f32 ? std::vector{DType::f32} : std::vector{DType::f32, dtype_}) {
+      for (DType kept : gradient_types()) {
         in = activation(x);
-        const TensorId dy = activation(y), dw = tensor(w, dtype, TensorKind::gradient);
+        const TensorId dy = activation(y), dw = tensor(w, kept, TensorKind::gradient);
         add(OpKind::linear_grad_weight, {in, dy}, {dw, channels(classes, TensorKind::gradient)});
       }
     }
@@ -268,15 +255,14 @@ class Table {
   void updates() {
     for (const Shape& shape : {Shape{16, 5, 3, 3}, Shape{17, 40, 1, 1}, Shape{10, 33}, Shape{7}}) {
       updates(shape, DType::f32);
-      if (dtype_ != DType::f32 && shape.rank() > 1) updates(shape, dtype_);
+      if (dtype() != DType::f32 && shape.rank() > 1) updates(shape, dtype());
     }
   }
 
   // Gradients of all sizes together, some smaller than a vector, one of more than one share or chunk.
   void guards() {
     const Shape shapes[] = {{16, 5, 3, 3}, {300, 260, 1, 1}, {10, 33}, {7}, {1}};
-    for (const DType gradients :
-         dtype_ == DType::f32 ? std::vector{dtype_} : std::vector{DType::f32, dtype_}) {
+    for (const DType gradients : gradient_types()) {
       const auto scaler = [&] { return tensor({1}, DType::f32, TensorKind::scaler); };
       const TensorId scale = scaler(), good = scaler(), skipped = scaler();
       std::vector<TensorId> inputs{scalars(), scale, good, skipped};
@@ -318,8 +304,6 @@ class Table {
     add(OpKind::all_reduce, {reduced}, {reduced});
   }
 
-  const DType dtype_;
-  graph::Graph graph_;
   std::vector<OpCase> cases_;
 };
 

@@ -1,0 +1,349 @@
+// Neighbouring ops that the cuda backend does in one kernel, against the reference: the very sequences that
+// it merges, with numbers of rows (pixels of all images) that fill the last tile only partly.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "agreement.h"
+#include "backend/backend.h"
+#include "backend/reference/reference.h"
+#include "base/error.h"
+#include "bench/op_cases.h"
+#include "case_graph.h"
+#include "plan/layout.h"
+
+namespace redline {
+namespace {
+
+using cases::CaseGraph;
+using graph::DType;
+using graph::kNone;
+using graph::OpKind;
+using graph::Shape;
+using graph::TensorId;
+using graph::TensorKind;
+
+struct Images {
+  const char* name;
+  std::int64_t count, h, w;
+  Shape with(std::int64_t channels) const { return {count, channels, h, w}; }
+};
+
+struct Sequence {
+  std::vector<int> together;   // positions of the ops that are merged
+  std::set<TensorId> between;  // tensors that merged ops need not write, or may write gated already
+  TensorId over = kNone, written = kNone;  // in place: on the device the latter lies where the former does
+};
+
+// What a norm's two backward ops read and write.
+struct NormGradient {
+  TensorId y, affine, saved, gamma, dgamma, dbeta;
+
+  NormGradient(CaseGraph& g, const Shape& shape)
+      : y(g.activation(shape)),
+        affine(g.pair(shape.c())),
+        saved(g.pair(shape.c())),
+        gamma(g.channels(shape.c())),
+        dgamma(g.channels(shape.c(), TensorKind::gradient)),
+        dbeta(g.channels(shape.c(), TensorKind::gradient)) {}
+
+  void add_stats(CaseGraph& g, TensorId gradient) const {
+    g.add_op(OpKind::norm_grad_stats, {gradient, kNone, y, affine, kNone, saved}, {dgamma, dbeta, kNone},
+             graph::NormAttr{});
+  }
+  void add_apply(CaseGraph& g, TensorId gradient, TensorId gate, TensorId dy) const {
+    g.add_op(OpKind::norm_grad_apply, {gradient, y, gate, kNone, saved, gamma, dgamma, dbeta}, {dy},
+             graph::NormAttr{});
+  }
+};
+
+TensorId add_conv_grad_input(CaseGraph& g, TensorId dy, const Shape& from, const Shape& to) {
+  const TensorId weights = g.tensor({from.c(), to.c(), 1, 1}, DType::f32, TensorKind::parameter);
+  const TensorId dx = g.activation(to);
+  g.add_op(OpKind::conv_grad_input, {dy, weights}, {dx}, graph::ConvAttr{});
+  return dx;
+}
+
+void add_conv_grad_weight(CaseGraph& g, TensorId x, TensorId dy, const Shape& in, const Shape& out) {
+  g.add_op(OpKind::conv_grad_weight, {x, dy},
+           {g.tensor({out.c(), in.c(), 1, 1}, g.dtype(), TensorKind::gradient)}, graph::ConvAttr{});
+}
+
+// A convolution's input gradient, and the sums of the norm before it. The norm's other op follows, as it does
+// in training: the gradient between may be gated once or twice, what comes out of that op is the same.
+Sequence gated(CaseGraph& g, const Images& images) {
+  const Shape from = images.with(256), to = images.with(64);
+  const TensorId dx = add_conv_grad_input(g, g.activation(from), from, to);
+  const NormGradient norm(g, to);
+  norm.add_stats(g, dx);
+  norm.add_apply(g, dx, norm.affine, g.activation(to));
+  return {{0, 1}, {dx}};
+}
+
+// The same at the end of a block, where a second gradient joins and the gate is a mask.
+Sequence joined(CaseGraph& g, const Images& images, bool in_place) {
+  const Shape from = images.with(64), to = images.with(256);
+  const TensorId dx = add_conv_grad_input(g, g.activation(from), from, to);
+  const TensorId other = g.activation(to), masked = g.activation(to);
+  const TensorId first = in_place ? other : dx, second = in_place ? dx : other;
+  g.add_op(OpKind::norm_grad_stats, {first, second, g.activation(to), kNone, g.mask(to), g.pair(to.c())},
+           {g.channels(to.c(), TensorKind::gradient), g.channels(to.c(), TensorKind::gradient), masked},
+           graph::NormAttr{});
+  if (!in_place) return {{0, 1}, {dx}};
+  return {{0, 1}, {dx, other}, other, masked};
+}
+Sequence joined_apart(CaseGraph& g, const Images& images) { return joined(g, images, false); }
+Sequence joined_in_place(CaseGraph& g, const Images& images) { return joined(g, images, true); }
+
+// A norm's scale and bias from sums that the convolution gathered, and their first use.
+Sequence affine(CaseGraph& g, const Images& images, bool shortcut) {
+  const Shape shape = images.with(64);
+  const std::int64_t c = shape.c();
+  const TensorId y = g.activation(shape), scales = g.pair(c);
+  const TensorId gamma = g.channels(c), beta = g.channels(c);
+  const TensorId mean = g.channels(c, TensorKind::statistic), variance = g.channels(c, TensorKind::statistic);
+  g.add_op(OpKind::norm_stats, {y, gamma, beta, mean, variance, g.pair(c)}, {scales, g.pair(c)},
+           graph::NormAttr{});
+  g.add_op(OpKind::affine_act, {y, scales, shortcut ? g.activation(shape) : kNone, kNone},
+           {g.activation(shape), shortcut ? g.mask(shape) : kNone}, graph::ActAttr{});
+  return {{0, 1}, {}};
+}
+Sequence affine_alone(CaseGraph& g, const Images& images) { return affine(g, images, false); }
+Sequence affine_and_shortcut(CaseGraph& g, const Images& images) { return affine(g, images, true); }
+
+// The stem's pool and norm. The images are what the pool gives.
+Sequence stem(CaseGraph& g, const Images& images) {
+  const Shape out = images.with(64), in{images.count, 64, 2 * images.h, 2 * images.w};
+  const TensorId pooled = g.activation(out), index = g.activation(out, DType::u8), dx = g.activation(in);
+  g.add_op(OpKind::max_pool_grad, {pooled, index}, {dx}, graph::PoolAttr{});
+  const NormGradient norm(g, in);
+  norm.add_apply(g, dx, norm.affine, g.activation(in));
+  return {{0, 1}, {dx}};
+}
+
+// All that a 1x1 convolution's backward pass is between the norm after it and the norm before it.
+Sequence between_norms(CaseGraph& g, const Images& images) {
+  const Shape out = images.with(256), in = images.with(64);
+  const NormGradient before(g, in), after(g, out);
+  const TensorId x = g.activation(in);
+  g.add_op(OpKind::affine_act, {before.y, before.affine, kNone, kNone}, {x, kNone}, graph::ActAttr{});
+  const TensorId dy = g.activation(out);
+  after.add_apply(g, g.activation(out), kNone, dy);
+  const TensorId dx = add_conv_grad_input(g, dy, out, in);
+  before.add_stats(g, dx);
+  add_conv_grad_weight(g, x, dy, in, out);
+  before.add_apply(g, dx, before.affine, g.activation(in));
+  return {{1, 2, 3, 4}, {dy, dx}};
+}
+
+// The same without a norm before it.
+Sequence after_norm(CaseGraph& g, const Images& images) {
+  const Shape out = images.with(256), in = images.with(64);
+  const TensorId dy = g.activation(out);
+  NormGradient(g, out).add_apply(g, g.activation(out), kNone, dy);
+  add_conv_grad_input(g, dy, out, in);
+  add_conv_grad_weight(g, g.activation(in), dy, in, out);
+  return {{0, 1, 2}, {dy}};
+}
+
+// The tensors that no op writes, with random values that suit their first reader.
+class Inputs {
+ public:
+  Inputs(const graph::Graph& graph, DType dtype) : graph_(graph) {
+    std::set<TensorId> written{kNone};
+    for (std::size_t position = 0; position < graph.ops().size(); ++position) {
+      const bench::OpCase op_case{"", graph, position};
+      const graph::Op& op = op_case.op();
+      for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+        if (written.contains(op.inputs[i]) || inputs_.contains(op.inputs[i])) continue;
+        inputs_[op.inputs[i]] = {position, i, bench::input_values(op_case, i, 7 + position)};
+      }
+      written.insert(op.outputs.begin(), op.outputs.end());
+    }
+    for (const graph::Op& op : graph.ops()) {
+      if (op.kind == OpKind::conv_grad_input) round(op.inputs[1], dtype);
+      if (op.kind == OpKind::norm_grad_stats) open_or_close(op.inputs[2], op.inputs[3]);
+      if (op.kind == OpKind::norm_grad_apply) {
+        open_or_close(op.inputs[1], op.inputs[2]);
+        weigh_sums(op);
+      }
+    }
+  }
+
+  void write(backend::Executable& executable) const {
+    for (const auto& [id, input] : inputs_)
+      bench::write_input({"", graph_, input.position}, input.index, input.values, executable);
+  }
+
+ private:
+  struct Input {
+    std::size_t position, index;  // of its first reader, and which of that one's inputs it is
+    std::vector<float> values;
+  };
+
+  // Calls visit(channel, value) for every element of an activation.
+  template <typename Visit>
+  void for_each(TensorId id, Visit&& visit) {
+    const Shape& shape = graph_.tensor(id).shape;
+    std::vector<float>& values = inputs_.at(id).values;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto plane = static_cast<std::int64_t>(i) / (shape.h() * shape.w());
+      visit(static_cast<std::size_t>(plane % shape.c()), values[i]);
+    }
+  }
+
+  // Weights that kernels need not round: results then differ by the rounding of activations alone.
+  void round(TensorId id, DType dtype) {
+    const graph::Tensor narrow{"", graph_.tensor(id).shape, dtype, TensorKind::activation};
+    std::vector<std::byte> memory(plan::stored_bytes(narrow, plan::Layout::plain));
+    plan::store(narrow, plan::Layout::plain, inputs_.at(id).values, memory.data());
+    plan::load(narrow, plan::Layout::plain, memory.data(), inputs_.at(id).values);
+  }
+
+  // A gate is the sign of affine(y). Where that is so small that its rounding could decide, it is made
+  // larger: y, below 8, is rounded by at most 2^-6 in bf16, and the scale is at most 3/2.
+  void open_or_close(TensorId y, TensorId affine) {
+    if (affine == kNone) return;
+    constexpr float kClear = 0x1p-4F;
+    const std::vector<float>& scales = inputs_.at(affine).values;
+    std::size_t open = 0;
+    for_each(y, [&](std::size_t c, float& value) {
+      const float scale = scales[c], gate = scale * value + scales[scales.size() / 2 + c];
+      if (std::abs(gate) < kClear) value += std::copysign(kClear, gate) / scale;
+      if (gate > 0.0F) ++open;
+    });
+    const std::size_t all = inputs_.at(y).values.size();
+    EXPECT_GT(std::min(open, all - open), all / 8) << "a gate with one side only";
+  }
+
+  // The norm's sums grow with the rows, so that what is taken off the gradient for them can be seen. Where
+  // the gradient is an input, that is added to it before: what is left has a mean of about zero, as in
+  // training, and a sum over rows shows when some are missing.
+  void weigh_sums(const graph::Op& op) {
+    const TensorId gradient = op.inputs[0], y = op.inputs[1], dgamma = op.inputs[6], dbeta = op.inputs[7];
+    if (!inputs_.contains(dgamma)) return;
+    if (inputs_.contains(gradient)) {
+      const std::vector<float>& saved = inputs_.at(op.inputs[4]).values;
+      const std::vector<float>&by_gamma = inputs_.at(dgamma).values, &by_beta = inputs_.at(dbeta).values;
+      const float* of_y = inputs_.at(y).values.data();
+      for_each(gradient, [&](std::size_t c, float& value) {
+        value += by_beta[c] + by_gamma[c] * (*of_y++ - saved[c]) * saved[saved.size() / 2 + c];
+      });
+    }
+    const Shape& shape = graph_.tensor(y).shape;
+    for (TensorId sums : {dgamma, dbeta}) {
+      for (float& sum : inputs_.at(sums).values) sum *= static_cast<float>(shape.n() * shape.h() * shape.w());
+    }
+  }
+
+  const graph::Graph& graph_;
+  std::map<TensorId, Input> inputs_;
+};
+
+std::unique_ptr<backend::Executable> run(plan::Plan plan, const Inputs& inputs, backend::Backend& on,
+                                         int times) {
+  auto executable = on.compile(std::make_shared<plan::Plan>(std::move(plan)), on.make_state());
+  for (int i = 0; i < times; ++i) {
+    inputs.write(*executable);
+    executable->run(backend::Section::compute);
+  }
+  return executable;
+}
+
+bool are_merged(const backend::Executable& executable, const std::vector<int>& ops) {
+  return std::ranges::any_of(executable.groups().ops, [&](std::vector<int> group) {
+    std::ranges::sort(group);
+    return std::ranges::includes(group, ops);
+  });
+}
+
+// Which cards have the kernel.
+enum class Merged : std::uint8_t { nowhere, on_hopper, everywhere };
+
+struct Row {
+  const char* name;
+  Sequence (*make)(CaseGraph&, const Images&);
+  Merged merged;
+
+  bool merged_on(const backend::Backend& card) const {
+    if (merged != Merged::on_hopper) return merged == Merged::everywhere;
+    return card.description().find("compute capability 9.") != std::string::npos;
+  }
+};
+
+using Parameter = std::tuple<Row, DType, Images>;
+
+class MergedTest : public testing::TestWithParam<Parameter> {};
+
+TEST_P(MergedTest, AgreesWithReference) {
+  const auto& [row, dtype, images] = GetParam();
+  CaseGraph maker(dtype);
+  const Sequence sequence = row.make(maker, images);
+  const graph::Graph graph = maker.take();
+  const auto reference = backend::make_reference_backend();
+  std::optional<Inputs> inputs;
+  std::unique_ptr<backend::Executable> expected;
+  // Deterministic: the most fused way. Otherwise the fastest, which may be another way or none of them.
+  for (const bool deterministic : {true, false}) {
+    SCOPED_TRACE(deterministic ? "deterministic" : "fastest");
+    std::unique_ptr<backend::Backend> on;
+    try {
+      on = backend::make_backend({.device = "cuda", .deterministic = deterministic});
+    } catch (const UnavailableError& e) {
+      GTEST_SKIP() << e.what();
+    }
+    if (!inputs) {
+      inputs.emplace(graph, dtype);
+      expected = run(plan::make_plan(graph, *reference), *inputs, *reference, 1);
+    }
+    plan::Plan plan = plan::make_plan(graph, *on);
+    if (sequence.over != kNone) {
+      plan.placements[static_cast<std::size_t>(sequence.written)].offset =
+          plan.placement(sequence.over).offset;
+    }
+    // Twice: what blocks count each other by is as it was when the first run ends.
+    const auto actual = run(std::move(plan), *inputs, *on, 2);
+    if (deterministic && row.merged_on(*on)) {
+      EXPECT_TRUE(are_merged(*actual, sequence.together));
+    }
+    cases::expect_agreement(*actual, *expected, dtype, sequence.between);
+  }
+}
+
+const Row kRows[] = {
+    {"gated", gated, Merged::on_hopper},
+    {"joined", joined_apart, Merged::on_hopper},
+    {"joined_in_place", joined_in_place, Merged::on_hopper},
+    {"affine", affine_alone, Merged::everywhere},
+    {"affine_and_shortcut", affine_and_shortcut, Merged::everywhere},
+    {"stem", stem, Merged::everywhere},
+    {"between_norms", between_norms, Merged::nowhere},
+    {"after_norm", after_norm, Merged::nowhere},
+};
+
+// Tiles have 64 or 128 rows. Even with two blocks on each of a Hopper's 132 multiprocessors, the many are
+// more tiles than blocks.
+const Images kImages[] = {{"few", 3, 7, 7}, {"many", 12, 55, 55}};
+
+std::string parameter_name(const testing::TestParamInfo<Parameter>& info) {
+  const auto& [row, dtype, images] = info.param;
+  return fmt::format("{}_{}_{}_rows", row.name, name_of(dtype), images.name);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, MergedTest,
+                         testing::Combine(testing::ValuesIn(kRows), testing::Values(DType::f16, DType::bf16),
+                                          testing::ValuesIn(kImages)),
+                         parameter_name);
+
+}  // namespace
+}  // namespace redline

@@ -1,11 +1,13 @@
 // Ways to move bytes, to be timed: between host and device, and within the memory that a backend computes in.
-// An optional part of a backend, which `redline bench memory` drives.
+// An optional part of a backend, which `redline bench memory` drives, and `redline bench op` to compare with.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "base/error.h"
 
 namespace redline::backend {
 
@@ -27,6 +29,12 @@ class MemoryMove {
   // Does it `rounds` times, one after the other; gives the seconds they took together. What must be put back
   // between rounds is not counted.
   virtual double run(int rounds) = 0;
+  // The same, but the seconds of each round, taken as Executable::run takes the times of ops.
+  virtual std::vector<double> run_each(int rounds) {
+    std::vector<double> seconds;
+    for (int round = 0; round < rounds; ++round) seconds.push_back(run(1));
+    return seconds;
+  }
   // Words that are not where the rounds so far must have put them.
   virtual std::size_t wrong_words() = 0;
 };
@@ -38,6 +46,11 @@ class MemoryStudy {
   // methods()[method]; `bytes` is a multiple of kMemoryStep. Throws UnavailableError, with why, for what this
   // device does not do or has no memory for. The study must outlive what it gives.
   virtual std::unique_ptr<MemoryMove> prepare(std::size_t method, std::size_t bytes) = 0;
+  // The same for a plain copy within one memory, done as the ops of a step follow each other: a round reads
+  // what the one before wrote, and writes where none has been for longer than a cache remembers.
+  virtual std::unique_ptr<MemoryMove> prepare_chain(std::size_t, std::size_t) {
+    throw UnavailableError("this device has no chain of copies");
+  }
 };
 
 inline constexpr std::size_t kMemoryStep = 4096;

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "backend/cuda/device.h"
+#include "backend/cuda/kernels/hold.h"
 #include "backend/cuda/kernels/memory_study.h"
 #include "backend/memory_pattern.h"
 #include "base/machine.h"
@@ -15,14 +16,35 @@ struct EngineCopy {};  // cudaMemcpyAsync within the device
 
 using Recipe = std::variant<HostWay, EngineCopy, Access>;
 
-// Within the device's memory, by the device's clock.
+int device_attribute(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
+  check_cuda(cudaGetDevice(&device), "asking for the device");
+  check_cuda(cudaDeviceGetAttribute(&value, attribute, device), "asking about the device");
+  return value;
+}
+
+// Arrays of a chain: when one is written again, the cache has seen several times what it holds.
+std::size_t arrays_of_chain(std::size_t bytes) {
+  constexpr std::size_t kTimes = 4;
+  const auto cache = static_cast<std::size_t>(device_attribute(cudaDevAttrL2CacheSize));
+  return 2 + kTimes * cache / bytes;
+}
+
+// Within the device's memory, by the device's clock: from the first array to the second, or in a chain from
+// each to the next and from the last to the first.
 class DeviceMove final : public MemoryMove {
  public:
-  DeviceMove(const Recipe& recipe, std::size_t bytes)
-      : recipe_(recipe), bytes_(bytes), stream_(make_stream()), from_(bytes), to_(bytes), sum_(sizeof(Sum)) {
+  DeviceMove(const Recipe& recipe, std::size_t bytes, bool chain)
+      : recipe_(recipe),
+        bytes_(bytes),
+        arrays_(chain ? arrays_of_chain(bytes) : 2),
+        chain_(chain),
+        stream_(make_stream()),
+        memory_(bytes * arrays_),
+        sum_(sizeof(Sum)) {
     check_cuda(cudaDeviceSynchronize(), "waiting for cleared memory");  // which no stream of ours waits for
-    fill_words(from_.data(), bytes_, stream_.get());
-    check_cuda(cudaMemsetAsync(to_.data(), 0xFF, bytes_, stream_.get()), "spoiling a target");
+    fill_words(memory_.data(), bytes_, stream_.get());
+    check_cuda(cudaMemsetAsync(array(1), 0xFF, memory_.size() - bytes_, stream_.get()), "spoiling targets");
     check_cuda(cudaStreamSynchronize(stream_.get()), "filling memory");
   }
 
@@ -32,10 +54,24 @@ class DeviceMove final : public MemoryMove {
     check_cuda(cudaEventRecord(end_.get(), stream_.get()), "timing");
     check_cuda(cudaEventSynchronize(end_.get()), "timing");
     check_cuda(cudaGetLastError(), "moving memory");
-    rounds_ += static_cast<Sum>(rounds);
     float milliseconds = 0;
     check_cuda(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()), "timing");
     return milliseconds * 1e-3;
+  }
+
+  // As ops of a step: all are queued before the first runs, another copy is before it, and a mark is between
+  // any two.
+  std::vector<double> run_each(int rounds) override {
+    constexpr int kQueued = 32;  // far from what a stream holds
+    std::vector<double> seconds;
+    while (static_cast<int>(seconds.size()) < rounds) {
+      const int count = std::min(rounds - static_cast<int>(seconds.size()), kQueued);
+      std::vector<double> times = run_queued(count);
+      // A host that was too slow makes gaps: again, with more time for it.
+      for (; times.empty(); times = run_queued(count)) held_ *= 2;
+      seconds.insert(seconds.end(), times.begin(), times.end());
+    }
+    return seconds;
   }
 
   std::size_t wrong_words() override {
@@ -45,7 +81,7 @@ class DeviceMove final : public MemoryMove {
       return taken_sum() == expected * rounds_ ? 0 : bytes_ / sizeof(std::uint32_t);
     }
     check_cuda(cudaMemsetAsync(sum_.data(), 0, sizeof(Sum), stream_.get()), "checking memory");
-    count_wrong(access(), to_.data(), bytes_, sum(), stream_.get());
+    count_wrong(access(), array(chain_ ? at_ : 1), bytes_, sum(), stream_.get());
     return taken_sum();
   }
 
@@ -56,12 +92,39 @@ class DeviceMove final : public MemoryMove {
     const auto* access = std::get_if<Access>(&recipe_);
     return access != nullptr ? *access : Access{};
   }
+  std::byte* array(std::size_t i) const { return memory_.data() + i * bytes_; }
   void launch() {
+    const std::size_t next = (at_ + 1) % arrays_;
     if (std::holds_alternative<EngineCopy>(recipe_))
-      check_cuda(cudaMemcpyAsync(to_.data(), from_.data(), bytes_, cudaMemcpyDeviceToDevice, stream_.get()),
+      check_cuda(cudaMemcpyAsync(array(next), array(at_), bytes_, cudaMemcpyDeviceToDevice, stream_.get()),
                  "copying on the device");
     else
-      launch_access(access(), to_.data(), from_.data(), bytes_, sum(), stream_.get());
+      launch_access(access(), array(next), array(at_), bytes_, sum(), stream_.get());
+    if (chain_) at_ = next;
+    ++rounds_;
+  }
+  // Empty when the device was done with the hold before all was queued, unless it was held very long.
+  std::vector<double> run_queued(int count) {
+    constexpr std::uint64_t kLongest = 1'000'000'000;  // nanoseconds
+    std::vector<Event> marks;
+    for (int i = 0; i <= count; ++i) marks.push_back(make_event(true));
+    hold(held_, stream_.get());
+    for (const Event& mark : marks) {
+      launch();
+      check_cuda(cudaEventRecord(mark.get(), stream_.get()), "timing");
+    }
+    check_cuda(cudaGetLastError(), "moving memory");
+    const bool ahead = cudaEventQuery(marks.front().get()) == cudaErrorNotReady;
+    if (ahead) cudaGetLastError();  // where that answer may be kept as an error
+    check_cuda(cudaStreamSynchronize(stream_.get()), "timing");
+    std::vector<double> seconds;
+    if (!ahead && held_ < kLongest) return seconds;
+    for (std::size_t i = 1; i < marks.size(); ++i) {
+      float milliseconds = 0;
+      check_cuda(cudaEventElapsedTime(&milliseconds, marks[i - 1].get(), marks[i].get()), "timing");
+      seconds.push_back(milliseconds * 1e-3);
+    }
+    return seconds;
   }
   Sum* sum() const { return reinterpret_cast<Sum*>(sum_.data()); }
   Sum taken_sum() {
@@ -73,11 +136,14 @@ class DeviceMove final : public MemoryMove {
   }
 
   Recipe recipe_;
-  std::size_t bytes_;
+  std::size_t bytes_, arrays_;
+  bool chain_;
   Stream stream_;
   Event begin_ = make_event(true), end_ = make_event(true);
-  DeviceMemory from_, to_, sum_;
+  DeviceMemory memory_, sum_;  // the arrays side by side
+  std::size_t at_ = 0;         // the array that is read next
   Sum rounds_ = 0;
+  std::uint64_t held_ = 500'000;  // nanoseconds that the device waits while rounds are queued
 };
 
 class CudaStudy final : public MemoryStudy {
@@ -97,16 +163,18 @@ class CudaStudy final : public MemoryStudy {
     const auto* access = std::get_if<Access>(&recipe);
     if (access != nullptr && access->kind == AccessKind::bulk && !is_hopper())
       throw UnavailableError("this build uses the bulk copy engine on Hopper alone");
-    return std::make_unique<DeviceMove>(recipe, bytes);
+    return std::make_unique<DeviceMove>(recipe, bytes, /*chain=*/false);
+  }
+
+  std::unique_ptr<MemoryMove> prepare_chain(std::size_t method, std::size_t bytes) override {
+    check(bytes > 0 && bytes % kMemoryStep == 0, "{} bytes are no size to study", bytes);
+    const MemoryMethod& copy = methods_.at(method);
+    check(copy.plain && copy.group == MemoryGroup::access, "'{}' is no plain copy", copy.name);
+    return std::make_unique<DeviceMove>(recipes_[method], bytes, /*chain=*/true);
   }
 
  private:
-  static bool is_hopper() {
-    int device = 0, major = 0;
-    check_cuda(cudaGetDevice(&device), "asking for the device");
-    check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "asking");
-    return major == 9;
-  }
+  static bool is_hopper() { return device_attribute(cudaDevAttrComputeCapabilityMajor) == 9; }
 
   void add_host(bool to_device) {
     const MemoryGroup group = to_device ? MemoryGroup::to_device : MemoryGroup::from_device;

@@ -1,4 +1,5 @@
-// The device's own clock, read between kernels.
+// The device's own clock, read between kernels and waited for.
+#include "backend/cuda/kernels/hold.h"
 #include "backend/cuda/kernels/kernels.h"
 
 namespace redline::backend::cuda {
@@ -16,6 +17,12 @@ __global__ void stop_kernel(const std::uint64_t* begun, std::uint64_t* total) {
   *total += nanoseconds() - *begun;
 }
 
+__global__ void hold_kernel(std::uint64_t duration) {
+  const std::uint64_t begun = nanoseconds();
+  while (nanoseconds() - begun < duration) {
+  }
+}
+
 }  // namespace
 
 void start_stopwatch(std::uint64_t* begun, cudaStream_t stream) { start_kernel<<<1, 1, 0, stream>>>(begun); }
@@ -23,5 +30,7 @@ void start_stopwatch(std::uint64_t* begun, cudaStream_t stream) { start_kernel<<
 void stop_stopwatch(const std::uint64_t* begun, std::uint64_t* total, cudaStream_t stream) {
   stop_kernel<<<1, 1, 0, stream>>>(begun, total);
 }
+
+void hold(std::uint64_t nanoseconds, cudaStream_t stream) { hold_kernel<<<1, 1, 0, stream>>>(nanoseconds); }
 
 }  // namespace redline::backend::cuda

@@ -48,13 +48,15 @@ struct ReadyStep {
   }
 };
 
-// Of each of `repeat` steps; false from `progress` stops, after the first.
-std::vector<std::vector<double>> time_ops(backend::Executable& executable, int repeat,
+// Of each of `repeat` steps; false from `progress` stops, after the first. `runs_ahead` as Backend's: such a
+// device is kept busy while ops are queued, so that no time of theirs has the host's launching in it.
+std::vector<std::vector<double>> time_ops(backend::Executable& executable, bool runs_ahead, int repeat,
                                           const StepProgress& progress) {
   std::vector<std::vector<double>> times(executable.plan().graph().ops().size());
   for (int i = 0; i <= repeat; ++i) {
     for (backend::Section section : {backend::Section::compute, backend::Section::update}) {
       std::vector<backend::OpTime> measured;
+      if (runs_ahead) executable.run(backend::Section::compute);
       executable.run(section, &measured);
       if (i == 0) continue;  // warms up
       for (const auto& time : measured) times[static_cast<std::size_t>(time.op)].push_back(seconds_of(time));
@@ -92,7 +94,7 @@ double seconds_of(const backend::OpTime& time) {
 OpSeconds time_ops_in_steps(const plan::Options& options, std::shared_ptr<const plan::Plan> plan,
                             backend::Backend& backend, int repeat, const StepProgress& progress) {
   const ReadyStep step(options, std::move(plan), backend);
-  return {time_ops(*step.executable, repeat, progress), step.executable->groups()};
+  return {time_ops(*step.executable, backend.runs_ahead(), repeat, progress), step.executable->groups()};
 }
 
 std::optional<StepShape> measure_step(const plan::Options& options, backend::Backend& backend,
@@ -103,10 +105,11 @@ std::optional<StepShape> measure_step(const plan::Options& options, backend::Bac
   const int all = 2 * repeat + 2;
   bool stopped = false;
   const auto tell = [&](std::int64_t done) { stopped = stopped || !progress(done, all); };
-  const auto ops = time_ops(*step.executable, repeat, [&](std::int64_t done, std::int64_t) {
-    tell(done);
-    return !stopped;
-  });
+  const auto ops =
+      time_ops(*step.executable, backend.runs_ahead(), repeat, [&](std::int64_t done, std::int64_t) {
+        tell(done);
+        return !stopped;
+      });
   std::vector<double> units;
   for (int i = 0; i <= repeat && !stopped; ++i) {
     const double seconds = time_unit(*step.executable);

@@ -23,7 +23,8 @@ struct OpSeconds {
   std::vector<std::vector<double>> seconds;  // by position in the graph, of each step
   plan::Groups groups;                       // what they are the times of
 };
-// In each of `repeat` steps; a first one warms up.
+// In each of `repeat` steps; a first one warms up. On a device, ops wait behind other work until all are
+// queued.
 OpSeconds time_ops_in_steps(const plan::Options& options, std::shared_ptr<const plan::Plan> plan,
                             backend::Backend& backend, int repeat, const StepProgress& progress);
 

@@ -32,9 +32,7 @@ void measure(backend::MemoryMove& move, const MemoryBenchOptions& options, Memor
     total += seconds;
     timing.seconds.push_back(seconds / timing.rounds);
   }
-  const std::size_t wrong = move.wrong_words();
-  check(wrong == 0, "{}, '{}', {}: {} words are not where they belong", name_of(timing.method.group),
-        timing.method.name, format_bytes(timing.bytes), wrong);
+  check_words(move, timing);
 }
 
 std::vector<std::size_t> sizes_of(const std::vector<MemoryTiming>& timings, MemoryGroup group) {
@@ -60,6 +58,12 @@ std::string quoted(const std::string& text) {
 }
 
 }  // namespace
+
+void check_words(backend::MemoryMove& move, const MemoryTiming& timing) {
+  const std::size_t wrong = move.wrong_words();
+  check(wrong == 0, "{}, '{}', {}: {} words are not where they belong", name_of(timing.method.group),
+        timing.method.name, format_bytes(timing.bytes), wrong);
+}
 
 void validate(const MemoryBenchOptions& options) {
   if (options.sizes.empty()) throw UsageError("--sizes names none");

@@ -46,6 +46,9 @@ using MemoryProgress = std::function<bool(std::size_t done, std::size_t of)>;
 std::vector<MemoryTiming> bench_memory(const MemoryBenchOptions& options, backend::MemoryStudy& study,
                                        const MemoryProgress& progress);
 
+// Throws InternalError, naming what was timed, when a word is not where the move must have put it.
+void check_words(backend::MemoryMove& move, const MemoryTiming& timing);
+
 inline constexpr backend::MemoryGroup kMemoryGroups[] = {
     backend::MemoryGroup::to_device, backend::MemoryGroup::from_device, backend::MemoryGroup::access};
 // "host to device"

@@ -31,6 +31,11 @@ struct OpTiming {
   double flops = 0;         // of one execution
   double bytes = 0;         // the least that it has to move, as plan::work_of counts
 
+  // What op_limits.h measures; 0 when it was not.
+  double least_seconds = 0;   // at the device's ceilings
+  bool memory_bound = false;  // bytes take longer there than FLOPs
+  double copy_seconds = 0;    // of a plain copy that moves as many bytes
+
   double step_seconds() const { return seconds * count; }
 };
 

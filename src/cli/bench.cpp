@@ -12,6 +12,7 @@
 #include "base/machine.h"
 #include "base/signals.h"
 #include "bench/op_bench.h"
+#include "bench/op_limits.h"
 #include "cli/bench.h"
 #include "cli/command.h"
 #include "cli/progress_line.h"
@@ -27,27 +28,8 @@ struct OpFlags {
   bool no_fuse = false;
 };
 
-std::string rate(double amount, double seconds) {
-  return amount > 0.0 && seconds > 0.0 ? fmt::format("{:.1f}", amount / seconds / 1e9) : "-";
-}
-
-void print_timings(const std::vector<bench::OpTiming>& timings, const OpFlags& flags, double total) {
-  fmt::print("{:>9} {:>5} {:>9} {:>6} {:>8} {:>7}  {}\n", "ms", "count", "ms/step", "share", "GFLOP/s",
-             "GB/s", "op");
-  for (const bench::OpTiming& t : timings) {
-    fmt::print("{:>9.3f} {:>5} {:>9.2f} {:>5.1f}% {:>8} {:>7}  {}\n", t.seconds * 1e3, t.count,
-               t.step_seconds() * 1e3, 100.0 * t.step_seconds() / total, rate(t.flops, t.seconds),
-               rate(t.bytes, t.seconds), t.description);
-  }
-  fmt::print("{} distinct ops, {:.2f} ms a step", timings.size(), total * 1e3);
-  if (flags.options.filter.empty()) {
-    fmt::print(", {:.1f} images/s", static_cast<double>(flags.options.plan.model.batch) / total);
-  }
-  fmt::print("\n");
-}
-
-nlohmann::ordered_json to_json(const std::vector<bench::OpTiming>& timings, const OpFlags& flags,
-                               const backend::Backend& backend, double total) {
+// What was measured, without the numbers.
+nlohmann::ordered_json setting_json(const OpFlags& flags, const backend::Backend& backend) {
   const graph::ModelOptions& model = flags.options.plan.model;
   nlohmann::ordered_json json = bench_record("bench op");
   json.update({{"device", backend.description()},
@@ -57,20 +39,7 @@ nlohmann::ordered_json to_json(const std::vector<bench::OpTiming>& timings, cons
                {"image_size", model.image_size},
                {"repeat", flags.options.repeat},
                {"in_step", flags.options.in_step},
-               {"filter", flags.options.filter},
-               {"seconds_per_step", total},
-               {"ops", nlohmann::ordered_json::array()}});
-  for (const bench::OpTiming& t : timings) {
-    json["ops"].push_back({{"kind", t.kind},
-                           {"description", t.description},
-                           {"layer", t.layer},
-                           {"count", t.count},
-                           {"seconds", t.seconds},
-                           {"fastest_seconds", t.fastest},
-                           {"flops", t.flops},
-                           {"bytes", t.bytes},
-                           {"share", t.step_seconds() / total}});
-  }
+               {"filter", flags.options.filter}});
   return json;
 }
 
@@ -93,20 +62,30 @@ int run_op_bench(OpFlags& flags) {
 
   ResultFile file(flags.json);
   const StopSignals signals;
-  ProgressLine line("timing", flags.options.in_step ? "steps" : "ops");
-  const auto timings = bench::bench_ops(flags.options, *backend, [&](std::int64_t done, std::int64_t of) {
-    line.update(done, of);
-    return !signals.requested();
-  });
-  line.clear();
+  // Shows one part of the work.
+  const auto shown = [&](ProgressLine& line) -> bench::Progress {
+    return [&](std::int64_t done, std::int64_t of) {
+      line.update(done, of);
+      return !signals.requested();
+    };
+  };
+  ProgressLine timing("timing", flags.options.in_step ? "steps" : "ops");
+  auto ops = bench::bench_ops(flags.options, *backend, shown(timing));
+  timing.clear();
+  bench::OpLimits limits;
+  if (!signals.requested()) {
+    ProgressLine copying("copying", "sizes");
+    limits = bench::measure_limits(ops, flags.options, *backend, shown(copying));
+    copying.clear();
+  }
   if (signals.requested()) {
     fmt::print(stderr, "redline: stopped; nothing was written\n");
     return 128 + signals.signal();
   }
-  double total = 0.0;
-  for (const bench::OpTiming& t : timings) total += t.step_seconds();
-  print_timings(timings, flags, total);
-  file.write(to_json(timings, flags, *backend, total));
+  fmt::print("{}", bench::op_table(ops, limits, flags.options));
+  nlohmann::ordered_json record = setting_json(flags, *backend);
+  record.update(bench::op_json(ops, limits));
+  file.write(record);
   return 0;
 }
 

@@ -43,6 +43,10 @@ double Ceilings::least_seconds(double work_flops, double work_bytes) const {
   return std::max(flops > 0 ? work_flops / flops : 0, bytes > 0 ? work_bytes / bytes : 0);
 }
 
+bool Ceilings::memory_bounds(double work_flops, double work_bytes) const {
+  return flops > 0 && bytes > 0 && work_bytes / bytes > work_flops / flops;
+}
+
 Ceilings measure_ceilings(backend::Backend& backend, graph::DType dtype) {
   // Large enough to fill a device, small enough for a CPU: that is a factor of a thousand in speed.
   const bool card = backend.device_memory().has_value();

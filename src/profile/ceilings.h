@@ -11,6 +11,8 @@ struct Ceilings {
 
   // Seconds that work takes at least.
   double least_seconds(double work_flops, double work_bytes) const;
+  // Whether its bytes take longer than its FLOPs; false when either ceiling is not known.
+  bool memory_bounds(double work_flops, double work_bytes) const;
 };
 
 // Takes a fraction of a second. `dtype` is that of activations.

@@ -71,8 +71,7 @@ void add_roof(Part& part, const plan::Work& work, const Ceilings& ceilings) {
   part.flops += work.flops;
   part.bytes += work.bytes;
   part.least += ceilings.least_seconds(work.flops, work.bytes);
-  part.memory_bound =
-      ceilings.flops > 0 && ceilings.bytes > 0 && part.bytes / ceilings.bytes > part.flops / ceilings.flops;
+  part.memory_bound = ceilings.memory_bounds(part.flops, part.bytes);
 }
 
 void count_events(const Timeline& timeline, const std::vector<PlanRuns>& plans, const Ceilings& ceilings,

@@ -136,31 +136,59 @@ TEST(MemoryPattern, OrdersTakeEveryWordOnce) {
   }
 }
 
-// What moved is checked after each.
-TEST(MemoryStudy, EveryMethodMovesWhatItShould) {
-  backend::DeviceOptions device;
+class MemoryStudyTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    backend::DeviceOptions device;
 #if defined(REDLINE_TEST_CUDA)
-  device.device = "cuda";
-  constexpr std::size_t large = (std::size_t{5} << 20) + 4096;  // several chunks
-#else
-  device.threads = 2;
-  constexpr std::size_t large = (std::size_t{256} << 10) + 4096;
+    device.device = "cuda";
 #endif
-  const auto backend = [&]() -> std::unique_ptr<backend::Backend> {
+    device.threads = 2;
     try {
-      return backend::make_backend(device);
-    } catch (const UnavailableError&) {
-      return nullptr;
+      backend_ = backend::make_backend(device);
+    } catch (const UnavailableError& reason) {
+      GTEST_SKIP() << reason.what();
     }
-  }();
-  if (!backend) GTEST_SKIP() << "there is no " << device.device;
-  const auto study = backend->make_memory_study();
+    study_ = backend_->make_memory_study();
+  }
+  std::unique_ptr<backend::Backend> backend_;
+  std::shared_ptr<backend::MemoryStudy> study_;
+};
+
+#if defined(REDLINE_TEST_CUDA)
+constexpr std::size_t kLarge = (std::size_t{5} << 20) + 4096;  // several chunks
+#else
+constexpr std::size_t kLarge = (std::size_t{256} << 10) + 4096;
+#endif
+
+// What moved is checked after each.
+TEST_F(MemoryStudyTest, EveryMethodMovesWhatItShould) {
   MemoryBenchOptions options;
-  options.sizes = {4096, 3 * 4096, large};
+  options.sizes = {4096, 3 * 4096, kLarge};
   options.repeat = 1;
   options.run_seconds = 0;
-  const auto timings = bench_memory(options, *study, [](auto, auto) { return true; });
+  const auto timings = bench_memory(options, *study_, [](auto, auto) { return true; });
   for (const MemoryTiming& timing : timings) EXPECT_EQ(timing.refusal, "") << timing.method.name;
+}
+
+TEST_F(MemoryStudyTest, RoundsOfPlainCopiesAreTimedOneByOne) {
+  constexpr int kRounds = 70;  // more than a device is given at once
+  const auto check = [&](backend::MemoryMove& move, const std::string& name) {
+    const std::vector<double> seconds = move.run_each(kRounds);
+    EXPECT_EQ(seconds.size(), kRounds) << name;
+    for (const double s : seconds) EXPECT_GT(s, 0) << name;
+    EXPECT_EQ(move.wrong_words(), 0) << name;
+  };
+  for (std::size_t i = 0; i < study_->methods().size(); ++i) {
+    const MemoryMethod& method = study_->methods()[i];
+    if (!method.plain || method.group != MemoryGroup::access) continue;
+    for (const std::size_t bytes : {std::size_t{4096}, kLarge}) {
+      check(*study_->prepare(i, bytes), method.name);
+#if defined(REDLINE_TEST_CUDA)
+      check(*study_->prepare_chain(i, bytes), method.name + " in a chain");
+#endif
+    }
+  }
 }
 
 }  // namespace

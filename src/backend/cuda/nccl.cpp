@@ -1,11 +1,10 @@
 #include "backend/cuda/nccl.h"
 
-#include <dlfcn.h>
-
 #include <array>
 #include <utility>
 
 #include "base/error.h"
+#include "base/shared_library.h"
 
 namespace redline::backend::cuda {
 namespace {
@@ -33,12 +32,6 @@ int type_of(graph::DType dtype) {
   }
 }
 
-template <typename Function>
-void find(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr) throw UnavailableError("{} has no {}: install NCCL 2.18 or newer", kLibrary, name);
-}
-
 }  // namespace
 
 struct Nccl::Functions {
@@ -60,26 +53,28 @@ struct Nccl::Functions {
   const char* (*last_error)(void* comm);
 
   Functions() {
-    // Stays loaded: libraries that start threads do not survive being unloaded.
-    void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
+    const SharedLibrary library(kLibrary);
+    if (!library.loaded()) {
       throw UnavailableError(
           "several ranks on GPUs need {} ({}): install NCCL 2, or the Python package nvidia-nccl-cu13",
-          kLibrary, dlerror());
+          kLibrary, library.error());
     }
-    find(library, "ncclGetVersion", version);
-    find(library, "ncclGetUniqueId", unique_id);
-    find(library, "ncclCommInitRank", init_rank);
-    find(library, "ncclCommAbort", abort);
-    find(library, "ncclCommGetAsyncError", async_error);
-    find(library, "ncclGroupStart", group_start);
-    find(library, "ncclGroupEnd", group_end);
-    find(library, "ncclAllReduce", all_reduce);
-    find(library, "ncclReduceScatter", reduce_scatter);
-    find(library, "ncclAllGather", all_gather);
-    find(library, "ncclBroadcast", broadcast);
-    find(library, "ncclGetErrorString", error_text);
-    find(library, "ncclGetLastError", last_error);
+    const auto find = [&](const char* name, auto& function) {
+      library.find(name, function, "install NCCL 2.18 or newer");
+    };
+    find("ncclGetVersion", version);
+    find("ncclGetUniqueId", unique_id);
+    find("ncclCommInitRank", init_rank);
+    find("ncclCommAbort", abort);
+    find("ncclCommGetAsyncError", async_error);
+    find("ncclGroupStart", group_start);
+    find("ncclGroupEnd", group_end);
+    find("ncclAllReduce", all_reduce);
+    find("ncclReduceScatter", reduce_scatter);
+    find("ncclAllGather", all_gather);
+    find("ncclBroadcast", broadcast);
+    find("ncclGetErrorString", error_text);
+    find("ncclGetLastError", last_error);
   }
 };
 

@@ -1,11 +1,10 @@
 #include "backend/cuda/nvjpeg.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <mutex>
 
 #include "base/error.h"
+#include "base/shared_library.h"
 
 namespace redline::backend::cuda {
 namespace {
@@ -15,13 +14,6 @@ constexpr int kSuccess = 0, kArchMismatch = 7;
 constexpr int kHardware = 3;        // the backend
 constexpr int kRgbInterleaved = 5;  // the output format
 constexpr int kSampling444 = 0;
-
-// Throws when the library lacks a function.
-template <typename Function>
-void find(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr) throw UnavailableError("{} has no {}: install CUDA 13's nvJPEG", kLibrary, name);
-}
 
 }  // namespace
 
@@ -43,26 +35,28 @@ struct Nvjpeg::Functions {
                 cudaStream_t stream);
 
   Functions() {
-    // Stays loaded: libraries that start threads do not survive being unloaded.
-    void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
+    const SharedLibrary library(kLibrary);
+    if (!library.loaded()) {
       throw UnavailableError(
           "there is no {} ({}): install CUDA 13's nvJPEG, or the Python package nvidia-nvjpeg", kLibrary,
-          dlerror());
+          library.error());
     }
-    find(library, "nvjpegCreateEx", create);
-    find(library, "nvjpegDestroy", destroy);
-    find(library, "nvjpegGetProperty", property);
-    find(library, "nvjpegGetHardwareDecoderInfo", hardware);
-    find(library, "nvjpegJpegStateCreate", state_create);
-    find(library, "nvjpegJpegStateDestroy", state_destroy);
-    find(library, "nvjpegJpegStreamCreate", stream_create);
-    find(library, "nvjpegJpegStreamDestroy", stream_destroy);
-    find(library, "nvjpegJpegStreamParse", stream_parse);
-    find(library, "nvjpegDecodeBatchedSupported", supported);
-    find(library, "nvjpegDecodeBatchedPreAllocate", preallocate);
-    find(library, "nvjpegDecodeBatchedInitialize", initialize);
-    find(library, "nvjpegDecodeBatched", decode);
+    const auto find = [&](const char* name, auto& function) {
+      library.find(name, function, "install CUDA 13's nvJPEG");
+    };
+    find("nvjpegCreateEx", create);
+    find("nvjpegDestroy", destroy);
+    find("nvjpegGetProperty", property);
+    find("nvjpegGetHardwareDecoderInfo", hardware);
+    find("nvjpegJpegStateCreate", state_create);
+    find("nvjpegJpegStateDestroy", state_destroy);
+    find("nvjpegJpegStreamCreate", stream_create);
+    find("nvjpegJpegStreamDestroy", stream_destroy);
+    find("nvjpegJpegStreamParse", stream_parse);
+    find("nvjpegDecodeBatchedSupported", supported);
+    find("nvjpegDecodeBatchedPreAllocate", preallocate);
+    find("nvjpegDecodeBatchedInitialize", initialize);
+    find("nvjpegDecodeBatched", decode);
   }
 };
 

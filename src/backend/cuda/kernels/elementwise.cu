@@ -36,28 +36,23 @@ struct Relu {
   }
 };
 
-template <typename T>
 struct ReluGrad {
-  const void *dy, *y;
-  template <int N>
-  __device__ Vec<T, N> at(std::int64_t i) const {
-    Vec<T, N> out = load<T, N>(dy, i);
-    const Vec<T, N> value = load<T, N>(y, i);
-#pragma unroll
-    for (int k = 0; k < N; ++k) out.set(k, value.at(k) > 0.0F ? out.at(k) : 0.0F);
-    return out;
-  }
+  static __device__ float of(float dy, float y) { return y > 0.0F ? dy : 0.0F; }
+};
+struct Add {
+  static __device__ float of(float a, float b) { return a + b; }
 };
 
-template <typename T>
-struct Add {
+// Two arrays, element by element.
+template <typename T, typename Op>
+struct Pairs {
   const void *a, *b;
   template <int N>
   __device__ Vec<T, N> at(std::int64_t i) const {
     Vec<T, N> out = load<T, N>(a, i);
     const Vec<T, N> other = load<T, N>(b, i);
 #pragma unroll
-    for (int k = 0; k < N; ++k) out.set(k, out.at(k) + other.at(k));
+    for (int k = 0; k < N; ++k) out.set(k, Op::of(out.at(k), other.at(k)));
     return out;
   }
 };
@@ -225,11 +220,11 @@ void relu(Type type, std::int64_t count, const void* x, void* y, cudaStream_t st
 }
 
 void relu_grad(Type type, std::int64_t count, const void* dy, const void* y, void* dx, cudaStream_t stream) {
-  dispatch_type(type, [&]<typename T>() { launch_flat<T>(count, dx, stream, ReluGrad<T>{dy, y}); });
+  dispatch_type(type, [&]<typename T>() { launch_flat<T>(count, dx, stream, Pairs<T, ReluGrad>{dy, y}); });
 }
 
 void add(Type type, std::int64_t count, const void* a, const void* b, void* y, cudaStream_t stream) {
-  dispatch_type(type, [&]<typename T>() { launch_flat<T>(count, y, stream, Add<T>{a, b}); });
+  dispatch_type(type, [&]<typename T>() { launch_flat<T>(count, y, stream, Pairs<T, Add>{a, b}); });
 }
 
 void cast(Type type, std::int64_t count, const float* x, void* y, cudaStream_t stream) {

@@ -109,10 +109,7 @@ void FirstClears::after(cudaStream_t stream) {
 std::shared_ptr<DeviceMemory> FirstClears::gather(cudaGraph_t graph,
                                                   std::span<const MemorySpan> owned) const {
   std::vector<ClearItem> items;
-  const Nodes all = nodes_by([=](cudaGraphNode_t* nodes, cudaGraphEdgeData*, std::size_t* count) {
-    return cudaGraphGetNodes(graph, nodes, count);
-  });
-  if (std::ranges::any_of(all, allocates)) return nullptr;
+  if (std::ranges::any_of(nodes_of(graph), allocates)) return nullptr;
   for (cudaGraphNode_t node : memsets_) {
     const auto item = cleared_by(node);
     if (!item) continue;

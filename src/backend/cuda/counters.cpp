@@ -78,22 +78,8 @@ std::string kernel_name(CUgraphNode node) {
 
 // The kernels of one op, in order: found by capturing it, which runs nothing.
 void plan_kernels(OpLauncher& ops, std::size_t i, std::vector<Planned>& kernels) {
-  check_cuda(cudaStreamBeginCapture(ops.stream(), cudaStreamCaptureModeThreadLocal), "starting a capture");
-  cudaGraph_t raw = nullptr;
-  try {
-    ops.launch_op(i);
-  } catch (...) {
-    cudaStreamEndCapture(ops.stream(), &raw);
-    if (raw != nullptr) cudaGraphDestroy(raw);
-    throw;
-  }
-  check_cuda(cudaStreamEndCapture(ops.stream(), &raw), "ending a capture");
-  const Graph graph(raw);
-  std::size_t count = 0;
-  check_cuda(cudaGraphGetNodes(raw, nullptr, &count), "reading a capture");
-  std::vector<cudaGraphNode_t> nodes(count);
-  check_cuda(cudaGraphGetNodes(raw, nodes.data(), &count), "reading a capture");
-  for (const cudaGraphNode_t node : nodes) {  // a chain, in the order of capture
+  const Graph graph = capture_graph(ops.stream(), [&] { ops.launch_op(i); });
+  for (const cudaGraphNode_t node : nodes_of(graph.get())) {  // a chain, in the order of capture
     cudaGraphNodeType type{};
     if (cudaGraphNodeGetType(node, &type) == cudaSuccess && type == cudaGraphNodeTypeKernel)
       kernels.push_back({&ops.op(i), kernel_name(node)});

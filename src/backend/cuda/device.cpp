@@ -67,6 +67,28 @@ Event make_event(bool timed) {
   return Event(event);
 }
 
+Graph capture_graph(cudaStream_t stream, const std::function<void()>& put) {
+  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "starting a capture");
+  cudaGraph_t graph = nullptr;
+  try {
+    put();
+  } catch (...) {
+    cudaStreamEndCapture(stream, &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    throw;
+  }
+  check_cuda(cudaStreamEndCapture(stream, &graph), "ending a capture");
+  return Graph(graph);
+}
+
+std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph) {
+  std::size_t count = 0;
+  check_cuda(cudaGraphGetNodes(graph, nullptr, &count), "looking at a graph");
+  std::vector<cudaGraphNode_t> nodes(count);
+  if (count > 0) check_cuda(cudaGraphGetNodes(graph, nodes.data(), &count), "looking at a graph");
+  return nodes;
+}
+
 Type type_of(graph::DType dtype) {
   switch (dtype) {
     case graph::DType::f32:

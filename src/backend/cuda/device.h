@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -70,6 +71,10 @@ using GraphExec = CudaHandle<cudaGraphExec_t, cudaGraphExecDestroy>;
 
 Stream make_stream(bool urgent = false);  // work on an urgent one goes first where both are ready
 Event make_event(bool timed);
+
+// What `put` puts on the stream, as a graph; nothing of it runs.
+Graph capture_graph(cudaStream_t stream, const std::function<void()>& put);
+std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph);  // in the order of capture
 
 Type type_of(graph::DType dtype);  // throws InternalError for integers
 

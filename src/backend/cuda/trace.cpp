@@ -32,7 +32,7 @@ constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, 
 std::atomic<CuptiTracer*> g_tracer = nullptr;
 
 // Where CUDA's other libraries are, CUPTI is too: by name, beside cuBLAS, or in a toolkit.
-std::unique_ptr<SharedLibrary> open_library() {
+SharedLibrary open_library() {
   std::vector<std::string> places = {kLibraryName};
   Dl_info blas{};
   if (::dladdr(reinterpret_cast<void*>(&cublasCreate_v2), &blas) != 0 && blas.dli_fname != nullptr) {
@@ -44,11 +44,8 @@ std::unique_ptr<SharedLibrary> open_library() {
   places.push_back(fs::path("/usr/local/cuda/extras/CUPTI/lib64") / kLibraryName);
   places.push_back(fs::path("/usr/local/cuda/lib64") / kLibraryName);
   for (const std::string& place : places) {
-    auto library = std::make_unique<SharedLibrary>(place);
-    if (!library->loaded()) continue;
-    // It has its hooks in the driver until the process ends, so it must never be unloaded.
-    ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    return library;
+    SharedLibrary library(place);
+    if (library.loaded()) return library;
   }
   throw UnavailableError(
       "no kernel timeline: {} is not there; install CUDA's profiling libraries (the package "
@@ -100,11 +97,11 @@ const char* copy_name(std::uint8_t kind) {
 }  // namespace
 
 struct CuptiTracer::Library {
-  std::unique_ptr<SharedLibrary> from = open_library();
+  SharedLibrary from = open_library();
 
   template <typename Function>
   Function* need(const char* name) const {
-    Function* found = from->find<Function>(name);
+    Function* found = from.find<Function>(name);
     if (found == nullptr) throw UnavailableError("no kernel timeline: {} lacks {}", kLibraryName, name);
     return found;
   }
@@ -222,7 +219,7 @@ std::vector<KernelCounts> CuptiTracer::count(Executable& executable, Section sec
                                              const std::vector<std::string>& metrics) {
   auto* launcher = dynamic_cast<OpLauncher*>(&executable);
   redline::check(launcher != nullptr && !running_, "counters of another backend, or while recording");
-  return count_kernels(*cupti_->from, *launcher, section, metrics);
+  return count_kernels(cupti_->from, *launcher, section, metrics);
 }
 
 void CuptiTracer::launched(cudaStream_t stream, const graph::Op& op) {
@@ -232,10 +229,7 @@ void CuptiTracer::launched(cudaStream_t stream, const graph::Op& op) {
   if (cudaStreamGetCaptureInfo(stream, &status, &capture, &graph, nullptr, nullptr, nullptr) != cudaSuccess ||
       status != cudaStreamCaptureStatusActive)
     return;
-  std::size_t count = 0;
-  if (cudaGraphGetNodes(graph, nullptr, &count) != cudaSuccess) return;
-  std::vector<cudaGraphNode_t> nodes(count);
-  if (cudaGraphGetNodes(graph, nodes.data(), &count) != cudaSuccess) return;
+  const std::vector<cudaGraphNode_t> nodes = nodes_of(graph);
   const std::lock_guard guard(lock_);
   auto& seen = seen_[capture];
   for (const cudaGraphNode_t node : nodes) {

@@ -55,7 +55,8 @@ struct Buffer {
 
 class Placer {
  public:
-  Placer(Plan& plan, const Capabilities& backend, bool keep_all) : plan_(plan), keep_all_(keep_all) {
+  Placer(Plan& plan, const Capabilities& backend, bool keep_all)
+      : plan_(plan), backend_(backend), keep_all_(keep_all) {
     const auto& tensors = plan.graph().tensors();
     plan.placements.assign(tensors.size(), {});
     for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -95,6 +96,11 @@ class Placer {
           last = std::max(last, beside.join - 1);
         }
       }
+    }
+    for (std::size_t i = 0; i < ops().size(); ++i) {
+      if (ops()[i].kind != OpKind::norm_grad_apply) continue;
+      int& last = plan_.placements[at(ops()[i].inputs[1])].last_op;
+      last = std::max(last, static_cast<int>(i) + backend_.input_stays(plan_.graph(), static_cast<int>(i)));
     }
     // What a norm knows per channel is small: it stays for an op more, so that a backend may do its last
     // reader together with the next op.
@@ -233,6 +239,7 @@ class Placer {
   }
 
   Plan& plan_;
+  const Capabilities& backend_;
   bool keep_all_;
 };
 

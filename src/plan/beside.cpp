@@ -1,6 +1,7 @@
 #include "plan/beside.h"
 
 #include <cstddef>
+#include <map>
 
 namespace redline::plan {
 namespace {
@@ -9,11 +10,16 @@ using graph::Graph;
 using graph::Op;
 using graph::OpKind;
 
+Graph without_ops(const Graph& graph) {
+  Graph out;
+  for (const graph::Tensor& tensor : graph.tensors()) out.add_tensor(tensor);
+  return out;
+}
+
 }  // namespace
 
 Graph sums_before_weight_gradients(const Graph& graph) {
-  Graph out;
-  for (const graph::Tensor& tensor : graph.tensors()) out.add_tensor(tensor);
+  Graph out = without_ops(graph);
   const std::vector<Op>& ops = graph.ops();
   for (std::size_t i = 0; i < ops.size(); ++i) {
     if (ops[i].kind != OpKind::conv_grad_weight) {
@@ -27,6 +33,26 @@ Graph sums_before_weight_gradients(const Graph& graph) {
     for (std::size_t moved = i; moved < end; ++moved) out.add_op(ops[moved]);
     i = sums_follow ? end : end - 1;
   }
+  return out;
+}
+
+Graph norm_gradients_before_readers(const Graph& graph) {
+  Graph out = without_ops(graph);
+  std::map<graph::TensorId, const Op*> waiting;  // by output
+  for (const Op& op : graph.ops()) {
+    for (const graph::TensorId id : op.inputs) {
+      if (const auto it = waiting.find(id); it != waiting.end()) {
+        out.add_op(*it->second);
+        waiting.erase(it);
+      }
+    }
+    if (op.kind == OpKind::norm_grad_apply) {
+      waiting[op.outputs[0]] = &op;
+    } else {
+      out.add_op(op);
+    }
+  }
+  for (const auto& [id, op] : waiting) out.add_op(*op);
   return out;
 }
 

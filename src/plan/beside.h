@@ -13,6 +13,10 @@ namespace redline::plan {
 // feeds: a backend may then do the two that are now neighbours at once.
 graph::Graph sums_before_weight_gradients(const graph::Graph& graph);
 
+// The same graph with each norm's gradient applied right in front of the first op that reads it, which a
+// backend may then do together with it.
+graph::Graph norm_gradients_before_readers(const graph::Graph& graph);
+
 // The weight gradients of a graph, of which `most` may be under way at a time.
 std::vector<Beside> find_beside(const graph::Graph& graph, int update_begin, int most);
 

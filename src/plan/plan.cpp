@@ -240,7 +240,7 @@ Plan make_plan(const Options& options, const Capabilities& backend) {
       plan.model.graph = with_accumulation(plan.model.graph, plan.model.scalars, gradients);
     }
     if (backend.weight_gradients_beside() > 0) {
-      plan.model.graph = sums_before_weight_gradients(plan.model.graph);
+      plan.model.graph = norm_gradients_before_readers(sums_before_weight_gradients(plan.model.graph));
     }
     plan.update_begin = static_cast<int>(plan.graph().ops().size());
     if (options.optimizer != OptimizerKind::none) {

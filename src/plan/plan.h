@@ -47,6 +47,9 @@ class Capabilities {
   virtual graph::DType weight_gradient(graph::DType) const { return graph::DType::f32; }
   // Whether norms can take the batches of all ranks together.
   virtual bool synchronises_norms() const { return false; }
+  // For how many ops after a norm_grad_apply its y is read still, by a backend that does it later, with
+  // others.
+  virtual int input_stays(const graph::Graph&, int /*op*/) const { return 0; }
   // How many weight gradients may be under way beside the other ops; each keeps its inputs alive for longer.
   virtual int weight_gradients_beside() const { return 0; }
 };

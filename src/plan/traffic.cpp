@@ -44,11 +44,13 @@ double seen(const graph::Graph& graph, const Op& op) {
 class Counter {
  public:
   Counter(const Plan& plan, const Groups& groups)
-      : plan_(plan), groups_(groups), wanted_(plan.placements.size()) {
+      : plan_(plan), groups_(groups), wanted_(plan.placements.size()), home_(groups.ops.size(), -1) {
     std::vector<bool> is_read(wanted_.size());
-    for (const std::vector<int>& ops : groups.ops) {
+    for (std::size_t at = 0; at < groups.ops.size(); ++at) {
       std::set<TensorId> made;
-      for (const int position : ops) {
+      for (const int position : groups.ops[at]) {
+        int& home = home_[static_cast<std::size_t>(position)];
+        if (home < 0) home = static_cast<int>(at);
         const Op& op = op_at(position);
         for (std::size_t i = 0; i < op.inputs.size(); ++i) {
           if (!reads(op, i)) continue;
@@ -65,10 +67,11 @@ class Counter {
     }
   }
 
-  Work work_of(const std::vector<int>& ops) const {
+  Work work_at(std::size_t at) const {
     Work work;
     std::set<TensorId> known, written;  // read or made so far
-    for (const int position : ops) {
+    for (const int position : groups_.ops[at]) {
+      const bool again = home_[static_cast<std::size_t>(position)] != static_cast<int>(at);
       const Op& op = op_at(position);
       work.flops += graph::flops(plan_.graph(), op);
       for (std::size_t i = 0; i < op.inputs.size(); ++i) {
@@ -78,7 +81,7 @@ class Counter {
       for (const TensorId id : op.outputs) {
         if (id == graph::kNone) continue;
         known.insert(id);
-        if (wanted_[index(id)] && written.insert(id).second) work.bytes += stored(id);
+        if (!again && wanted_[index(id)] && written.insert(id).second) work.bytes += stored(id);
       }
       if (is_optimizer(op.kind)) work.bytes += copy_bytes(op.inputs[0], groups_.weights);
     }
@@ -112,6 +115,7 @@ class Counter {
   const Plan& plan_;
   const Groups& groups_;
   std::vector<bool> wanted_;  // by TensorId: what makes it has to store it
+  std::vector<int> home_;     // by op: where it is done first; done again, it stores nothing
 };
 
 }  // namespace
@@ -125,7 +129,7 @@ Groups each_alone(const Plan& plan) {
 std::vector<Work> work_of(const Plan& plan, const Groups& groups) {
   const Counter counter(plan, groups);
   std::vector<Work> work;
-  for (const std::vector<int>& ops : groups.ops) work.push_back(counter.work_of(ops));
+  for (std::size_t at = 0; at < groups.ops.size(); ++at) work.push_back(counter.work_at(at));
   return work;
 }
 

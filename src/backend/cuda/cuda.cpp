@@ -3,6 +3,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include "backend/backend.h"
@@ -168,7 +169,8 @@ class CudaExecutable final : public Executable, public OpLauncher {
     };
     for (const Ways& ways : alone) steps_.push_back(ways.ways[choose(ways)].front());
     group_alone();
-    for (auto& [first, together] : merged) {
+    // From the last on: one that takes more ops begins earlier, and is compared with the best of those in it.
+    for (auto& [first, together] : std::views::reverse(merged)) {
       const auto begin = steps_.begin() + static_cast<std::ptrdiff_t>(first);
       together.ways.emplace(together.ways.begin(), begin,
                             begin + static_cast<std::ptrdiff_t>(together.ways[0].size()));
@@ -422,6 +424,9 @@ class CudaBackend final : public Backend {
   DType weight_gradient(DType activations) const override { return activations; }
   int weight_gradients_beside() const override { return 2; }
   bool synchronises_norms() const override { return true; }
+  int input_stays(const graph::Graph& graph, int op) const override {
+    return properties_.major == 9 ? ops_merged_after(graph, static_cast<std::size_t>(op)) : 0;
+  }
 
   Layout layout(const graph::Graph& graph, TensorId id) const override {
     return layout_of(graph, id, properties_.major);

@@ -110,6 +110,8 @@ class ConvSteps {
 // merged.cpp: ways to do neighbouring ops, beginning with the op at a position, in one kernel. None where
 // they cannot be merged; without a key where that always pays.
 Ways merge_steps(const plan::Plan& plan, std::size_t position, const Places& places, Shared& shared);
+// How many ops after the one at a position it may be done with them: its inputs are read until then.
+int ops_merged_after(const graph::Graph& graph, std::size_t position);
 // The 1x1 convolution that also gives the norm's sums, by kernels of our own; empty where they cannot be
 // used.
 std::vector<Step> make_pointwise_sums(const OpView& op, std::byte* weights, Shared& shared);

@@ -171,7 +171,8 @@ __device__ __forceinline__ void matrix_wait() {
 
 // sum[64 x n] += a[64 x 16] * b[16 x n] for n = 2 * kSums, spread over the 128 threads of a warp group: a
 // thread holds, for each j below n / 8, the columns 8j + 2 * (lane % 4) + {0, 1} of rows lane / 4 and
-// lane / 4 + 8 of its warp's sixteen. `kTransposed`: b lies in rows of columns. `add` false starts from zero.
+// lane / 4 + 8 of its warp's sixteen. kTurnA, kTurnB: the matrix lies in rows of the sum's rows or columns
+// rather than along the depth. `add` false starts from zero.
 // PTX names every register, so each width is written out; those that are used are here.
 #define REDLINE_REGISTERS8(I)                                                                             \
   "+f"(d[(I)]), "+f"(d[(I) + 1]), "+f"(d[(I) + 2]), "+f"(d[(I) + 3]), "+f"(d[(I) + 4]), "+f"(d[(I) + 5]), \
@@ -186,100 +187,64 @@ __device__ __forceinline__ void matrix_wait() {
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, " \
   "%51, %52, %53, %54, %55"
 #define REDLINE_NAMES64 REDLINE_NAMES56 ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define REDLINE_MULTIPLY(N, SUMS, A, B, ADD, TYPE, TRANSPOSED)                            \
-  "{\n"                                                                                   \
-  ".reg .pred add;\n"                                                                     \
-  "setp.ne.b32 add, " ADD                                                                 \
-  ", 0;\n"                                                                                \
-  "wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" SUMS "}, " A ", " B \
-  ", add, 1, 1, " TRANSPOSED                                                              \
-  ";\n"                                                                                   \
-  "}\n"
-#define REDLINE_MULTIPLY_64(TYPE, TRANSPOSED)                                                       \
-  asm volatile(REDLINE_MULTIPLY("64", REDLINE_NAMES32, "%32", "%33", "%34", TYPE, "0, " TRANSPOSED) \
-               : REDLINE_REGISTERS32(0)                                                             \
-               : "l"(a), "l"(b), "r"(add ? 1 : 0))
-#define REDLINE_MULTIPLY_128(TYPE, TRANSPOSED)                                                       \
-  asm volatile(REDLINE_MULTIPLY("128", REDLINE_NAMES64, "%64", "%65", "%66", TYPE, "0, " TRANSPOSED) \
-               : REDLINE_REGISTERS32(0), REDLINE_REGISTERS32(32)                                     \
-               : "l"(a), "l"(b), "r"(add ? 1 : 0))
+// For both types, of which T is one.
+#define REDLINE_MULTIPLY(N, SUMS, A, B, ADD, TURNS, ...)                 \
+  if constexpr (__is_same(T, __half)) {                                  \
+    REDLINE_MULTIPLY_OF("f16", N, SUMS, A, B, ADD, TURNS, __VA_ARGS__);  \
+  } else {                                                               \
+    REDLINE_MULTIPLY_OF("bf16", N, SUMS, A, B, ADD, TURNS, __VA_ARGS__); \
+  }
+#define REDLINE_MULTIPLY_OF(TYPE, N, SUMS, A, B, ADD, TURNS, ...)                             \
+  asm volatile(                                                                               \
+      "{\n"                                                                                   \
+      ".reg .pred add;\n"                                                                     \
+      "setp.ne.b32 add, " ADD                                                                 \
+      ", 0;\n"                                                                                \
+      "wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" SUMS "}, " A ", " B \
+      ", add, 1, 1, " TURNS                                                                   \
+      ";\n"                                                                                   \
+      "}\n"                                                                                   \
+      : __VA_ARGS__)
+#define REDLINE_FROM_SHARED "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kTurnA ? 1 : 0), "n"(kTurnB ? 1 : 0)
+#define REDLINE_FROM_REGISTERS \
+  "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add ? 1 : 0), "n"(kTurnB ? 1 : 0)
 
-template <typename T, bool kTransposed, int kSums>
+template <typename T, bool kTurnA, bool kTurnB, int kSums>
 __device__ __forceinline__ void multiply(float (&d)[kSums], std::uint64_t a, std::uint64_t b, bool add) {
-  static_assert(kSums == 32 || kSums == 64);
-  constexpr bool kHalf = __is_same(T, __half);
+  static_assert(kSums == 32 || kSums == 64, "no such product is used yet");
   if constexpr (kSums == 32) {
-    if constexpr (kHalf && kTransposed) {
-      REDLINE_MULTIPLY_64("f16", "1");
-    } else if constexpr (kHalf) {
-      REDLINE_MULTIPLY_64("f16", "0");
-    } else if constexpr (kTransposed) {
-      REDLINE_MULTIPLY_64("bf16", "1");
-    } else {
-      REDLINE_MULTIPLY_64("bf16", "0");
-    }
+    REDLINE_MULTIPLY("64", REDLINE_NAMES32, "%32", "%33", "%34", "%35, %36", REDLINE_REGISTERS32(0)
+                     : REDLINE_FROM_SHARED)
   } else {
-    if constexpr (kHalf && kTransposed) {
-      REDLINE_MULTIPLY_128("f16", "1");
-    } else if constexpr (kHalf) {
-      REDLINE_MULTIPLY_128("f16", "0");
-    } else if constexpr (kTransposed) {
-      REDLINE_MULTIPLY_128("bf16", "1");
-    } else {
-      REDLINE_MULTIPLY_128("bf16", "0");
-    }
+    REDLINE_MULTIPLY("128", REDLINE_NAMES64, "%64", "%65", "%66", "%67, %68", REDLINE_REGISTERS32(0),
+                     REDLINE_REGISTERS32(32)
+                     : REDLINE_FROM_SHARED)
   }
 }
 
 // The same with a in registers: a thread holds the columns 2 * (lane % 4) + {0, 1} of rows lane / 4 and
 // lane / 4 + 8 of its warp's sixteen, then those eight columns further right.
-#define REDLINE_MULTIPLY_HELD(N, SUMS, A, B, ADD, TYPE, TRANSPOSED, ...)      \
-  asm volatile(REDLINE_MULTIPLY(N, SUMS, "{" A "}", B, ADD, TYPE, TRANSPOSED) \
-               : __VA_ARGS__                                                  \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add ? 1 : 0))
-#define REDLINE_MULTIPLY_HELD_32(TYPE, TRANSPOSED)                                                   \
-  REDLINE_MULTIPLY_HELD("32", REDLINE_NAMES16, "%16, %17, %18, %19", "%20", "%21", TYPE, TRANSPOSED, \
-                        REDLINE_REGISTERS16(0))
-#define REDLINE_MULTIPLY_HELD_64(TYPE, TRANSPOSED)                                                   \
-  REDLINE_MULTIPLY_HELD("64", REDLINE_NAMES32, "%32, %33, %34, %35", "%36", "%37", TYPE, TRANSPOSED, \
-                        REDLINE_REGISTERS32(0))
-#define REDLINE_MULTIPLY_HELD_112(TYPE, TRANSPOSED)                                                   \
-  REDLINE_MULTIPLY_HELD("112", REDLINE_NAMES56, "%56, %57, %58, %59", "%60", "%61", TYPE, TRANSPOSED, \
-                        REDLINE_REGISTERS32(0), REDLINE_REGISTERS16(32), REDLINE_REGISTERS8(48))
-
-template <typename T, bool kTransposed, int kSums>
+template <typename T, bool kTurnB, int kSums>
 __device__ __forceinline__ void multiply(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t b,
                                          bool add) {
-  static_assert(kSums == 16 || kSums == 32 || kSums == 56);
-  constexpr bool kHalf = __is_same(T, __half);
-  if constexpr (kSums == 16 && kTransposed) {
-    if constexpr (kHalf) {
-      REDLINE_MULTIPLY_HELD_32("f16", "1");
-    } else {
-      REDLINE_MULTIPLY_HELD_32("bf16", "1");
-    }
-  } else if constexpr (kSums == 32 && !kTransposed) {
-    if constexpr (kHalf) {
-      REDLINE_MULTIPLY_HELD_64("f16", "0");
-    } else {
-      REDLINE_MULTIPLY_HELD_64("bf16", "0");
-    }
-  } else if constexpr (kSums == 56 && !kTransposed) {
-    if constexpr (kHalf) {
-      REDLINE_MULTIPLY_HELD_112("f16", "0");
-    } else {
-      REDLINE_MULTIPLY_HELD_112("bf16", "0");
-    }
+  static_assert(kSums == 16 || kSums == 32 || kSums == 56, "no such product is used yet");
+  if constexpr (kSums == 16) {
+    REDLINE_MULTIPLY("32", REDLINE_NAMES16, "{%16, %17, %18, %19}", "%20", "%21", "%22",
+                     REDLINE_REGISTERS16(0)
+                     : REDLINE_FROM_REGISTERS)
+  } else if constexpr (kSums == 32) {
+    REDLINE_MULTIPLY("64", REDLINE_NAMES32, "{%32, %33, %34, %35}", "%36", "%37", "%38",
+                     REDLINE_REGISTERS32(0)
+                     : REDLINE_FROM_REGISTERS)
   } else {
-    static_assert(kSums == 0, "no such product is used yet");
+    REDLINE_MULTIPLY("112", REDLINE_NAMES56, "{%56, %57, %58, %59}", "%60", "%61", "%62",
+                     REDLINE_REGISTERS32(0), REDLINE_REGISTERS16(32), REDLINE_REGISTERS8(48)
+                     : REDLINE_FROM_REGISTERS)
   }
 }
-#undef REDLINE_MULTIPLY_HELD_32
-#undef REDLINE_MULTIPLY_HELD_64
-#undef REDLINE_MULTIPLY_HELD_112
-#undef REDLINE_MULTIPLY_HELD
-#undef REDLINE_MULTIPLY_64
-#undef REDLINE_MULTIPLY_128
+#undef REDLINE_FROM_REGISTERS
+#undef REDLINE_FROM_SHARED
+#undef REDLINE_MULTIPLY_OF
 #undef REDLINE_MULTIPLY
 #undef REDLINE_NAMES64
 #undef REDLINE_NAMES56
@@ -288,6 +253,13 @@ __device__ __forceinline__ void multiply(float (&d)[kSums], const std::uint32_t 
 #undef REDLINE_REGISTERS32
 #undef REDLINE_REGISTERS16
 #undef REDLINE_REGISTERS8
+
+// Sums that are complete: nothing that reads them is moved before this.
+template <int kSums>
+__device__ __forceinline__ void settle(float (&d)[kSums]) {
+#pragma unroll
+  for (float& sum : d) asm volatile("" : "+f"(sum)::"memory");
+}
 
 }  // namespace redline::backend::cuda::hopper
 #endif

@@ -222,7 +222,7 @@ __device__ void consume(const Pointwise& work, Rings rings, const CUtensorMap& o
         const std::byte* b_piece = b_at + piece * kStrips * kTile * kTile * 2;
         const std::uint64_t b = kForward ? matrix(b_piece + step * 32, 16, 1024)
                                          : matrix(b_piece + step * 2048, kTile * kTile * 2, 1024);
-        multiply<T, !kForward>(d, matrix(a_rows + step * 32, 16, 1024), b, piece + step > 0);
+        multiply<T, false, !kForward>(d, matrix(a_rows + step * 32, 16, 1024), b, piece + step > 0);
       }
       matrix_commit();
       if (held >= 0) {
@@ -356,13 +356,6 @@ __global__ void __launch_bounds__(kBlock, kStrips == 1 ? kMostEach : 1)
 #endif
 }
 
-// Rows of `columns` elements, moved in boxes of 64 columns by `box_rows`.
-CUtensorMap describe(const void* data, Type type, std::int64_t rows, int columns, int box_rows) {
-  return describe_tensor(
-      data, type == Type::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
-      std::array<std::int64_t, 2>{columns, rows}, std::array<int, 2>{kTile, box_rows}, /*swizzled=*/true);
-}
-
 constexpr std::size_t kStaticShared = 6 << 10;  // of the kernel itself, and what the system keeps
 
 // Rings as deep as shared memory allows with so many blocks on a multiprocessor; none when two stages do not
@@ -434,12 +427,12 @@ PointwiseLaunch::PointwiseLaunch(const Pointwise& work, const cudaDeviceProp& de
   const std::int64_t tiles = divide_up(work.rows, kRows);
   const int wanted = device.multiProcessorCount * way.blocks_each / columns;
   blocks_ = static_cast<int>(std::min<std::int64_t>(tiles, std::max(1, wanted)));
-  a_ = describe(work.a, work.type, work.rows, work.k, kRows);
-  b_ = work.epilogue == Epilogue::sums ? describe(work.b, work.type, work.n, work.k, kTile)
-                                       : describe(work.b, work.type, work.k, work.n, kTile);
-  y_ = describe(work.y, work.type, work.rows, work.n, kRows);
-  other_ = describe(work.other, work.type, work.rows, work.n, kRows);
-  out_ = describe(work.out, work.type, work.rows, work.n, kRows / 2);
+  a_ = describe_rows(work.a, work.type, work.rows, work.k, kRows);
+  b_ = work.epilogue == Epilogue::sums ? describe_rows(work.b, work.type, work.n, work.k, kTile)
+                                       : describe_rows(work.b, work.type, work.k, work.n, kTile);
+  y_ = describe_rows(work.y, work.type, work.rows, work.n, kRows);
+  other_ = describe_rows(work.other, work.type, work.rows, work.n, kRows);
+  out_ = describe_rows(work.out, work.type, work.rows, work.n, kRows / 2);
   // One limit for a kernel, whatever the shape: launches of several shapes share it.
   with_kernel(work_, way_, [&](auto kernel) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -350,22 +350,14 @@ __global__ void __launch_bounds__(kBlock, 1)
 #endif
 }
 
-// A block adds 32 neighbouring sums of all blocks, eight threads to each, in a fixed order.
+// A block's totals are those of a filter row, whose first pixel is not one of the filter's.
+static_assert(kTotals == kRowDepth);
 template <typename T>
 __global__ void __launch_bounds__(kThreads) stem_total_kernel(const float* partials, int blocks, T* dw) {
   begin_kernel();
-  constexpr int kColumns = 32, kParts = kThreads / kColumns;
-  __shared__ float shared[kParts][kColumns];
-  const int column = threadIdx.x % kColumns, part = threadIdx.x / kColumns;
-  const int at = static_cast<int>(blockIdx.x) * kColumns + column;  // a block's columns are one filter row
-  float sum = 0.0F;
-#pragma unroll 4
-  for (int b = part; b < blocks; b += kParts) sum += partials[std::int64_t{b} * kFilters * kDepth + at];
-  shared[part][column] = sum;
-  __syncthreads();
-  if (part > 0 || column < 4) return;
-  for (int p = 1; p < kParts; ++p) sum += shared[p][column];
-  dw[static_cast<int>(blockIdx.x) * kKernel * 4 + column - 4] = from_float<T>(sum);
+  const int row = static_cast<int>(blockIdx.x), column = static_cast<int>(threadIdx.x);
+  const float sum = total_of_blocks(partials, blocks, kFilters * kDepth, row * kRowDepth);
+  if (column >= 4 && column < kRowDepth) dw[row * kKernel * 4 + column - 4] = from_float<T>(sum);
 }
 
 constexpr int kNarrow = 64, kWidest = 112;

@@ -35,4 +35,10 @@ CUtensorMap describe_tensor(const void* data, CUtensorMapDataType type, std::siz
   return map;
 }
 
+CUtensorMap describe_rows(const void* data, Type type, std::int64_t rows, int columns, int box_rows) {
+  return describe_tensor(
+      data, type == Type::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
+      std::array<std::int64_t, 2>{columns, rows}, std::array<int, 2>{64, box_rows}, /*swizzled=*/true);
+}
+
 }  // namespace redline::backend::cuda

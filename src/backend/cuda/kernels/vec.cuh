@@ -148,16 +148,27 @@ struct PerChannel {
   };
 };
 
-// A norm's gradient for some channels: dy = a * g + b * y + c.
+// A norm's gradient in a channel: dy = a * g + b * y + c.
+struct Slope {
+  float a, b, c;
+  Slope() = default;
+  __device__ __forceinline__ Slope(const NormGradApply& args, int channel, int channels, float count) {
+    const float inverse = args.saved[channels + channel];
+    a = args.gamma[channel] * inverse;
+    b = -a * inverse * args.dgamma[channel] / count;
+    c = -a * args.dbeta[channel] / count - b * args.saved[channel];
+  }
+  __device__ __forceinline__ float at(float g, float y) const { return fmaf(a, g, fmaf(b, y, c)); }
+};
+
+// The same for a vector's channels.
 template <int N>
 struct NormSlope {
   PerChannel<N, 3> abc;
   __device__ __forceinline__ NormSlope(const NormGradApply& args, int first, int channels, float count)
       : abc(first, channels, [&](int at) {
-          const float inverse = args.saved[channels + at], a = args.gamma[at] * inverse;
-          const float b = -a * inverse * args.dgamma[at] / count;
-          const float c = -a * args.dbeta[at] / count - b * args.saved[at];
-          return typename PerChannel<N, 3>::Values{{a, b, c}};
+          const Slope slope(args, at, channels, count);
+          return typename PerChannel<N, 3>::Values{{slope.a, slope.b, slope.c}};
         }) {}
   __device__ __forceinline__ float at(int k, float g, float y) const {
     return fmaf(abc.v[0][k], g, fmaf(abc.v[1][k], y, abc.v[2][k]));

@@ -1,5 +1,8 @@
-// A backend for planning alone.
+// A backend for planning alone, and a small model to plan.
 #pragma once
+
+#include <string>
+#include <vector>
 
 #include "plan/plan.h"
 
@@ -8,6 +11,7 @@ namespace redline::plan {
 struct FakeBackend : Capabilities {
   bool pool = true, fused = true, blocked = false, sums = false;
   int beside = 0;
+  int stays = 0;  // ops for which the y of a norm's gradient that gates nothing is read still
 
   bool supports(graph::OpKind kind, graph::DType) const override {
     if (kind == graph::OpKind::affine_pool) return pool;
@@ -20,7 +24,20 @@ struct FakeBackend : Capabilities {
     return blocked && activation ? Layout::blocked16 : Layout::plain;
   }
   bool conv_gives_sums(graph::DType) const override { return sums; }
+  int input_stays(const graph::Graph& graph, int op) const override {
+    const std::vector<graph::TensorId>& inputs = graph.ops()[static_cast<std::size_t>(op)].inputs;
+    return inputs[2] == graph::kNone && inputs[3] == graph::kNone ? stays : 0;
+  }
   int weight_gradients_beside() const override { return beside; }
 };
+
+inline Options small(const std::string& model) {
+  Options options;
+  options.model.model = model;
+  options.model.image_size = 64;
+  options.model.batch = 2;
+  options.model.classes = 10;
+  return options;
+}
 
 }  // namespace redline::plan

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "fakes.h"
-#include "graph/autodiff.h"
 
 namespace redline::plan {
 namespace {
@@ -18,15 +17,6 @@ using graph::OpKind;
 using graph::Phase;
 using graph::TensorId;
 using graph::TensorKind;
-
-Options small(const std::string& model) {
-  Options options;
-  options.model.model = model;
-  options.model.image_size = 64;
-  options.model.batch = 2;
-  options.model.classes = 10;
-  return options;
-}
 
 // Plans of every shape this program makes.
 struct Variant {
@@ -50,6 +40,10 @@ std::vector<Variant> variants() {
     add("overlapping and accumulating", [](Variant& v) {
       v.backend.beside = 1;
       v.options.accumulate = 2;
+    });
+    add("overlapping and merging", [](Variant& v) {
+      v.backend.beside = 1;
+      v.backend.stays = 2;
     });
     add("bf16", [](Variant& v) { v.options.model.dtype = graph::DType::bf16; });
     add("accumulating", [](Variant& v) { v.options.accumulate = 4; });
@@ -159,28 +153,29 @@ TEST(Overlap, HoldsMemoryUntilTheJoin) {
   }
 }
 
-TEST(Overlap, KeepsAtMostSoManyUnderWay) {
-  FakeBackend backend;
-  backend.beside = 3;
-  const Plan plan = make_plan(small("resnet50"), backend);
-  for (const Beside& one : plan.beside) {
-    const auto under_way = std::ranges::count_if(
-        plan.beside, [&](const Beside& other) { return other.op <= one.op && other.join > one.op; });
-    EXPECT_LE(under_way, 3);
-  }
-}
-
-TEST(Overlap, PutsSumsNextToTheGradientThatFeedsThem) {
+// Its y is read by what comes two ops later.
+TEST(Arena, KeepsTheInputOfANormsGradientThatIsDoneLater) {
   FakeBackend backend;
   backend.beside = 2;
+  backend.stays = 2;
   const Plan plan = make_plan(small("resnet50"), backend);
   const auto& ops = plan.graph().ops();
-  int neighbours = 0;
-  for (std::size_t i = 0; i + 1 < ops.size(); ++i) {
-    if (ops[i].kind != OpKind::conv_grad_input || ops[i + 1].kind != OpKind::norm_grad_stats) continue;
-    neighbours += std::ranges::count(ops[i + 1].inputs, ops[i].outputs[0]) == 1 ? 1 : 0;
+  int kept = 0;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].kind != OpKind::norm_grad_apply) continue;
+    const Placement& y = plan.placement(ops[i].inputs[1]);
+    const int stays = backend.input_stays(plan.graph(), static_cast<int>(i));
+    EXPECT_EQ(y.last_op, static_cast<int>(i) + stays) << ops[i].name;
+    kept += stays > 0 ? 1 : 0;
+    for (std::size_t later = i; stays > 0 && later <= i + 2; ++later) {
+      for (const TensorId made : ops[later].outputs) {
+        if (made == kNone || plan.placement(made).region != Region::arena) continue;
+        EXPECT_FALSE(overlap(y, plan.placement(made)))
+            << plan.graph().tensor(made).name << " is made over the input of " << ops[i].name;
+      }
+    }
   }
-  EXPECT_EQ(neighbours, 47) << "all but the stem's and those of the four shortcuts and the first block";
+  EXPECT_EQ(kept, 20) << "the last norm of each of the 16 blocks, and of the four shortcuts";
 }
 
 // A device may clear them all when the step begins.

@@ -64,7 +64,7 @@ TEST_F(OpBenchTest, RowsHaveAllWorkOfTheStep) {
 }
 
 #ifdef REDLINE_TEST_CUDA
-TEST_F(OpBenchTest, EveryOpIsDoneAndOnlyThePoolsGradientTwice) {
+TEST_F(OpBenchTest, EveryOpIsDoneAndOnlyActivationsAgain) {
   for (const char* model : {"resnet18", "resnet50"}) {
     const plan::Options options = training(model, 32, 64);
     const auto plan = std::make_shared<plan::Plan>(plan::make_plan(options, *backend_));
@@ -77,7 +77,9 @@ TEST_F(OpBenchTest, EveryOpIsDoneAndOnlyThePoolsGradientTwice) {
     }
     for (std::size_t i = 0; i < groups.ops.size(); ++i) {
       const graph::Op& op = plan->graph().ops()[i];
-      EXPECT_EQ(done[static_cast<int>(i)], 1) << name_of(op.kind) << " " << op.name;
+      EXPECT_GE(done[static_cast<int>(i)], 1) << name_of(op.kind) << " " << op.name;
+      EXPECT_LE(done[static_cast<int>(i)], op.kind == OpKind::affine_act ? 2 : 1)
+          << name_of(op.kind) << " " << op.name;
     }
   }
 }

@@ -31,12 +31,18 @@ struct Pair;
 template <>
 struct Pair<__half> {
   __half2 v;
+  static __device__ Pair of_bits(std::uint32_t bits) { return {reinterpret_cast<const __half2&>(bits)}; }
+  __device__ std::uint32_t bits() const { return reinterpret_cast<const std::uint32_t&>(v); }
   __device__ float2 floats() const { return __half22float2(v); }
   static __device__ Pair of(float x, float y) { return {__floats2half2_rn(x, y)}; }
 };
 template <>
 struct Pair<__nv_bfloat16> {
   __nv_bfloat162 v;
+  static __device__ Pair of_bits(std::uint32_t bits) {
+    return {reinterpret_cast<const __nv_bfloat162&>(bits)};
+  }
+  __device__ std::uint32_t bits() const { return reinterpret_cast<const std::uint32_t&>(v); }
   __device__ float2 floats() const { return __bfloat1622float2(v); }
   static __device__ Pair of(float x, float y) { return {__floats2bfloat162_rn(x, y)}; }
 };
@@ -146,18 +152,40 @@ __device__ __forceinline__ std::uint64_t plain_matrix(const void* at, unsigned l
 }
 
 // Four matrices of 8 x 8 elements between the registers of a warp, as products hold them, and rows of sixteen
-// bytes in shared memory, transposed on the way. Lane 8m + i says where row i of matrix m lies.
+// bytes in shared memory, transposed on the way or not. Lane 8m + i says where row i of matrix m lies.
 __device__ __forceinline__ void store_transposed(void* row, const std::uint32_t (&from)[4]) {
   asm volatile(
       "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
       "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
       : "memory");
 }
+__device__ __forceinline__ void store_matrices(void* row, const std::uint32_t (&from)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+               "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+               : "memory");
+}
 __device__ __forceinline__ void load_transposed(std::uint32_t (&to)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(shared_address(row))
                : "memory");
+}
+__device__ __forceinline__ void load_matrices(std::uint32_t (&to)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+// How many registers the threads of this group of four warps may use from here on, fewer or more than at the
+// launch: what one group gives another can take.
+template <int kCount>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
 __device__ __forceinline__ void matrix_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

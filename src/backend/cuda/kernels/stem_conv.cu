@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(kBlock, 1)
           if (pixel >= walk.out_w()) stored.x = 0.0F;
           if (pixel + 1 >= walk.out_w()) stored.y = 0.0F;
           own.add(part % 2, stored);
-          packed[part] = reinterpret_cast<const std::uint32_t&>(pair);
+          packed[part] = pair.bits();
         }
         // Lane 8m + i: pixel i of the block that matrix m belongs to.
         const int pixel = 8 * (j + lane / 16) + lane % 8, chunk = 2 * warp + lane / 8 % 2;

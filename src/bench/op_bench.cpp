@@ -32,16 +32,18 @@ std::vector<Row> make_rows(const plan::Plan& plan, const plan::Groups& groups, c
                            bool whole) {
   const graph::Graph& graph = plan.graph();
   const std::vector<plan::Work> work = plan::work_of(plan, groups);
+  const std::vector<std::vector<int>> named = plan::named_ops(graph, groups);
   std::vector<Row> rows;
   std::map<std::string, std::size_t> known;
-  for (std::size_t i = 0; i < groups.ops.size(); ++i) {
-    const Op& op = graph.ops()[i];
-    const auto wanted = [&](int at) { return matches(graph.ops()[static_cast<std::size_t>(at)], filter); };
-    if (std::ranges::none_of(groups.ops[i], wanted)) continue;
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    const auto op_at = [&](int position) -> const Op& {
+      return graph.ops()[static_cast<std::size_t>(position)];
+    };
+    if (std::ranges::none_of(named[i], [&](int at) { return matches(op_at(at), filter); })) continue;
+    const Op& op = op_at(named[i].front());
     const bool joined = whole && plan::updates_one(op.kind);
-    const std::string text =
-        joined ? fmt::format("{} of every parameter", name_of(op.kind))
-               : describe(graph, op) + plan::others_text(graph, groups.ops[i], static_cast<int>(i));
+    const std::string text = joined ? fmt::format("{} of every parameter", name_of(op.kind))
+                                    : describe(graph, op) + plan::others_text(graph, named[i]);
     const auto [at, added] = known.try_emplace(text, rows.size());
     if (added) {
       Row row;

@@ -41,16 +41,30 @@ double seen(const graph::Graph& graph, const Op& op) {
   return std::min(1.0, side * side);
 }
 
+bool is_convolution(OpKind kind) {
+  return kind == OpKind::conv || kind == OpKind::conv_grad_input || kind == OpKind::conv_grad_weight;
+}
+
+// By op, the position where it is done first; done again elsewhere, it stores nothing.
+std::vector<int> first_places(const Groups& groups) {
+  std::vector<int> places(groups.ops.size(), -1);
+  for (std::size_t at = 0; at < groups.ops.size(); ++at) {
+    for (const int position : groups.ops[at]) {
+      int& place = places[static_cast<std::size_t>(position)];
+      if (place < 0) place = static_cast<int>(at);
+    }
+  }
+  return places;
+}
+
 class Counter {
  public:
   Counter(const Plan& plan, const Groups& groups)
-      : plan_(plan), groups_(groups), wanted_(plan.placements.size()), home_(groups.ops.size(), -1) {
+      : plan_(plan), groups_(groups), wanted_(plan.placements.size()), home_(first_places(groups)) {
     std::vector<bool> is_read(wanted_.size());
-    for (std::size_t at = 0; at < groups.ops.size(); ++at) {
+    for (const std::vector<int>& ops : groups.ops) {
       std::set<TensorId> made;
-      for (const int position : groups.ops[at]) {
-        int& home = home_[static_cast<std::size_t>(position)];
-        if (home < 0) home = static_cast<int>(at);
+      for (const int position : ops) {
         const Op& op = op_at(position);
         for (std::size_t i = 0; i < op.inputs.size(); ++i) {
           if (!reads(op, i)) continue;
@@ -115,7 +129,7 @@ class Counter {
   const Plan& plan_;
   const Groups& groups_;
   std::vector<bool> wanted_;  // by TensorId: what makes it has to store it
-  std::vector<int> home_;     // by op: where it is done first; done again, it stores nothing
+  std::vector<int> home_;     // by op: where it is done first
 };
 
 }  // namespace
@@ -142,13 +156,26 @@ bool updates_many(const graph::Graph& graph, const std::vector<int>& ops) {
          });
 }
 
-std::string others_text(const graph::Graph& graph, const std::vector<int>& ops, int at) {
-  if (updates_many(graph, ops)) return {};
+std::vector<std::vector<int>> named_ops(const graph::Graph& graph, const Groups& groups) {
+  const std::vector<int> home = first_places(groups);
+  std::vector<std::vector<int>> named = groups.ops;
+  for (std::size_t at = 0; at < named.size(); ++at) {
+    std::vector<int>& ops = named[at];
+    std::erase_if(ops, [&](int op) { return home[static_cast<std::size_t>(op)] != static_cast<int>(at); });
+    auto first = std::ranges::find_if(
+        ops, [&](int op) { return is_convolution(graph.ops().at(static_cast<std::size_t>(op)).kind); });
+    if (first == ops.end()) first = std::ranges::find(ops, static_cast<int>(at));
+    if (first != ops.end()) std::rotate(ops.begin(), first, first + 1);
+  }
+  return named;
+}
+
+std::string others_text(const graph::Graph& graph, const std::vector<int>& named) {
+  if (updates_many(graph, named)) return {};
   std::string text;
-  for (const int position : ops) {
-    if (position == at) continue;
-    text += fmt::format("{}{}", text.empty() ? " with " : ", ",
-                        name_of(graph.ops().at(static_cast<std::size_t>(position)).kind));
+  for (std::size_t i = 1; i < named.size(); ++i) {
+    text += fmt::format("{}{}", i == 1 ? " with " : ", ",
+                        name_of(graph.ops().at(static_cast<std::size_t>(named[i])).kind));
   }
   return text;
 }

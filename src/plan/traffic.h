@@ -34,8 +34,12 @@ std::vector<Work> work_of(const Plan& plan, const Groups& groups);
 bool updates_one(graph::OpKind kind);
 // Whether a group is such ops, of one kind, on several tensors.
 bool updates_many(const graph::Graph& graph, const std::vector<int>& ops);
-// What else is done at an op, to follow its name: " with norm_grad_stats"; empty when nothing is, or the same
-// for other tensors.
-std::string others_text(const graph::Graph& graph, const std::vector<int>& ops, int at);
+// By position of an op, what is done there as it is told to people: first the op by whose name all of it
+// goes, the first convolution or, where there is none, the op at that position; then the others. What is only
+// done again is left out.
+std::vector<std::vector<int>> named_ops(const graph::Graph& graph, const Groups& groups);
+// What else is done with the first of `named` ops, to follow its name: " with norm_grad_stats"; empty when
+// nothing is, or the same for other tensors.
+std::string others_text(const graph::Graph& graph, const std::vector<int>& named);
 
 }  // namespace redline::plan

@@ -116,7 +116,9 @@ void Session::end_steps() {
 void Session::count(backend::Executable& executable, backend::Section section) {
   counting_ = false;  // of several accumulated batches, the first
   try {
-    const auto counts = tracer_->count(executable, section, profile_metrics());
+    auto counts = tracer_->count(executable, section, profile_metrics());
+    const OpNames names({{&executable.plan(), executable.groups(), 0, 0}});
+    for (backend::KernelCounts& kernel : counts) kernel.op = names.of(kernel.op);
     counted_ = counted_kernels(counts, profile_metrics());
   } catch (const UnavailableError& reason) {
     log_warning("{}", reason.what());
@@ -130,6 +132,8 @@ Profile Session::finish(const Ceilings& ceilings, const TelemetrySummary& teleme
     std::vector<backend::Activity> traced = tracer_->take();
     records_.insert(records_.end(), traced.begin(), traced.end());
   }
+  const OpNames names(plans_);
+  for (backend::Activity& record : records_) record.op = names.of(record.op);
   // Op times of a device are taken with the host waiting, so they lie within its steps as a CPU's do.
   const bool within = host_computes_ || !(tracer_ && tracer_->sees_kernels());
   Profile profile;

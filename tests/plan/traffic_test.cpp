@@ -1,5 +1,8 @@
 #include "plan/traffic.h"
 
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "fakes.h"
@@ -149,15 +152,47 @@ TEST(Traffic, NoWorkIsLostInGroups) {
   EXPECT_LT(total().bytes, apart.bytes);
 }
 
-TEST(Traffic, GroupsAreNamedByWhatElseIsDone) {
+int position_of(const Training& t, OpKind kind, const std::string& name) {
+  for (const int at : t.positions(kind)) {
+    if (t.op(at).name == name) return at;
+  }
+  ADD_FAILURE() << "no " << name_of(kind) << " " << name;
+  return 0;
+}
+
+TEST(Traffic, GroupsAreNamedByTheirFirstConvolution) {
+  const Training t(DType::f32);
+  const std::string layer = "layer1.1.";
+  const int act = position_of(t, OpKind::affine_act, layer + "relu1");
+  const int apply = position_of(t, OpKind::norm_grad_apply, layer + "bn2");
+  const int input = position_of(t, OpKind::conv_grad_input, layer + "conv2");
+  const int sums = position_of(t, OpKind::norm_grad_stats, layer + "bn1");
+  const int weight = position_of(t, OpKind::conv_grad_weight, layer + "conv2");
+  Groups groups = each_alone(t.plan);
+  for (const int position : {apply, input, sums, weight}) groups.ops[static_cast<std::size_t>(position)] = {};
+  groups.ops[static_cast<std::size_t>(sums)] = {act, apply, input, sums, weight};  // the activation: again
+  const auto named = named_ops(t.plan.graph(), groups);
+  EXPECT_EQ(named[static_cast<std::size_t>(sums)], (std::vector<int>{input, apply, sums, weight}));
+  EXPECT_EQ(others_text(t.plan.graph(), named[static_cast<std::size_t>(sums)]),
+            " with norm_grad_apply, norm_grad_stats, conv_grad_weight");
+  EXPECT_EQ(named[static_cast<std::size_t>(act)], std::vector<int>{act});
+  EXPECT_EQ(others_text(t.plan.graph(), {act}), "");
+  EXPECT_TRUE(named[static_cast<std::size_t>(input)].empty());
+}
+
+TEST(Traffic, OtherGroupsAreNamedByTheOpWhereTheyAreDone) {
   const Training t(DType::f32);
   const int norm = t.positions(OpKind::norm_stats).front(), act = t.positions(OpKind::affine_act).front();
-  EXPECT_EQ(others_text(t.plan.graph(), {act}, act), "");
-  EXPECT_EQ(others_text(t.plan.graph(), {norm, act}, act), " with norm_stats");
+  Groups groups = each_alone(t.plan);
+  groups.ops[static_cast<std::size_t>(norm)] = {};
+  groups.ops[static_cast<std::size_t>(act)] = {norm, act};
+  const auto named = named_ops(t.plan.graph(), groups)[static_cast<std::size_t>(act)];
+  EXPECT_EQ(named, (std::vector<int>{act, norm}));
+  EXPECT_EQ(others_text(t.plan.graph(), named), " with norm_stats");
+  EXPECT_FALSE(updates_many(t.plan.graph(), named));
   const std::vector<int> updates = t.positions(OpKind::sgd);
-  EXPECT_EQ(others_text(t.plan.graph(), updates, updates.front()), "");
+  EXPECT_EQ(others_text(t.plan.graph(), updates), "");
   EXPECT_TRUE(updates_many(t.plan.graph(), updates));
-  EXPECT_FALSE(updates_many(t.plan.graph(), {norm, act}));
 }
 
 }  // namespace

@@ -174,6 +174,19 @@ TEST(Summary, AddsUpByOpLayerAndKind) {
               summary.elapsed, 1e-12);
 }
 
+TEST(Summary, WhatIsDoneTogetherGoesByItsConvolution) {
+  const HandMade made;
+  PlanRuns runs = made.runs();
+  runs.groups.ops = {{}, {0, 1}, {2}};  // the kernel is launched where the relu is
+  const OpNames names({runs});
+  EXPECT_EQ(names.of(&made.ops()[1]), &made.ops()[0]);
+  EXPECT_EQ(names.of(&made.ops()[2]), &made.ops()[2]);
+  EXPECT_EQ(names.of(nullptr), nullptr);
+  const Summary summary = summarize(made.timeline(), {runs}, {1e12, 1e9}, {});
+  EXPECT_EQ(summary.ops[0].name, "conv layer1.conv with relu");
+  EXPECT_DOUBLE_EQ(summary.ops[0].flops, graph::flops(made.plan.graph(), made.ops()[0]));
+}
+
 TEST(Summary, WorkIsCountedAsOftenAsItIsDone) {
   const HandMade made;
   PlanRuns accumulating = made.runs();

@@ -269,17 +269,7 @@ class CudaExecutable final : public Executable, public OpLauncher {
   GraphExec capture(std::size_t begin, std::size_t end) {
     check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
     clears_ = {};
-    check_cuda(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal), "starting a capture");
-    cudaGraph_t raw = nullptr;
-    try {
-      launch_overlapped(begin, end);
-    } catch (...) {
-      cudaStreamEndCapture(stream_.get(), &raw);
-      if (raw != nullptr) cudaGraphDestroy(raw);
-      throw;
-    }
-    check_cuda(cudaStreamEndCapture(stream_.get(), &raw), "ending a capture");
-    const Graph graph(raw);
+    const Graph graph = capture_graph(stream_.get(), [&] { launch_overlapped(begin, end); });
     if (auto table = clears_.gather(graph.get(), cleared_before())) tables_.push_back(std::move(table));
     cudaGraphExec_t exec = nullptr;
     check_cuda(cudaGraphInstantiate(&exec, graph.get(), 0), "instantiating a step");

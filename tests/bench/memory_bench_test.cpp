@@ -10,24 +10,13 @@
 #include "backend/backend.h"
 #include "backend/memory_pattern.h"
 #include "base/error.h"
+#include "fake_move.h"
 
 namespace redline::bench {
 namespace {
 
 using backend::MemoryGroup;
 using backend::MemoryMethod;
-
-// Moves whose times are told beforehand.
-class FakeMove final : public backend::MemoryMove {
- public:
-  FakeMove(double seconds, std::size_t wrong) : seconds_(seconds), wrong_(wrong) {}
-  double run(int rounds) override { return seconds_ * rounds; }
-  std::size_t wrong_words() override { return wrong_; }
-
- private:
-  double seconds_;
-  std::size_t wrong_;
-};
 
 // A copy at 1 GB/s, one way to the device at 8 and one that the device lacks.
 class FakeStudy final : public backend::MemoryStudy {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "fake_move.h"
 
 namespace redline::bench {
 namespace {
@@ -17,17 +18,6 @@ using backend::MemoryMethod;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 const auto kGoOn = [](std::int64_t, std::int64_t) { return true; };
-
-class FakeMove final : public backend::MemoryMove {
- public:
-  FakeMove(double seconds, std::size_t wrong) : seconds_(seconds), wrong_(wrong) {}
-  double run(int rounds) override { return seconds_ * rounds; }
-  std::size_t wrong_words() override { return wrong_; }
-
- private:
-  double seconds_;
-  std::size_t wrong_;
-};
 
 // Copies take 10 us and what their bytes take at 1 GB/s: "slow start" twice the first, "slow" twice the
 // second. In chains all of it takes half as long.

@@ -73,9 +73,6 @@ struct Channels {
   float sums[kConsumers / 32][2][kFrom];  // of each warp, at the end
 };
 
-// Where sixteen bytes of a row of 128 lie in a swizzled tile.
-__device__ __forceinline__ int place(int row, int chunk) { return row * 128 + ((chunk ^ (row & 7)) << 4); }
-
 __device__ __forceinline__ void sync_consumers() { hopper::sync_group(1, kConsumers); }
 
 __device__ void produce(const CUtensorMap& g, const CUtensorMap& y, const CUtensorMap& x,
@@ -106,7 +103,7 @@ template <typename T, bool kBefore>
 __device__ __forceinline__ void hold_input(std::uint32_t (&held)[kRows / 16][4], const std::byte* x_at,
                                            const Channels& channels, int rows) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x % kGroup / 32;
-  const int at = place(lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2);
+  const int at = hopper::swizzled(lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2);
 #pragma unroll
   for (int step = 0; step < kRows / 16; ++step)
     hopper::load_transposed(held[step], x_at + step * kStepBytes + at);
@@ -129,7 +126,7 @@ template <typename T>
 __device__ __forceinline__ void differentiate(std::uint32_t (&dy)[kPiece / 16][4], std::byte* g_at,
                                               const std::byte* y_at, const Channels& channels, int piece) {
   const int lane = threadIdx.x % 32, row = static_cast<int>(threadIdx.x) / 32 * 16 + lane % 16;
-  const auto at = [&](int step) { return place(row, 2 * step + lane / 16); };
+  const auto at = [&](int step) { return hopper::swizzled(row, 2 * step + lane / 16); };
   std::uint32_t y[kPiece / 16][4];
 #pragma unroll
   for (int step = 0; step < kPiece / 16; ++step) {
@@ -164,7 +161,7 @@ template <typename T, bool kBefore>
 __device__ __forceinline__ void finish_tile(const float (&dx)[kFrom / 2], Sums& sums, std::byte* x_at,
                                             const Channels& channels, int rows) {
   const int lane = threadIdx.x % 32, row = static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4;
-  const auto at = [&](int j, int half) { return place(row + 8 * half, j) + lane % 4 * 4; };
+  const auto at = [&](int j, int half) { return hopper::swizzled(row + 8 * half, j) + lane % 4 * 4; };
   constexpr int kDeep = 4;  // reads at once: what is written might be what a later one is for
 #pragma unroll
   for (int begin = 0; begin < kFrom / 8; begin += kDeep) {

@@ -137,6 +137,9 @@ __device__ __forceinline__ void wait_stores_read() {
 }
 __device__ __forceinline__ void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
+// Where sixteen bytes of a row of 128 lie in a tile that the copy engine swizzled.
+__device__ __forceinline__ int swizzled(int row, int chunk) { return row * 128 + ((chunk ^ (row & 7)) << 4); }
+
 // A matrix in shared memory, in rows of 128 bytes swizzled by the copy engine. Strides in bytes: `leading`
 // between blocks of 64 columns (only where columns run along the product's rows), `stride` between groups of
 // eight rows.
@@ -199,8 +202,7 @@ __device__ __forceinline__ void matrix_wait() {
 
 // sum[64 x n] += a[64 x 16] * b[16 x n] for n = 2 * kSums, spread over the 128 threads of a warp group: a
 // thread holds, for each j below n / 8, the columns 8j + 2 * (lane % 4) + {0, 1} of rows lane / 4 and
-// lane / 4 + 8 of its warp's sixteen. kTurnA, kTurnB: the matrix lies in rows of the sum's rows or columns
-// rather than along the depth. `add` false starts from zero.
+// lane / 4 + 8 of its warp's sixteen. kTurned: b lies in rows of columns. `add` false starts from zero.
 // PTX names every register, so each width is written out; those that are used are here.
 #define REDLINE_REGISTERS8(I)                                                                             \
   "+f"(d[(I)]), "+f"(d[(I) + 1]), "+f"(d[(I) + 2]), "+f"(d[(I) + 3]), "+f"(d[(I) + 4]), "+f"(d[(I) + 5]), \
@@ -233,18 +235,18 @@ __device__ __forceinline__ void matrix_wait() {
       ";\n"                                                                                   \
       "}\n"                                                                                   \
       : __VA_ARGS__)
-#define REDLINE_FROM_SHARED "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kTurnA ? 1 : 0), "n"(kTurnB ? 1 : 0)
+#define REDLINE_FROM_SHARED "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kTurned ? 1 : 0)
 #define REDLINE_FROM_REGISTERS \
-  "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add ? 1 : 0), "n"(kTurnB ? 1 : 0)
+  "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add ? 1 : 0), "n"(kTurned ? 1 : 0)
 
-template <typename T, bool kTurnA, bool kTurnB, int kSums>
+template <typename T, bool kTurned, int kSums>
 __device__ __forceinline__ void multiply(float (&d)[kSums], std::uint64_t a, std::uint64_t b, bool add) {
   static_assert(kSums == 32 || kSums == 64, "no such product is used yet");
   if constexpr (kSums == 32) {
-    REDLINE_MULTIPLY("64", REDLINE_NAMES32, "%32", "%33", "%34", "%35, %36", REDLINE_REGISTERS32(0)
+    REDLINE_MULTIPLY("64", REDLINE_NAMES32, "%32", "%33", "%34", "0, %35", REDLINE_REGISTERS32(0)
                      : REDLINE_FROM_SHARED)
   } else {
-    REDLINE_MULTIPLY("128", REDLINE_NAMES64, "%64", "%65", "%66", "%67, %68", REDLINE_REGISTERS32(0),
+    REDLINE_MULTIPLY("128", REDLINE_NAMES64, "%64", "%65", "%66", "0, %67", REDLINE_REGISTERS32(0),
                      REDLINE_REGISTERS32(32)
                      : REDLINE_FROM_SHARED)
   }
@@ -252,7 +254,7 @@ __device__ __forceinline__ void multiply(float (&d)[kSums], std::uint64_t a, std
 
 // The same with a in registers: a thread holds the columns 2 * (lane % 4) + {0, 1} of rows lane / 4 and
 // lane / 4 + 8 of its warp's sixteen, then those eight columns further right.
-template <typename T, bool kTurnB, int kSums>
+template <typename T, bool kTurned, int kSums>
 __device__ __forceinline__ void multiply(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t b,
                                          bool add) {
   static_assert(kSums == 16 || kSums == 32 || kSums == 56, "no such product is used yet");

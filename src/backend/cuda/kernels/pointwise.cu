@@ -222,7 +222,7 @@ __device__ void consume(const Pointwise& work, Rings rings, const CUtensorMap& o
         const std::byte* b_piece = b_at + piece * kStrips * kTile * kTile * 2;
         const std::uint64_t b = kForward ? matrix(b_piece + step * 32, 16, 1024)
                                          : matrix(b_piece + step * 2048, kTile * kTile * 2, 1024);
-        multiply<T, false, !kForward>(d, matrix(a_rows + step * 32, 16, 1024), b, piece + step > 0);
+        multiply<T, !kForward>(d, matrix(a_rows + step * 32, 16, 1024), b, piece + step > 0);
       }
       matrix_commit();
       if (held >= 0) {

@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(kBlock, 1)
         }
         // Lane 8m + i: pixel i of the block that matrix m belongs to.
         const int pixel = 8 * (j + lane / 16) + lane % 8, chunk = 2 * warp + lane / 8 % 2;
-        store_transposed(out + pixel * kLineBytes + ((chunk ^ (pixel & 7)) << 4), packed);
+        store_transposed(out + swizzled(pixel, chunk), packed);
       }
       fence_async();
       sync_group(2 + group, kGroup);
@@ -314,7 +314,7 @@ __global__ void __launch_bounds__(kBlock, 1)
         // Lane 8m + i: pixel i of the step's first or second eight.
         const int pixel = step * 16 + lane / 16 * 8 + lane % 8, chunk = 2 * warp + lane / 8 % 2;
         if (step >= 2) matrix_wait<1>();  // these registers are free again
-        load_transposed(held[step % 2], gradients + pixel * kLineBytes + ((chunk ^ (pixel & 7)) << 4));
+        load_transposed(held[step % 2], gradients + swizzled(pixel, chunk));
         matrix_begin();
 #pragma unroll
         for (int r = 0; r < kKernel; ++r) {

@@ -151,14 +151,12 @@ struct PerChannel {
 // A norm's gradient in a channel: dy = a * g + b * y + c.
 struct Slope {
   float a, b, c;
-  Slope() = default;
   __device__ __forceinline__ Slope(const NormGradApply& args, int channel, int channels, float count) {
     const float inverse = args.saved[channels + channel];
     a = args.gamma[channel] * inverse;
     b = -a * inverse * args.dgamma[channel] / count;
     c = -a * args.dbeta[channel] / count - b * args.saved[channel];
   }
-  __device__ __forceinline__ float at(float g, float y) const { return fmaf(a, g, fmaf(b, y, c)); }
 };
 
 // The same for a vector's channels.

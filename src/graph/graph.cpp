@@ -11,6 +11,12 @@ TensorId Graph::add_tensor(Tensor tensor) {
   return static_cast<TensorId>(tensors_.size() - 1);
 }
 
+Graph Graph::without_ops() const {
+  Graph out;
+  out.tensors_ = tensors_;
+  return out;
+}
+
 void Graph::add_op(Op op) {
   for (const auto* list : {&op.inputs, &op.outputs}) {
     for (TensorId id : *list) {

@@ -20,6 +20,8 @@ class Graph {
   TensorId add_tensor(Tensor tensor);
   // Adds an op whose outputs exist already. Throws InternalError when an id is unknown.
   void add_op(Op op);
+  // Its tensors alone: what a pass begins with.
+  Graph without_ops() const;
 
   TensorId find(const std::string& name) const;  // kNone when there is none
   std::vector<TensorId> of_kind(TensorKind kind) const;

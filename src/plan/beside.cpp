@@ -10,16 +10,10 @@ using graph::Graph;
 using graph::Op;
 using graph::OpKind;
 
-Graph without_ops(const Graph& graph) {
-  Graph out;
-  for (const graph::Tensor& tensor : graph.tensors()) out.add_tensor(tensor);
-  return out;
-}
-
 }  // namespace
 
 Graph sums_before_weight_gradients(const Graph& graph) {
-  Graph out = without_ops(graph);
+  Graph out = graph.without_ops();
   const std::vector<Op>& ops = graph.ops();
   for (std::size_t i = 0; i < ops.size(); ++i) {
     if (ops[i].kind != OpKind::conv_grad_weight) {
@@ -37,7 +31,7 @@ Graph sums_before_weight_gradients(const Graph& graph) {
 }
 
 Graph norm_gradients_before_readers(const Graph& graph) {
-  Graph out = without_ops(graph);
+  Graph out = graph.without_ops();
   std::map<graph::TensorId, const Op*> waiting;  // by output
   for (const Op& op : graph.ops()) {
     for (const graph::TensorId id : op.inputs) {

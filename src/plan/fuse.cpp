@@ -34,7 +34,7 @@ class Fuser {
         fuse_pool_(backend.supports(OpKind::affine_pool, dtype)),
         fuse_sums_(backend.conv_gives_sums(dtype)),
         consumers_(graph.tensors().size()) {
-    for (const Tensor& tensor : graph.tensors()) out_.graph.add_tensor(tensor);
+    out_.graph = graph.without_ops();
     for (std::size_t i = 0; i < graph.ops().size(); ++i) {
       for (TensorId id : graph.ops()[i].inputs) {
         if (id != kNone) consumers_[static_cast<std::size_t>(id)].push_back(i);

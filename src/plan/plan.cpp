@@ -26,8 +26,7 @@ using graph::TensorKind;
 // Gives a graph in which every gradient is added to a total right after it is made; the totals take the
 // gradients' place in `gradients`.
 Graph with_accumulation(const Graph& graph, TensorId scalars, graph::Gradients& gradients) {
-  Graph out;
-  for (const Tensor& tensor : graph.tensors()) out.add_tensor(tensor);
+  Graph out = graph.without_ops();
   std::map<TensorId, TensorId> totals;
   for (auto& [parameter, gradient] : gradients) {
     Tensor total = graph.tensor(gradient);
@@ -49,8 +48,7 @@ Graph with_accumulation(const Graph& graph, TensorId scalars, graph::Gradients& 
 
 // The norms of a model made to take the batches of all ranks together.
 Graph with_synchronised_norms(const Graph& graph) {
-  Graph out;
-  for (const Tensor& tensor : graph.tensors()) out.add_tensor(tensor);
+  Graph out = graph.without_ops();
   for (Op op : graph.ops()) {
     if (op.kind == OpKind::batch_norm) std::get<graph::NormAttr>(op.attributes).synchronised = true;
     out.add_op(std::move(op));
@@ -80,8 +78,7 @@ struct Guard {
 // Gives a graph that begins by copying the running statistics, which the forward pass moves before anybody
 // knows whether the step will count, and whose loss is scaled.
 Graph with_guard(const Graph& graph, const Options& options, TensorId scalars, Guard& guard) {
-  Graph out;
-  for (const Tensor& tensor : graph.tensors()) out.add_tensor(tensor);
+  Graph out = graph.without_ops();
   const float by_type = options.model.dtype == DType::f16 ? kFp16LossScale : 1.0F;
   const float scale = options.loss_scale > 0.0F ? options.loss_scale : by_type;
   guard.loss_scale = out.add_tensor({"loss_scale", {1}, DType::f32, TensorKind::scaler, scale});

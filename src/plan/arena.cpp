@@ -102,12 +102,12 @@ class Placer {
       int& last = plan_.placements[at(ops()[i].inputs[1])].last_op;
       last = std::max(last, static_cast<int>(i) + backend_.input_stays(plan_.graph(), static_cast<int>(i)));
     }
-    // What a norm knows per channel is small: it stays for an op more, so that a backend may do its last
-    // reader together with the next op.
+    // What a norm knows per channel is small: it stays for two ops more, so that a backend may do its last
+    // reader together with those that follow.
     for (std::size_t i = 0; i < plan_.placements.size(); ++i) {
       int& last = plan_.placements[i].last_op;
       if (last >= 0 && plan_.graph().tensors()[i].shape.rank() <= 2)
-        last = std::min(last + 1, last_position());
+        last = std::min(last + 2, last_position());
     }
     // Kernels add to a convolution's sums, and a backend may clear all of them when the step begins.
     for (const Op& op : ops()) {

@@ -40,7 +40,7 @@ struct Images {
 };
 
 struct Sequence {
-  std::vector<int> together;   // positions of the ops that are merged
+  std::vector<std::vector<int>> together;  // positions of the ops that are merged
   std::set<TensorId> between;  // tensors that merged ops need not write, or may write gated already
   TensorId over = kNone, written = kNone;  // in place: on the device the latter lies where the former does
 };
@@ -87,7 +87,7 @@ Sequence gated(CaseGraph& g, const Images& images) {
   const NormGradient norm(g, to);
   norm.add_stats(g, dx);
   norm.add_apply(g, dx, norm.affine, g.activation(to));
-  return {{0, 1}, {dx}};
+  return {{{0, 1}}, {dx}};
 }
 
 // The same at the end of a block, where a second gradient joins and the gate is a mask.
@@ -99,24 +99,28 @@ Sequence joined(CaseGraph& g, const Images& images, bool in_place) {
   g.add_op(OpKind::norm_grad_stats, {first, second, g.activation(to), kNone, g.mask(to), g.pair(to.c())},
            {g.channels(to.c(), TensorKind::gradient), g.channels(to.c(), TensorKind::gradient), masked},
            graph::NormAttr{});
-  if (!in_place) return {{0, 1}, {dx}};
-  return {{0, 1}, {dx, other}, other, masked};
+  if (!in_place) return {{{0, 1}}, {dx}};
+  return {{{0, 1}}, {dx, other}, other, masked};
 }
 Sequence joined_apart(CaseGraph& g, const Images& images) { return joined(g, images, false); }
 Sequence joined_in_place(CaseGraph& g, const Images& images) { return joined(g, images, true); }
 
-// A norm's scale and bias from sums that the convolution gathered, and their first use.
-Sequence affine(CaseGraph& g, const Images& images, bool shortcut) {
-  const Shape shape = images.with(64);
-  const std::int64_t c = shape.c();
-  const TensorId y = g.activation(shape), scales = g.pair(c);
+// A norm's scale and bias from sums that a convolution gathered.
+void add_norm_stats(CaseGraph& g, TensorId y, std::int64_t c, TensorId affine, TensorId saved) {
   const TensorId gamma = g.channels(c), beta = g.channels(c);
   const TensorId mean = g.channels(c, TensorKind::statistic), variance = g.channels(c, TensorKind::statistic);
-  g.add_op(OpKind::norm_stats, {y, gamma, beta, mean, variance, g.pair(c)}, {scales, g.pair(c)},
+  g.add_op(OpKind::norm_stats, {y, gamma, beta, mean, variance, g.pair(c)}, {affine, saved},
            graph::NormAttr{});
+}
+
+// The same, and their first use.
+Sequence affine(CaseGraph& g, const Images& images, bool shortcut) {
+  const Shape shape = images.with(64);
+  const TensorId y = g.activation(shape), scales = g.pair(shape.c());
+  add_norm_stats(g, y, shape.c(), scales, g.pair(shape.c()));
   g.add_op(OpKind::affine_act, {y, scales, shortcut ? g.activation(shape) : kNone, kNone},
            {g.activation(shape), shortcut ? g.mask(shape) : kNone}, graph::ActAttr{});
-  return {{0, 1}, {}};
+  return {{{0, 1}}, {}};
 }
 Sequence affine_alone(CaseGraph& g, const Images& images) { return affine(g, images, false); }
 Sequence affine_and_shortcut(CaseGraph& g, const Images& images) { return affine(g, images, true); }
@@ -128,32 +132,73 @@ Sequence stem(CaseGraph& g, const Images& images) {
   g.add_op(OpKind::max_pool_grad, {pooled, index}, {dx}, graph::PoolAttr{});
   const NormGradient norm(g, in);
   norm.add_apply(g, dx, norm.affine, g.activation(in));
-  return {{0, 1}, {dx}};
+  return {{{0, 1}}, {dx}};
+}
+
+// A 1x1 convolution that expands, and gathers sums for the next norm.
+Sequence expanded(CaseGraph& g, TensorId x, const Images& images) {
+  const Shape out = images.with(256);
+  const TensorId weights = g.tensor({out.c(), 64, 1, 1}, DType::f32, TensorKind::parameter);
+  g.add_op(OpKind::conv, {x, weights}, {g.activation(out), g.pair(out.c())}, graph::ConvAttr{});
+  return {{{0}}, {}};
+}
+Sequence expanded_alone(CaseGraph& g, const Images& images) {
+  return expanded(g, g.activation(images.with(64)), images);
+}
+
+// The same behind a norm and ReLU that nothing else reads.
+TensorId add_expanded_activation(CaseGraph& g, const NormGradient& norm, const Images& images) {
+  const Shape in = images.with(64);
+  const TensorId x = g.activation(in);
+  add_norm_stats(g, norm.y, in.c(), norm.affine, norm.saved);
+  g.add_op(OpKind::affine_act, {norm.y, norm.affine, kNone, kNone}, {x, kNone}, graph::ActAttr{});
+  expanded(g, x, images);
+  return x;
+}
+Sequence expanded_activation(CaseGraph& g, const Images& images) {
+  const TensorId x = add_expanded_activation(g, NormGradient(g, images.with(64)), images);
+  return {{{0, 1, 2}}, {x}};
 }
 
 // All that a 1x1 convolution's backward pass is between the norm after it and the norm before it.
-Sequence between_norms(CaseGraph& g, const Images& images) {
+void add_between_norms(CaseGraph& g, const NormGradient& before, TensorId x, const Images& images,
+                       Sequence& sequence) {
   const Shape out = images.with(256), in = images.with(64);
-  const NormGradient before(g, in), after(g, out);
-  const TensorId x = g.activation(in);
-  g.add_op(OpKind::affine_act, {before.y, before.affine, kNone, kNone}, {x, kNone}, graph::ActAttr{});
   const TensorId dy = g.activation(out);
-  after.add_apply(g, g.activation(out), kNone, dy);
+  NormGradient(g, out).add_apply(g, g.activation(out), kNone, dy);
   const TensorId dx = add_conv_grad_input(g, dy, out, in);
   before.add_stats(g, dx);
   add_conv_grad_weight(g, x, dy, in, out);
   before.add_apply(g, dx, before.affine, g.activation(in));
-  return {{1, 2, 3, 4}, {dy, dx}};
+  sequence.between.insert({dy, dx});
+}
+Sequence between_norms(CaseGraph& g, const Images& images) {
+  const Shape in = images.with(64);
+  const NormGradient before(g, in);
+  const TensorId x = g.activation(in);
+  g.add_op(OpKind::affine_act, {before.y, before.affine, kNone, kNone}, {x, kNone}, graph::ActAttr{});
+  Sequence sequence{{{1, 2, 3, 4}}, {}};
+  add_between_norms(g, before, x, images, sequence);
+  return sequence;
 }
 
-// The same without a norm before it.
+// Forward and back: what the convolution reads is made twice, and written not at all.
+Sequence expanded_and_back(CaseGraph& g, const Images& images) {
+  const NormGradient before(g, images.with(64));
+  const TensorId x = add_expanded_activation(g, before, images);
+  Sequence sequence{{{0, 1, 2}, {1, 3, 4, 5, 6}}, {x}};
+  add_between_norms(g, before, x, images, sequence);
+  return sequence;
+}
+
+// The gradients again without a norm before the convolution.
 Sequence after_norm(CaseGraph& g, const Images& images) {
   const Shape out = images.with(256), in = images.with(64);
   const TensorId dy = g.activation(out);
   NormGradient(g, out).add_apply(g, g.activation(out), kNone, dy);
   add_conv_grad_input(g, dy, out, in);
   add_conv_grad_weight(g, g.activation(in), dy, in, out);
-  return {{0, 1, 2}, {dy}};
+  return {{{0, 1, 2}}, {dy}};
 }
 
 // The tensors that no op writes, with random values that suit their first reader.
@@ -171,7 +216,7 @@ class Inputs {
       written.insert(op.outputs.begin(), op.outputs.end());
     }
     for (const graph::Op& op : graph.ops()) {
-      if (op.kind == OpKind::conv_grad_input) round(op.inputs[1], dtype);
+      if (op.kind == OpKind::conv || op.kind == OpKind::conv_grad_input) round(op.inputs[1], dtype);
       if (op.kind == OpKind::max_pool_grad) coarsen(op.inputs[0]);
       if (op.kind == OpKind::norm_grad_stats) open_or_close(op.inputs[2], op.inputs[3]);
       if (op.kind == OpKind::norm_grad_apply) {
@@ -216,12 +261,31 @@ class Inputs {
     for (float& value : inputs_.at(id).values) value = std::round(value * 8.0F) / 8.0F;
   }
 
+  // Scales, then biases: an input, or what a norm makes of its own.
+  std::vector<float> scales_of(TensorId affine) const {
+    if (const auto input = inputs_.find(affine); input != inputs_.end()) return input->second.values;
+    const auto norm = std::ranges::find_if(graph_.ops(), [&](const graph::Op& op) {
+      return op.kind == OpKind::norm_stats && op.outputs[0] == affine;
+    });
+    const auto input = [&](std::size_t i) { return inputs_.at(norm->inputs[i]).values; };
+    const std::vector<float> gamma = input(1), beta = input(2), sums = input(5);
+    const Shape& y = graph_.tensor(norm->inputs[0]).shape;
+    const auto rows = static_cast<float>(y.n() * y.h() * y.w());
+    std::vector<float> scales(sums.size());
+    for (std::size_t c = 0; c < gamma.size(); ++c) {
+      const float mean = sums[c] / rows, variance = sums[gamma.size() + c] / rows - mean * mean;
+      scales[c] = gamma[c] / std::sqrt(variance + norm->attr<graph::NormAttr>().epsilon);
+      scales[gamma.size() + c] = beta[c] - mean * scales[c];
+    }
+    return scales;
+  }
+
   // A gate is the sign of affine(y). Where that is so small that its rounding could decide, it is made
-  // larger: y, below 8, is rounded by at most 2^-6 in bf16, and the scale is at most 3/2.
+  // larger: y, below 8, is rounded by at most 2^-6 in bf16, and the scale is at most about 2.
   void open_or_close(TensorId y, TensorId affine) {
     if (affine == kNone) return;
     constexpr float kClear = 0x1p-4F;
-    const std::vector<float>& scales = inputs_.at(affine).values;
+    const std::vector<float> scales = scales_of(affine);
     std::size_t open = 0;
     for_each(y, [&](std::size_t c, float& value) {
       const float scale = scales[c], gate = scale * value + scales[scales.size() / 2 + c];
@@ -320,7 +384,7 @@ TEST_P(MergedTest, AgreesWithReference) {
     // Twice: what blocks count each other by is as it was when the first run ends.
     const auto actual = run(std::move(plan), *inputs, *on, 2);
     if (deterministic && row.merged_on(*on)) {
-      EXPECT_TRUE(are_merged(*actual, sequence.together));
+      for (const std::vector<int>& ops : sequence.together) EXPECT_TRUE(are_merged(*actual, ops));
     }
     cases::expect_agreement(*actual, *expected, dtype, sequence.between);
   }
@@ -336,10 +400,17 @@ const Row kRows[] = {
     {"between_norms", between_norms, Merged::on_hopper},
     {"after_norm", after_norm, Merged::on_hopper},
 };
+const Row kExpanded[] = {
+    {"expanded", expanded_alone, Merged::everywhere},
+    {"expanded_activation", expanded_activation, Merged::on_hopper},
+    {"expanded_and_back", expanded_and_back, Merged::on_hopper},
+};
 
 // Tiles have 64 or 128 rows. Even with two blocks on each of a Hopper's 132 multiprocessors, the many are
 // more tiles than blocks.
 const Images kImages[] = {{"few", 3, 7, 7}, {"many", 12, 55, 55}};
+// More than three tiles for each block, which has as many in its ring.
+const Images kFewAndMost[] = {{"few", 3, 7, 7}, {"most", 24, 55, 55}};
 
 std::string parameter_name(const testing::TestParamInfo<Parameter>& info) {
   const auto& [row, dtype, images] = info.param;
@@ -349,6 +420,11 @@ std::string parameter_name(const testing::TestParamInfo<Parameter>& info) {
 INSTANTIATE_TEST_SUITE_P(Ops, MergedTest,
                          testing::Combine(testing::ValuesIn(kRows), testing::Values(DType::f16, DType::bf16),
                                           testing::ValuesIn(kImages)),
+                         parameter_name);
+INSTANTIATE_TEST_SUITE_P(Expanded, MergedTest,
+                         testing::Combine(testing::ValuesIn(kExpanded),
+                                          testing::Values(DType::f16, DType::bf16),
+                                          testing::ValuesIn(kFewAndMost)),
                          parameter_name);
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
-#include <ranges>
+#include <set>
 #include <utility>
 
 #include "backend/backend.h"
@@ -155,11 +155,10 @@ class CudaExecutable final : public Executable, public OpLauncher {
     UpdateSteps updates(
         *plan_, places.address, [&](TensorId id) { return places.weights(id, dtype()); }, dtype(), shared_);
     std::vector<Ways> alone;
-    std::map<std::size_t, Ways> merged;  // by the first of the ops
+    std::vector<std::vector<Ways>> merged;  // by the first of the ops
     for (std::size_t i = 0; i < ops.size(); ++i) {
       alone.push_back(make(ops[i], places, convolutions, updates));
-      if (Ways ways = merge_steps(*plan_, i, places, shared_); !ways.ways.empty())
-        merged[i] = std::move(ways);
+      merged.push_back(merge_steps(*plan_, i, places, shared_));
     }
     shared_.allocate();
     const auto choose = [&](const Ways& from) -> std::size_t {
@@ -170,13 +169,19 @@ class CudaExecutable final : public Executable, public OpLauncher {
     for (const Ways& ways : alone) steps_.push_back(ways.ways[choose(ways)].front());
     group_alone();
     // From the last on: one that takes more ops begins earlier, and is compared with the best of those in it.
-    for (auto& [first, together] : std::views::reverse(merged)) {
-      const auto begin = steps_.begin() + static_cast<std::ptrdiff_t>(first);
-      together.ways.emplace(together.ways.begin(), begin,
-                            begin + static_cast<std::ptrdiff_t>(together.ways[0].size()));
-      const std::size_t way = choose(together);
-      std::ranges::copy(together.ways[way], begin);
-      if (way > 0) group(first, together.does);
+    std::set<std::size_t> taken;
+    for (std::size_t first = merged.size(); first-- > 0;) {
+      for (Ways& together : merged[first]) {
+        if (together.needs && !taken.contains(*together.needs)) continue;
+        const auto begin = steps_.begin() + static_cast<std::ptrdiff_t>(first);
+        together.ways.emplace(together.ways.begin(), begin,
+                              begin + static_cast<std::ptrdiff_t>(together.ways[0].size()));
+        const std::size_t way = choose(together);
+        if (way == 0) continue;
+        std::ranges::copy(together.ways[way], begin);
+        group(first, together.does);
+        taken.insert(first);
+      }
     }
     choices.save();
   }
@@ -204,6 +209,7 @@ class CudaExecutable final : public Executable, public OpLauncher {
     if (known >= 0 && known < static_cast<std::int64_t>(from.ways.size())) {
       return static_cast<std::size_t>(known);
     }
+    const KeptMemory kept(from.kept);
     std::size_t best = 0;
     float best_time = 0.0F;
     for (std::size_t way = 0; way < from.ways.size(); ++way) {
@@ -457,7 +463,7 @@ class CudaBackend final : public Backend {
 
  private:
   // Of what the numbers in a file of choices mean; raised when ways are added or put in another order.
-  static constexpr int kChoicesVersion = 3;
+  static constexpr int kChoicesVersion = 4;
 
   bool deterministic_, tf32_;
   InputCopy input_copy_;

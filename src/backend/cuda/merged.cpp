@@ -2,6 +2,7 @@
 // be written: each merge spares a pass over memory.
 #include <algorithm>
 
+#include "backend/cuda/kernels/expand.h"
 #include "backend/cuda/kernels/expand_grad.h"
 #include "backend/cuda/kernels/pointwise.h"
 #include "backend/cuda/step.h"
@@ -43,6 +44,11 @@ bool is_pointwise(const graph::Graph& graph, const Op& op, TensorId weights) {
   const graph::Shape& w = graph.tensor(weights).shape;
   const auto& attr = op.attr<graph::ConvAttr>();
   return w[2] == 1 && attr.stride == 1 && attr.pad == 0;
+}
+
+bool expands(const graph::Graph& graph, const Op& op, TensorId weights) {
+  const graph::Shape& w = graph.tensor(weights).shape;
+  return is_pointwise(graph, op, weights) && w[0] == Expand::kTo && w[1] == Expand::kFrom;
 }
 
 std::int64_t rows_of(const graph::Shape& shape) { return shape.n() * shape.h() * shape.w(); }
@@ -143,7 +149,8 @@ struct WholeGradient {
     weight = op_at(graph, position + (sums == nullptr ? 2 : 3), OpKind::conv_grad_weight);
     const TensorId dy = first->outputs[0];
     if (input == nullptr || weight == nullptr || input->inputs[0] != dy || weight->inputs[1] != dy ||
-        readers(graph, dy).size() != 2 || !expands(graph) || (sums != nullptr && !find_activation(graph))) {
+        readers(graph, dy).size() != 2 || !expands(graph, *input, input->inputs[1]) ||
+        (sums != nullptr && !find_activation(graph))) {
       return;
     }
     apply = first;
@@ -153,11 +160,6 @@ struct WholeGradient {
   std::size_t step() const { return sums == nullptr ? 1 : 2; }  // that does it all, counted from the first
 
  private:
-  bool expands(const graph::Graph& graph) const {
-    const graph::Shape& w = graph.tensor(input->inputs[1]).shape;
-    return is_pointwise(graph, *input, input->inputs[1]) && w[0] == ExpandGrad::kTo &&
-           w[1] == ExpandGrad::kFrom;
-  }
   bool find_activation(const graph::Graph& graph) {
     for (std::size_t i = 0; i < graph.ops().size(); ++i) {
       const Op& op = graph.ops()[i];
@@ -178,7 +180,7 @@ Ways merge_whole_gradient(const plan::Plan& plan, std::size_t position, const Wh
   ExpandGrad work;
   if (graph::size_of(dtype) != 2) return {};
   work.type = type_of(dtype);
-  if (!ExpandGrad::possible(work.type, shared.device())) return {};
+  if (!Expand::possible(work.type, shared.device())) return {};
   const TensorId dx = whole.input->outputs[0], dw = whole.weight->outputs[0];
   const TensorId x = whole.sums == nullptr ? whole.weight->inputs[0] : whole.sums->inputs[2];
   for (const TensorId read : {whole.apply->inputs[0], whole.apply->inputs[1], x}) {
@@ -242,32 +244,125 @@ Ways merge_stem(const plan::Plan& plan, std::size_t position, const Places& plac
   return {"", {{kNothing, gather}}, {{}, {0, 1}}};
 }
 
-// The norm's scale and bias, worked out where they are first applied.
-Ways merge_affine(const plan::Plan& plan, std::size_t position, const Places& places, const Shared& shared) {
-  const Op* norm_op = op_at(plan.graph(), position, OpKind::norm_stats);
-  const Op* act_op = op_at(plan.graph(), position + 1, OpKind::affine_act);
-  if (norm_op == nullptr || act_op == nullptr || act_op->inputs[1] != norm_op->outputs[0]) return {};
-  const TensorId sums = id_of(norm_op->inputs, 5);
-  if (sums == graph::kNone || !norm_op->attr<graph::NormAttr>().training) return {};
-  for (TensorId written : act_op->outputs) {
-    if (overlap(plan, places, written, sums)) return {};
+// A training norm whose sums a convolution gathered, and what applies it first.
+struct NormAndUse {
+  const Op *norm = nullptr, *act = nullptr;
+
+  NormAndUse(const graph::Graph& graph, std::size_t position) {
+    const Op* first = op_at(graph, position, OpKind::norm_stats);
+    const Op* second = op_at(graph, position + 1, OpKind::affine_act);
+    if (first == nullptr || second == nullptr || second->inputs[1] != first->outputs[0]) return;
+    if (id_of(first->inputs, 5) == graph::kNone || !first->attr<graph::NormAttr>().training) return;
+    norm = first;
+    act = second;
   }
-  const OpView norm(plan, *norm_op, places.address), act(plan, *act_op, places.address);
-  return {"",
-          {{kNothing,
-            make_affine_act(act, norm_finalize_of(norm, norm.in<float>(5), norm.out<float>(0), shared))}},
-          {{}, {0, 1}}};
+  explicit operator bool() const { return norm != nullptr; }
+
+  TensorId sums() const { return norm->inputs[5]; }
+  NormFinalize finalize(const OpView& view, const Shared& shared) const {
+    return norm_finalize_of(view, view.in<float>(5), view.out<float>(0), shared);
+  }
+};
+
+// The norm's scale and bias, worked out where they are first applied.
+Ways merge_affine(const plan::Plan& plan, const NormAndUse& pair, const Places& places,
+                  const Shared& shared) {
+  for (TensorId written : pair.act->outputs) {
+    if (overlap(plan, places, written, pair.sums())) return {};
+  }
+  const OpView norm(plan, *pair.norm, places.address), act(plan, *pair.act, places.address);
+  return {"", {{kNothing, make_affine_act(act, pair.finalize(norm, shared))}}, {{}, {0, 1}}};
+}
+
+// The same where what reads the activation is a convolution that expands it, so that it need not be written:
+// norm_stats, affine_act, conv.
+struct ActivatedExpansion {
+  const Op* conv = nullptr;
+  // Where gradients are wanted, the first of the ops whose merged kernel makes the activation again.
+  std::optional<std::size_t> gradient;
+
+  ActivatedExpansion(const graph::Graph& graph, std::size_t position, const NormAndUse& pair) {
+    const Op* third = op_at(graph, position + 2, OpKind::conv);
+    const Op& act = *pair.act;
+    if (third == nullptr || third->inputs[0] != act.outputs[0] || !expands(graph, *third, third->inputs[1]) ||
+        plan::sums_of(*third) == graph::kNone) {
+      return;
+    }
+    if (act.inputs[0] != pair.norm->inputs[0] || id_of(act.inputs, 2) != graph::kNone ||
+        id_of(act.outputs, 1) != graph::kNone || !act.attr<graph::ActAttr>().relu) {
+      return;
+    }
+    for (const std::size_t reader : readers(graph, act.outputs[0])) {
+      if (reader == position + 2) continue;
+      constexpr std::size_t kWeight = 3;  // of the gradient's ops, the one that reads the activation
+      if (gradient || reader < kWeight) return;
+      const WholeGradient whole(graph, reader - kWeight);
+      if (!whole || whole.sums == nullptr || whole.activation != position + 1) return;
+      gradient = reader - kWeight;
+    }
+    conv = third;
+  }
+  explicit operator bool() const { return conv != nullptr; }
+};
+
+Expand expand_of(const OpView& conv, const std::byte* weights) {
+  Expand work;
+  work.type = type_of(conv.in_tensor(0).dtype);
+  work.rows = rows_of(conv.out_tensor(0).shape);
+  work.x = conv.in(0);
+  work.weights = weights;
+  work.out = conv.out(0);
+  work.sums = conv.out<float>(1);
+  return work;
+}
+
+Step expand_step(const Expand& work, Shared& shared) {
+  const ExpandLaunch launch(work, shared.device());
+  shared.need(launch.partials() * sizeof(float));
+  return [launch, &shared](cudaStream_t stream) { launch.run(shared.reduce_space(), stream); };
+}
+
+Ways merge_expansion(const plan::Plan& plan, const NormAndUse& pair, const ActivatedExpansion& expansion,
+                     const Places& places, Shared& shared) {
+  const OpView norm(plan, *pair.norm, places.address), conv(plan, *expansion.conv, places.address);
+  const graph::DType dtype = conv.in_tensor(0).dtype;
+  const TensorId out = expansion.conv->outputs[0];
+  if (graph::size_of(dtype) != 2 || !Expand::possible(type_of(dtype), shared.device()) ||
+      overlap(plan, places, out, pair.norm->inputs[0]) || overlap(plan, places, out, pair.sums())) {
+    return {};
+  }
+  Expand work = expand_of(conv, places.weights(expansion.conv->inputs[1], dtype));
+  work.x = norm.in(0);
+  work.before = true;
+  work.norm = pair.finalize(norm, shared);
+  Ways ways{fmt::format("activated_expand_{}_{}", name_of(dtype), work.rows),
+            {{kNothing, kNothing, expand_step(work, shared)}},
+            {{}, {}, {0, 1, 2}}};
+  ways.needs = expansion.gradient;
+  for (const TensorId moved : {pair.norm->inputs[3], pair.norm->inputs[4]})
+    ways.kept.push_back({places.address(moved), plan.placement(moved).bytes});
+  return ways;
 }
 
 }  // namespace
 
-Ways merge_steps(const plan::Plan& plan, std::size_t position, const Places& places, Shared& shared) {
-  if (const WholeGradient whole(plan.graph(), position); whole)
-    return merge_whole_gradient(plan, position, whole, places, shared);
-  if (const GradientAndSums pair(plan.graph(), position); pair)
-    return merge_gradient(plan, pair, places, shared);
-  if (Ways ways = merge_affine(plan, position, places, shared); !ways.ways.empty()) return ways;
-  return merge_stem(plan, position, places);
+std::vector<Ways> merge_steps(const plan::Plan& plan, std::size_t position, const Places& places,
+                              Shared& shared) {
+  const graph::Graph& graph = plan.graph();
+  std::vector<Ways> found;
+  if (const WholeGradient whole(graph, position); whole) {
+    found.push_back(merge_whole_gradient(plan, position, whole, places, shared));
+  } else if (const GradientAndSums pair(graph, position); pair) {
+    found.push_back(merge_gradient(plan, pair, places, shared));
+  } else if (const NormAndUse norm(graph, position); norm) {
+    found.push_back(merge_affine(plan, norm, places, shared));
+    if (const ActivatedExpansion expansion(graph, position, norm); expansion)
+      found.push_back(merge_expansion(plan, norm, expansion, places, shared));
+  } else {
+    found.push_back(merge_stem(plan, position, places));
+  }
+  std::erase_if(found, [](const Ways& ways) { return ways.ways.empty(); });
+  return found;
 }
 
 int ops_merged_after(const graph::Graph& graph, std::size_t position) {
@@ -293,7 +388,11 @@ std::vector<Step> make_pointwise_sums(const OpView& op, std::byte* weights, Shar
   work.out = op.out(0);
   work.first = op.out<float>(1);
   work.second = work.first + work.n;
-  return pointwise_steps(work, shared);
+  std::vector<Step> steps = pointwise_steps(work, shared);
+  if (work.k == Expand::kFrom && work.n == Expand::kTo) {
+    steps.push_back(expand_step(expand_of(op, weights), shared));
+  }
+  return steps;
 }
 
 }  // namespace redline::backend::cuda

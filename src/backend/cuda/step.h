@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -83,6 +84,10 @@ struct Ways {
   std::vector<std::vector<Step>> ways;
   // Where they merge the ops, which of them (counted from the first) each step does; as plan::Groups::ops.
   std::vector<std::vector<int>> does = {};
+  // The first of other ops that have to be merged for these to be: they make again what is not written here.
+  std::optional<std::size_t> needs = {};
+  // What the steps change of what a run keeps, which timing them must not.
+  std::vector<std::span<std::byte>> kept = {};
 };
 
 // Where a plan's tensors lie, and its weights as kernels of activations of a type read them.
@@ -107,9 +112,10 @@ class ConvSteps {
   std::map<const graph::Op*, Found> found_;
 };
 
-// merged.cpp: ways to do neighbouring ops, beginning with the op at a position, in one kernel. None where
-// they cannot be merged; without a key where that always pays.
-Ways merge_steps(const plan::Plan& plan, std::size_t position, const Places& places, Shared& shared);
+// merged.cpp: ways to do neighbouring ops, beginning with the op at a position, in one kernel; those of fewer
+// ops first. None where they cannot be merged; without a key where that always pays.
+std::vector<Ways> merge_steps(const plan::Plan& plan, std::size_t position, const Places& places,
+                              Shared& shared);
 // How many ops after the one at a position it may be done with them: its inputs are read until then.
 int ops_merged_after(const graph::Graph& graph, std::size_t position);
 // The 1x1 convolution that also gives the norm's sums, by kernels of our own; empty where they cannot be

@@ -34,18 +34,7 @@ constexpr std::size_t kSharedBytes =
 
 using hopper::Cursor;
 using hopper::Pair;
-
-template <int kStages>
-struct Ring {
-  std::uint64_t full[kStages], empty[kStages];
-
-  __device__ void init(unsigned readers) {
-    for (int i = 0; i < kStages; ++i) {
-      hopper::barrier_init(&full[i], 1);
-      hopper::barrier_init(&empty[i], readers);
-    }
-  }
-};
+using hopper::Ring;
 
 struct Barriers {
   std::uint64_t weights;

@@ -9,12 +9,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cuda/kernels/expand.h"
 #include "backend/cuda/kernels/kernels.h"
 
 namespace redline::backend::cuda {
 
 struct ExpandGrad {
-  static constexpr int kFrom = 64, kTo = 256;  // channels
+  static constexpr int kFrom = Expand::kFrom, kTo = Expand::kTo;  // channels
 
   Type type = Type::f16;  // f16 or bf16
   std::int64_t rows = 0;
@@ -28,10 +29,6 @@ struct ExpandGrad {
   bool before = false;
   const float *affine = nullptr, *saved = nullptr;  // [2, kFrom] each
   float *dgamma = nullptr, *dbeta = nullptr;
-
-  static bool possible(Type type, const cudaDeviceProp& device) {
-    return device.major == 9 && type != Type::f32;
-  }
 };
 
 class ExpandGradLaunch {

@@ -25,7 +25,7 @@ struct Cursor {
   }
 };
 
-// Two neighbouring elements.
+// Two neighbouring elements. NaN stays NaN.
 template <typename T>
 struct Pair;
 template <>
@@ -35,6 +35,11 @@ struct Pair<__half> {
   __device__ std::uint32_t bits() const { return reinterpret_cast<const std::uint32_t&>(v); }
   __device__ float2 floats() const { return __half22float2(v); }
   static __device__ Pair of(float x, float y) { return {__floats2half2_rn(x, y)}; }
+  static __device__ Pair relu_of(float x, float y) {
+    std::uint32_t bits;
+    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(y), "f"(x));
+    return of_bits(bits);
+  }
 };
 template <>
 struct Pair<__nv_bfloat16> {
@@ -45,6 +50,11 @@ struct Pair<__nv_bfloat16> {
   __device__ std::uint32_t bits() const { return reinterpret_cast<const std::uint32_t&>(v); }
   __device__ float2 floats() const { return __bfloat1622float2(v); }
   static __device__ Pair of(float x, float y) { return {__floats2bfloat162_rn(x, y)}; }
+  static __device__ Pair relu_of(float x, float y) {
+    std::uint32_t bits;
+    asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(y), "f"(x));
+    return of_bits(bits);
+  }
 };
 
 __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
@@ -75,6 +85,19 @@ __device__ __forceinline__ void barrier_wait(std::uint64_t* barrier, unsigned pa
       "r"(parity)
       : "memory");
 }
+
+// Barriers of a ring of tiles: loaded, and read by so many who each say so.
+template <int kStages>
+struct Ring {
+  std::uint64_t full[kStages], empty[kStages];
+
+  __device__ void init(unsigned readers) {
+    for (int i = 0; i < kStages; ++i) {
+      barrier_init(&full[i], 1);
+      barrier_init(&empty[i], readers);
+    }
+  }
+};
 
 // Makes barriers and ordinary writes to shared memory visible to the copy engine and the matrix units.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -257,7 +280,7 @@ __device__ __forceinline__ void multiply(float (&d)[kSums], std::uint64_t a, std
 template <typename T, bool kTurned, int kSums>
 __device__ __forceinline__ void multiply(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t b,
                                          bool add) {
-  static_assert(kSums == 16 || kSums == 32 || kSums == 56, "no such product is used yet");
+  static_assert(kSums == 16 || kSums == 32 || kSums == 56 || kSums == 64, "no such product is used yet");
   if constexpr (kSums == 16) {
     REDLINE_MULTIPLY("32", REDLINE_NAMES16, "{%16, %17, %18, %19}", "%20", "%21", "%22",
                      REDLINE_REGISTERS16(0)
@@ -266,9 +289,13 @@ __device__ __forceinline__ void multiply(float (&d)[kSums], const std::uint32_t 
     REDLINE_MULTIPLY("64", REDLINE_NAMES32, "{%32, %33, %34, %35}", "%36", "%37", "%38",
                      REDLINE_REGISTERS32(0)
                      : REDLINE_FROM_REGISTERS)
-  } else {
+  } else if constexpr (kSums == 56) {
     REDLINE_MULTIPLY("112", REDLINE_NAMES56, "{%56, %57, %58, %59}", "%60", "%61", "%62",
                      REDLINE_REGISTERS32(0), REDLINE_REGISTERS16(32), REDLINE_REGISTERS8(48)
+                     : REDLINE_FROM_REGISTERS)
+  } else {
+    REDLINE_MULTIPLY("128", REDLINE_NAMES64, "{%64, %65, %66, %67}", "%68", "%69", "%70",
+                     REDLINE_REGISTERS32(0), REDLINE_REGISTERS32(32)
                      : REDLINE_FROM_REGISTERS)
   }
 }

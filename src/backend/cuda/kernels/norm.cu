@@ -1,4 +1,5 @@
 // Batch norm around the pending affine, channels-last.
+#include "backend/cuda/kernels/norm.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
@@ -6,45 +7,6 @@ namespace redline::backend::cuda {
 namespace {
 
 enum class Shortcut { none, plain, affine };
-
-// A channel's norm, ready to be applied.
-struct ChannelNorm {
-  float mean, var, inverse, scale, bias;
-};
-
-__device__ __forceinline__ ChannelNorm norm_of(const NormFinalize& args, int c) {
-  ChannelNorm norm{};
-  if (args.training) {
-    // In double: the difference of two large numbers.
-    const double mean = args.sums[c] * args.inverse_count;
-    const double var = args.sums[args.channels + c] * args.inverse_count - mean * mean;
-    norm.mean = static_cast<float>(mean);
-    if (args.rough != nullptr) {
-      norm.mean += args.rough[c] * (1.0F / static_cast<float>(1.0 / args.inverse_count));
-    }
-    norm.var = static_cast<float>(fmax(0.0, var));
-  } else {
-    norm.mean = args.mean[c];
-    norm.var = args.var[c];
-  }
-  norm.inverse = 1.0F / sqrtf(norm.var + args.epsilon);
-  norm.scale = args.gamma[c] * norm.inverse;
-  norm.bias = fmaf(-norm.mean, norm.scale, args.beta[c]);
-  return norm;
-}
-
-// Writes down what later ops read, and moves the running statistics.
-__device__ __forceinline__ void keep(const NormFinalize& args, int c, const ChannelNorm& norm) {
-  args.affine[c] = norm.scale;
-  args.affine[args.channels + c] = norm.bias;
-  if (args.saved != nullptr) {
-    args.saved[c] = norm.mean;
-    args.saved[args.channels + c] = norm.inverse;
-  }
-  if (!args.training) return;
-  args.mean[c] += args.momentum * (norm.mean - args.mean[c]);
-  args.var[c] += args.momentum * (norm.var * args.unbiased - args.var[c]);
-}
 
 // Ors the bits of neighbouring threads into bytes and writes them; bit k belongs to the k-th element.
 template <int N>

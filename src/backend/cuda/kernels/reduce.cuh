@@ -90,13 +90,16 @@ __device__ bool sum_over_block(float (&first)[N], float (&second)[N], ReduceSpac
 // Adds `mine` of the first kCount threads of every block that shares a tile, in the order of blocks. True in
 // those threads of the last block to come, which alone know the totals. `sync` waits for the threads that
 // call this.
-template <int kCount, typename Sync>
-__device__ __forceinline__ bool sum_over_blocks(float mine, int tile, int block, int blocks,
-                                                ReduceSpace space, const Sync& sync, double& total) {
+template <int kCount, int kEach, typename Sync>
+__device__ __forceinline__ bool sum_over_blocks(const float (&mine)[kEach], int tile, int block, int blocks,
+                                                ReduceSpace space, const Sync& sync,
+                                                double (&totals)[kEach]) {
   __shared__ bool last;
   const int t = static_cast<int>(threadIdx.x);
-  float* partials = space.partials + std::int64_t{tile} * blocks * kCount;
-  if (t < kCount) partials[block * kCount + t] = mine;
+  float* partials = space.partials + std::int64_t{tile} * blocks * kCount * kEach;
+  if (t < kCount) {
+    for (int i = 0; i < kEach; ++i) partials[(block * kEach + i) * kCount + t] = mine[i];
+  }
   __threadfence();
   sync();
   if (t == 0) {
@@ -106,10 +109,22 @@ __device__ __forceinline__ bool sum_over_blocks(float mine, int tile, int block,
   sync();
   if (!last || t >= kCount) return false;
   __threadfence();
-  total = 0.0;
-#pragma unroll 8
-  for (int b = 0; b < blocks; ++b) total += __ldcg(&partials[b * kCount + t]);
+  for (double& total : totals) total = 0.0;
+#pragma unroll 16
+  for (int b = 0; b < blocks; ++b) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) totals[i] += __ldcg(&partials[(b * kEach + i) * kCount + t]);
+  }
   return true;
+}
+template <int kCount, typename Sync>
+__device__ __forceinline__ bool sum_over_blocks(float mine, int tile, int block, int blocks,
+                                                ReduceSpace space, const Sync& sync, double& total) {
+  const float of_one[1] = {mine};
+  double totals[1] = {};
+  const bool last = sum_over_blocks<kCount>(of_one, tile, block, blocks, space, sync, totals);
+  total = totals[0];
+  return last;
 }
 
 // Of `each` floats that every block of another kernel left, the sums of 32 that begin at `first`, added by

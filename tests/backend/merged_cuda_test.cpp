@@ -399,11 +399,11 @@ const Row kRows[] = {
     {"stem", stem, Merged::everywhere},
     {"between_norms", between_norms, Merged::on_hopper},
     {"after_norm", after_norm, Merged::on_hopper},
+    {"expanded_and_back", expanded_and_back, Merged::on_hopper},
 };
 const Row kExpanded[] = {
     {"expanded", expanded_alone, Merged::everywhere},
     {"expanded_activation", expanded_activation, Merged::on_hopper},
-    {"expanded_and_back", expanded_and_back, Merged::on_hopper},
 };
 
 // Tiles have 64 or 128 rows. Even with two blocks on each of a Hopper's 132 multiprocessors, the many are

@@ -178,13 +178,18 @@ TEST(Arena, KeepsTheInputOfANormsGradientThatIsDoneLater) {
   EXPECT_EQ(kept, 20) << "the last norm of each of the 16 blocks, and of the four shortcuts";
 }
 
-// A device may clear them all when the step begins.
-TEST(Arena, KeepsConvolutionsSumsFreeFromTheBeginning) {
+// A device may clear them all when the step begins, and do the norm that reads them with what follows it.
+TEST(Arena, KeepsConvolutionsSumsFreeFromTheBeginningAndForTwoOpsMore) {
   FakeBackend backend;
   backend.sums = true;
   const Plan plan = make_plan(small("resnet18"), backend);
+  const auto& ops = plan.graph().ops();
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].kind != OpKind::norm_stats) continue;
+    EXPECT_GE(plan.placement(ops[i].inputs.at(5)).last_op, static_cast<int>(i) + 2) << ops[i].name;
+  }
   int convolutions = 0;
-  for (const Op& op : plan.graph().ops()) {
+  for (const Op& op : ops) {
     const TensorId sums = sums_of(op);
     EXPECT_EQ(sums != graph::kNone, op.kind == OpKind::conv) << op.name;
     if (sums == graph::kNone) continue;

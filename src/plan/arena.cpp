@@ -68,6 +68,7 @@ class Placer {
 
   void run(std::size_t bucket_bytes) {
     find_lifetimes();
+    if (!keep_all_) drop_remade();
     find_regions();
     fill_buckets(bucket_bytes);
     fill_arena();
@@ -120,6 +121,14 @@ class Placer {
       if (placement.first_op < 0) continue;
       placement.first_op = 0;
       placement.last_op = last_position();
+    }
+  }
+
+  void drop_remade() {
+    for (std::size_t i = 0; i < plan_.placements.size(); ++i) {
+      Placement& placement = plan_.placements[i];
+      if (backend_.remakes(plan_.graph(), static_cast<TensorId>(i)))
+        placement.first_op = placement.last_op = -1;
     }
   }
 

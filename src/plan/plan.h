@@ -50,12 +50,14 @@ class Capabilities {
   // For how many ops after a norm_grad_apply its y is read still, by a backend that does it later, with
   // others.
   virtual int input_stays(const graph::Graph&, int /*op*/) const { return 0; }
+  // Whether a tensor is never stored: the backend makes it again wherever it is read.
+  virtual bool remakes(const graph::Graph&, graph::TensorId) const { return false; }
   // How many weight gradients may be under way beside the other ops; each keeps its inputs alive for longer.
   virtual int weight_gradients_beside() const { return 0; }
 };
 
 enum class Region : std::uint8_t {
-  none,     // not used by any op (its producer may skip it)
+  none,     // not used by any op (its producer may skip it), or remade by the backend
   arena,    // shares the step's arena with others, by lifetime
   bucket,   // a slice of a gradient bucket
   state,    // persistent, shared between executables by name

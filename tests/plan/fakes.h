@@ -1,6 +1,7 @@
 // A backend for planning alone, and a small model to plan.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,8 @@ namespace redline::plan {
 struct FakeBackend : Capabilities {
   bool pool = true, fused = true, blocked = false, sums = false;
   int beside = 0;
-  int stays = 0;  // ops for which the y of a norm's gradient that gates nothing is read still
+  bool remade = false;  // whether what a norm and ReLU alone give is never stored
+  int stays = 0;        // ops for which the y of a norm's gradient that gates nothing is read still
 
   bool supports(graph::OpKind kind, graph::DType) const override {
     if (kind == graph::OpKind::affine_pool) return pool;
@@ -27,6 +29,12 @@ struct FakeBackend : Capabilities {
   int input_stays(const graph::Graph& graph, int op) const override {
     const std::vector<graph::TensorId>& inputs = graph.ops()[static_cast<std::size_t>(op)].inputs;
     return inputs[2] == graph::kNone && inputs[3] == graph::kNone ? stays : 0;
+  }
+  bool remakes(const graph::Graph& graph, graph::TensorId id) const override {
+    return remade && std::ranges::any_of(graph.ops(), [&](const graph::Op& op) {
+             return op.kind == graph::OpKind::affine_act && op.outputs[0] == id &&
+                    op.inputs[2] == graph::kNone;
+           });
   }
   int weight_gradients_beside() const override { return beside; }
 };

@@ -45,6 +45,7 @@ std::vector<Variant> variants() {
       v.backend.beside = 1;
       v.backend.stays = 2;
     });
+    add("remaking", [](Variant& v) { v.backend.remade = true; });
     add("bf16", [](Variant& v) { v.options.model.dtype = graph::DType::bf16; });
     add("accumulating", [](Variant& v) { v.options.accumulate = 4; });
     add("ema and reduce", [](Variant& v) { v.options.ema = v.options.all_reduce = true; });
@@ -105,7 +106,7 @@ TEST(Arena, LifetimesCoverEveryUse) {
     for (std::size_t i = 0; i < ops.size(); ++i) {
       for (const auto* ids : {&ops[i].inputs, &ops[i].outputs}) {
         for (TensorId id : *ids) {
-          if (id == kNone) continue;
+          if (id == kNone || v.backend.remakes(plan.graph(), id)) continue;
           const Placement& placement = plan.placement(id);
           EXPECT_NE(placement.region, Region::none) << plan.graph().tensor(id).name;
           EXPECT_LE(placement.first_op, static_cast<int>(i));
@@ -176,6 +177,23 @@ TEST(Arena, KeepsTheInputOfANormsGradientThatIsDoneLater) {
     }
   }
   EXPECT_EQ(kept, 20) << "the last norm of each of the 16 blocks, and of the four shortcuts";
+}
+
+TEST(Arena, HasNoPlaceForWhatIsRemade) {
+  FakeBackend backend;
+  const std::size_t before = make_plan(small("resnet50"), backend).arena_bytes;
+  backend.remade = true;
+  const Plan plan = make_plan(small("resnet50"), backend);
+  std::size_t remade = 0, bytes = 0;
+  for (std::size_t i = 0; i < plan.placements.size(); ++i) {
+    if (!backend.remakes(plan.graph(), static_cast<TensorId>(i))) continue;
+    EXPECT_EQ(plan.placements[i].region, Region::none) << plan.graph().tensors()[i].name;
+    ++remade;
+    bytes += plan.placements[i].bytes;
+  }
+  EXPECT_EQ(remade, 32U) << "the first two of each of the 16 blocks; the stem's goes into its pool";
+  // All of them would be there when backward begins; the peak may be a little later.
+  EXPECT_LT(plan.arena_bytes, before - bytes * 9 / 10);
 }
 
 // A device may clear them all when the step begins, and do the norm that reads them with what follows it.

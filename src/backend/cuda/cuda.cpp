@@ -161,12 +161,16 @@ class CudaExecutable final : public Executable, public OpLauncher {
       merged.push_back(merge_steps(*plan_, i, places, shared_));
     }
     shared_.allocate();
-    const auto choose = [&](const Ways& from) -> std::size_t {
-      // Timing differs from run to run: where bits may not, the last way is taken, the most fused one.
-      if (deterministic || from.key.empty()) return from.ways.size() - 1;
+    // Of ways to do the ops from `first` on.
+    const auto choose = [&](std::size_t first, const Ways& from) -> std::size_t {
+      // Timing differs from run to run: where bits may not, the last way is taken, the most fused one. So it
+      // is where the others would read what is not stored.
+      if (deterministic || from.key.empty() || reads_remade(first, from.ways[0].size()))
+        return from.ways.size() - 1;
       return from.ways.size() == 1 ? 0 : fastest(from, choices);
     };
-    for (const Ways& ways : alone) steps_.push_back(ways.ways[choose(ways)].front());
+    for (std::size_t i = 0; i < alone.size(); ++i)
+      steps_.push_back(alone[i].ways[choose(i, alone[i])].front());
     group_alone();
     // From the last on: one that takes more ops begins earlier, and is compared with the best of those in it.
     std::set<std::size_t> taken;
@@ -176,7 +180,7 @@ class CudaExecutable final : public Executable, public OpLauncher {
         const auto begin = steps_.begin() + static_cast<std::ptrdiff_t>(first);
         together.ways.emplace(together.ways.begin(), begin,
                               begin + static_cast<std::ptrdiff_t>(together.ways[0].size()));
-        const std::size_t way = choose(together);
+        const std::size_t way = choose(first, together);
         if (way == 0) continue;
         std::ranges::copy(together.ways[way], begin);
         group(first, together.does);
@@ -184,6 +188,19 @@ class CudaExecutable final : public Executable, public OpLauncher {
       }
     }
     choices.save();
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      check(!reads_remade(i, 1) || groups_.ops[i] != std::vector{static_cast<int>(i)},
+            "{} '{}' reads what is not stored", name_of(op(i).kind), op(i).name);
+    }
+  }
+
+  // Whether one of so many ops reads what the plan keeps no memory for.
+  bool reads_remade(std::size_t first, std::size_t count) const {
+    const auto missing = [&](TensorId id) { return id != graph::kNone && address(id) == nullptr; };
+    for (std::size_t i = first; i < first + count; ++i) {
+      if (std::ranges::any_of(op(i).inputs, missing)) return true;
+    }
+    return false;
   }
 
   // Each op is done by its own step; one that has none, by the step of the first of its kind.
@@ -422,6 +439,10 @@ class CudaBackend final : public Backend {
   bool synchronises_norms() const override { return true; }
   int input_stays(const graph::Graph& graph, int op) const override {
     return properties_.major == 9 ? ops_merged_after(graph, static_cast<std::size_t>(op)) : 0;
+  }
+
+  bool remakes(const graph::Graph& graph, TensorId id) const override {
+    return properties_.major == 9 && is_remade(graph, id);
   }
 
   Layout layout(const graph::Graph& graph, TensorId id) const override {

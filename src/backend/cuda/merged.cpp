@@ -370,6 +370,23 @@ int ops_merged_after(const graph::Graph& graph, std::size_t position) {
   return whole ? static_cast<int>(whole.step()) : 0;
 }
 
+bool is_remade(const graph::Graph& graph, TensorId id) {
+  if (graph::size_of(graph.tensor(id).dtype) != 2) return false;
+  const auto& ops = graph.ops();
+  const auto maker = std::ranges::find_if(
+      ops, [&](const Op& op) { return op.kind == OpKind::affine_act && op.outputs[0] == id; });
+  if (maker == ops.end() || maker == ops.begin()) return false;
+  const auto first = static_cast<std::size_t>(maker - ops.begin()) - 1;
+  const NormAndUse norm(graph, first);
+  if (!norm) return false;
+  const ActivatedExpansion expansion(graph, first, norm);
+  if (!expansion || !expansion.gradient) return false;
+  // A gradient that is added to others has no place of its own yet when all are made together.
+  const WholeGradient whole(graph, *expansion.gradient);
+  return std::ranges::none_of(readers(graph, whole.weight->outputs[0]),
+                              [&](std::size_t reader) { return ops[reader].kind == OpKind::accumulate; });
+}
+
 std::vector<Step> make_pointwise_sums(const OpView& op, std::byte* weights, Shared& shared) {
   const graph::Tensor &x = op.in_tensor(0), &w = op.in_tensor(1), &y = op.out_tensor(0);
   const auto& attr = op.attr<graph::ConvAttr>();

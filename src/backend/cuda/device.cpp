@@ -18,15 +18,22 @@ void check_cuda(cudaError_t result, const char* what) {
   throw InternalError("{}: {} ({})", what, cudaGetErrorString(result), cudaGetErrorName(result));
 }
 
-bool launches_early() {
-  static const bool can = [] {
-    int device = 0, major = 0;
+namespace {
+
+int compute_major() {
+  static const int major = [] {
+    int device = 0, found = 0;
     check_cuda(cudaGetDevice(&device), "asking for the device");
-    check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "asking");
-    return major >= 9;
+    check_cuda(cudaDeviceGetAttribute(&found, cudaDevAttrComputeCapabilityMajor, device), "asking");
+    return found;
   }();
-  return can;
+  return major;
 }
+
+}  // namespace
+
+bool launches_early() { return compute_major() >= 9; }
+bool is_hopper() { return compute_major() == 9; }
 
 std::byte* DeviceSpace::allocate(std::size_t bytes) {
   void* memory = nullptr;

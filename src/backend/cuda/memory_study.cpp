@@ -174,8 +174,6 @@ class CudaStudy final : public MemoryStudy {
   }
 
  private:
-  static bool is_hopper() { return device_attribute(cudaDevAttrComputeCapabilityMajor) == 9; }
-
   void add_host(bool to_device) {
     const MemoryGroup group = to_device ? MemoryGroup::to_device : MemoryGroup::from_device;
     const auto way = [&](const std::string& name, HostWay recipe) {

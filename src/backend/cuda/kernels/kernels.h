@@ -14,8 +14,10 @@
 
 namespace redline::backend::cuda {
 
-// Whether the current device lets a kernel be put on it while the one before still runs. Asked once.
+// Of the current device, asked once: whether it lets a kernel be put on it while the one before still runs,
+// and whether it is of the generation that hopper.cuh is written for.
 bool launches_early();
+bool is_hopper();
 // What CUDA says when it looks for this build's code for the current device.
 cudaError_t find_code();
 

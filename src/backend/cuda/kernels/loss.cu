@@ -1,5 +1,5 @@
 // Softmax cross-entropy with label smoothing and mixed labels: one block per row, then one block that adds
-// the rows up in order.
+// the rows up in a fixed order.
 #include "backend/cuda/kernels/vec.cuh"
 #include "graph/op.h"
 
@@ -29,6 +29,7 @@ struct Max {
 
 template <typename T>
 __global__ void __launch_bounds__(kLossThreads) loss_kernel(Loss args) {
+  begin_kernel();
   const int row = static_cast<int>(blockIdx.x);
   const float* x = args.logits + std::int64_t{row} * args.classes;
   T* gradient =
@@ -81,10 +82,15 @@ __global__ void __launch_bounds__(kLossThreads) loss_kernel(Loss args) {
   result[graph::kSamples] = 1.0F;
 }
 
+// A warp for each of the metrics.
 __global__ void metrics_kernel(int rows, const float* row_results, float* metrics) {
+  begin_kernel();
+  const int metric = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   double sum = 0.0;
-  for (int row = 0; row < rows; ++row) sum += static_cast<double>(row_results[row * 4 + threadIdx.x]);
-  metrics[threadIdx.x] = static_cast<float>(sum);
+#pragma unroll 8
+  for (int row = lane; row < rows; row += 32) sum += static_cast<double>(row_results[row * 4 + metric]);
+  for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0U, sum, offset);
+  if (lane == 0) metrics[metric] = static_cast<float>(sum);
 }
 
 static_assert(graph::kLossMetrics == 4);
@@ -92,9 +98,11 @@ static_assert(graph::kLossMetrics == 4);
 }  // namespace
 
 void softmax_cross_entropy(Type gradient_type, const Loss& args, cudaStream_t stream) {
-  dispatch(gradient_type, 1,
-           [&]<typename T, int N>() { loss_kernel<T><<<args.rows, kLossThreads, 0, stream>>>(args); });
-  metrics_kernel<<<1, graph::kLossMetrics, 0, stream>>>(args.rows, args.row_results, args.metrics);
+  dispatch_type(gradient_type, [&]<typename T>() {
+    launch(loss_kernel<T>, {static_cast<unsigned>(args.rows), kLossThreads, 0, true}, stream, args);
+  });
+  launch(metrics_kernel, {1, 32 * graph::kLossMetrics, 0, true}, stream, args.rows, args.row_results,
+         args.metrics);
 }
 
 }  // namespace redline::backend::cuda

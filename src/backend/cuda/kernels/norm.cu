@@ -1,7 +1,7 @@
 // Batch norm around the pending affine, channels-last.
 #include "backend/cuda/kernels/norm.cuh"
+#include "backend/cuda/kernels/pass.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
-#include "backend/cuda/kernels/vec.cuh"
 
 namespace redline::backend::cuda {
 namespace {
@@ -25,89 +25,79 @@ __device__ __forceinline__ void store_mask(std::uint8_t* mask, std::int64_t vect
 
 template <int N>
 __device__ __forceinline__ unsigned load_mask(const std::uint8_t* mask, std::int64_t vector) {
-  if constexpr (N == 8) return mask[vector];
-  return mask[vector * N / 8] >> (vector * N % 8);
-}
-
-// The scale and bias of a vector's channels, read or worked out; the first threads to do so write
-// the latter down.
-template <int N, bool kFinalize>
-__device__ __forceinline__ PerChannel<N, 2> pending_affine(const AffineAct& args, const NormFinalize& norm,
-                                                           int channel, int channels) {
-  const bool keeps =
-      PerChannel<N, 2>::shared_by_block(channels)
-          ? blockIdx.x == 0
-          : std::int64_t{blockIdx.x} * kThreads + threadIdx.x < static_cast<std::int64_t>(channels / N);
-  return PerChannel<N, 2>(channel, channels, [&](int c) {
-    if constexpr (!kFinalize) {
-      return typename PerChannel<N, 2>::Values{{args.affine[c], args.affine[channels + c]}};
-    } else {
-      const ChannelNorm found = norm_of(norm, c);
-      if (keeps) keep(norm, c, found);
-      return typename PerChannel<N, 2>::Values{{found.scale, found.bias}};
-    }
-  });
+  if constexpr (N == 8) return __ldg(mask + vector);
+  return __ldg(mask + vector * N / 8) >> (vector * N % 8);
 }
 
 template <typename T, int N, Shortcut kShortcut, bool kRelu, bool kMask, bool kFinalize>
-__global__ void __launch_bounds__(kThreads)
-    affine_act_kernel(std::int64_t vectors, int row_vectors, AffineAct args, NormFinalize norm) {
-  begin_kernel();
-  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
-  const std::int64_t first = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const int channel = static_cast<int>(first % row_vectors) * N, channels = row_vectors * N;
-  const PerChannel<N, 2> own = pending_affine<N, kFinalize>(args, norm, channel, channels);
-  const bool two = kShortcut == Shortcut::affine;
-  const Lanes<N> other_scale(two ? args.shortcut_affine : nullptr, channel),
-      other_bias(two ? args.shortcut_affine + channels : nullptr, channel);
-  // Whole warps stay in the loop together: mask bytes are made of several threads' bits.
-  for (std::int64_t base = first; base - threadIdx.x % 32 < vectors; base += stride * kUnroll) {
-    Vec<T, N> y[kUnroll], s[kUnroll];
+struct AffineActWork {
+  struct Args {
+    AffineAct act;
+    NormFinalize norm;
+  };
+  using Vector = Vec<T, N>;
+  static constexpr int kInputs = kShortcut == Shortcut::none ? 1 : 2;
+  static __device__ __forceinline__ bool is_settled(int /*input*/) { return false; }
+  static __device__ __forceinline__ const void* input(const Args& args, int k) {
+    return k == 0 ? args.act.y : args.act.shortcut;
+  }
+
+  PerChannel<N, 2> own;  // scale and bias
+  Lanes<N> other_scale, other_bias;
+
+  __device__ __forceinline__ AffineActWork(const Args& args, int channel, int channels, Find by)
+      : own(pending_affine(args, channel, channels, by)),
+        other_scale(kShortcut == Shortcut::affine ? args.act.shortcut_affine : nullptr, channel),
+        other_bias(kShortcut == Shortcut::affine ? args.act.shortcut_affine + channels : nullptr, channel) {}
+
+  __device__ __forceinline__ void operator()(const Args& args, const Vector (&in)[kInputs], std::int64_t at,
+                                             bool valid) const {
+    unsigned bits = 0;
+    Vector z;
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const std::int64_t i = base + u * stride;
-      if (i < vectors) {
-        y[u] = load<T, N>(args.y, i);
-        if constexpr (kShortcut != Shortcut::none) s[u] = load<T, N>(args.shortcut, i);
-      }
+    for (int k = 0; k < N; ++k) {
+      float value = fmaf(in[0].at(k), own.v[0][k], own.v[1][k]);
+      if constexpr (kShortcut == Shortcut::plain) value += in[1].at(k);
+      if constexpr (kShortcut == Shortcut::affine) value += fmaf(in[1].at(k), other_scale[k], other_bias[k]);
+      if constexpr (kMask) bits |= (value > 0.0F ? 1U : 0U) << k;
+      if constexpr (kRelu) value = value < 0.0F ? 0.0F : value;
+      z.set(k, value);
     }
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const std::int64_t i = base + u * stride;
-      unsigned bits = 0;
-      Vec<T, N> z;
-#pragma unroll
-      for (int k = 0; k < N; ++k) {
-        float value = fmaf(y[u].at(k), own.v[0][k], own.v[1][k]);
-        if constexpr (kShortcut == Shortcut::plain) value += s[u].at(k);
-        if constexpr (kShortcut == Shortcut::affine) value += fmaf(s[u].at(k), other_scale[k], other_bias[k]);
-        if constexpr (kMask) bits |= (value > 0.0F ? 1U : 0U) << k;
-        if constexpr (kRelu) value = value < 0.0F ? 0.0F : value;
-        z.set(k, value);
-      }
-      if (i < vectors) store<T, N>(args.z, i, z);
-      if constexpr (kMask) store_mask<N>(args.mask, i, bits, i < vectors);
+    if (valid) store<T, N>(args.act.z, at, z);
+    if constexpr (kMask) store_mask<N>(args.act.mask, at, bits, valid);
+  }
+
+ private:
+  // Read, or worked out, which is work for a block together; the first to do so writes it down.
+  static __device__ __forceinline__ PerChannel<N, 2> pending_affine(const Args& args, int channel,
+                                                                    int channels, Find by) {
+    using Own = PerChannel<N, 2>;
+    if constexpr (kFinalize) {
+      const bool keeps =
+          Own::shared_by_block(channels, Find::by_block)
+              ? blockIdx.x == 0
+              : std::int64_t{blockIdx.x} * kThreads + threadIdx.x < static_cast<std::int64_t>(channels / N);
+      return Own(channel, channels, Find::by_block, [&](int c) {
+        const ChannelNorm found = norm_of(args.norm, c);
+        if (keeps) keep(args.norm, c, found);
+        return typename Own::Values{{found.scale, found.bias}};
+      });
+    } else {
+      return Own(channel, channels, by, [&](int c) {
+        return typename Own::Values{{args.act.affine[c], args.act.affine[channels + c]}};
+      });
     }
   }
-}
+};
 
 template <typename T, int N, Shortcut kShortcut, bool kFinalize>
-void launch_affine_act(const Matrix& m, const AffineAct& args, cudaStream_t stream) {
-  const int row_vectors = m.channels / N;
-  const std::int64_t vectors = m.rows * row_vectors;
-  const int grid = grid_for(vectors, row_vectors, kUnroll);
-  const NormFinalize norm = kFinalize ? *args.finalize : NormFinalize{};
-  const auto run = [&](auto kernel) {
-    launch(kernel, {static_cast<unsigned>(grid), kThreads, 0, is_small(vectors)}, stream, vectors,
-           row_vectors, args, norm);
+void run_affine_act(const Matrix& m, const AffineAct& act, cudaStream_t stream) {
+  const auto run = [&]<bool kRelu, bool kMask>() {
+    using Work = AffineActWork<T, N, kShortcut, kRelu, kMask, kFinalize>;
+    pass<Work>(m, {act, kFinalize ? *act.finalize : NormFinalize{}}, stream);
   };
-  if (args.mask != nullptr) {
-    run(affine_act_kernel<T, N, kShortcut, true, true, kFinalize>);
-  } else if (args.relu) {
-    run(affine_act_kernel<T, N, kShortcut, true, false, kFinalize>);
-  } else {
-    run(affine_act_kernel<T, N, kShortcut, false, false, kFinalize>);
-  }
+  if (act.mask != nullptr) return run.template operator()<true, true>();
+  act.relu ? run.template operator()<true, false>() : run.template operator()<false, false>();
 }
 
 enum class GateKind { none, affine, mask };
@@ -130,44 +120,43 @@ void dispatch_gate(const Gate& gate, const Body& body) {
 }
 
 template <typename T, int N, GateKind kGate>
-__global__ void __launch_bounds__(kThreads)
-    grad_apply_kernel(std::int64_t vectors, int row_vectors, float per_channel, NormGradApply args) {
-  begin_kernel();
-  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
-  const std::int64_t first = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const int channel = static_cast<int>(first % row_vectors) * N, channels = row_vectors * N;
-  const NormSlope<N> slope(args, channel, channels, per_channel);
-  const float* affine = kGate == GateKind::affine ? args.gate.affine : nullptr;
-  const Lanes<N> scale(affine, channel), bias(affine == nullptr ? nullptr : affine + channels, channel);
-  for (std::int64_t base = first; base < vectors; base += stride * kUnroll) {
-    Vec<T, N> g[kUnroll], y[kUnroll];
-    unsigned bits[kUnroll];
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const std::int64_t i = base + u * stride;
-      if (i >= vectors) break;
-      g[u] = load<T, N>(args.g, i);
-      y[u] = load<T, N>(args.y, i);
-      if constexpr (kGate == GateKind::mask) bits[u] = load_mask<N>(args.gate.mask, i);
-    }
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const std::int64_t i = base + u * stride;
-      if (i >= vectors) break;
-      Vec<T, N> dy;
-#pragma unroll
-      for (int k = 0; k < N; ++k) {
-        float gradient = g[u].at(k);
-        const float value = y[u].at(k);
-        if constexpr (kGate == GateKind::affine)
-          gradient = fmaf(value, scale[k], bias[k]) > 0.0F ? gradient : 0.0F;
-        if constexpr (kGate == GateKind::mask) gradient = (bits[u] >> k & 1U) != 0U ? gradient : 0.0F;
-        dy.set(k, slope.at(k, gradient, value));
-      }
-      store<T, N>(args.dy, i, dy);
-    }
+struct GradApplyWork {
+  struct Args {
+    NormGradApply apply;
+    float per_channel;
+  };
+  using Vector = Vec<T, N>;
+  static constexpr int kInputs = 2;
+  static __device__ __forceinline__ bool is_settled(int k) { return k == 1; }  // forward wrote y
+  static __device__ __forceinline__ const void* input(const Args& args, int k) {
+    return k == 0 ? args.apply.g : args.apply.y;
   }
-}
+
+  NormSlope<N> slope;
+  Lanes<N> scale, bias;
+
+  __device__ __forceinline__ GradApplyWork(const Args& args, int channel, int channels, Find by)
+      : slope(args.apply, channel, channels, args.per_channel, by),
+        scale(kGate == GateKind::affine ? args.apply.gate.affine : nullptr, channel),
+        bias(kGate == GateKind::affine ? args.apply.gate.affine + channels : nullptr, channel) {}
+
+  __device__ __forceinline__ void operator()(const Args& args, const Vector (&in)[kInputs], std::int64_t at,
+                                             bool valid) const {
+    if (!valid) return;
+    const unsigned bits = kGate == GateKind::mask ? load_mask<N>(args.apply.gate.mask, at) : 0U;
+    Vector dy;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      float gradient = in[0].at(k);
+      const float value = in[1].at(k);
+      if constexpr (kGate == GateKind::affine)
+        gradient = fmaf(value, scale[k], bias[k]) > 0.0F ? gradient : 0.0F;
+      if constexpr (kGate == GateKind::mask) gradient = (bits >> k & 1U) != 0U ? gradient : 0.0F;
+      dy.set(k, slope.at(k, gradient, value));
+    }
+    store<T, N>(args.apply.dy, at, dy);
+  }
+};
 
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
@@ -292,11 +281,10 @@ void norm_finalize(const NormFinalize& args, cudaStream_t stream) {
 void affine_act(Type type, Matrix m, const AffineAct& args, cudaStream_t stream) {
   dispatch(type, m.channels, [&]<typename T, int N>() {
     const auto run = [&]<bool kFinalize>() {
-      if (args.shortcut == nullptr)
-        return launch_affine_act<T, N, Shortcut::none, kFinalize>(m, args, stream);
+      if (args.shortcut == nullptr) return run_affine_act<T, N, Shortcut::none, kFinalize>(m, args, stream);
       if (args.shortcut_affine == nullptr)
-        return launch_affine_act<T, N, Shortcut::plain, kFinalize>(m, args, stream);
-      launch_affine_act<T, N, Shortcut::affine, kFinalize>(m, args, stream);
+        return run_affine_act<T, N, Shortcut::plain, kFinalize>(m, args, stream);
+      run_affine_act<T, N, Shortcut::affine, kFinalize>(m, args, stream);
     };
     args.finalize != nullptr ? run.template operator()<true>() : run.template operator()<false>();
   });
@@ -327,12 +315,8 @@ void norm_grad_stats(Type type, Matrix m, const NormGradStats& args, ReduceSpace
 
 void norm_grad_apply(Type type, Matrix m, const NormGradApply& args, cudaStream_t stream) {
   dispatch(type, m.channels, [&]<typename T, int N>() {
-    const int row_vectors = m.channels / N;
-    const std::int64_t vectors = m.rows * row_vectors;
-    const int grid = grid_for(vectors, row_vectors, kUnroll);
     dispatch_gate(args.gate, [&]<GateKind kGate>() {
-      launch(grad_apply_kernel<T, N, kGate>, {static_cast<unsigned>(grid), kThreads, 0, is_small(vectors)},
-             stream, vectors, row_vectors, static_cast<float>(m.rows), args);
+      pass<GradApplyWork<T, N, kGate>>(m, {args, static_cast<float>(m.rows)}, stream);
     });
   });
 }

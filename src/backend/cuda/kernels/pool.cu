@@ -234,36 +234,62 @@ __global__ void __launch_bounds__(kThreads)
   store<T, N>(dx, i, out);
 }
 
+// A block takes up to 32 vectors of an image's channels; its warps each add up a share of the pixels.
+constexpr int kMeanWarps = kThreads / 32;
+
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
-    avg_pool_kernel(int images, int pixels, int row_vectors, const void* x, void* y) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= std::int64_t{images} * row_vectors) return;
-  const std::int64_t image = i / row_vectors, vector = i % row_vectors;
+    avg_pool_kernel(int pixels, int row_vectors, const void* x, void* y) {
+  __shared__ float shares[kMeanWarps][N][32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int vector = static_cast<int>(blockIdx.x) * 32 + lane;
+  const std::int64_t image = blockIdx.y;
+  constexpr int kDeep = 7;  // of 7x7 pixels a thread has seven at most
   float sum[N] = {};
-#pragma unroll 7
-  for (int p = 0; p < pixels; ++p) {
-    const Vec<T, N> in = load<T, N>(x, (image * pixels + p) * row_vectors + vector);
+  for (int first = warp; first < pixels && vector < row_vectors; first += kDeep * kMeanWarps) {
+    Vec<T, N> in[kDeep];
 #pragma unroll
-    for (int k = 0; k < N; ++k) sum[k] += in.at(k);
+    for (int u = 0; u < kDeep; ++u) {
+      const int p = first + u * kMeanWarps;
+      if (p < pixels) in[u] = load<T, N>(x, (image * pixels + p) * row_vectors + vector);
+    }
+#pragma unroll
+    for (int u = 0; u < kDeep; ++u) {
+#pragma unroll
+      for (int k = 0; k < N; ++k) sum[k] += first + u * kMeanWarps < pixels ? in[u].at(k) : 0.0F;
+    }
   }
+#pragma unroll
+  for (int k = 0; k < N; ++k) shares[warp][k][lane] = sum[k];
+  __syncthreads();
+  if (warp > 0 || vector >= row_vectors) return;
   Vec<T, N> out;
 #pragma unroll
-  for (int k = 0; k < N; ++k) out.set(k, sum[k] / static_cast<float>(pixels));
-  store<T, N>(y, i, out);
+  for (int k = 0; k < N; ++k) {
+    for (int other = 1; other < kMeanWarps; ++other) sum[k] += shares[other][k][lane];
+    out.set(k, sum[k] / static_cast<float>(pixels));
+  }
+  store<T, N>(y, image * row_vectors + vector, out);
 }
+
+constexpr int kSpread = 7;  // pixels that a thread writes
 
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     avg_pool_grad_kernel(int images, int pixels, int row_vectors, const void* dy, void* dx) {
+  const auto shares = static_cast<unsigned>((pixels + kSpread - 1) / kSpread);
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= std::int64_t{images} * pixels * row_vectors) return;
-  const std::int64_t image = i / row_vectors / pixels, vector = i % row_vectors;
+  if (i >= std::int64_t{images} * shares * row_vectors) return;
+  const std::int64_t vector = i % row_vectors, image = i / row_vectors / shares;
+  const int first = static_cast<int>(i / row_vectors % shares) * kSpread;
   const Vec<T, N> in = load<T, N>(dy, image * row_vectors + vector);
   Vec<T, N> out;
 #pragma unroll
   for (int k = 0; k < N; ++k) out.set(k, in.at(k) / static_cast<float>(pixels));
-  store<T, N>(dx, i, out);
+#pragma unroll
+  for (int p = first; p < first + kSpread; ++p) {
+    if (p < pixels) store<T, N>(dx, (image * pixels + p) * row_vectors + vector, out);
+  }
 }
 
 int blocks_for(std::int64_t vectors) { return static_cast<int>(divide_up(vectors, kThreads)); }
@@ -300,17 +326,18 @@ void max_pool_grad(Type type, const Pool& p, const void* dy, const std::uint8_t*
 
 void avg_pool(Type type, int images, int pixels, int channels, const void* x, void* y, cudaStream_t stream) {
   dispatch(type, channels, [&]<typename T, int N>() {
-    avg_pool_kernel<T, N><<<blocks_for(std::int64_t{images} * (channels / N)), kThreads, 0, stream>>>(
-        images, pixels, channels / N, x, y);
+    const int row_vectors = channels / N;
+    const dim3 grid(static_cast<unsigned>(divide_up(row_vectors, 32)), static_cast<unsigned>(images));
+    avg_pool_kernel<T, N><<<grid, kThreads, 0, stream>>>(pixels, row_vectors, x, y);
   });
 }
 
 void avg_pool_grad(Type type, int images, int pixels, int channels, const void* dy, void* dx,
                    cudaStream_t stream) {
   dispatch(type, channels, [&]<typename T, int N>() {
+    const std::int64_t threads = images * divide_up(pixels, kSpread) * (channels / N);
     avg_pool_grad_kernel<T, N>
-        <<<blocks_for(std::int64_t{images} * pixels * (channels / N)), kThreads, 0, stream>>>(
-            images, pixels, channels / N, dy, dx);
+        <<<blocks_for(threads), kThreads, 0, stream>>>(images, pixels, channels / N, dy, dx);
   });
 }
 

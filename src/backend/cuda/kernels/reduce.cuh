@@ -3,11 +3,9 @@
 // result does not depend on timing.
 #pragma once
 
-#include "backend/cuda/kernels/vec.cuh"
+#include "backend/cuda/kernels/pass.cuh"
 
 namespace redline::backend::cuda {
-
-inline constexpr int kUnroll = 4;  // vectors that a thread has under way
 
 inline constexpr int kTileVectors = 8;
 inline constexpr int kTileRows = kThreads / kTileVectors;
@@ -20,8 +18,8 @@ struct ReduceGrid {
   int tiles, splits;
   ReduceGrid(const Matrix& m, int n) {
     tiles = static_cast<int>(divide_up(m.channels, std::int64_t{kTileVectors} * n));
-    const std::int64_t most = divide_up(m.rows, kTileRows * kUnroll),
-                       wanted = divide_up(kReduceBlocks, tiles);
+    const std::int64_t most = divide_up(m.rows, kTileRows * kUnroll);
+    const std::int64_t wanted = tiles < kReduceBlocks ? kReduceBlocks / tiles : 1;
     splits = static_cast<int>(most < wanted ? most : wanted);
   }
   dim3 blocks() const { return {static_cast<unsigned>(tiles), static_cast<unsigned>(splits)}; }

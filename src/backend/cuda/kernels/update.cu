@@ -164,14 +164,25 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads) squares_kernel(const UpdateChunk* chunks, float* partials) {
+  begin_kernel();
   const UpdateChunk chunk = chunks[blockIdx.x];
   float sum = 0.0F;
-  with_type(chunk.g_type, [&]<typename G>() {
-#pragma unroll 8
-    for (int i = static_cast<int>(threadIdx.x) * 4; i < chunk.count; i += kThreads * 4) {
-      const Four g = Four::from<G>(chunk.g, i, chunk.count);
+  const auto add = [&](const auto& g) {
 #pragma unroll
-      for (int k = 0; k < 4; ++k) sum = fmaf(g.v[k], g.v[k], sum);
+    for (int k = 0; k < 4; ++k) sum = fmaf(g.v[k], g.v[k], sum);
+  };
+  with_type(chunk.g_type, [&]<typename G>() {
+    if (chunk.count == kChunk) {  // most are whole: all of their loads can be under way at once
+      constexpr int kDeep = kChunk / kThreads / 4;
+      Four g[kDeep];
+#pragma unroll
+      for (int d = 0; d < kDeep; ++d)
+        g[d] = Four::from<G>(chunk.g, (d * kThreads + static_cast<int>(threadIdx.x)) * 4, kChunk);
+#pragma unroll
+      for (int d = 0; d < kDeep; ++d) add(g[d]);
+    } else {
+      for (int i = static_cast<int>(threadIdx.x) * 4; i < chunk.count; i += kThreads * 4)
+        add(Four::from<G>(chunk.g, i, chunk.count));
     }
   });
   sum = block_sum(sum);
@@ -180,20 +191,31 @@ __global__ void __launch_bounds__(kThreads) squares_kernel(const UpdateChunk* ch
 
 constexpr int kCheckThreads = 1024;
 
-// One block: a warp per gradient adds up its chunks, always in the same order.
+// One block: eight threads per gradient add up its chunks, always in the same order.
 __global__ void __launch_bounds__(kCheckThreads) check_kernel(GradientCheck args) {
-  constexpr int kWarps = kCheckThreads / 32;
+  begin_kernel();
+  constexpr int kTeam = 8, kTeams = kCheckThreads / kTeam, kWarps = kCheckThreads / 32;
   __shared__ double totals[kWarps];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int team = threadIdx.x / kTeam, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const auto add_lanes = [](double& sum, int from, int below) {
+    for (int offset = from; offset < below; offset *= 2) sum += __shfl_xor_sync(~0U, sum, offset);
+  };
   double mine = 0.0;
-  for (int tensor = warp; tensor < args.tensors; tensor += kWarps) {
+  for (int first = 0; first < args.tensors; first += kTeams) {
+    const int tensor = first + team;
     double sum = 0.0;
-    for (int i = args.first[tensor] + lane; i < args.first[tensor + 1]; i += 32)
-      sum += static_cast<double>(args.partials[i]);
-    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0U, sum, offset);
-    if (lane == 0 && args.squares != nullptr) args.squares[tensor] = static_cast<float>(sum);
+    if (tensor < args.tensors) {
+      const int end = args.first[tensor + 1];
+#pragma unroll 8
+      for (int i = args.first[tensor] + lane % kTeam; i < end; i += kTeam)
+        sum += static_cast<double>(args.partials[i]);
+    }
+    add_lanes(sum, 1, kTeam);
+    if (tensor < args.tensors && lane % kTeam == 0 && args.squares != nullptr)
+      args.squares[tensor] = static_cast<float>(sum);
     mine += sum;
   }
+  add_lanes(mine, kTeam, 32);
   if (lane == 0) totals[warp] = mine;
   __syncthreads();
   if (threadIdx.x != 0) return;
@@ -251,8 +273,9 @@ void ema(const UpdateChunk* chunks, int count, const float* scalars, const float
 }
 
 void gradient_check(const GradientCheck& args, cudaStream_t stream) {
-  squares_kernel<<<args.count, kThreads, 0, stream>>>(args.chunks, args.partials);
-  check_kernel<<<1, kCheckThreads, 0, stream>>>(args);
+  launch(squares_kernel, {static_cast<unsigned>(args.count), kThreads, 0, true}, stream, args.chunks,
+         args.partials);
+  launch(check_kernel, {1, kCheckThreads, 0, true}, stream, args);
 }
 
 void copy_unless(const float* flag, const CopyItem* items, int count, cudaStream_t stream) {

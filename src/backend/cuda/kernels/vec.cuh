@@ -83,6 +83,7 @@ void launch(void (*kernel)(Parameters...), const Launch& how, cudaStream_t strea
 // N elements that are loaded and stored at once.
 template <typename T, int N>
 struct alignas(sizeof(T) * N) Vec {
+  static constexpr int kSize = N;
   T v[N];
 
   __device__ __forceinline__ float at(int i) const { return to_float(v[i]); }
@@ -109,19 +110,24 @@ struct Lanes {
   __device__ __forceinline__ float operator[](int i) const { return v[i]; }
 };
 
-// Numbers per channel that take work to find: a block finds each once and its threads pick theirs, or, where
-// rows are too wide for that, every thread finds those of its own channels.
+// Numbers per channel that take work to find: a block finds each once and its threads pick theirs, or every
+// thread finds those of its own channels, as it must where rows are too wide for a block.
+enum class Find { by_block, by_thread };
+
 template <int N, int kCount>
 struct PerChannel {
   float v[kCount][N];
 
-  static __device__ __forceinline__ bool shared_by_block(int channels) { return channels <= kThreads * N; }
+  static __device__ __forceinline__ bool shared_by_block(int channels, Find by) {
+    return by == Find::by_block && channels <= kThreads * N;
+  }
 
-  // `find` gives an array of kCount for a channel. All threads of the block take part.
-  template <typename Find>
-  __device__ __forceinline__ PerChannel(int first, int channels, const Find& find) {
-    __shared__ float table[kCount][kThreads * N];
-    if (shared_by_block(channels)) {
+  // `find` gives an array of kCount for a channel. All threads of the block take part. `by` is known when
+  // compiling.
+  template <typename Numbers>
+  __device__ __forceinline__ PerChannel(int first, int channels, Find by, const Numbers& find) {
+    if (shared_by_block(channels, by)) {
+      __shared__ float table[kCount][kThreads * N];
       for (int c = threadIdx.x; c < channels; c += kThreads) {
         const Values found = find(c);
 #pragma unroll
@@ -163,8 +169,9 @@ struct Slope {
 template <int N>
 struct NormSlope {
   PerChannel<N, 3> abc;
-  __device__ __forceinline__ NormSlope(const NormGradApply& args, int first, int channels, float count)
-      : abc(first, channels, [&](int at) {
+  __device__ __forceinline__ NormSlope(const NormGradApply& args, int first, int channels, float count,
+                                       Find by = Find::by_block)
+      : abc(first, channels, by, [&](int at) {
           const Slope slope(args, at, channels, count);
           return typename PerChannel<N, 3>::Values{{slope.a, slope.b, slope.c}};
         }) {}

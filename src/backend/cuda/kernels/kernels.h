@@ -101,6 +101,9 @@ void max_pool(Type type, const Pool& pool, const void* x, const float* affine /*
               std::uint8_t* index /* ? */, void* picked /* ? */, cudaStream_t stream);
 void max_pool_grad(Type type, const Pool& pool, const void* dy, const std::uint8_t* index, void* dx,
                    cudaStream_t stream);
+// max_pool with an affine as it is in a stem; false, and nothing done, where the pool is another.
+bool stem_pool(Type type, const Pool& pool, const void* x, const float* affine, void* y,
+               std::uint8_t* index /* ? */, void* picked /* ? */, cudaStream_t stream);
 
 // The gradient of a norm and ReLU in front of a max pool of 3x3, stride 2, pad 1 over an even number of rows
 // and columns, from the pool's gradient and indices: the gradient in between is never written. `gate` of the

@@ -68,17 +68,17 @@ struct AffineActWork {
   }
 
  private:
-  // Read, or worked out, which is work for a block together; the first to do so writes it down.
+  // Read, or worked out and written down, which is work for a block together.
   static __device__ __forceinline__ PerChannel<N, 2> pending_affine(const Args& args, int channel,
                                                                     int channels, Find by) {
     using Own = PerChannel<N, 2>;
     if constexpr (kFinalize) {
-      const bool keeps =
-          Own::shared_by_block(channels, Find::by_block)
-              ? blockIdx.x == 0
-              : std::int64_t{blockIdx.x} * kThreads + threadIdx.x < static_cast<std::int64_t>(channels / N);
+      const bool together = Own::shared_by_block(channels, Find::by_block);
+      const std::int64_t thread = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
       return Own(channel, channels, Find::by_block, [&](int c) {
         const ChannelNorm found = norm_of(args.norm, c);
+        // Blocks take turns in writing it down, so that none is late.
+        const bool keeps = together ? c / kThreads % gridDim.x == blockIdx.x : thread < channels / N;
         if (keeps) keep(args.norm, c, found);
         return typename Own::Values{{found.scale, found.bias}};
       });

@@ -19,7 +19,7 @@ namespace {
 constexpr int kTile = 64;   // columns of a block; also the depth of a piece of a
 constexpr int kRows = 128;  // rows of a tile
 constexpr int kGroup = 128;
-constexpr int kBlock = 2 * kGroup + 32;
+constexpr int kBlock = 3 * kGroup;  // a group for the feeding warp: registers are given by group
 constexpr int kTileBytes = kRows * kTile * 2;
 constexpr int kMostStages = 8;
 constexpr int kMostEach = 2;  // blocks of one strip on a multiprocessor, as many as registers allow
@@ -254,7 +254,7 @@ __device__ void consume(const Pointwise& work, Rings rings, const CUtensorMap& o
       std::byte* other_tile = y_tile + (kTiles - 1) * kTileBytes;
       // Many reads at once, then the work: what is written might be what a later read is for, for all the
       // compiler knows, so it keeps their order.
-      constexpr int kDeep = 2;
+      constexpr int kDeep = kStrips == 1 ? 2 : 4;
 #pragma unroll
       for (int begin = 0; begin < kTile / 8; begin += kDeep) {
         Pair<T> inputs[kDeep][2] = {}, others[kDeep][2] = {};
@@ -338,13 +338,17 @@ __global__ void __launch_bounds__(kBlock, kStrips == 1 ? kMostEach : 1)
     }
   }
   __syncthreads();
+  // Of a thread: as many as the two groups of a block, or of two blocks, can have when the third keeps few.
+  constexpr int kFew = 24, kMany = kStrips == 1 ? 104 : 232;
   if (threadIdx.x >= 2 * kGroup) {
+    give_registers<kFew>();
     if (threadIdx.x == 2 * kGroup) {
       produce<T, kEpilogue, kStrips>(work, rings, a, b, y, other, b_at, a_at, tile_at, bars, column, first,
                                      stride, tiles);
     }
     return;
   }
+  take_registers<kMany>();
   Sums<T, kEpilogue> sums[kStrips];
   consume<T, kEpilogue, kStrips>(work, rings, out, b_at, a_at, tile_at, bars, columns, sums, column, first,
                                  stride, tiles);

@@ -399,18 +399,14 @@ const Row kRows[] = {
     {"stem", stem, Merged::everywhere},
     {"between_norms", between_norms, Merged::on_hopper},
     {"after_norm", after_norm, Merged::on_hopper},
-    {"expanded_and_back", expanded_and_back, Merged::on_hopper},
-};
-const Row kExpanded[] = {
     {"expanded", expanded_alone, Merged::everywhere},
     {"expanded_activation", expanded_activation, Merged::on_hopper},
+    {"expanded_and_back", expanded_and_back, Merged::on_hopper},
 };
 
 // Tiles have 64 or 128 rows. Even with two blocks on each of a Hopper's 132 multiprocessors, the many are
 // more tiles than blocks.
 const Images kImages[] = {{"few", 3, 7, 7}, {"many", 12, 55, 55}};
-// More than three tiles for each block, which has as many in its ring.
-const Images kFewAndMost[] = {{"few", 3, 7, 7}, {"most", 24, 55, 55}};
 
 std::string parameter_name(const testing::TestParamInfo<Parameter>& info) {
   const auto& [row, dtype, images] = info.param;
@@ -420,11 +416,6 @@ std::string parameter_name(const testing::TestParamInfo<Parameter>& info) {
 INSTANTIATE_TEST_SUITE_P(Ops, MergedTest,
                          testing::Combine(testing::ValuesIn(kRows), testing::Values(DType::f16, DType::bf16),
                                           testing::ValuesIn(kImages)),
-                         parameter_name);
-INSTANTIATE_TEST_SUITE_P(Expanded, MergedTest,
-                         testing::Combine(testing::ValuesIn(kExpanded),
-                                          testing::Values(DType::f16, DType::bf16),
-                                          testing::ValuesIn(kFewAndMost)),
                          parameter_name);
 
 }  // namespace

@@ -11,25 +11,25 @@
 namespace redline::backend::cuda {
 namespace {
 
-// A block keeps all weights in shared memory and walks down the rows, 128 at a time. A warp feeds a ring of
-// tiles by the copy engine. Two groups of four warps each have a half of the columns: of 64 rows at a time
-// they hold the input in registers, normed and activated there, multiply it with their weights, and store the
-// product from a ring of their own. Sums stay in registers until the walk ends.
+// A block keeps all weights in shared memory and walks down the rows, 64 at a time. A warp feeds a ring of
+// tiles by the copy engine. Two groups of four warps each have a half of the columns: they hold the input in
+// registers, normed and activated there, and multiply it with their weights. A warp turns its sixteen rows of
+// the product in shared memory of its own and stores them by whole lines, which waits for nobody and is as
+// fast as boxes by the copy engine, or faster. Sums stay in registers until the walk ends.
 constexpr int kFrom = Expand::kFrom, kTo = Expand::kTo;
-constexpr int kRows = 128;
+constexpr int kRows = 64;
 constexpr int kGroup = 128, kGroups = 2, kConsumers = kGroups * kGroup;
 constexpr int kBlock = kConsumers + 32;
 constexpr int kColumns = kTo / kGroups;  // of a group
-constexpr int kDeep = 64;                // rows of a product
 constexpr int kRowBytes = 128;           // of 64 channels: what the copy engine moves
 constexpr int kTileBytes = kRows * kRowBytes;
-constexpr int kBoxBytes = kDeep * kRowBytes;
-constexpr int kBoxes = kColumns / 64;
 constexpr int kWeightBytes = kTo * kRowBytes;
-constexpr int kStages = 3, kOutStages = 4;
-constexpr int kOutBytes = kBoxes * kBoxBytes;
+constexpr int kWarpRows = kRows / (kGroup / 32);
+constexpr int kBoxBytes = kWarpRows * kRowBytes;
+constexpr int kOutBytes = kColumns / 64 * kBoxBytes;  // of a warp
+constexpr int kStages = 4;
 constexpr std::size_t kSharedBytes =
-    1024 + kWeightBytes + std::size_t{kStages} * kTileBytes + std::size_t{kGroups * kOutStages} * kOutBytes;
+    1024 + kWeightBytes + std::size_t{kStages} * kTileBytes + std::size_t{kConsumers / 32} * kOutBytes;
 
 #ifdef REDLINE_HOPPER
 
@@ -81,7 +81,7 @@ __device__ void produce(const CUtensorMap& x, const CUtensorMap& weights, const 
   }
 }
 
-// What the convolution reads of a product's rows, as products hold it. Those beyond `rows` are zeros.
+// What the convolution reads of a tile, as products hold it. Rows beyond `rows` are zeros.
 template <typename T, bool kBefore>
 __device__ __forceinline__ void hold_input(std::uint32_t (&held)[kFrom / 16][4], const std::byte* x_at,
                                            const Channels& channels, int rows) {
@@ -106,10 +106,10 @@ struct Sums {
   float first[kColumns / 4] = {}, second[kColumns / 4] = {};
 };
 
-// Rounds a product, adds it to the sums, and puts it where it is stored from.
+// Rounds a product, adds it to the sums, and puts it where the warp stores it from.
 template <typename T>
-__device__ __forceinline__ void put_out(const float (&d)[kColumns / 2], Sums& sums, std::byte* out_at) {
-  const int lane = threadIdx.x % 32, row = threadIdx.x % kGroup / 32 * 16 + lane % 16;
+__device__ __forceinline__ void put_out(const float (&d)[kColumns / 2], Sums& sums, std::byte* turned) {
+  const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int j = 0; j < kColumns / 8; j += 2) {
     std::uint32_t rounded[4];
@@ -124,7 +124,19 @@ __device__ __forceinline__ void put_out(const float (&d)[kColumns / 2], Sums& su
       sums.second[2 * eight] = fmaf(value.x, value.x, sums.second[2 * eight]);
       sums.second[2 * eight + 1] = fmaf(value.y, value.y, sums.second[2 * eight + 1]);
     }
-    hopper::store_matrices(out_at + j / 8 * kBoxBytes + hopper::swizzled(row, j % 8 + lane / 16), rounded);
+    hopper::store_matrices(turned + j / 8 * kBoxBytes + hopper::swizzled(lane % 16, j % 8 + lane / 16),
+                           rounded);
+  }
+}
+
+// Stores a warp's rows, of which there are `rows`: two at a time, sixteen bytes a thread.
+__device__ __forceinline__ void store_rows(std::byte* to, const std::byte* turned, int rows) {
+  const int row = threadIdx.x % 32 / 16, chunk = threadIdx.x % 16;
+#pragma unroll
+  for (int i = row; i < row + kWarpRows; i += 2) {
+    if (i >= rows) break;
+    *reinterpret_cast<uint4*>(to + i * kTo * 2 + chunk * 16) =
+        *reinterpret_cast<const uint4*>(turned + chunk / 8 * kBoxBytes + hopper::swizzled(i, chunk % 8));
   }
 }
 
@@ -163,48 +175,38 @@ __device__ void finish_sums(const Expand& work, const Sums& sums, Channels& chan
 }
 
 template <typename T, bool kBefore>
-__device__ __forceinline__ void consume(const Expand& work, const CUtensorMap& out, const Parts& parts,
-                                        Barriers& bars, Channels& channels, ReduceSpace space, int tiles) {
+__device__ __forceinline__ void consume(const Expand& work, const Parts& parts, Barriers& bars,
+                                        Channels& channels, ReduceSpace space, int tiles) {
   using namespace hopper;
-  const int group = threadIdx.x / kGroup;
-  const bool leader = threadIdx.x % kGroup == 0;
+  const int group = threadIdx.x / kGroup,
+            first = threadIdx.x % kGroup / 32 * kWarpRows;  // of the warp's rows
   const std::byte* weights = parts.weights + group * kColumns * kRowBytes;
-  std::byte* out_ring = parts.out + group * kOutStages * kOutBytes;
+  std::byte* turned = parts.out + threadIdx.x / 32 * kOutBytes;
   Sums sums;
-  Cursor ring, out_at;
+  Cursor ring;
   barrier_wait(&bars.weights, 0);
   for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
-    const std::byte* x_at = parts.x + ring.stage * kTileBytes;
-    const int rows = static_cast<int>(min(work.rows - std::int64_t{tile} * kRows, std::int64_t{kRows}));
+    const std::int64_t top = std::int64_t{tile} * kRows;
+    const int rows = static_cast<int>(min(work.rows - top, std::int64_t{kRows}));
+    std::uint32_t input[kFrom / 16][4];
+    float d[kColumns / 2];
     barrier_wait(&bars.x.full[ring.stage], ring.parity);
-#pragma unroll 1
-    for (int row = 0; row < kRows; row += kDeep) {
-      std::uint32_t input[kFrom / 16][4];
-      float d[kColumns / 2];
-      hold_input<T, kBefore>(input, x_at + row * kRowBytes, channels, rows - row);
-      matrix_begin();
+    hold_input<T, kBefore>(input, parts.x + ring.stage * kTileBytes, channels, rows);
+    matrix_begin();
 #pragma unroll
-      for (int step = 0; step < kFrom / 16; ++step)
-        multiply<T, false>(d, input[step], matrix(weights + step * 32, 16, 1024), step > 0);
-      matrix_commit();
-      matrix_wait<0>();
-      settle(d);
-      if (row + kDeep == kRows && threadIdx.x % 32 == 0) barrier_arrive(&bars.x.empty[ring.stage]);
-      std::byte* to = out_ring + out_at.stage * kOutBytes;
-      put_out<T>(d, sums, to);
-      fence_async();
-      if (leader) wait_stores_read<kOutStages - 2>();  // the next stage is free when all have come here
-      sync_group(2 + group, kGroup);
-      if (leader) {
-        for (int box = 0; box < kBoxes; ++box)
-          store_tile(out, group * kColumns + box * 64, tile * kRows + row, to + box * kBoxBytes);
-        commit_stores();
-      }
-      out_at.next(kOutStages);
-    }
+    for (int step = 0; step < kFrom / 16; ++step)
+      multiply<T, false>(d, input[step], matrix(weights + step * 32, 16, 1024), step > 0);
+    matrix_commit();
+    matrix_wait<0>();
+    settle(d);
+    if (threadIdx.x % 32 == 0) barrier_arrive(&bars.x.empty[ring.stage]);
+    put_out<T>(d, sums, turned);
+    __syncwarp();
+    store_rows(static_cast<std::byte*>(work.out) + ((top + first) * kTo + group * kColumns) * 2, turned,
+               rows - first);
+    __syncwarp();
     ring.next(kStages);
   }
-  if (leader) wait_stores();
   finish_sums(work, sums, channels, space);
 }
 
@@ -213,8 +215,7 @@ __device__ __forceinline__ void consume(const Expand& work, const CUtensorMap& o
 template <typename T, bool kBefore>
 __global__ void __launch_bounds__(kBlock, 1)
     expand_kernel(const __grid_constant__ Expand work, const __grid_constant__ CUtensorMap x,
-                  const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap out,
-                  ReduceSpace space) {
+                  const __grid_constant__ CUtensorMap weights, ReduceSpace space) {
 #ifdef REDLINE_HOPPER
   using namespace hopper;
   extern __shared__ std::byte dynamic[];
@@ -238,7 +239,7 @@ __global__ void __launch_bounds__(kBlock, 1)
     if (threadIdx.x < kFrom) channels.find(work.norm, static_cast<int>(threadIdx.x));
     sync_consumers();
   }
-  consume<T, kBefore>(work, out, parts, bars, channels, space, tiles);
+  consume<T, kBefore>(work, parts, bars, channels, space, tiles);
 #endif
 }
 
@@ -258,7 +259,6 @@ ExpandLaunch::ExpandLaunch(const Expand& work, const cudaDeviceProp& device)
     : work_(work),
       x_(describe_rows(work.x, work.type, work.rows, kFrom, kRows)),
       weights_(describe_rows(work.weights, work.type, kTo, kFrom, kTo)),
-      out_(describe_rows(work.out, work.type, work.rows, kTo, kDeep)),
       blocks_(
           static_cast<int>(std::min<std::int64_t>(device.multiProcessorCount, divide_up(work.rows, kRows)))) {
   with_kernel(work_, [](auto kernel) {
@@ -272,7 +272,7 @@ void ExpandLaunch::run(ReduceSpace space, cudaStream_t stream) const {
   with_kernel(work_, [&](auto kernel) {
     launch(kernel,
            {dim3(static_cast<unsigned>(blocks_)), kBlock, kSharedBytes, is_small(work_.rows * (kTo / 8))},
-           stream, work_, x_, weights_, out_, space);
+           stream, work_, x_, weights_, space);
   });
 }
 

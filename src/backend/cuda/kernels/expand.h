@@ -40,7 +40,7 @@ class ExpandLaunch {
 
  private:
   Expand work_;
-  CUtensorMap x_{}, weights_{}, out_{};
+  CUtensorMap x_{}, weights_{};
   int blocks_ = 1;
 };
 

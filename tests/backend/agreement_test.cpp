@@ -73,6 +73,23 @@ TEST_P(AgreementTest, WithReference) {
   EXPECT_GT(compared, 0) << "an op without cases";
 }
 
+#ifdef REDLINE_TEST_CUDA
+class LargeAgreementTest : public testing::TestWithParam<DType> {};
+
+TEST_P(LargeAgreementTest, WithReference) {
+  std::unique_ptr<backend::Backend> on;
+  try {
+    on = backend::make_backend({"cuda", 0, false});
+  } catch (const UnavailableError& e) {
+    GTEST_SKIP() << e.what();
+  }
+  for (const OpCase& op_case : cases::large_op_cases(GetParam())) compare_case(op_case, *on, GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, LargeAgreementTest, testing::Values(DType::f32, DType::f16, DType::bf16),
+                         [](const auto& each) { return std::string(name_of(each.param)); });
+#endif
+
 std::vector<OpKind> all_kinds() {
   std::vector<OpKind> kinds;
   for (int i = 0; i <= static_cast<int>(OpKind::ema); ++i) kinds.push_back(static_cast<OpKind>(i));

@@ -408,6 +408,10 @@ const Row kRows[] = {
 // more tiles than blocks.
 const Images kImages[] = {{"few", 3, 7, 7}, {"many", 12, 55, 55}};
 
+// A block walks down a strip of rows, at most 56 columns wide: more rows than its rings have, and two strips
+// side by side.
+const Images kStems[] = {{"tall", 76, 70, 3}, {"wide", 2, 5, 66}};
+
 std::string parameter_name(const testing::TestParamInfo<Parameter>& info) {
   const auto& [row, dtype, images] = info.param;
   return fmt::format("{}_{}_{}_rows", row.name, name_of(dtype), images.name);
@@ -416,6 +420,11 @@ std::string parameter_name(const testing::TestParamInfo<Parameter>& info) {
 INSTANTIATE_TEST_SUITE_P(Ops, MergedTest,
                          testing::Combine(testing::ValuesIn(kRows), testing::Values(DType::f16, DType::bf16),
                                           testing::ValuesIn(kImages)),
+                         parameter_name);
+INSTANTIATE_TEST_SUITE_P(Stem, MergedTest,
+                         testing::Combine(testing::Values(Row{"stem", stem, Merged::everywhere}),
+                                          testing::Values(DType::f16, DType::bf16, DType::f32),
+                                          testing::ValuesIn(kStems)),
                          parameter_name);
 
 }  // namespace

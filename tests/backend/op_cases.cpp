@@ -35,6 +35,16 @@ class Table : private CaseGraph {
     return std::move(cases_);
   }
 
+  // 264 blocks or more, three tiles of 1024 vectors or three rows of pixels in a ring: more than that for
+  // each.
+  std::vector<OpCase> run_large() {
+    const Shape x{9, 512, 39, 39};
+    joined_activation(x);
+    norm_gradient(x, 'a');
+    affine_pool({76, 64, 140, 6}, {3, 2, 1});
+    return std::move(cases_);
+  }
+
  private:
   void add(OpKind kind, std::vector<TensorId> inputs, std::vector<TensorId> outputs,
            graph::Attributes attributes = {}) {
@@ -148,10 +158,15 @@ class Table : private CaseGraph {
       if (!relu) continue;
       y = activation(x), affine = pair(c), shortcut = activation(x);
       add(OpKind::affine_act, {y, affine, shortcut, kNone}, {activation(x), mask(x)}, attr);
-      y = activation(x), affine = pair(c), shortcut = activation(x);
-      const TensorId shortcut_affine = pair(c);
-      add(OpKind::affine_act, {y, affine, shortcut, shortcut_affine}, {activation(x), mask(x)}, attr);
+      joined_activation(x);
     }
+  }
+
+  void joined_activation(const Shape& x) {
+    const TensorId y = activation(x), affine = pair(x.c()), shortcut = activation(x);
+    const TensorId shortcut_affine = pair(x.c());
+    add(OpKind::affine_act, {y, affine, shortcut, shortcut_affine}, {activation(x), mask(x)},
+        graph::ActAttr{true});
   }
 
   // The gate is a mask, the sign of the affine, or nothing; one or two gradients come in.
@@ -167,31 +182,44 @@ class Table : private CaseGraph {
         add(OpKind::norm_grad_stats, {g, g2, y, affine, bits, saved}, {dgamma, dbeta, masked},
             graph::NormAttr{});
       }
-      const TensorId g = activation(x), y = activation(x);
-      const TensorId affine = gate == 'a' ? pair(c) : kNone, bits = gate == 'm' ? mask(x) : kNone;
-      const TensorId saved = pair(c), gamma = channels(c);
-      const TensorId dgamma = channels(c, TensorKind::gradient), dbeta = channels(c, TensorKind::gradient);
-      add(OpKind::norm_grad_apply, {g, y, affine, bits, saved, gamma, dgamma, dbeta}, {activation(x)},
-          graph::NormAttr{});
+      norm_gradient(x, gate);
     }
+  }
+
+  void norm_gradient(const Shape& x, char gate) {
+    const std::int64_t c = x.c();
+    const TensorId g = activation(x), y = activation(x);
+    const TensorId affine = gate == 'a' ? pair(c) : kNone, bits = gate == 'm' ? mask(x) : kNone;
+    const TensorId saved = pair(c), gamma = channels(c);
+    const TensorId dgamma = channels(c, TensorKind::gradient), dbeta = channels(c, TensorKind::gradient);
+    add(OpKind::norm_grad_apply, {g, y, affine, bits, saved, gamma, dgamma, dbeta}, {activation(x)},
+        graph::NormAttr{});
+  }
+
+  static Shape pooled(const Shape& x, const graph::PoolAttr& attr) {
+    return {x.n(), x.c(), graph::window_output(x.h(), attr.kernel, attr.stride, attr.pad, "case"),
+            graph::window_output(x.w(), attr.kernel, attr.stride, attr.pad, "case")};
+  }
+
+  void affine_pool(const Shape& x, const graph::PoolAttr& attr) {
+    const Shape y = pooled(x, attr);
+    const TensorId in = activation(x), affine = pair(x.c());
+    add(OpKind::affine_pool, {in, affine}, {activation(y), activation(y, DType::u8), activation(y)}, attr);
   }
 
   void pools() {
     const std::pair<Shape, graph::PoolAttr> windows[] = {
-        {{3, 16, 5, 7}, {3, 2, 1}}, {{1, 17, 8, 8}, {3, 2, 1}}, {{2, 64, 6, 9}, {3, 2, 1}},
-        {{2, 5, 7, 7}, {2, 2, 0}},  {{1, 40, 6, 6}, {3, 1, 1}}, {{4, 1, 3, 3}, {3, 2, 0}},
-        {{1, 32, 1, 1}, {3, 2, 1}},
+        {{3, 16, 5, 7}, {3, 2, 1}}, {{1, 17, 8, 8}, {3, 2, 1}},   {{2, 64, 6, 9}, {3, 2, 1}},
+        {{2, 5, 7, 7}, {2, 2, 0}},  {{1, 40, 6, 6}, {3, 1, 1}},   {{4, 1, 3, 3}, {3, 2, 0}},
+        {{1, 32, 1, 1}, {3, 2, 1}}, {{1, 64, 5, 131}, {3, 2, 1}},
     };
     for (const auto& [x, attr] : windows) {
-      const Shape y{x.n(), x.c(), graph::window_output(x.h(), attr.kernel, attr.stride, attr.pad, "case"),
-                    graph::window_output(x.w(), attr.kernel, attr.stride, attr.pad, "case")};
+      const Shape y = pooled(x, attr);
       TensorId in = activation(x);
       add(OpKind::max_pool, {in}, {activation(y), activation(y, DType::u8)}, attr);
       in = activation(x);
       add(OpKind::max_pool, {in}, {activation(y), kNone}, attr);
-      in = activation(x);
-      const TensorId affine = pair(x.c());
-      add(OpKind::affine_pool, {in, affine}, {activation(y), activation(y, DType::u8), activation(y)}, attr);
+      affine_pool(x, attr);
       const TensorId dy = activation(y), index = activation(y, DType::u8);
       add(OpKind::max_pool_grad, {dy, index}, {activation(x)}, attr);
     }
@@ -310,5 +338,6 @@ class Table : private CaseGraph {
 }  // namespace
 
 std::vector<OpCase> op_cases(DType dtype) { return Table(dtype).run(); }
+std::vector<OpCase> large_op_cases(DType dtype) { return Table(dtype).run_large(); }
 
 }  // namespace redline::cases

@@ -10,5 +10,8 @@ namespace redline::cases {
 
 // All cases with activations of `dtype`.
 std::vector<bench::OpCase> op_cases(graph::DType dtype);
+// Ops of which a GPU's blocks each do many tiles, in shapes large enough that every one comes around its
+// ring.
+std::vector<bench::OpCase> large_op_cases(graph::DType dtype);
 
 }  // namespace redline::cases

@@ -18,19 +18,20 @@ namespace {
 constexpr int kFrom = ExpandGrad::kFrom, kTo = ExpandGrad::kTo;
 constexpr int kRows = 128;
 constexpr int kPiece = 64;  // channels that are moved at once: rows of 128 bytes
-constexpr int kPieces = kTo / kPiece;
 constexpr int kTileBytes = kRows * kPiece * 2;
 constexpr int kWeightBytes = kTo * kFrom * 2;
-constexpr int kStepBytes = 16 * 128;  // of sixteen rows, as deep as a product
 constexpr int kGStages = 5, kYStages = 4, kXStages = 2;
 constexpr int kGroup = 128, kGroups = 2, kConsumers = kGroups * kGroup;
 constexpr int kGroupRows = kRows / kGroups;
-constexpr int kEach = kPieces / kGroups;     // pieces whose dw a group has
 constexpr int kBlock = kConsumers + kGroup;  // a group for the feeding warp: registers are given by group
 constexpr std::size_t kSharedBytes =
     1024 + kWeightBytes + std::size_t{kGStages + kYStages + kXStages} * kTileBytes;
 
 #ifdef REDLINE_HOPPER
+
+constexpr int kPieces = kTo / kPiece;
+constexpr int kStepBytes = 16 * 128;      // of sixteen rows, as deep as a product
+constexpr int kEach = kPieces / kGroups;  // pieces whose dw a group has
 
 using hopper::Cursor;
 using hopper::Pair;

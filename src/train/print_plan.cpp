@@ -93,8 +93,6 @@ void print_ops(const plan::Plan& plan, std::FILE* out) {
 void print_memory(const Setup& setup, std::FILE* out) {
   const plan::Plan& plan = *setup.plans.train;
   const plan::MemoryUse use = plan::memory_use(plan);
-  const plan::MemoryUse evaluation =
-      setup.plans.eval ? plan::memory_use(*setup.plans.eval) : plan::MemoryUse{};
   const Memory need = memory_need(setup.config, setup.plans, *setup.backend, setup.decoding);
   const Memory available = memory_available(setup.machine, *setup.backend);
   fmt::print(out, "\nmemory\n");
@@ -106,7 +104,8 @@ void print_memory(const Setup& setup, std::FILE* out) {
                                     {"activations", use.activations},
                                     {"inputs", use.inputs},
                                     {"training", use.total()},
-                                    {"evaluation", evaluation.activations + evaluation.inputs},
+                                    {"evaluation", plan::memory_use(*setup.plans.eval).activations +
+                                                       plan::memory_use(*setup.plans.eval).inputs},
                                     {"decoding", setup.decoding.memory_need(plan)},
                                     {"device peak", need.device},
                                     {"device free", available.device},

@@ -33,13 +33,13 @@ bool fits_into(const Memory& need, const Memory& available) {
 
 // Largest batch below the configured one whose plans fit; 0 when not even one image does.
 std::int64_t largest_batch(const Config& config, const backend::Backend& backend, graph::DType dtype,
-                           std::int64_t classes, bool evaluates, const Memory& available,
-                           const Decoding& decoding) {
+                           std::int64_t classes, const Memory& available, const Decoding& decoding) {
   std::int64_t fits = 0, too_large = config.optimizer.batch_size;
   while (fits + 1 < too_large) {
     const std::int64_t middle = fits + (too_large - fits) / 2;
-    const Plans plans = make_plans(config, backend, dtype, classes, middle, evaluates);
-    const bool ok = fits_into(memory_need(config, plans, backend, decoding), available);
+    const bool ok =
+        fits_into(memory_need(config, make_plans(config, backend, dtype, classes, middle), backend, decoding),
+                  available);
     (ok ? fits : too_large) = middle;
   }
   return fits;
@@ -187,7 +187,7 @@ plan::Options eval_plan_options(const Config& config, graph::DType dtype, std::i
 }
 
 Plans make_plans(const Config& config, const plan::Capabilities& backend, graph::DType dtype,
-                 std::int64_t classes, std::int64_t batch, bool evaluates) {
+                 std::int64_t classes, std::int64_t batch) {
   Plans plans;
   plan::Options train = train_plan_options(config, dtype, classes, batch);
   for (const std::int64_t size : train_sizes(config)) {
@@ -198,10 +198,8 @@ Plans make_plans(const Config& config, const plan::Capabilities& backend, graph:
     else
       plans.smaller.push_back(std::move(plan));
   }
-  if (evaluates) {
-    plans.eval =
-        std::make_shared<plan::Plan>(make_plan(eval_plan_options(config, dtype, classes, batch), backend));
-  }
+  plans.eval =
+      std::make_shared<plan::Plan>(make_plan(eval_plan_options(config, dtype, classes, batch), backend));
   return plans;
 }
 
@@ -214,13 +212,12 @@ std::size_t Decoding::memory_need(const plan::Plan& train) const {
 
 Memory memory_need(const Config& config, const Plans& plans, const backend::Backend& backend,
                    const Decoding& decoding) {
-  const plan::MemoryUse train = plan::memory_use(*plans.train);
-  const plan::MemoryUse eval = plans.eval ? plan::memory_use(*plans.eval) : plan::MemoryUse{};
+  const plan::MemoryUse train = plan::memory_use(*plans.train), eval = plan::memory_use(*plans.eval);
   const std::size_t slots = kSlots * (train.inputs + eval.inputs);
   // They run in turn: activations need the memory of the largest.
   std::size_t work = train.total() - train.activations + std::max(train.activations, eval.activations) +
-                     eval.inputs + backend.memory_overhead(*plans.train, /*owns_weights=*/true);
-  if (plans.eval) work += backend.memory_overhead(*plans.eval, /*owns_weights=*/false);
+                     eval.inputs + backend.memory_overhead(*plans.train, /*owns_weights=*/true) +
+                     backend.memory_overhead(*plans.eval, /*owns_weights=*/false);
   for (const auto& plan : plans.smaller)
     work += plan::memory_use(*plan).inputs + backend.memory_overhead(*plan, /*owns_weights=*/false);
   work += decoding.memory_need(*plans.train);
@@ -245,12 +242,12 @@ void check_memory(const Config& config, const backend::Backend& backend, graph::
   refuse(fmt::format("--batch-size {} needs {} of {}memory and {} are available", config.optimizer.batch_size,
                      format_bytes(on_device ? need.device : need.host), on_device ? "device " : "",
                      format_bytes(on_device ? available.device : available.host)),
-         largest_batch(config, backend, dtype, classes, plans.eval != nullptr, available, decoding));
+         largest_batch(config, backend, dtype, classes, available, decoding));
 }
 
 void refuse_batch(const Setup& setup, const std::string& what) {
   refuse(fmt::format("--batch-size {} does not fit: {}", setup.config.optimizer.batch_size, what),
-         largest_batch(setup.config, *setup.backend, setup.dtype, setup.classes, setup.plans.eval != nullptr,
+         largest_batch(setup.config, *setup.backend, setup.dtype, setup.classes,
                        memory_available(setup.machine, *setup.backend), setup.decoding));
 }
 
@@ -352,8 +349,7 @@ Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communic
     setup.decoding.pixels = images.mean_plain_pixels;
   }
   setup.config = resolve(setup);
-  setup.plans = make_plans(config, *setup.backend, setup.dtype, setup.classes, config.optimizer.batch_size,
-                           /*evaluates=*/setup.val_records != nullptr);
+  setup.plans = make_plans(config, *setup.backend, setup.dtype, setup.classes, config.optimizer.batch_size);
   check_memory(config, *setup.backend, setup.dtype, setup.classes, setup.plans,
                memory_available(setup.machine, *setup.backend), setup.decoding);
   return setup;

@@ -21,9 +21,8 @@ namespace redline::train {
 
 // The plans of a run. They share the weights.
 struct Plans {
-  // Training at the largest of its image sizes. `eval` is empty where there is nothing to evaluate on.
-  std::shared_ptr<const plan::Plan> train, eval;
-  std::vector<std::shared_ptr<const plan::Plan>> smaller;  // training at the others
+  std::shared_ptr<const plan::Plan> train, eval;           // training at the largest of its image sizes
+  std::vector<std::shared_ptr<const plan::Plan>> smaller;  // and at the others
 };
 
 // The height and width that a plan takes.
@@ -36,9 +35,8 @@ plan::Options train_plan_options(const Config& config, graph::DType dtype, std::
 plan::Options eval_plan_options(const Config& config, graph::DType dtype, std::int64_t classes,
                                 std::int64_t batch);
 
-// `evaluates`: whether the run has anything to evaluate on.
 Plans make_plans(const Config& config, const plan::Capabilities& backend, graph::DType dtype,
-                 std::int64_t classes, std::int64_t batch, bool evaluates);
+                 std::int64_t classes, std::int64_t batch);
 
 // Bytes on the host, and on a device that has memory of its own; 0: none, or not known.
 struct Memory {

@@ -25,7 +25,7 @@ Config small() {
 TEST(Memory, ARunThatFitsIsLeftAlone) {
   const Config config = small();
   const auto backend = reference_backend();
-  const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16, true);
+  const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16);
   EXPECT_NO_THROW(
       check_memory(config, *backend, graph::DType::f32, 10, plans, memory_need(config, plans, *backend)));
 }
@@ -33,8 +33,8 @@ TEST(Memory, ARunThatFitsIsLeftAlone) {
 TEST(Memory, TheLargestBatchThatFitsIsNamedAndFits) {
   const Config config = small();
   const auto backend = reference_backend();
-  const Plans seven = make_plans(config, *backend, graph::DType::f32, 10, 7, true);
-  const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16, true);
+  const Plans seven = make_plans(config, *backend, graph::DType::f32, 10, 7);
+  const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16);
   try {
     check_memory(config, *backend, graph::DType::f32, 10, plans, memory_need(config, seven, *backend));
     FAIL() << "16 images fit where 7 should";
@@ -42,17 +42,6 @@ TEST(Memory, TheLargestBatchThatFitsIsNamedAndFits) {
     EXPECT_NE(std::string(error.what()).find("largest batch that fits is 7 "), std::string::npos)
         << error.what();
   }
-}
-
-TEST(Memory, ARunThatEvaluatesNothingIsNotChargedForIt) {
-  const Config config = small();
-  const auto backend = reference_backend();
-  const Plans both = make_plans(config, *backend, graph::DType::f32, 10, 16, true);
-  const Plans train = make_plans(config, *backend, graph::DType::f32, 10, 16, false);
-  EXPECT_EQ(train.eval, nullptr);
-  const auto inputs = plan::memory_use(*both.eval).inputs;
-  EXPECT_GE(memory_need(config, both, *backend).host, memory_need(config, train, *backend).host + inputs);
-  EXPECT_EQ(prepare(config).plans.eval, nullptr);
 }
 
 // A device with memory of its own, on which the reference computes.
@@ -83,7 +72,7 @@ class FakeDevice final : public backend::Backend {
 TEST(Memory, ADeviceHoldsThePlansAndTheHostTheBatches) {
   const Config config = small();
   const FakeDevice device(std::size_t{1} << 40);
-  const Plans plans = make_plans(config, device, graph::DType::f32, 10, 16, true);
+  const Plans plans = make_plans(config, device, graph::DType::f32, 10, 16);
   const Memory need = memory_need(config, plans, device);
   const plan::MemoryUse train = plan::memory_use(*plans.train), eval = plan::memory_use(*plans.eval);
   EXPECT_GT(train.activations, eval.activations);  // which use the same memory
@@ -103,9 +92,9 @@ TEST(Memory, ADeviceHoldsThePlansAndTheHostTheBatches) {
 TEST(Memory, SeveralImageSizesShareTheLargestsMemory) {
   Config config = small();
   const FakeDevice device(std::size_t{1} << 40);
-  const Plans one = make_plans(config, device, graph::DType::f32, 10, 16, true);
+  const Plans one = make_plans(config, device, graph::DType::f32, 10, 16);
   config.schedule.train_sizes = {16, config.model.image_size};
-  const Plans two = make_plans(config, device, graph::DType::f32, 10, 16, true);
+  const Plans two = make_plans(config, device, graph::DType::f32, 10, 16);
   ASSERT_EQ(two.smaller.size(), 1U);
   EXPECT_EQ(image_size_of(*two.smaller[0]), 16);
   EXPECT_EQ(image_size_of(*two.train), config.model.image_size);
@@ -117,7 +106,7 @@ TEST(Memory, CheckpointsNeedACopyOfTheStateOnTheHost) {
   Config config = small();
   config.model.ema = true;
   const FakeDevice device(std::size_t{1} << 40);
-  const Plans plans = make_plans(config, device, graph::DType::f32, 10, 16, true);
+  const Plans plans = make_plans(config, device, graph::DType::f32, 10, 16);
   const Memory without = memory_need(config, plans, device);  // synthetic data has none unless asked for
   config.run.checkpoint_every = "5m";
   const Memory with = memory_need(config, plans, device);
@@ -145,7 +134,7 @@ class FakeDecoder final : public backend::ImageDecoder {
 TEST(Memory, DecodingCountsWhereTheDeviceDoesIt) {
   const Config config = small();
   const FakeDevice device(std::size_t{1} << 40);
-  const Plans plans = make_plans(config, device, graph::DType::f32, 10, 16, true);
+  const Plans plans = make_plans(config, device, graph::DType::f32, 10, 16);
   const Memory without = memory_need(config, plans, device);
   const Decoding decoding{std::make_shared<FakeDecoder>(), 500 * 375};
   const Memory with = memory_need(config, plans, device, decoding);
@@ -161,9 +150,8 @@ TEST(Memory, ARefusedAllocationNamesWhatFits) {
   train::Setup setup;
   setup.config = config;
   setup.classes = 10;
-  setup.plans = make_plans(config, device, graph::DType::f32, 10, 16, true);
-  const Memory seven =
-      memory_need(config, make_plans(config, device, graph::DType::f32, 10, 7, true), device);
+  setup.plans = make_plans(config, device, graph::DType::f32, 10, 16);
+  const Memory seven = memory_need(config, make_plans(config, device, graph::DType::f32, 10, 7), device);
   setup.backend = std::make_unique<FakeDevice>(seven.device);
   try {
     refuse_batch(setup, "the device is full");
@@ -177,7 +165,7 @@ TEST(Memory, ARefusedAllocationNamesWhatFits) {
 TEST(Memory, NotEvenOneImage) {
   const Config config = small();
   const auto backend = reference_backend();
-  const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16, true);
+  const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16);
   EXPECT_THROW(check_memory(config, *backend, graph::DType::f32, 10, plans, {1 << 20, 0}), UsageError);
 }
 
@@ -264,7 +252,7 @@ TEST(Plans, EvaluationTakesThePlainLossAndSharesTheWeights) {
   EXPECT_EQ(eval.model.label_smoothing, 0.0F);
   EXPECT_FALSE(eval.model.training);
   const auto backend = reference_backend();
-  const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16, true);
+  const Plans plans = make_plans(config, *backend, graph::DType::f32, 10, 16);
   for (graph::TensorId id : plans.eval->graph().of_kind(graph::TensorKind::parameter)) {
     EXPECT_NE(plans.train->graph().find(plans.eval->graph().tensor(id).name), graph::kNone);
   }

@@ -46,7 +46,7 @@ struct Bench {
       : backend(reference_backend()),
         train(train_samples, static_cast<int>(config.optimizer.batch_size), kSize, kClasses, 1),
         val(std::max(1, val_samples), static_cast<int>(config.optimizer.batch_size), kSize, kClasses, 2),
-        plans(make_plans(config, *backend, dtype, kClasses, config.optimizer.batch_size, true)) {
+        plans(make_plans(config, *backend, dtype, kClasses, config.optimizer.batch_size)) {
     recorder.add(std::make_unique<KeepingSink>(records));
     trainer =
         std::make_unique<Trainer>(config, plans, *backend, train, val_samples > 0 ? &val : nullptr, recorder);

@@ -226,8 +226,7 @@ __global__ void __launch_bounds__(kBlock, 1)
   if (threadIdx.x == 0) {
     barrier_init(&bars.weights, 1);
     bars.x.init(kConsumers / 32);
-    fence_async();
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    publish_barriers();
   }
   __syncthreads();
   begin_kernel();

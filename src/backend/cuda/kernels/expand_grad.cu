@@ -329,8 +329,7 @@ __global__ void __launch_bounds__(kBlock, 1)
     bars.g.init(1);
     bars.y.init(1);
     bars.x.init(kGroups);
-    fence_async();
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    publish_barriers();
   }
   begin_kernel();
   for (int pair = static_cast<int>(threadIdx.x); pair < kTo / 2; pair += kBlock) {

@@ -101,6 +101,11 @@ struct Ring {
 
 // Makes barriers and ordinary writes to shared memory visible to the copy engine and the matrix units.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// Ends the initialisation of barriers that others use too.
+__device__ __forceinline__ void publish_barriers() {
+  fence_async();
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 
 // Waits for `threads` threads that name the same barrier (1 to 15).
 __device__ __forceinline__ void sync_group(int barrier, int threads) {

@@ -324,8 +324,7 @@ __global__ void __launch_bounds__(kBlock, kStrips == 1 ? kMostEach : 1)
       barrier_init(&bars.tile_full[i], 1);
       barrier_init(&bars.tile_empty[i], 2);
     }
-    fence_async();
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    publish_barriers();
   }
   begin_kernel();
   if (kEpilogue != Epilogue::sums && threadIdx.x < kStrips * kTile) {

@@ -104,18 +104,11 @@ __device__ __forceinline__ void clear(std::byte* from, int bytes) {
 }
 
 template <int kStages>
-struct Barriers {
-  std::uint64_t full[kStages], empty[kStages];
-
-  __device__ void init() {
-    for (int i = 0; i < kStages; ++i) {
-      hopper::barrier_init(&full[i], 1);
-      hopper::barrier_init(&empty[i], kGroups);
-    }
-    hopper::fence_async();
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }
-};
+__device__ __forceinline__ void init_barriers(hopper::Ring<kStages>& bars) {
+  if (threadIdx.x != 0) return;
+  bars.init(kGroups);
+  hopper::publish_barriers();
+}
 
 __device__ __forceinline__ std::byte* aligned_shared() {
   extern __shared__ std::byte dynamic[];
@@ -126,7 +119,7 @@ __device__ __forceinline__ std::byte* aligned_shared() {
 // `more` with that many further bytes each.
 template <typename Tile, int kStages, typename More>
 __device__ __forceinline__ void feed(const Walk& walk, const void* x, std::byte* in_at,
-                                     Barriers<kStages>& bars, unsigned more_bytes, const More& more) {
+                                     hopper::Ring<kStages>& bars, unsigned more_bytes, const More& more) {
   using namespace hopper;
   if (threadIdx.x > kGroups * kGroup) return;
   Cursor ring;
@@ -176,12 +169,12 @@ __global__ void __launch_bounds__(kBlock, 1)
 #ifdef REDLINE_HOPPER
   using namespace hopper;
   constexpr int kPixels = Tile::kWide;
-  __shared__ Barriers<kForwardStages> bars;
+  __shared__ Ring<kForwardStages> bars;
   __shared__ float scratch[kGroups][2][kFilters];
   std::byte* in_at = aligned_shared();
   const std::byte* zeros = in_at + kForwardStages * Tile::kInSpace;
   std::byte* out_at = in_at + kForwardStages * Tile::kInSpace + Tile::kZeroSpace;
-  if (threadIdx.x == 0) bars.init();
+  init_barriers(bars);
   clear(in_at, kForwardStages * Tile::kInSpace + Tile::kZeroSpace);
   begin_kernel();
   __syncthreads();
@@ -277,11 +270,11 @@ __global__ void __launch_bounds__(kBlock, 1)
 #ifdef REDLINE_HOPPER
   using namespace hopper;
   constexpr int kDyBytes = Tile::kOutBytes * Tile::kHigh;
-  __shared__ Barriers<kGradientStages> bars;
+  __shared__ Ring<kGradientStages> bars;
   std::byte* dy_at = aligned_shared();
   std::byte* in_at = dy_at + kGradientStages * kDyBytes;
   const std::byte* zeros = in_at + kGradientStages * Tile::kInSpace;
-  if (threadIdx.x == 0) bars.init();
+  init_barriers(bars);
   clear(in_at, kGradientStages * Tile::kInSpace + Tile::kZeroSpace);
   begin_kernel();
   __syncthreads();

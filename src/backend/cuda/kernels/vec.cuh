@@ -170,7 +170,7 @@ template <int N>
 struct NormSlope {
   PerChannel<N, 3> abc;
   __device__ __forceinline__ NormSlope(const NormGradApply& args, int first, int channels, float count,
-                                       Find by = Find::by_block)
+                                       Find by)
       : abc(first, channels, by, [&](int at) {
           const Slope slope(args, at, channels, count);
           return typename PerChannel<N, 3>::Values{{slope.a, slope.b, slope.c}};

@@ -82,7 +82,7 @@ void expect_same_mask(const OpCase& op_case, std::size_t output, const backend::
 }  // namespace
 
 void expect_agreement(const backend::Executable& actual, const backend::Executable& expected, DType dtype,
-                      const std::set<TensorId>& ignored) {
+                      const std::set<TensorId>& ignored, const std::set<TensorId>& rounded_twice) {
   const graph::Graph& graph = expected.plan().graph();
   std::set<TensorId> ids, apart = ignored;
   apart.insert(kNone);
@@ -105,8 +105,9 @@ void expect_agreement(const backend::Executable& actual, const backend::Executab
     const bool exact = tensor.dtype == DType::u8 || tensor.dtype == DType::i32;
     if (exact && tensor.kind == graph::TensorKind::input)
       continue;  // raw bytes, which read() does not promise
-    expect_close(read(actual, id), read(expected, id), exact ? Tolerance{0, 0} : tolerance_of(dtype),
-                 tensor.name);
+    Tolerance tolerance = exact ? Tolerance{0, 0} : tolerance_of(dtype);
+    if (rounded_twice.contains(id)) tolerance.relative *= 2.0;
+    expect_close(read(actual, id), read(expected, id), tolerance, tensor.name);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "backend/cuda/kernels/expand.h"
 #include "backend/cuda/kernels/expand_grad.h"
 #include "backend/cuda/kernels/pointwise.h"
+#include "backend/cuda/kernels/through_norm.h"
 #include "backend/cuda/step.h"
 
 namespace redline::backend::cuda {
@@ -132,6 +133,66 @@ Ways merge_gradient(const plan::Plan& plan, const GradientAndSums& pair, const P
   for (const Step& step : pointwise_steps(work, shared)) ways.ways.push_back({step, kNothing});
   ways.does = {{0, 1}, {}};
   return ways;
+}
+
+// A norm's gradient, which nothing gates any more, on to the sums of the norm before: norm_grad_apply,
+// conv_grad_input, norm_grad_stats.
+struct GradientThroughNorm {
+  static constexpr std::size_t kStep = 2;  // that does it all, counted from the first
+  const Op* apply = nullptr;
+  GradientAndSums after;
+
+  GradientThroughNorm(const graph::Graph& graph, std::size_t position) : after(graph, position + 1) {
+    const Op* first = op_at(graph, position, OpKind::norm_grad_apply);
+    if (first == nullptr || !after || after.joins() || first->inputs[2] != graph::kNone ||
+        first->inputs[3] != graph::kNone || after.gradient->inputs[0] != first->outputs[0]) {
+      return;
+    }
+    const graph::Tensor& y = graph.tensor(first->inputs[1]);
+    if (graph::size_of(y.dtype) == 2 && ThroughNorm::possible(channels_before(graph), y.shape.c()))
+      apply = first;
+  }
+  explicit operator bool() const { return apply != nullptr; }
+
+  std::int64_t channels_before(const graph::Graph& graph) const {
+    return graph.tensor(after.gradient->outputs[0]).shape.c();
+  }
+};
+
+Ways merge_through_norm(const plan::Plan& plan, const GradientThroughNorm& way, const Places& places,
+                        Shared& shared) {
+  if (shared.device().major != 9) return {};
+  const TensorId dx = way.after.gradient->outputs[0], dy = way.apply->outputs[0];
+  const TensorId y = way.after.sums->inputs[2], *read = way.apply->inputs.data();
+  for (const TensorId id : {read[0], read[1], y, dy}) {
+    if (overlap(plan, places, dx, id)) return {};
+  }
+  // Written while other rows are still read, but for its own.
+  if (overlap(plan, places, dy, y) || overlap(plan, places, dy, read[1]) ||
+      (overlap(plan, places, dy, read[0]) && places.address(dy) != places.address(read[0]))) {
+    return {};
+  }
+  const OpView apply(plan, *way.apply, places.address), sums(plan, *way.after.sums, places.address);
+  const graph::DType dtype = apply.in_tensor(1).dtype;
+  ThroughNorm work;
+  work.type = type_of(dtype);
+  work.rows = rows_of(apply.in_tensor(1).shape);
+  work.from = static_cast<int>(sums.in_tensor(2).shape.c());
+  work.to = static_cast<int>(apply.in_tensor(1).shape.c());
+  work.norm = norm_grad_apply_of(apply);
+  work.weights = places.weights(way.after.gradient->inputs[1], dtype);
+  work.y = sums.in(2);
+  work.affine = sums.in<float>(3);
+  work.saved = sums.in<float>(5);
+  work.dx = places.address(dx);
+  work.dgamma = sums.out<float>(0);
+  work.dbeta = sums.out<float>(1);
+  const ThroughNormLaunch launch(work, shared.device());
+  shared.need(launch.partials() * sizeof(float));
+  return {fmt::format("through_norm_{}_{}x{}x{}", name_of(dtype), work.rows, work.to, work.from),
+          {{kNothing, kNothing,
+            [launch, &shared](cudaStream_t stream) { launch.run(shared.reduce_space(), stream); }}},
+          {{}, {}, {0, 1, 2}}};
 }
 
 // A norm's gradient and all that follows from it for the convolution in front: norm_grad_apply,
@@ -352,6 +413,8 @@ std::vector<Ways> merge_steps(const plan::Plan& plan, std::size_t position, cons
   std::vector<Ways> found;
   if (const WholeGradient whole(graph, position); whole) {
     found.push_back(merge_whole_gradient(plan, position, whole, places, shared));
+  } else if (const GradientThroughNorm way(graph, position); way) {
+    found.push_back(merge_through_norm(plan, way, places, shared));
   } else if (const GradientAndSums pair(graph, position); pair) {
     found.push_back(merge_gradient(plan, pair, places, shared));
   } else if (const NormAndUse norm(graph, position); norm) {
@@ -366,8 +429,8 @@ std::vector<Ways> merge_steps(const plan::Plan& plan, std::size_t position, cons
 }
 
 int ops_merged_after(const graph::Graph& graph, std::size_t position) {
-  const WholeGradient whole(graph, position);
-  return whole ? static_cast<int>(whole.step()) : 0;
+  if (const WholeGradient whole(graph, position); whole) return static_cast<int>(whole.step());
+  return GradientThroughNorm(graph, position) ? static_cast<int>(GradientThroughNorm::kStep) : 0;
 }
 
 bool is_remade(const graph::Graph& graph, TensorId id) {

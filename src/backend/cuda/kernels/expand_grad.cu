@@ -4,6 +4,7 @@
 
 #include "backend/cuda/kernels/hopper.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
+#include "backend/cuda/kernels/slopes.cuh"
 #include "backend/cuda/kernels/tensor_map.h"
 #include "backend/cuda/kernels/vec.cuh"
 
@@ -55,12 +56,14 @@ struct Parts {
   }
 };
 
-// What is known of channels, of two neighbours at a time for the wide side.
+// What is known of channels.
 struct Channels {
-  float4 ab[kTo / 2];  // of dy = a * g + b * y + c
+  float4 ab[kTo / 2];  // of the wide side
   float2 c[kTo / 2];
   float mean[kFrom], scale[kFrom], bias[kFrom];
   float sums[kConsumers / 32][2][kFrom];  // of each warp, at the end
+
+  __device__ hopper::Slopes slopes() { return {ab, c}; }
 };
 
 __device__ __forceinline__ void sync_consumers() { hopper::sync_group(1, kConsumers); }
@@ -103,41 +106,12 @@ __device__ __forceinline__ void hold_input(std::uint32_t (&held)[kRows / 16][4],
       const int part = i % 4, row = i / 4 * 16 + part / 2 * 8 + lane % 4 * 2;
       const int channel = warp * 16 + lane / 4 + part % 2 * 8;
       const float scale = channels.scale[channel], bias = channels.bias[channel];
-      float2 value = Pair<T>::of_bits(held[i / 4][part]).floats();
-      value.x = row < rows ? fmaxf(fmaf(value.x, scale, bias), 0.0F) : 0.0F;
-      value.y = row + 1 < rows ? fmaxf(fmaf(value.y, scale, bias), 0.0F) : 0.0F;
-      held[i / 4][part] = Pair<T>::of(value.x, value.y).bits();
+      const float2 y = Pair<T>::of_bits(held[i / 4][part]).floats();
+      const float first = row < rows ? fmaf(y.x, scale, bias) : 0.0F;
+      const float second = row + 1 < rows ? fmaf(y.y, scale, bias) : 0.0F;
+      held[i / 4][part] = Pair<T>::relu_of(first, second).bits();
     }
   }  // else rows beyond the last arrive as zeros
-}
-
-// g and y of a piece, for a group's rows, to dy: in registers as products hold it, and in g's place.
-template <typename T>
-__device__ __forceinline__ void differentiate(std::uint32_t (&dy)[kPiece / 16][4], std::byte* g_at,
-                                              const std::byte* y_at, const Channels& channels, int piece) {
-  const int lane = threadIdx.x % 32, row = static_cast<int>(threadIdx.x) / 32 * 16 + lane % 16;
-  const auto at = [&](int step) { return hopper::swizzled(row, 2 * step + lane / 16); };
-  std::uint32_t y[kPiece / 16][4];
-#pragma unroll
-  for (int step = 0; step < kPiece / 16; ++step) {
-    hopper::load_matrices(dy[step], g_at + at(step));
-    hopper::load_matrices(y[step], y_at + at(step));
-  }
-#pragma unroll
-  for (int step = 0; step < kPiece / 16; ++step) {
-#pragma unroll
-    for (int part = 0; part < 4; ++part) {
-      const int pair = piece * (kPiece / 2) + step * 8 + part / 2 * 4 + lane % 4;
-      const float4 ab = channels.ab[pair];
-      const float2 c = channels.c[pair];
-      const float2 gradient = Pair<T>::of_bits(dy[step][part]).floats();
-      const float2 value = Pair<T>::of_bits(y[step][part]).floats();
-      dy[step][part] = Pair<T>::of(fmaf(ab.x, gradient.x, fmaf(ab.z, value.x, c.x)),
-                                   fmaf(ab.y, gradient.y, fmaf(ab.w, value.y, c.y)))
-                           .bits();
-    }
-    hopper::store_matrices(g_at + at(step), dy[step]);
-  }
 }
 
 // Of the gated gradient and of its products with y, over the rows that this thread sees: of two columns of
@@ -244,7 +218,7 @@ __device__ __forceinline__ void consume(const ExpandGrad& work, const CUtensorMa
       std::byte* g_at = parts.g + g_ring.stage * kTileBytes;
       barrier_wait(&bars.y.full[y_ring.stage], y_ring.parity);
       barrier_wait(&bars.g.full[g_ring.stage], g_ring.parity);
-      differentiate<T>(dy, g_at, parts.y + y_ring.stage * kTileBytes, channels, piece);
+      differentiate<T>(dy, g_at, parts.y + y_ring.stage * kTileBytes, channels.slopes().from(piece * kPiece));
       matrix_begin();
 #pragma unroll
       for (int step = 0; step < kPiece / 16; ++step) {
@@ -332,12 +306,7 @@ __global__ void __launch_bounds__(kBlock, 1)
     publish_barriers();
   }
   begin_kernel();
-  for (int pair = static_cast<int>(threadIdx.x); pair < kTo / 2; pair += kBlock) {
-    const auto count = static_cast<float>(work.rows);
-    const Slope first(work.norm, 2 * pair, kTo, count), second(work.norm, 2 * pair + 1, kTo, count);
-    channels.ab[pair] = {first.a, second.a, first.b, second.b};
-    channels.c[pair] = {first.c, second.c};
-  }
+  channels.slopes().find(work.norm, kTo, static_cast<float>(work.rows), kBlock);
   if (kBefore && threadIdx.x < kFrom) {
     channels.mean[threadIdx.x] = work.saved[threadIdx.x];
     channels.scale[threadIdx.x] = work.affine[threadIdx.x];

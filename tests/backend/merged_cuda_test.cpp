@@ -161,6 +161,23 @@ Sequence expanded_activation(CaseGraph& g, const Images& images) {
   return {{{0, 1, 2}}, {x}};
 }
 
+// The end of a block, and the convolution that the next one begins with. The shortcut may have a norm too:
+// all norms are worked out before then.
+Sequence join(CaseGraph& g, const Images& images, std::int64_t wide, std::int64_t narrow, bool two_norms) {
+  const Shape in = images.with(wide), out = images.with(narrow);
+  const TensorId y = g.activation(in), z = g.activation(in), scales = g.pair(wide);
+  if (!two_norms) add_norm_stats(g, y, wide, scales, g.pair(wide));
+  g.add_op(OpKind::affine_act, {y, scales, g.activation(in), two_norms ? g.pair(wide) : kNone},
+           {z, g.mask(in)}, graph::ActAttr{});
+  const TensorId weights = g.tensor({narrow, wide, 1, 1}, DType::f32, TensorKind::parameter);
+  g.add_op(OpKind::conv, {z, weights}, {g.activation(out), g.pair(narrow)}, graph::ConvAttr{});
+  return {{two_norms ? std::vector{0, 1} : std::vector{0, 1, 2}}, {}};
+}
+Sequence join_64(CaseGraph& g, const Images& images) { return join(g, images, 256, 64, false); }
+Sequence join_128(CaseGraph& g, const Images& images) { return join(g, images, 512, 128, false); }
+Sequence join_256(CaseGraph& g, const Images& images) { return join(g, images, 1024, 256, false); }
+Sequence join_two_norms(CaseGraph& g, const Images& images) { return join(g, images, 256, 128, true); }
+
 // All that a 1x1 convolution's backward pass is between the norm after it and the norm before it.
 void add_between_norms(CaseGraph& g, const NormGradient& before, TensorId x, const Images& images,
                        Sequence& sequence) {
@@ -430,7 +447,11 @@ const Row kRows[] = {
 };
 
 // Their channels are many: fewer rows, which are still more tiles than blocks.
-const Row kThroughNorm[] = {
+const Row kBlended[] = {
+    {"join_64", join_64, Merged::on_hopper},
+    {"join_128", join_128, Merged::on_hopper},
+    {"join_256", join_256, Merged::on_hopper},
+    {"join_two_norms", join_two_norms, Merged::on_hopper},
     {"through_norm_128", through_norm_128, Merged::on_hopper},
     {"through_norm_256", through_norm_256, Merged::on_hopper},
     {"through_norm_in_place", through_norm_in_place, Merged::on_hopper},
@@ -454,8 +475,8 @@ INSTANTIATE_TEST_SUITE_P(Ops, MergedTest,
                          testing::Combine(testing::ValuesIn(kRows), testing::Values(DType::f16, DType::bf16),
                                           testing::ValuesIn(kImages)),
                          parameter_name);
-INSTANTIATE_TEST_SUITE_P(ThroughNorm, MergedTest,
-                         testing::Combine(testing::ValuesIn(kThroughNorm),
+INSTANTIATE_TEST_SUITE_P(Blended, MergedTest,
+                         testing::Combine(testing::ValuesIn(kBlended),
                                           testing::Values(DType::f16, DType::bf16),
                                           testing::ValuesIn(kFewerImages)),
                          parameter_name);

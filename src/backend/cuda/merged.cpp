@@ -2,10 +2,10 @@
 // be written: each merge spares a pass over memory.
 #include <algorithm>
 
+#include "backend/cuda/kernels/blended.h"
 #include "backend/cuda/kernels/expand.h"
 #include "backend/cuda/kernels/expand_grad.h"
 #include "backend/cuda/kernels/pointwise.h"
-#include "backend/cuda/kernels/through_norm.h"
 #include "backend/cuda/step.h"
 
 namespace redline::backend::cuda {
@@ -135,6 +135,52 @@ Ways merge_gradient(const plan::Plan& plan, const GradientAndSums& pair, const P
   return ways;
 }
 
+// What a blended product reads and writes.
+struct BlendedTensors {
+  TensorId u, v, made, weights, out;
+};
+
+bool can_blend(const graph::Graph& graph, Blended::Kind kind, TensorId wide, TensorId narrow) {
+  const graph::Tensor& from = graph.tensor(wide);
+  return graph::size_of(from.dtype) == 2 &&
+         Blended::possible(kind, from.shape.c(), graph.tensor(narrow).shape.c());
+}
+
+std::string shape_name(const plan::Plan& plan, const BlendedTensors& tensors) {
+  const graph::Tensor& from = plan.graph().tensor(tensors.v);
+  return fmt::format("{}_{}x{}x{}", name_of(from.dtype), rows_of(from.shape), from.shape.c(),
+                     plan.graph().tensor(tensors.out).shape.c());
+}
+
+// `work` lacks what is the same for both kinds. Empty where tensors lie in each other's way: what it writes
+// and `read`, which others of its rows still read, besides the tensors themselves.
+Step blended_step(const plan::Plan& plan, Blended work, const BlendedTensors& tensors,
+                  std::initializer_list<TensorId> read, const Places& places, Shared& shared) {
+  const auto [u, v, made, weights, out] = tensors;
+  const auto in_the_way = [&](TensorId id) {
+    return overlap(plan, places, made, id) || overlap(plan, places, out, id);
+  };
+  const bool over_u = places.address(made) == places.address(u);
+  if (shared.device().major != 9 || in_the_way(v) || overlap(plan, places, out, made) ||
+      overlap(plan, places, out, u) || (!over_u && overlap(plan, places, made, u)) ||
+      std::ranges::any_of(read, in_the_way)) {
+    return kNothing;
+  }
+  const graph::Tensor &from = plan.graph().tensor(v), &to = plan.graph().tensor(out);
+  work.type = type_of(from.dtype);
+  work.rows = rows_of(from.shape);
+  work.wide = static_cast<int>(from.shape.c());
+  work.narrow = static_cast<int>(to.shape.c());
+  work.u = places.address(u);
+  work.v = places.address(v);
+  work.made = places.address(made);
+  work.weights = places.weights(weights, from.dtype);
+  work.out = places.address(out);
+  const BlendedLaunch launch(work, shared.device());
+  shared.need(launch.partials() * sizeof(float));
+  return [launch, &shared](cudaStream_t stream) { launch.run(shared.reduce_space(), stream); };
+}
+
 // A norm's gradient, which nothing gates any more, on to the sums of the norm before: norm_grad_apply,
 // conv_grad_input, norm_grad_stats.
 struct GradientThroughNorm {
@@ -148,51 +194,28 @@ struct GradientThroughNorm {
         first->inputs[3] != graph::kNone || after.gradient->inputs[0] != first->outputs[0]) {
       return;
     }
-    const graph::Tensor& y = graph.tensor(first->inputs[1]);
-    if (graph::size_of(y.dtype) == 2 && ThroughNorm::possible(channels_before(graph), y.shape.c()))
+    if (can_blend(graph, Blended::Kind::gradient, first->inputs[1], after.gradient->outputs[0]))
       apply = first;
   }
   explicit operator bool() const { return apply != nullptr; }
-
-  std::int64_t channels_before(const graph::Graph& graph) const {
-    return graph.tensor(after.gradient->outputs[0]).shape.c();
-  }
 };
 
 Ways merge_through_norm(const plan::Plan& plan, const GradientThroughNorm& way, const Places& places,
                         Shared& shared) {
-  if (shared.device().major != 9) return {};
-  const TensorId dx = way.after.gradient->outputs[0], dy = way.apply->outputs[0];
-  const TensorId y = way.after.sums->inputs[2], *read = way.apply->inputs.data();
-  for (const TensorId id : {read[0], read[1], y, dy}) {
-    if (overlap(plan, places, dx, id)) return {};
-  }
-  // Written while other rows are still read, but for its own.
-  if (overlap(plan, places, dy, y) || overlap(plan, places, dy, read[1]) ||
-      (overlap(plan, places, dy, read[0]) && places.address(dy) != places.address(read[0]))) {
-    return {};
-  }
   const OpView apply(plan, *way.apply, places.address), sums(plan, *way.after.sums, places.address);
-  const graph::DType dtype = apply.in_tensor(1).dtype;
-  ThroughNorm work;
-  work.type = type_of(dtype);
-  work.rows = rows_of(apply.in_tensor(1).shape);
-  work.from = static_cast<int>(sums.in_tensor(2).shape.c());
-  work.to = static_cast<int>(apply.in_tensor(1).shape.c());
-  work.norm = norm_grad_apply_of(apply);
-  work.weights = places.weights(way.after.gradient->inputs[1], dtype);
-  work.y = sums.in(2);
-  work.affine = sums.in<float>(3);
-  work.saved = sums.in<float>(5);
-  work.dx = places.address(dx);
+  Blended work;
+  work.kind = Blended::Kind::gradient;
+  work.after = norm_grad_apply_of(apply);
+  work.before_y = sums.in(2);
+  work.before_affine = sums.in<float>(3);
+  work.before_saved = sums.in<float>(5);
   work.dgamma = sums.out<float>(0);
   work.dbeta = sums.out<float>(1);
-  const ThroughNormLaunch launch(work, shared.device());
-  shared.need(launch.partials() * sizeof(float));
-  return {fmt::format("through_norm_{}_{}x{}x{}", name_of(dtype), work.rows, work.to, work.from),
-          {{kNothing, kNothing,
-            [launch, &shared](cudaStream_t stream) { launch.run(shared.reduce_space(), stream); }}},
-          {{}, {}, {0, 1, 2}}};
+  const BlendedTensors tensors{way.apply->inputs[0], way.apply->inputs[1], way.apply->outputs[0],
+                               way.after.gradient->inputs[1], way.after.gradient->outputs[0]};
+  const Step step = blended_step(plan, work, tensors, {way.after.sums->inputs[2]}, places, shared);
+  if (!step) return {};
+  return {"through_norm_" + shape_name(plan, tensors), {{kNothing, kNothing, step}}, {{}, {}, {0, 1, 2}}};
 }
 
 // A norm's gradient and all that follows from it for the convolution in front: norm_grad_apply,
@@ -335,8 +358,53 @@ Ways merge_affine(const plan::Plan& plan, const NormAndUse& pair, const Places& 
   return {"", {{kNothing, make_affine_act(act, pair.finalize(norm, shared))}}, {{}, {0, 1}}};
 }
 
-// The same where what reads the activation is a convolution that expands it, so that it need not be written:
-// norm_stats, affine_act, conv.
+// The end of a block and the convolution that the next one begins with: affine_act, conv.
+struct JoinAndConv {
+  const Op *act = nullptr, *conv = nullptr;
+
+  JoinAndConv(const graph::Graph& graph, std::size_t position) {
+    const Op* first = op_at(graph, position, OpKind::affine_act);
+    const Op* second = op_at(graph, position + 1, OpKind::conv);
+    if (first == nullptr || second == nullptr || second->inputs[0] != first->outputs[0] ||
+        id_of(first->inputs, 2) == graph::kNone || !first->attr<graph::ActAttr>().relu ||
+        plan::sums_of(*second) == graph::kNone || !is_pointwise(graph, *second, second->inputs[1]) ||
+        !can_blend(graph, Blended::Kind::join, first->outputs[0], second->outputs[0])) {
+      return;
+    }
+    act = first;
+    conv = second;
+  }
+  explicit operator bool() const { return act != nullptr; }
+};
+
+// With `norm`, its scale and bias are worked out there too.
+Ways merge_join(const plan::Plan& plan, const JoinAndConv& pair, const NormAndUse* norm, const Places& places,
+                Shared& shared) {
+  const OpView act(plan, *pair.act, places.address), conv(plan, *pair.conv, places.address);
+  Blended work;
+  work.kind = Blended::Kind::join;
+  work.affine = act.in<float>(1);
+  work.u_affine = act.in<float>(3);
+  work.mask = act.out<std::uint8_t>(1);
+  work.sums = conv.out<float>(1);
+  if (norm != nullptr) {
+    work.finalizes = true;
+    work.norm = norm->finalize(OpView(plan, *norm->norm, places.address), shared);
+  }
+  const BlendedTensors tensors{pair.act->inputs[2], pair.act->inputs[0], pair.act->outputs[0],
+                               pair.conv->inputs[1], pair.conv->outputs[0]};
+  const TensorId norm_sums = norm == nullptr ? graph::kNone : norm->sums();
+  const Step step = blended_step(plan, work, tensors, {norm_sums}, places, shared);
+  if (!step || overlap(plan, places, id_of(pair.act->outputs, 1), norm_sums)) return {};
+  if (norm == nullptr) return {"join_" + shape_name(plan, tensors), {{kNothing, step}}, {{}, {0, 1}}};
+  Ways ways{"norm_join_" + shape_name(plan, tensors), {{kNothing, kNothing, step}}, {{}, {}, {0, 1, 2}}};
+  for (const TensorId moved : {norm->norm->inputs[3], norm->norm->inputs[4]})
+    ways.kept.push_back({places.address(moved), plan.placement(moved).bytes});
+  return ways;
+}
+
+// A norm and what applies it, where what reads that is a convolution that expands it, so that it need not be
+// written: norm_stats, affine_act, conv.
 struct ActivatedExpansion {
   const Op* conv = nullptr;
   // Where gradients are wanted, the first of the ops whose merged kernel makes the activation again.
@@ -421,6 +489,12 @@ std::vector<Ways> merge_steps(const plan::Plan& plan, std::size_t position, cons
     found.push_back(merge_affine(plan, norm, places, shared));
     if (const ActivatedExpansion expansion(graph, position, norm); expansion)
       found.push_back(merge_expansion(plan, norm, expansion, places, shared));
+    if (const JoinAndConv join(graph, position + 1); join)
+      found.push_back(merge_join(plan, join, &norm, places, shared));
+  } else if (const JoinAndConv join(graph, position); join) {
+    // Where the norm comes just before, all three are done together or only the first two.
+    if (position == 0 || !NormAndUse(graph, position - 1))
+      found.push_back(merge_join(plan, join, nullptr, places, shared));
   } else {
     found.push_back(merge_stem(plan, position, places));
   }

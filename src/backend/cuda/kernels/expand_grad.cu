@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "backend/cuda/kernels/blend.cuh"
 #include "backend/cuda/kernels/hopper.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
-#include "backend/cuda/kernels/slopes.cuh"
 #include "backend/cuda/kernels/tensor_map.h"
 #include "backend/cuda/kernels/vec.cuh"
 
@@ -63,7 +63,7 @@ struct Channels {
   float mean[kFrom], scale[kFrom], bias[kFrom];
   float sums[kConsumers / 32][2][kFrom];  // of each warp, at the end
 
-  __device__ hopper::Slopes slopes() { return {ab, c}; }
+  __device__ hopper::Blend slopes() { return {ab, c}; }
 };
 
 __device__ __forceinline__ void sync_consumers() { hopper::sync_group(1, kConsumers); }
@@ -218,7 +218,7 @@ __device__ __forceinline__ void consume(const ExpandGrad& work, const CUtensorMa
       std::byte* g_at = parts.g + g_ring.stage * kTileBytes;
       barrier_wait(&bars.y.full[y_ring.stage], y_ring.parity);
       barrier_wait(&bars.g.full[g_ring.stage], g_ring.parity);
-      differentiate<T>(dy, g_at, parts.y + y_ring.stage * kTileBytes, channels.slopes().from(piece * kPiece));
+      blend<T, false>(dy, g_at, parts.y + y_ring.stage * kTileBytes, channels.slopes().from(piece * kPiece));
       matrix_begin();
 #pragma unroll
       for (int step = 0; step < kPiece / 16; ++step) {
@@ -306,7 +306,9 @@ __global__ void __launch_bounds__(kBlock, 1)
     publish_barriers();
   }
   begin_kernel();
-  channels.slopes().find(work.norm, kTo, static_cast<float>(work.rows), kBlock);
+  channels.slopes().fill(kTo, kBlock, [&](int channel) {
+    return Slope(work.norm, channel, kTo, static_cast<float>(work.rows));
+  });
   if (kBefore && threadIdx.x < kFrom) {
     channels.mean[threadIdx.x] = work.saved[threadIdx.x];
     channels.scale[threadIdx.x] = work.affine[threadIdx.x];

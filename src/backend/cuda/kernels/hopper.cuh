@@ -25,7 +25,11 @@ struct Cursor {
   }
 };
 
-// Two neighbouring elements. NaN stays NaN.
+__device__ __forceinline__ std::uint32_t two_bits(std::uint32_t masks) {
+  return (masks & 1U) | (masks >> 30 & 2U);
+}
+
+// Two neighbouring elements. NaN stays NaN. `positive`: a bit for each.
 template <typename T>
 struct Pair;
 template <>
@@ -34,6 +38,7 @@ struct Pair<__half> {
   static __device__ Pair of_bits(std::uint32_t bits) { return {reinterpret_cast<const __half2&>(bits)}; }
   __device__ std::uint32_t bits() const { return reinterpret_cast<const std::uint32_t&>(v); }
   __device__ float2 floats() const { return __half22float2(v); }
+  __device__ std::uint32_t positive() const { return two_bits(__hgt2_mask(v, __half2{})); }
   static __device__ Pair of(float x, float y) { return {__floats2half2_rn(x, y)}; }
   static __device__ Pair relu_of(float x, float y) {
     std::uint32_t bits;
@@ -49,6 +54,7 @@ struct Pair<__nv_bfloat16> {
   }
   __device__ std::uint32_t bits() const { return reinterpret_cast<const std::uint32_t&>(v); }
   __device__ float2 floats() const { return __bfloat1622float2(v); }
+  __device__ std::uint32_t positive() const { return two_bits(__hgt2_mask(v, __nv_bfloat162{})); }
   static __device__ Pair of(float x, float y) { return {__floats2bfloat162_rn(x, y)}; }
   static __device__ Pair relu_of(float x, float y) {
     std::uint32_t bits;

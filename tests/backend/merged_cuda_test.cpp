@@ -174,8 +174,9 @@ Sequence join(CaseGraph& g, const Images& images, std::int64_t wide, std::int64_
   return {{two_norms ? std::vector{0, 1} : std::vector{0, 1, 2}}, {}};
 }
 Sequence join_64(CaseGraph& g, const Images& images) { return join(g, images, 256, 64, false); }
-Sequence join_128(CaseGraph& g, const Images& images) { return join(g, images, 512, 128, false); }
-Sequence join_256(CaseGraph& g, const Images& images) { return join(g, images, 1024, 256, false); }
+Sequence join_128(CaseGraph& g, const Images& images) { return join(g, images, 128, 128, false); }
+Sequence join_256(CaseGraph& g, const Images& images) { return join(g, images, 384, 256, false); }
+Sequence join_widest(CaseGraph& g, const Images& images) { return join(g, images, 1024, 256, false); }
 Sequence join_two_norms(CaseGraph& g, const Images& images) { return join(g, images, 256, 128, true); }
 
 // All that a 1x1 convolution's backward pass is between the norm after it and the norm before it.
@@ -234,13 +235,16 @@ Sequence through_norm(CaseGraph& g, const Images& images, std::int64_t from, std
   return {{{0, 1, 2}}, {dx, gradient}, {last}, gradient, dy};
 }
 Sequence through_norm_128(CaseGraph& g, const Images& images) {
-  return through_norm(g, images, 128, 512, false);
+  return through_norm(g, images, 128, 384, false);
 }
 Sequence through_norm_256(CaseGraph& g, const Images& images) {
-  return through_norm(g, images, 256, 1024, false);
+  return through_norm(g, images, 256, 128, false);
 }
 Sequence through_norm_in_place(CaseGraph& g, const Images& images) {
   return through_norm(g, images, 256, 256, true);
+}
+Sequence through_norm_widest(CaseGraph& g, const Images& images) {
+  return through_norm(g, images, 256, 1024, false);
 }
 
 // The tensors that no op writes, with random values that suit their first reader.
@@ -457,6 +461,10 @@ const Row kBlended[] = {
     {"through_norm_in_place", through_norm_in_place, Merged::on_hopper},
 };
 const Images kFewerImages[] = {{"few", 3, 7, 7}, {"many", 5, 60, 61}};
+const Row kWidest[] = {
+    {"join_widest", join_widest, Merged::on_hopper},
+    {"through_norm_widest", through_norm_widest, Merged::on_hopper},
+};
 
 // Tiles have 64 or 128 rows. Even with two blocks on each of a Hopper's 132 multiprocessors, the many are
 // more tiles than blocks.
@@ -479,6 +487,11 @@ INSTANTIATE_TEST_SUITE_P(Blended, MergedTest,
                          testing::Combine(testing::ValuesIn(kBlended),
                                           testing::Values(DType::f16, DType::bf16),
                                           testing::ValuesIn(kFewerImages)),
+                         parameter_name);
+INSTANTIATE_TEST_SUITE_P(Widest, MergedTest,
+                         testing::Combine(testing::ValuesIn(kWidest),
+                                          testing::Values(DType::f16, DType::bf16),
+                                          testing::Values(kFewerImages[0])),
                          parameter_name);
 INSTANTIATE_TEST_SUITE_P(Stem, MergedTest,
                          testing::Combine(testing::Values(Row{"stem", stem, Merged::everywhere}),

@@ -13,6 +13,7 @@
 #include "backend/cuda/layouts.h"
 #include "backend/cuda/memory_study.h"
 #include "backend/cuda/metrics_ring.h"
+#include "backend/cuda/patterns.h"
 #include "backend/cuda/reductions.h"
 #include "backend/cuda/state.h"
 #include "backend/cuda/step.h"

@@ -38,8 +38,10 @@ bool is_hopper() { return compute_major() == 9; }
 std::byte* DeviceSpace::allocate(std::size_t bytes) {
   void* memory = nullptr;
   check_cuda(cudaMalloc(&memory, bytes), "allocating device memory");
-  check_cuda(cudaMemset(memory, 0, bytes), "clearing device memory");
-  check_cuda(cudaStreamSynchronize(cudaStreamLegacy), "clearing device memory");
+  cudaError_t cleared = cudaMemset(memory, 0, bytes);
+  if (cleared == cudaSuccess) cleared = cudaStreamSynchronize(cudaStreamLegacy);
+  if (cleared != cudaSuccess) cudaFree(memory);
+  check_cuda(cleared, "clearing device memory");
   return static_cast<std::byte*>(memory);
 }
 

@@ -1,39 +1,18 @@
-// Ops that one kernel does together, where the plan puts them side by side. The tensor between them need not
-// be written: each merge spares a pass over memory.
+// Ops that one kernel does together, where the plan puts them side by side (patterns.h): each merge spares a
+// pass over memory.
 #include <algorithm>
 
 #include "backend/cuda/kernels/blended.h"
 #include "backend/cuda/kernels/expand.h"
 #include "backend/cuda/kernels/expand_grad.h"
 #include "backend/cuda/kernels/pointwise.h"
+#include "backend/cuda/patterns.h"
 #include "backend/cuda/step.h"
 
 namespace redline::backend::cuda {
 namespace {
 
-using graph::Op;
-using graph::OpKind;
-using graph::TensorId;
-
 const Step kNothing;
-
-const Op* op_at(const graph::Graph& graph, std::size_t position, OpKind kind) {
-  const auto& ops = graph.ops();
-  return position < ops.size() && ops[position].kind == kind ? &ops[position] : nullptr;
-}
-
-TensorId id_of(const std::vector<TensorId>& ids, std::size_t i) {
-  return i < ids.size() ? ids[i] : graph::kNone;
-}
-
-// Positions of the ops that read a tensor.
-std::vector<std::size_t> readers(const graph::Graph& graph, TensorId id) {
-  std::vector<std::size_t> found;
-  for (std::size_t i = 0; i < graph.ops().size(); ++i) {
-    if (std::ranges::count(graph.ops()[i].inputs, id) > 0) found.push_back(i);
-  }
-  return found;
-}
 
 bool overlap(const plan::Plan& plan, const Places& places, TensorId a, TensorId b) {
   if (a == graph::kNone || b == graph::kNone) return false;
@@ -41,54 +20,7 @@ bool overlap(const plan::Plan& plan, const Places& places, TensorId a, TensorId 
   return pa < pb + plan.placement(b).bytes && pb < pa + plan.placement(a).bytes;
 }
 
-bool is_pointwise(const graph::Graph& graph, const Op& op, TensorId weights) {
-  const graph::Shape& w = graph.tensor(weights).shape;
-  const auto& attr = op.attr<graph::ConvAttr>();
-  return w[2] == 1 && attr.stride == 1 && attr.pad == 0;
-}
-
-bool expands(const graph::Graph& graph, const Op& op, TensorId weights) {
-  const graph::Shape& w = graph.tensor(weights).shape;
-  return is_pointwise(graph, op, weights) && w[0] == Expand::kTo && w[1] == Expand::kFrom;
-}
-
 std::int64_t rows_of(const graph::Shape& shape) { return shape.n() * shape.h() * shape.w(); }
-
-// norm_grad_stats: g, g2, y, affine, mask, saved -> dgamma, dbeta, masked
-// norm_grad_apply: g, y, affine, mask, ...
-//
-// The input gradient of a 1x1 convolution, and the sums of the norm it arrives at. What is written in place
-// of the gradient is gated already; the norm's other op gates it again, which changes nothing.
-struct GradientAndSums {
-  const Op *gradient = nullptr, *sums = nullptr;
-
-  GradientAndSums(const graph::Graph& graph, std::size_t position) {
-    const Op* first = op_at(graph, position, OpKind::conv_grad_input);
-    const Op* second = op_at(graph, position + 1, OpKind::norm_grad_stats);
-    if (first == nullptr || second == nullptr || !is_pointwise(graph, *first, first->inputs[1])) return;
-    const TensorId made = first->outputs[0];
-    if (second->inputs[0] != made && second->inputs[1] != made) return;
-    for (std::size_t reader : readers(graph, made)) {
-      const Op& op = graph.ops()[reader];
-      const bool gates_again = op.kind == OpKind::norm_grad_apply && op.inputs[0] == made &&
-                               op.inputs[2] == second->inputs[3] && op.inputs[3] == second->inputs[4];
-      if (reader != position + 1 && !gates_again) return;
-    }
-    const bool has_mask = second->inputs[4] != graph::kNone, has_affine = second->inputs[3] != graph::kNone;
-    const bool two = second->inputs[1] != graph::kNone;
-    if (has_mask == has_affine || has_mask != two) return;
-    gradient = first;
-    sums = second;
-  }
-  explicit operator bool() const { return gradient != nullptr; }
-
-  bool joins() const { return sums->inputs[4] != graph::kNone; }
-  TensorId other() const { return sums->inputs[sums->inputs[0] == gradient->outputs[0] ? 1 : 0]; }
-  TensorId written() const {
-    const TensorId masked = id_of(sums->outputs, 2);
-    return masked == graph::kNone ? gradient->outputs[0] : masked;
-  }
-};
 
 // A step for each way to launch it.
 std::vector<Step> pointwise_steps(const Pointwise& work, Shared& shared) {
@@ -140,12 +72,6 @@ struct BlendedTensors {
   TensorId u, v, made, weights, out;
 };
 
-bool can_blend(const graph::Graph& graph, Blended::Kind kind, TensorId wide, TensorId narrow) {
-  const graph::Tensor& from = graph.tensor(wide);
-  return graph::size_of(from.dtype) == 2 &&
-         Blended::possible(kind, from.shape.c(), graph.tensor(narrow).shape.c());
-}
-
 std::string shape_name(const plan::Plan& plan, const BlendedTensors& tensors) {
   const graph::Tensor& from = plan.graph().tensor(tensors.v);
   return fmt::format("{}_{}x{}x{}", name_of(from.dtype), rows_of(from.shape), from.shape.c(),
@@ -181,25 +107,6 @@ Step blended_step(const plan::Plan& plan, Blended work, const BlendedTensors& te
   return [launch, &shared](cudaStream_t stream) { launch.run(shared.reduce_space(), stream); };
 }
 
-// A norm's gradient, which nothing gates any more, on to the sums of the norm before: norm_grad_apply,
-// conv_grad_input, norm_grad_stats.
-struct GradientThroughNorm {
-  static constexpr std::size_t kStep = 2;  // that does it all, counted from the first
-  const Op* apply = nullptr;
-  GradientAndSums after;
-
-  GradientThroughNorm(const graph::Graph& graph, std::size_t position) : after(graph, position + 1) {
-    const Op* first = op_at(graph, position, OpKind::norm_grad_apply);
-    if (first == nullptr || !after || after.joins() || first->inputs[2] != graph::kNone ||
-        first->inputs[3] != graph::kNone || after.gradient->inputs[0] != first->outputs[0]) {
-      return;
-    }
-    if (can_blend(graph, Blended::Kind::gradient, first->inputs[1], after.gradient->outputs[0]))
-      apply = first;
-  }
-  explicit operator bool() const { return apply != nullptr; }
-};
-
 Ways merge_through_norm(const plan::Plan& plan, const GradientThroughNorm& way, const Places& places,
                         Shared& shared) {
   const OpView apply(plan, *way.apply, places.address), sums(plan, *way.after.sums, places.address);
@@ -217,44 +124,6 @@ Ways merge_through_norm(const plan::Plan& plan, const GradientThroughNorm& way, 
   if (!step) return {};
   return {"through_norm_" + shape_name(plan, tensors), {{kNothing, kNothing, step}}, {{}, {}, {0, 1, 2}}};
 }
-
-// A norm's gradient and all that follows from it for the convolution in front: norm_grad_apply,
-// conv_grad_input, norm_grad_stats where the convolution read an activated norm, conv_grad_weight.
-struct WholeGradient {
-  const Op *apply = nullptr, *input = nullptr, *sums = nullptr, *weight = nullptr;
-  std::size_t activation = 0;  // position of what made the convolution's input; with sums only
-
-  WholeGradient(const graph::Graph& graph, std::size_t position) {
-    const Op* first = op_at(graph, position, OpKind::norm_grad_apply);
-    if (first == nullptr || first->inputs[2] != graph::kNone || first->inputs[3] != graph::kNone) return;
-    input = op_at(graph, position + 1, OpKind::conv_grad_input);
-    const GradientAndSums pair(graph, position + 1);
-    sums = pair && !pair.joins() ? pair.sums : nullptr;
-    weight = op_at(graph, position + (sums == nullptr ? 2 : 3), OpKind::conv_grad_weight);
-    const TensorId dy = first->outputs[0];
-    if (input == nullptr || weight == nullptr || input->inputs[0] != dy || weight->inputs[1] != dy ||
-        readers(graph, dy).size() != 2 || !expands(graph, *input, input->inputs[1]) ||
-        (sums != nullptr && !find_activation(graph))) {
-      return;
-    }
-    apply = first;
-  }
-  explicit operator bool() const { return apply != nullptr; }
-
-  std::size_t step() const { return sums == nullptr ? 1 : 2; }  // that does it all, counted from the first
-
- private:
-  bool find_activation(const graph::Graph& graph) {
-    for (std::size_t i = 0; i < graph.ops().size(); ++i) {
-      const Op& op = graph.ops()[i];
-      if (op.kind != OpKind::affine_act || op.outputs[0] != weight->inputs[0]) continue;
-      activation = i;
-      return op.inputs[0] == sums->inputs[2] && op.inputs[1] == sums->inputs[3] &&
-             id_of(op.inputs, 2) == graph::kNone && op.attr<graph::ActAttr>().relu;
-    }
-    return false;
-  }
-};
 
 Ways merge_whole_gradient(const plan::Plan& plan, std::size_t position, const WholeGradient& whole,
                           const Places& places, Shared& shared) {
@@ -328,25 +197,20 @@ Ways merge_stem(const plan::Plan& plan, std::size_t position, const Places& plac
   return {"", {{kNothing, gather}}, {{}, {0, 1}}};
 }
 
-// A training norm whose sums a convolution gathered, and what applies it first.
-struct NormAndUse {
-  const Op *norm = nullptr, *act = nullptr;
+NormFinalize finalize_of(const NormAndUse& pair, const plan::Plan& plan, const Places& places,
+                         const Shared& shared) {
+  const OpView norm(plan, *pair.norm, places.address);
+  return norm_finalize_of(norm, norm.in<float>(5), norm.out<float>(0), shared);
+}
 
-  NormAndUse(const graph::Graph& graph, std::size_t position) {
-    const Op* first = op_at(graph, position, OpKind::norm_stats);
-    const Op* second = op_at(graph, position + 1, OpKind::affine_act);
-    if (first == nullptr || second == nullptr || second->inputs[1] != first->outputs[0]) return;
-    if (id_of(first->inputs, 5) == graph::kNone || !first->attr<graph::NormAttr>().training) return;
-    norm = first;
-    act = second;
-  }
-  explicit operator bool() const { return norm != nullptr; }
-
-  TensorId sums() const { return norm->inputs[5]; }
-  NormFinalize finalize(const OpView& view, const Shared& shared) const {
-    return norm_finalize_of(view, view.in<float>(5), view.out<float>(0), shared);
-  }
-};
+// What timing a norm must not change: its running statistics.
+std::vector<std::span<std::byte>> kept_of(const NormAndUse& pair, const plan::Plan& plan,
+                                          const Places& places) {
+  std::vector<std::span<std::byte>> kept;
+  for (const TensorId moved : {pair.norm->inputs[3], pair.norm->inputs[4]})
+    kept.push_back({places.address(moved), plan.placement(moved).bytes});
+  return kept;
+}
 
 // The norm's scale and bias, worked out where they are first applied.
 Ways merge_affine(const plan::Plan& plan, const NormAndUse& pair, const Places& places,
@@ -354,28 +218,9 @@ Ways merge_affine(const plan::Plan& plan, const NormAndUse& pair, const Places& 
   for (TensorId written : pair.act->outputs) {
     if (overlap(plan, places, written, pair.sums())) return {};
   }
-  const OpView norm(plan, *pair.norm, places.address), act(plan, *pair.act, places.address);
-  return {"", {{kNothing, make_affine_act(act, pair.finalize(norm, shared))}}, {{}, {0, 1}}};
+  const OpView act(plan, *pair.act, places.address);
+  return {"", {{kNothing, make_affine_act(act, finalize_of(pair, plan, places, shared))}}, {{}, {0, 1}}};
 }
-
-// The end of a block and the convolution that the next one begins with: affine_act, conv.
-struct JoinAndConv {
-  const Op *act = nullptr, *conv = nullptr;
-
-  JoinAndConv(const graph::Graph& graph, std::size_t position) {
-    const Op* first = op_at(graph, position, OpKind::affine_act);
-    const Op* second = op_at(graph, position + 1, OpKind::conv);
-    if (first == nullptr || second == nullptr || second->inputs[0] != first->outputs[0] ||
-        id_of(first->inputs, 2) == graph::kNone || !first->attr<graph::ActAttr>().relu ||
-        plan::sums_of(*second) == graph::kNone || !is_pointwise(graph, *second, second->inputs[1]) ||
-        !can_blend(graph, Blended::Kind::join, first->outputs[0], second->outputs[0])) {
-      return;
-    }
-    act = first;
-    conv = second;
-  }
-  explicit operator bool() const { return act != nullptr; }
-};
 
 // With `norm`, its scale and bias are worked out there too.
 Ways merge_join(const plan::Plan& plan, const JoinAndConv& pair, const NormAndUse* norm, const Places& places,
@@ -389,7 +234,7 @@ Ways merge_join(const plan::Plan& plan, const JoinAndConv& pair, const NormAndUs
   work.sums = conv.out<float>(1);
   if (norm != nullptr) {
     work.finalizes = true;
-    work.norm = norm->finalize(OpView(plan, *norm->norm, places.address), shared);
+    work.norm = finalize_of(*norm, plan, places, shared);
   }
   const BlendedTensors tensors{pair.act->inputs[2], pair.act->inputs[0], pair.act->outputs[0],
                                pair.conv->inputs[1], pair.conv->outputs[0]};
@@ -398,41 +243,9 @@ Ways merge_join(const plan::Plan& plan, const JoinAndConv& pair, const NormAndUs
   if (!step || overlap(plan, places, id_of(pair.act->outputs, 1), norm_sums)) return {};
   if (norm == nullptr) return {"join_" + shape_name(plan, tensors), {{kNothing, step}}, {{}, {0, 1}}};
   Ways ways{"norm_join_" + shape_name(plan, tensors), {{kNothing, kNothing, step}}, {{}, {}, {0, 1, 2}}};
-  for (const TensorId moved : {norm->norm->inputs[3], norm->norm->inputs[4]})
-    ways.kept.push_back({places.address(moved), plan.placement(moved).bytes});
+  ways.kept = kept_of(*norm, plan, places);
   return ways;
 }
-
-// A norm and what applies it, where what reads that is a convolution that expands it, so that it need not be
-// written: norm_stats, affine_act, conv.
-struct ActivatedExpansion {
-  const Op* conv = nullptr;
-  // Where gradients are wanted, the first of the ops whose merged kernel makes the activation again.
-  std::optional<std::size_t> gradient;
-
-  ActivatedExpansion(const graph::Graph& graph, std::size_t position, const NormAndUse& pair) {
-    const Op* third = op_at(graph, position + 2, OpKind::conv);
-    const Op& act = *pair.act;
-    if (third == nullptr || third->inputs[0] != act.outputs[0] || !expands(graph, *third, third->inputs[1]) ||
-        plan::sums_of(*third) == graph::kNone) {
-      return;
-    }
-    if (act.inputs[0] != pair.norm->inputs[0] || id_of(act.inputs, 2) != graph::kNone ||
-        id_of(act.outputs, 1) != graph::kNone || !act.attr<graph::ActAttr>().relu) {
-      return;
-    }
-    for (const std::size_t reader : readers(graph, act.outputs[0])) {
-      if (reader == position + 2) continue;
-      constexpr std::size_t kWeight = 3;  // of the gradient's ops, the one that reads the activation
-      if (gradient || reader < kWeight) return;
-      const WholeGradient whole(graph, reader - kWeight);
-      if (!whole || whole.sums == nullptr || whole.activation != position + 1) return;
-      gradient = reader - kWeight;
-    }
-    conv = third;
-  }
-  explicit operator bool() const { return conv != nullptr; }
-};
 
 Expand expand_of(const OpView& conv, const std::byte* weights) {
   Expand work;
@@ -463,13 +276,12 @@ Ways merge_expansion(const plan::Plan& plan, const NormAndUse& pair, const Activ
   Expand work = expand_of(conv, places.weights(expansion.conv->inputs[1], dtype));
   work.x = norm.in(0);
   work.before = true;
-  work.norm = pair.finalize(norm, shared);
+  work.norm = finalize_of(pair, plan, places, shared);
   Ways ways{fmt::format("activated_expand_{}_{}", name_of(dtype), work.rows),
             {{kNothing, kNothing, expand_step(work, shared)}},
             {{}, {}, {0, 1, 2}}};
   ways.needs = expansion.gradient;
-  for (const TensorId moved : {pair.norm->inputs[3], pair.norm->inputs[4]})
-    ways.kept.push_back({places.address(moved), plan.placement(moved).bytes});
+  ways.kept = kept_of(pair, plan, places);
   return ways;
 }
 
@@ -500,28 +312,6 @@ std::vector<Ways> merge_steps(const plan::Plan& plan, std::size_t position, cons
   }
   std::erase_if(found, [](const Ways& ways) { return ways.ways.empty(); });
   return found;
-}
-
-int ops_merged_after(const graph::Graph& graph, std::size_t position) {
-  if (const WholeGradient whole(graph, position); whole) return static_cast<int>(whole.step());
-  return GradientThroughNorm(graph, position) ? static_cast<int>(GradientThroughNorm::kStep) : 0;
-}
-
-bool is_remade(const graph::Graph& graph, TensorId id) {
-  if (graph::size_of(graph.tensor(id).dtype) != 2) return false;
-  const auto& ops = graph.ops();
-  const auto maker = std::ranges::find_if(
-      ops, [&](const Op& op) { return op.kind == OpKind::affine_act && op.outputs[0] == id; });
-  if (maker == ops.end() || maker == ops.begin()) return false;
-  const auto first = static_cast<std::size_t>(maker - ops.begin()) - 1;
-  const NormAndUse norm(graph, first);
-  if (!norm) return false;
-  const ActivatedExpansion expansion(graph, first, norm);
-  if (!expansion || !expansion.gradient) return false;
-  // A gradient that is added to others has no place of its own yet when all are made together.
-  const WholeGradient whole(graph, *expansion.gradient);
-  return std::ranges::none_of(readers(graph, whole.weight->outputs[0]),
-                              [&](std::size_t reader) { return ops[reader].kind == OpKind::accumulate; });
 }
 
 std::vector<Step> make_pointwise_sums(const OpView& op, std::byte* weights, Shared& shared) {

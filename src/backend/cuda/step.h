@@ -116,10 +116,6 @@ class ConvSteps {
 // ops first. None where they cannot be merged; without a key where that always pays.
 std::vector<Ways> merge_steps(const plan::Plan& plan, std::size_t position, const Places& places,
                               Shared& shared);
-// How many ops after the one at a position it may be done with them: its inputs are read until then.
-int ops_merged_after(const graph::Graph& graph, std::size_t position);
-// Whether a tensor is made again by all that read it, merged with others: where that is so they always are.
-bool is_remade(const graph::Graph& graph, graph::TensorId id);
 // The 1x1 convolution that also gives the norm's sums, by kernels of our own; empty where they cannot be
 // used.
 std::vector<Step> make_pointwise_sums(const OpView& op, std::byte* weights, Shared& shared);

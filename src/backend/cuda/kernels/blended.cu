@@ -58,7 +58,7 @@ struct Parts {
   Blend blend;
   template <typename Layout>
   __device__ Parts(std::byte* dynamic, int wide, Layout /*of*/) {
-    units = dynamic + (1024 - hopper::shared_address(dynamic) % 1024) % 1024;
+    units = hopper::aligned(dynamic);
     turned = units + Layout::kUnits * kUnitBytes;
     blend.ab = reinterpret_cast<float4*>(turned + Layout::kTurnedBytes);
     blend.c = reinterpret_cast<float2*>(blend.ab + wide / 2);

@@ -46,7 +46,7 @@ struct Barriers {
 struct Parts {
   std::byte *weights, *x, *out;
   __device__ explicit Parts(std::byte* dynamic) {
-    weights = dynamic + (1024 - hopper::shared_address(dynamic) % 1024) % 1024;
+    weights = hopper::aligned(dynamic);
     x = weights + kWeightBytes;
     out = x + kStages * kTileBytes;
   }

@@ -49,7 +49,7 @@ struct Barriers {
 struct Parts {
   std::byte *weights, *g, *y, *x;
   __device__ explicit Parts(std::byte* dynamic) {
-    weights = dynamic + (1024 - hopper::shared_address(dynamic) % 1024) % 1024;
+    weights = hopper::aligned(dynamic);
     g = weights + kWeightBytes;
     y = g + kGStages * kTileBytes;
     x = y + kYStages * kTileBytes;
@@ -61,7 +61,7 @@ struct Channels {
   float4 ab[kTo / 2];  // of the wide side
   float2 c[kTo / 2];
   float mean[kFrom], scale[kFrom], bias[kFrom];
-  float sums[kConsumers / 32][2][kFrom];  // of each warp, at the end
+  ColumnScratch sums;  // at the end
 
   __device__ hopper::Blend slopes() { return {ab, c}; }
 };
@@ -156,34 +156,17 @@ __device__ __forceinline__ void finish_tile(const float (&dx)[kFrom / 2], Sums& 
 }
 
 // The norm's sums over all threads and blocks, in a fixed order.
-__device__ void finish_sums(const ExpandGrad& work, const Sums& sums, Channels& channels, ReduceSpace space) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+__device__ void finish_sums(const ExpandGrad& work, Sums& sums, Channels& channels, ReduceSpace space) {
 #pragma unroll
-  for (int i = 0; i < kFrom / 4; ++i) {
-    const int c = i / 2 * 8 + lane % 4 * 2 + i % 2;
-    float first = sums.first[i], second = sums.second[i] - channels.mean[c] * first;
-#pragma unroll
-    for (int offset = 4; offset < 32; offset <<= 1) {
-      first += __shfl_xor_sync(~0U, first, offset);
-      second += __shfl_xor_sync(~0U, second, offset);
-    }
-    if (lane < 4) {
-      channels.sums[warp][0][c] = first;
-      channels.sums[warp][1][c] = second;
-    }
-  }
-  sync_consumers();
-  const int t = static_cast<int>(threadIdx.x), which = t / kFrom, c = t % kFrom;
-  float mine = 0.0F;
-  if (which < 2) {
-    for (const auto& of_warp : channels.sums) mine += of_warp[which][c];
-  }
+  for (int i = 0; i < kFrom / 4; ++i)
+    sums.second[i] -= channels.mean[i / 2 * 8 + threadIdx.x % 4 * 2 + i % 2] * sums.first[i];
   double total = 0.0;
-  if (!sum_over_blocks<2 * kFrom>(mine, 0, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), space,
-                                  sync_consumers, total)) {
+  if (!sum_columns(sums.first, sums.second, channels.sums, 0, static_cast<int>(blockIdx.x),
+                   static_cast<int>(gridDim.x), space, sync_consumers, total)) {
     return;
   }
-  if (which == 0) {
+  const int t = static_cast<int>(threadIdx.x), c = t % kFrom;
+  if (t < kFrom) {
     work.dbeta[c] = static_cast<float>(total);
   } else {
     work.dgamma[c] = static_cast<float>(total * work.saved[kFrom + c]);

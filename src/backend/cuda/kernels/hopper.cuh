@@ -6,6 +6,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -65,6 +66,11 @@ struct Pair<__nv_bfloat16> {
 
 __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// Where a kernel's own shared memory begins for tiles that the copy engine swizzles. 1 KiB more is asked for.
+__device__ __forceinline__ std::byte* aligned(std::byte* dynamic) {
+  return dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
 }
 
 __device__ __forceinline__ void barrier_init(std::uint64_t* barrier, unsigned arrivals) {

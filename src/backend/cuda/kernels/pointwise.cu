@@ -152,36 +152,19 @@ struct Sums {
 // order, so that results do not depend on timing.
 template <typename T, Epilogue kEpilogue>
 __device__ void finish(const Pointwise& work, Sums<T, kEpilogue>& sums, const Columns& columns,
-                       float* scratch, ReduceSpace space, int column) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+                       ColumnScratch& scratch, ReduceSpace space, int column) {
+  if constexpr (kEpilogue != Epilogue::sums) {
 #pragma unroll
-  for (int i = 0; i < kTile / 4; ++i) {
-    if constexpr (kEpilogue != Epilogue::sums)
-      sums.second[i] -= columns.mean[i / 2 * 8 + lane % 4 * 2 + i % 2] * sums.first[i];
-#pragma unroll
-    for (int offset = 4; offset < 32; offset <<= 1) {
-      sums.first[i] += __shfl_xor_sync(~0U, sums.first[i], offset);
-      sums.second[i] += __shfl_xor_sync(~0U, sums.second[i], offset);
-    }
-    if (lane < 4) {
-      const int c = i / 2 * 8 + lane * 2 + i % 2;
-      scratch[warp * 2 * kTile + c] = sums.first[i];
-      scratch[warp * 2 * kTile + kTile + c] = sums.second[i];
-    }
-  }
-  const auto sync = [] { hopper::sync_group(1, 2 * kGroup); };
-  sync();
-  const int tile = column / kTile, t = static_cast<int>(threadIdx.x);
-  float mine = 0.0F;
-  if (t < 2 * kTile) {
-    for (int w = 0; w < 8; ++w) mine += scratch[w * 2 * kTile + t];
+    for (int i = 0; i < kTile / 4; ++i)
+      sums.second[i] -= columns.mean[i / 2 * 8 + threadIdx.x % 4 * 2 + i % 2] * sums.first[i];
   }
   double sum = 0.0;
-  if (!sum_over_blocks<2 * kTile>(mine, tile, static_cast<int>(blockIdx.y), static_cast<int>(gridDim.y),
-                                  space, sync, sum)) {
+  if (!sum_columns(
+          sums.first, sums.second, scratch, column / kTile, static_cast<int>(blockIdx.y),
+          static_cast<int>(gridDim.y), space, [] { hopper::sync_group(1, 2 * kGroup); }, sum)) {
     return;
   }
-  const int c = column + t % kTile;
+  const int t = static_cast<int>(threadIdx.x), c = column + t % kTile;
   const bool is_first = t < kTile;
   if (kEpilogue != Epilogue::sums && !is_first) sum *= work.saved[work.n + c];
   (is_first ? work.first : work.second)[c] = static_cast<float>(sum);
@@ -308,8 +291,8 @@ __global__ void __launch_bounds__(kBlock, kStrips == 1 ? kMostEach : 1)
   extern __shared__ std::byte dynamic[];
   __shared__ Barriers bars;
   __shared__ Columns columns[kStrips];
-  __shared__ float scratch[8 * 2 * kTile];
-  std::byte* b_at = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
+  __shared__ ColumnScratch scratch;
+  std::byte* b_at = aligned(dynamic);
   std::byte* a_at = b_at + std::int64_t{work.k} * kStrips * kTile * 2;
   std::byte* tile_at = a_at + rings.a_stages * kTileBytes;
   const int column = static_cast<int>(blockIdx.x) * kStrips * kTile;

@@ -125,6 +125,38 @@ __device__ __forceinline__ bool sum_over_blocks(float mine, int tile, int block,
   return last;
 }
 
+// The same for two sums of each of 64 columns, of which a thread of eight warps has those of two columns of
+// every eight, over the rows it saw of a product: thread t has the total of column t % 64, the first sum
+// where t < 64, then the second.
+using ColumnScratch = float[8][2][64];  // shared by the block
+template <typename Sync>
+__device__ __forceinline__ bool sum_columns(const float (&first)[16], const float (&second)[16],
+                                            ColumnScratch& scratch, int tile, int block, int blocks,
+                                            ReduceSpace space, const Sync& sync, double& total) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    float of_first = first[i], of_second = second[i];
+#pragma unroll
+    for (int offset = 4; offset < 32; offset <<= 1) {
+      of_first += __shfl_xor_sync(~0U, of_first, offset);
+      of_second += __shfl_xor_sync(~0U, of_second, offset);
+    }
+    if (lane < 4) {
+      const int column = i / 2 * 8 + lane * 2 + i % 2;
+      scratch[warp][0][column] = of_first;
+      scratch[warp][1][column] = of_second;
+    }
+  }
+  sync();
+  const int t = static_cast<int>(threadIdx.x);
+  float mine = 0.0F;
+  if (t < 128) {
+    for (const auto& of_warp : scratch) mine += of_warp[t / 64][t % 64];
+  }
+  return sum_over_blocks<128>(mine, tile, block, blocks, space, sync, total);
+}
+
 // Of `each` floats that every block of another kernel left, the sums of 32 that begin at `first`, added by
 // eight threads to each in a fixed order. The first 32 threads know them.
 inline constexpr int kTotals = 32;

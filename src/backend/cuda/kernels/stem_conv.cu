@@ -112,7 +112,7 @@ __device__ __forceinline__ void init_barriers(hopper::Ring<kStages>& bars) {
 
 __device__ __forceinline__ std::byte* aligned_shared() {
   extern __shared__ std::byte dynamic[];
-  return dynamic + (1024 - hopper::shared_address(dynamic) % 1024) % 1024;
+  return hopper::aligned(dynamic);
 }
 
 // The first thread beyond the groups that compute fills the ring with the input of this block's tiles, and by

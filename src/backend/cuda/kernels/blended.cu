@@ -36,8 +36,8 @@ struct Layout {
   static constexpr int kTurnedBytes = kTurned * kWarps * kWarpBytes;
   static constexpr int kUnits = 13 - kTurned;                         // of the ring
   static constexpr int kUnitColumns = kNarrow < 128 ? kNarrow : 128;  // of a piece's weights that one holds
-  static constexpr int kShares = kNarrow / kUnitColumns;              // units for the weights of a piece
-  static constexpr int kWeightBytes = kUnitColumns * kPiece * 2;
+  [[maybe_unused]] static constexpr int kShares = kNarrow / kUnitColumns;  // units for the weights of a piece
+  [[maybe_unused]] static constexpr int kWeightBytes = kUnitColumns * kPiece * 2;
 
   static std::size_t bytes(std::int64_t wide) {
     return 1024 + kUnits * kUnitBytes + kTurnedBytes +

@@ -119,7 +119,7 @@ Ways merge_through_norm(const plan::Plan& plan, const GradientThroughNorm& way, 
   work.dgamma = sums.out<float>(0);
   work.dbeta = sums.out<float>(1);
   const BlendedTensors tensors{way.apply->inputs[0], way.apply->inputs[1], way.apply->outputs[0],
-                               way.after.gradient->inputs[1], way.after.written()};
+                               way.after.gradient->inputs[1], way.after.gradient->outputs[0]};
   const Step step = blended_step(plan, work, tensors, {way.after.sums->inputs[2]}, places, shared);
   if (!step) return {};
   return {"through_norm_" + shape_name(plan, tensors), {{kNothing, kNothing, step}}, {{}, {}, {0, 1, 2}}};

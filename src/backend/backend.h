@@ -63,10 +63,16 @@ struct OpTime {
 // Which part of a plan to run: forward and backward, the update after them, or both as one unit.
 enum class Section { compute, update, step };
 
-// What a run tells the host: the plan's metrics, and its check where the plan has an optimizer.
+// What a run tells the host: the plan's metrics, its check where the plan has an optimizer, and its times.
 struct Metrics {
+  using Time = std::chrono::steady_clock::time_point;
+
   std::array<float, graph::kLossMetrics> loss{};
   std::array<float, graph::kStepChecks> check{};
+  // When the device began and ended the last run(), read from its own clock. How long it took is as exact as
+  // that clock; where it lies on the host's clock, to about 20 us.
+  Time begin{}, end{};
+  std::chrono::nanoseconds exposed{};  // of it, waiting for numbers of other ranks with nothing else to do
 };
 
 struct ExecutableMemory {
@@ -74,12 +80,6 @@ struct ExecutableMemory {
   std::size_t packed_weights = 0;  // copies of weights in the forms that kernels read
   std::size_t scratch = 0;
   std::size_t total() const { return arena + gradients + state + inputs + packed_weights + scratch; }
-};
-
-// Seconds since an executable was made: of exchanging numbers with other ranks, and of those the ones in
-// which nothing else went on.
-struct CommunicationTime {
-  double total = 0, exposed = 0;
 };
 
 // A plan bound to memory. One thread drives it; run() may return before a device is done, reads wait.
@@ -108,7 +108,6 @@ class Executable {
   // Which of the plan's ops it does in one go: what an op's time in run() is the time of.
   virtual plan::Groups groups() const { return plan::each_alone(plan()); }
   virtual ExecutableMemory memory() const = 0;
-  virtual CommunicationTime communication() const { return {}; }
 };
 
 class Backend : public plan::Capabilities {

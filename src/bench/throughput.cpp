@@ -31,7 +31,7 @@ class StepTimes final : public metrics::Sink {
       if (step.step == result_.warmup) telemetry_.restart();
     } else {
       result_.step_seconds.push_back(step.seconds);
-      result_.data_seconds += step.data_seconds;
+      result_.data_seconds += step.gap.data;
     }
     if (!progress_(result_, step.step, of_)) stop_ = true;
   }

@@ -50,9 +50,6 @@ class BatchSource {
   // The next batch of the epoch, or false at its end. Gives back the memory of the batch before.
   // Throws DataError when more samples are bad than allowed, IoError when they cannot be read.
   virtual bool next(Batch& batch) = 0;
-
-  // Seconds that next() has spent waiting for data since construction.
-  virtual double waited_seconds() const = 0;
 };
 
 struct SyntheticOptions {
@@ -80,7 +77,6 @@ class SyntheticBatches final : public BatchSource {
   void set_image_size(int size) override;
   void start_epoch(std::int64_t epoch, std::int64_t first_batch = 0) override;
   bool next(Batch& batch) override;
-  double waited_seconds() const override { return 0; }
 
  private:
   void draw();

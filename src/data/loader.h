@@ -66,7 +66,8 @@ class Loader final : public BatchSource {
   void set_image_size(int size) override;
   void start_epoch(std::int64_t epoch, std::int64_t first_batch = 0) override;
   bool next(Batch& batch) override;
-  double waited_seconds() const override;
+  // Seconds that next() has spent waiting for data since construction.
+  double waited_seconds() const;
 
   // The share of rows that the threads decode to relieve the card: 0 without one. Any thread.
   double cpu_share() const;

@@ -50,8 +50,8 @@ std::string ConsoleSink::progress_line() const {
   double loss = 0, top1 = 0, seconds = 0, waited = 0, samples = 0;
   int counted = 0;
   for (const Step& step : window_) {
-    seconds += step.seconds;
-    waited += step.data_seconds;
+    seconds += step.training_seconds();
+    waited += step.gap.data;
     samples += static_cast<double>(step.samples);
     if (step.skipped) continue;
     loss += step.loss;
@@ -134,15 +134,15 @@ void ConsoleSink::end(const End& end) {
     }
     line(fmt::format("  {:<9} {}", score.weights == "ema" ? "averages" : "accuracy", text));
   }
-  if (end.train_seconds > 0) {
+  if (const double train = end.train_seconds(); train > 0) {
     line(fmt::format("  speed     {:.1f} images/s in training, {} of it waiting for data",
-                     static_cast<double>(end.samples) / end.train_seconds,
-                     percent(end.data_seconds / end.train_seconds)));
+                     static_cast<double>(end.samples) / train, percent(end.gap.data / train)));
   }
   if (!end.ranks.empty()) {
     line("  ranks     " + end.ranks);
-    line(fmt::format("  waiting   {} of the time for numbers from other ranks",
-                     percent(end.train_seconds > 0 ? end.communication_seconds / end.train_seconds : 0.0)));
+    line(fmt::format(
+        "  waiting   {} of the time for numbers from other ranks",
+        percent(end.train_seconds() > 0 ? end.communication_seconds / end.train_seconds() : 0.0)));
   }
   if (end.skipped_steps > 0) {
     line(fmt::format("  skipped   {} steps whose gradients were not finite", grouped(end.skipped_steps)));

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -20,6 +21,17 @@ void put(Json& json, const std::string& key, double value) {
   }
   json[key] = nullptr;
   json[key + "_text"] = std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+// The whole, and the causes that took any of it.
+void put(Json& json, const Gap& gap) {
+  put(json, "gap_seconds", gap.total());
+  for (const auto& [key, seconds] :
+       {std::pair{"data_seconds", gap.data}, std::pair{"host_seconds", gap.host},
+        std::pair{"exchange_seconds", gap.exchange}, std::pair{"evaluation_seconds", gap.evaluation},
+        std::pair{"checkpoint_seconds", gap.checkpoint}}) {
+    if (seconds != 0) put(json, key, seconds);
+  }
 }
 
 // A path or a data set's name may hold bytes that are not UTF-8; those are replaced, never fatal.
@@ -126,8 +138,8 @@ void JsonlSink::step(const Step& step) {
   put(json, "loss_scale", step.loss_scale);
   json["samples"] = step.samples;
   put(json, "seconds", step.seconds);
-  put(json, "data_seconds", step.data_seconds);
-  put(json, "images_per_second", step.seconds > 0 ? static_cast<double>(step.samples) / step.seconds : 0.0);
+  put(json, step.gap);
+  put(json, "images_per_second", step.images_per_second());
   put(json, "elapsed", step.elapsed);
   if (step.skipped) json["skipped"] = true;
   if (step.ranks > 1) {
@@ -186,8 +198,9 @@ void JsonlSink::end(const End& end) {
   json["samples"] = end.samples;
   json["skipped_steps"] = end.skipped_steps;
   put(json, "seconds", end.seconds);
-  put(json, "train_seconds", end.train_seconds);
-  put(json, "data_seconds", end.data_seconds);
+  put(json, "train_seconds", end.train_seconds());
+  put(json, "step_seconds", end.step_seconds);
+  put(json, end.gap);
   if (!end.ranks.empty()) {
     put(json, "communication_seconds", end.communication_seconds);
     json["ranks"] = end.ranks;

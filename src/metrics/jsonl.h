@@ -1,9 +1,14 @@
 // metrics.jsonl: every number of a run, one JSON object a line.
 //
-// The first line has "schema": "redline.metrics", "version": 1 and the run's facts; each line says its
+// The first line has "schema": "redline.metrics", "version": 2 and the run's facts; each line says its
 // "kind": run, step, evaluation, checkpoint, notice, resume or end. Numbers that JSON cannot hold are null,
 // with the value as text beside them:
 //   "loss": null, "loss_text": "nan"
+//
+// Times of steps are the device's: "seconds" it worked on the step, "gap_seconds" it stood still before it,
+// and by what it waited for "data_seconds", "host_seconds", "exchange_seconds", "evaluation_seconds" and
+// "checkpoint_seconds", those that are not 0. In version 1, "seconds" were between two steps as the host
+// heard of them, "data_seconds" among them.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +20,7 @@
 
 namespace redline::metrics {
 
-inline constexpr int kJsonlVersion = 1;
+inline constexpr int kJsonlVersion = 2;
 
 // Every record is handed to the system as it comes, so a reader following the file is never behind and a
 // killed run loses nothing. Lines that cannot be written (a full disk) are kept and written later, as

@@ -4,6 +4,25 @@
 
 namespace redline::metrics {
 
+Gap& Gap::operator+=(const Gap& other) {
+  data += other.data;
+  host += other.host;
+  exchange += other.exchange;
+  evaluation += other.evaluation;
+  checkpoint += other.checkpoint;
+  return *this;
+}
+
+double Step::images_per_second() const {
+  const double taken = training_seconds();
+  return taken > 0 ? static_cast<double>(samples) / taken : 0;
+}
+
+double Step::data_wait() const {
+  const double taken = training_seconds();
+  return taken > 0 ? gap.data / taken : 0;
+}
+
 void Recorder::begin(const RunInfo& info) {
   for (const auto& sink : sinks_) sink->begin(info);
 }

@@ -43,6 +43,18 @@ struct RunInfo {
   std::optional<Resumed> resumed;
 };
 
+// Time in which the device that trains stood still, in seconds, by what it waited for.
+struct Gap {
+  double data = 0;  // a batch that was not there yet
+  double host = 0;  // the host: it launches work, writes records, and does all that has no line of its own
+  double exchange = 0;    // other ranks, between steps
+  double evaluation = 0;  // an evaluation, which uses the device for something else
+  double checkpoint = 0;  // a copy of the state for a checkpoint
+
+  double total() const { return data + host + exchange + evaluation + checkpoint; }
+  Gap& operator+=(const Gap& other);
+};
+
 // One step: an update of the weights, from all its accumulated batches. Losses and accuracies are means over
 // the step's samples, accuracies as fractions of one. `loss` and `gradient_norm` may be NaN or infinite.
 struct Step {
@@ -54,14 +66,22 @@ struct Step {
   double gradient_norm = 0;  // of all parameters' gradients together, the loss scale taken out
   double loss_scale = 1;
   std::int64_t samples = 0;
-  double seconds = 0;        // this step took, data wait included
-  double data_seconds = 0;   // of these, spent waiting for data
-  double epoch_seconds = 0;  // the steps of its epoch took so far, this one included
-  double elapsed = 0;        // since training began, evaluations included
+  // By the clock of the device that ran it. The times of all steps and the gaps before them add up to the
+  // time that the run took.
+  double seconds = 0;        // the device worked on this step
+  Gap gap;                   // since the step before it, and between its batches
+  double epoch_seconds = 0;  // of its epoch so far, this step and all gaps but evaluations included
+  double elapsed = 0;        // from the beginning of training to the end of this step, evaluations included
   bool skipped = false;      // a gradient was not finite, so the step changed nothing
-  // With several ranks: the numbers above are over all of them, and of the step's seconds, those in which a
-  // rank waited for others' numbers (the mean over ranks); which rank had the most work, and how many seconds
-  // of it.
+
+  // With its stalls, as a user waits for it; evaluations are no part of training.
+  double training_seconds() const { return seconds + gap.total() - gap.evaluation; }
+  double images_per_second() const;
+  double data_wait() const;  // part of training_seconds() in which the device waited for a batch, 0 to 1
+
+  // With several ranks: losses and accuracies are over all of them, times are this rank's. Of the step's
+  // seconds, those in which a rank waited for others' numbers (the mean over ranks); which rank had the most
+  // work, and how many seconds of it.
   int ranks = 1;
   double communication_seconds = 0;
   int slowest_rank = 0;
@@ -126,10 +146,12 @@ struct End {
   std::int64_t samples = 0;
   std::int64_t skipped_steps = 0;
   double seconds = 0;                // from first step to last, evaluations included
-  double train_seconds = 0;          // of these, in training steps
-  double data_seconds = 0;           // of these, waiting for data
-  double communication_seconds = 0;  // of these, waiting for other ranks
+  double step_seconds = 0;           // of these, the device worked on steps
+  Gap gap;                           // and waited between them; together all of `seconds`
+  double communication_seconds = 0;  // of step_seconds, waiting for other ranks
   std::string ranks;                 // how fast they were; empty for one
+
+  double train_seconds() const { return seconds - gap.evaluation; }
 };
 
 }  // namespace redline::metrics

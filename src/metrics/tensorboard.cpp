@@ -157,14 +157,13 @@ void TensorBoardSink::begin(const RunInfo& info) {
 }
 
 void TensorBoardSink::step(const Step& step) {
-  const double rate = step.seconds > 0 ? static_cast<double>(step.samples) / step.seconds : 0;
-  const double wait = step.seconds > 0 ? 100 * step.data_seconds / step.seconds : 0;
   append(scalars_event(step.step, {{"Loss/train", step.loss},
                                    {"acc1/train", 100 * step.top1},
                                    {"acc5/train", 100 * step.top5},
                                    {"lr", step.learning_rate},
-                                   {"images_per_second", rate},
-                                   {"data_wait", wait},
+                                   {"images_per_second", step.images_per_second()},
+                                   {"step_seconds", step.seconds},
+                                   {"data_wait", 100 * step.data_wait()},
                                    {"loss_scale", step.loss_scale},
                                    {"grad_norm", step.gradient_norm}}));
   last_step_ = step.step;

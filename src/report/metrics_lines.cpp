@@ -136,13 +136,27 @@ const std::vector<StepColumn>& step_columns() {
       {"loss_scale", &Steps::loss_scale},
       {"samples", &Steps::samples},
       {"seconds", &Steps::seconds},
+      {"gap_seconds", &Steps::gap_seconds},
       {"data_seconds", &Steps::data_seconds},
+      {"host_seconds", &Steps::host_seconds},
+      {"exchange_seconds", &Steps::exchange_seconds},
+      {"evaluation_seconds", &Steps::evaluation_seconds},
+      {"checkpoint_seconds", &Steps::checkpoint_seconds},
       {"elapsed", &Steps::elapsed},
       {"communication_seconds", &Steps::communication_seconds},
       {"slowest_rank", &Steps::slowest_rank},
       {"slowest_seconds", &Steps::slowest_seconds},
   };
   return columns;
+}
+
+metrics::Gap MetricsLines::gap_of(const Object& object) {
+  const auto seconds = [&](const char* key) {
+    const double value = object.number(key);
+    return std::isfinite(value) ? value : 0;
+  };
+  return {seconds("data_seconds"), seconds("host_seconds"), seconds("exchange_seconds"),
+          seconds("evaluation_seconds"), seconds("checkpoint_seconds")};
 }
 
 MetricsLines::MetricsLines(Run& run) : run_(run), object_(std::make_unique<Object>()) {}
@@ -191,7 +205,21 @@ void MetricsLines::add_step(const Object& object) {
       break;
     }
   }
+  complete_gap();
   if (object.number("skipped") == 1) ++steps.skipped;
+}
+
+void MetricsLines::complete_gap() {
+  Steps& steps = run_.steps;
+  double& gap = steps.gap_seconds.back();
+  if (std::isnan(gap)) {  // version 1: the wait is among the seconds
+    gap = steps.data_seconds.back();
+    if (std::isfinite(gap)) steps.seconds.back() = std::max(0.0, steps.seconds.back() - gap);
+  }
+  if (std::isnan(gap)) return;
+  for (auto* cause : {&steps.data_seconds, &steps.host_seconds, &steps.exchange_seconds,
+                      &steps.evaluation_seconds, &steps.checkpoint_seconds})
+    if (std::isnan(cause->back())) cause->back() = 0;
 }
 
 void MetricsLines::add_first(const Object& object) {
@@ -257,8 +285,8 @@ void MetricsLines::add(std::string_view line) {
                 object.integer("samples"),
                 object.integer("skipped_steps"),
                 object.number("seconds"),
-                object.number("train_seconds"),
-                object.number("data_seconds"),
+                object.number("step_seconds"),
+                gap_of(object),
                 object.number("communication_seconds"),
                 object.text("ranks")};
   } else {

@@ -20,8 +20,12 @@ namespace redline::report {
 // The steps of a run, one entry a step in each column. What a line lacks is NaN.
 struct Steps {
   std::vector<double> step;  // rising
-  std::vector<double> epoch, loss, top1, top5, learning_rate, gradient_norm, loss_scale, samples, seconds,
-      data_seconds, elapsed;
+  std::vector<double> epoch, loss, top1, top5, learning_rate, gradient_norm, loss_scale, samples;
+  // The device's time in the step, its standing still before it, and that by cause, as metrics::Step has
+  // them.
+  std::vector<double> seconds, gap_seconds, data_seconds, host_seconds, exchange_seconds, evaluation_seconds,
+      checkpoint_seconds;
+  std::vector<double> elapsed;
   std::vector<double> communication_seconds, slowest_rank, slowest_seconds;  // with several ranks
   std::vector<std::size_t>
       begins;  // indices of steps that a process began with, which warm up and count for no timing

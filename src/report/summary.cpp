@@ -158,8 +158,9 @@ RunSummary summarize(const Run& run) {
       summary.images_per_second_interval = {images / interval.high, images / interval.low, interval.coverage};
     }
   }
-  if (const double total = sum_of_finite(steps.seconds); total > 0)
-    summary.data_wait = sum_of_finite(steps.data_seconds) / total;
+  const double total = sum_of_finite(steps.seconds) + sum_of_finite(steps.gap_seconds) -
+                       sum_of_finite(steps.evaluation_seconds);
+  if (total > 0) summary.data_wait = sum_of_finite(steps.data_seconds) / total;
   summary.final_loss = final_loss_of(steps);
   for (const metrics::Evaluation& evaluation : run.evaluations) {
     summary.last = evaluation;

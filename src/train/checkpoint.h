@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "metrics/records.h"
 
 namespace redline::train {
 
@@ -35,9 +36,12 @@ struct Progress {
   std::int64_t schedule_step = 0;  // what the learning rate follows: `step`, unless the batch has changed
   bool evaluated = false;          // the evaluation that is due after this step is done
   std::int64_t samples = 0, skipped_steps = 0, bad_in_a_row = 0;
-  double elapsed = 0, train_seconds = 0, data_seconds = 0;
-  double epoch_seconds = 0;  // in the steps of this epoch
+  double step_seconds = 0;   // the device worked on steps
+  metrics::Gap gap;          // and waited between them
+  double epoch_seconds = 0;  // in the steps of this epoch, and waiting for them
   std::optional<Best> best;
+
+  double elapsed() const { return step_seconds + gap.total(); }
 };
 
 // What was trained: enough to build the model, and to tell whether a run may go on from it.

@@ -38,9 +38,13 @@ Json progress_json(const Progress& progress) {
                {"samples", progress.samples},
                {"skipped_steps", progress.skipped_steps},
                {"bad_in_a_row", progress.bad_in_a_row},
-               {"elapsed", progress.elapsed},
-               {"train_seconds", progress.train_seconds},
-               {"data_seconds", progress.data_seconds},
+               {"step_seconds", progress.step_seconds},
+               {"gap_seconds",
+                {{"data", progress.gap.data},
+                 {"host", progress.gap.host},
+                 {"exchange", progress.gap.exchange},
+                 {"evaluation", progress.gap.evaluation},
+                 {"checkpoint", progress.gap.checkpoint}}},
                {"epoch_seconds", progress.epoch_seconds}};
   if (progress.best) {
     json["best"] = {
@@ -56,6 +60,22 @@ std::int64_t count_in(const Json& json, const char* key) {
   return value;
 }
 
+void parse_times(const Json& json, Progress& progress) {
+  metrics::Gap& gap = progress.gap;
+  if (const auto gaps = json.find("gap_seconds"); gaps != json.end()) {
+    progress.step_seconds = json.at("step_seconds").get<double>();
+    gap = {gaps->at("data").get<double>(), gaps->at("host").get<double>(), gaps->at("exchange").get<double>(),
+           gaps->at("evaluation").get<double>(), gaps->at("checkpoint").get<double>()};
+    return;
+  }
+  // Of the first checkpoints: training as the host saw it, the wait for data in it, and evaluations beside
+  // it.
+  const auto trained = json.at("train_seconds").get<double>();
+  gap.data = json.at("data_seconds").get<double>();
+  gap.evaluation = json.at("elapsed").get<double>() - trained;
+  progress.step_seconds = trained - gap.data;
+}
+
 Progress parse_progress(const Json& json) {
   Progress progress;
   progress.step = count_in(json, "step");
@@ -66,9 +86,7 @@ Progress parse_progress(const Json& json) {
   progress.samples = count_in(json, "samples");
   progress.skipped_steps = count_in(json, "skipped_steps");
   progress.bad_in_a_row = count_in(json, "bad_in_a_row");
-  progress.elapsed = json.at("elapsed").get<double>();
-  progress.train_seconds = json.at("train_seconds").get<double>();
-  progress.data_seconds = json.at("data_seconds").get<double>();
+  parse_times(json, progress);
   progress.epoch_seconds = json.value("epoch_seconds", 0.0);  // the first checkpoints had none
   if (const auto best = json.find("best"); best != json.end()) {
     progress.best =

@@ -159,7 +159,7 @@ void Checkpointer::save(const Progress& progress, const Stopwatch& stall) {
   record.step = progress.step;
   record.name = checkpoint_name(progress.step);
   record.best = progress.best && progress.best->step == progress.step;
-  record.elapsed = progress.elapsed;
+  record.elapsed = progress.elapsed();
   writer.on_disk = writer.newest == progress.step;
   if (writer.on_disk && writer.newest_evaluated == progress.evaluated) return;
   record.interval_seconds = since_saved_.lap();

@@ -161,7 +161,7 @@ void Ranks::check_state(const backend::State& state, std::int64_t step) {
 void Ranks::broadcast(Progress& progress) {
   if (alone()) return;
   const Best best = progress.best.value_or(Best{});
-  std::array<double, 16> values{static_cast<double>(progress.step),
+  std::array<double, 19> values{static_cast<double>(progress.step),
                                 static_cast<double>(progress.epoch),
                                 static_cast<double>(progress.step_in_epoch),
                                 static_cast<double>(progress.schedule_step),
@@ -169,14 +169,17 @@ void Ranks::broadcast(Progress& progress) {
                                 static_cast<double>(progress.samples),
                                 static_cast<double>(progress.skipped_steps),
                                 static_cast<double>(progress.bad_in_a_row),
-                                progress.elapsed,
-                                progress.train_seconds,
-                                progress.data_seconds,
-                                progress.epoch_seconds,
                                 progress.best ? 1.0 : 0.0,
                                 static_cast<double>(best.step),
                                 best.top1,
-                                best.weights == "ema" ? 1.0 : 0.0};
+                                best.weights == "ema" ? 1.0 : 0.0,
+                                progress.epoch_seconds,
+                                progress.step_seconds,
+                                progress.gap.data,
+                                progress.gap.host,
+                                progress.gap.exchange,
+                                progress.gap.evaluation,
+                                progress.gap.checkpoint};
   communicator_->broadcast(std::as_writable_bytes(std::span(values)), 0);
   const auto whole = [&](std::size_t i) { return static_cast<std::int64_t>(std::llround(values[i])); };
   progress.step = whole(0);
@@ -187,12 +190,11 @@ void Ranks::broadcast(Progress& progress) {
   progress.samples = whole(5);
   progress.skipped_steps = whole(6);
   progress.bad_in_a_row = whole(7);
-  progress.elapsed = values[8];
-  progress.train_seconds = values[9];
-  progress.data_seconds = values[10];
-  progress.epoch_seconds = values[11];
   progress.best.reset();
-  if (values[12] > 0) progress.best = Best{whole(13), values[14], values[15] > 0 ? "ema" : "model"};
+  if (values[8] > 0) progress.best = Best{whole(9), values[10], values[11] > 0 ? "ema" : "model"};
+  progress.epoch_seconds = values[12];
+  progress.step_seconds = values[13];
+  progress.gap = {values[14], values[15], values[16], values[17], values[18]};
 }
 
 bool Ranks::broadcast(bool value) {

@@ -99,7 +99,6 @@ void Trainer::use_size(std::int64_t size) {
   finish_steps();
   train_->inputs_taken();
   train_ = by_size_.at(size).get();
-  exposed_before_ = train_->communication().exposed;
   train_source_.set_image_size(static_cast<int>(size));
   if (by_size_.size() == 1) return;
   metrics::Notice notice{steps_ + 1, "image_size", ""};
@@ -147,9 +146,7 @@ void Trainer::go_on(const Progress& progress) {
   samples_ = progress.samples;
   skipped_ = progress.skipped_steps;
   bad_in_a_row_ = progress.bad_in_a_row;
-  elapsed_before_ = progress.elapsed;
-  train_seconds_ = progress.train_seconds;
-  data_seconds_ = progress.data_seconds;
+  clock_.go_on({progress.step_seconds, progress.gap});
   epoch_seconds_ = progress.epoch_seconds;
   best_ = progress.best;
 }
@@ -164,9 +161,9 @@ Progress Trainer::progress() const {
   progress.samples = samples_;
   progress.skipped_steps = skipped_;
   progress.bad_in_a_row = bad_in_a_row_;
-  progress.elapsed = elapsed();
-  progress.train_seconds = train_seconds_;
-  progress.data_seconds = data_seconds_;
+  const Spent spent = time();
+  progress.step_seconds = spent.seconds;
+  progress.gap = spent.gap;
   progress.epoch_seconds = epoch_seconds_;
   progress.best = best_;
   return progress;
@@ -177,9 +174,7 @@ bool Trainer::finished() const { return all_steps_done() && (val_source_ == null
 bool Trainer::run(const std::atomic<bool>& stop) {
   stop_ = &stop;
   if (ranks_.any(stop.load(std::memory_order_relaxed))) last_step_ = steps_;
-  since_start_.restart();
-  since_record_.restart();
-  since_exchange_.restart();
+  clock_.start(std::chrono::steady_clock::now());
   for (;;) {
     const bool done = run_epoch(stop) && evaluate_when_due(stop);
     if (!done || all_steps_done()) {
@@ -199,7 +194,10 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
   const std::int64_t size = train_size(config_, epoch_, epochs);
   if (size != image_size_of(train_->plan()) || size != train_source_.image_size()) use_size(size);
   train_->inputs_taken();  // of the epoch before
-  train_source_.start_epoch(epoch_, step_in_epoch_ * config_.optimizer.accumulate);
+  {
+    const StepClock::Span span(clock_, Cause::data);
+    train_source_.start_epoch(epoch_, step_in_epoch_ * config_.optimizer.accumulate);
+  }
   while (!epoch_done() && !all_steps_done()) {
     if (stopping(stop)) return false;
     step();
@@ -217,11 +215,12 @@ bool Trainer::evaluation_due() const {
 bool Trainer::evaluate_when_due(const std::atomic<bool>& stop) {
   if (!evaluation_due()) return true;
   finish_steps();
-  ranks_.broadcast_statistics(*state_);  // each rank's batches moved its own
-  if (!evaluate_all(stop)) return false;
+  {
+    const StepClock::Span span(clock_, Cause::evaluation);
+    ranks_.broadcast_statistics(*state_);  // each rank's batches moved its own
+    if (!evaluate_all(stop)) return false;
+  }
   evaluated_ = true;
-  since_record_.restart();
-  since_exchange_.restart();
   const bool best = best_ && best_->step == steps_;
   if (checkpointer_ != nullptr && best && can_save()) {
     save_checkpoint();
@@ -243,6 +242,7 @@ void Trainer::save_checkpoint() {
   const Stopwatch stall;
   finish_steps();
   if (!can_save()) return;
+  const StepClock::Span span(clock_, Cause::checkpoint);
   recorder_.flush();
   checkpointer_->save(progress(), stall);
 }
@@ -269,22 +269,19 @@ void Trainer::write_scalars(double rate, bool first_of_step) {
 
 void Trainer::step() {
   if (session_ != nullptr) session_->begin_step(steps_ + 1);
-  double waited = 0;
   const double rate = learning_rate(schedule_, steps_ - schedule_shift_);
   const std::int64_t batches = config_.optimizer.accumulate;
   for (std::int64_t i = 0; i < batches; ++i) {
     data::Batch batch;
-    const double waited_before = train_source_.waited_seconds();
     {
       const profile::Span span(session_, profile::HostWork::inputs);
       train_->inputs_taken();  // of the batch that next() gives back
     }
     {
       const profile::Span span(session_, profile::HostWork::data);
+      const StepClock::Span waits(clock_, Cause::data);
       check(train_source_.next(batch), "epoch {} ended before its step {}", epoch_, step_in_epoch_);
     }
-    // The host may as well wait here as anywhere; a device that still has work does not wait for data.
-    if (idle()) waited += train_source_.waited_seconds() - waited_before;
     if (steps_ == 0 && i == 0 && (batch.images != nullptr || batch.device_images != nullptr))
       recorder_.picture(batch_picture(batch, train_source_.batch_size(), train_source_.image_size(), 0));
     mid_step_ = true;
@@ -298,6 +295,7 @@ void Trainer::step() {
       session_->run(*train_, section);
     else
       train_->run(section);
+    clock_.launched(std::chrono::steady_clock::now());
     train_->request_metrics();
   }
   Started started;
@@ -305,7 +303,6 @@ void Trainer::step() {
   started.record.epoch = epoch_;
   started.record.step_in_epoch = step_in_epoch_++;
   started.record.learning_rate = rate;
-  started.record.data_seconds = waited;
   started_.push_back(std::move(started));
   mid_step_ = evaluated_ = false;
   // Several ranks finish a step only where all of them do.
@@ -325,7 +322,6 @@ void Trainer::record_spread() {
   finish_steps();
   const double scale = last_loss_scale_ * static_cast<double>(config_.optimizer.accumulate * ranks_.size());
   record_histograms(*state_, *train_, 1 / scale, steps_, recorder_);
-  since_record_.restart();
 }
 
 bool Trainer::collect(Started& step, bool wait) {
@@ -334,12 +330,11 @@ bool Trainer::collect(Started& step, bool wait) {
     if (!found) return false;
     step.totals.add(*found);
     step.check = found->check;
+    step.time += clock_.ran(found->begin, found->end);
+    step.ended = clock_.total().total();
+    step.exposed += std::chrono::duration<double>(found->exposed).count();
   }
   return true;
-}
-
-bool Trainer::idle() {
-  return std::ranges::all_of(started_, [&](Started& step) { return collect(step, /*wait=*/false); });
 }
 
 bool Trainer::finish_step(bool wait) {
@@ -358,7 +353,7 @@ bool Trainer::finish_step(bool wait) {
 void Trainer::record_step(Started& oldest) {
   metrics::Step record = std::move(oldest.record);
   Totals totals = oldest.totals;
-  if (!ranks_.alone()) combine(totals, record);
+  if (!ranks_.alone()) combine(totals, oldest, record);
   record.loss = totals.mean(totals.loss);
   if (std::isnan(record.loss))
     record.loss = std::numeric_limits<double>::quiet_NaN();  // its sign says nothing
@@ -368,34 +363,33 @@ void Trainer::record_step(Started& oldest) {
   record.gradient_norm = oldest.check[graph::kGradientNorm];
   record.loss_scale = oldest.check[graph::kLossScale];
   record.skipped = oldest.check[graph::kFinite] == 0.0F;
+  record.seconds = oldest.time.seconds;
+  record.gap = oldest.time.gap;
+  record.elapsed = oldest.ended;
   started_.pop_front();
-  record.seconds = since_record_.seconds();
-  since_record_.restart();
-  record.elapsed = elapsed();
   recorded_ = record.step;
   last_loss_scale_ = record.loss_scale;
   samples_ += record.samples;
-  train_seconds_ += record.seconds;
-  data_seconds_ += record.data_seconds;
-  epoch_seconds_ = record.step_in_epoch == 0 ? record.seconds : epoch_seconds_ + record.seconds;
+  epoch_seconds_ = (record.step_in_epoch == 0 ? 0.0 : epoch_seconds_) + record.training_seconds();
   record.epoch_seconds = epoch_seconds_;
   recorder_.step(record);
   note_spike(record);
   count_bad(record);
 }
 
-void Trainer::combine(Totals& totals, metrics::Step& record) {
+void Trainer::combine(Totals& totals, const Started& own, metrics::Step& record) {
   Ranks::Step step;
   step.sums[graph::kLossSum] = totals.loss;
   step.sums[graph::kCorrect1] = totals.correct1;
   step.sums[graph::kCorrect5] = totals.correct5;
   step.sums[graph::kSamples] = totals.samples;
   step.stop = stop_ != nullptr && stop_->load(std::memory_order_relaxed);
-  const double exposed = train_->communication().exposed;
-  step.exposed = exposed - std::exchange(exposed_before_, exposed);
-  step.work = std::max(0.0, since_exchange_.seconds() - step.exposed);
-  ranks_.exchange(step);
-  since_exchange_.restart();
+  step.exposed = own.exposed;
+  step.work = std::max(0.0, own.time.seconds - own.exposed) + own.time.gap.data + own.time.gap.host;
+  {
+    const StepClock::Span span(clock_, Cause::exchange);
+    ranks_.exchange(step);
+  }
   totals = {step.sums[graph::kLossSum], step.sums[graph::kCorrect1], step.sums[graph::kCorrect5],
             step.sums[graph::kSamples]};
   // No rank has begun more steps than these when it learns of this one.
@@ -460,9 +454,10 @@ metrics::End Trainer::summary(std::string reason, std::string detail) const {
   end.steps = recorded_;
   end.samples = samples_;
   end.skipped_steps = skipped_;
-  end.seconds = elapsed();
-  end.train_seconds = train_seconds_;
-  end.data_seconds = data_seconds_;
+  const Spent spent = time();
+  end.seconds = spent.total();
+  end.step_seconds = spent.seconds;
+  end.gap = spent.gap;
   end.communication_seconds = communication_seconds_;
   end.ranks = ranks_.speeds();
   return end;

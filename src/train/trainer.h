@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "base/clock.h"
 #include "data/batch_source.h"
 #include "metrics/recorder.h"
 #include "profile/session.h"
@@ -23,6 +22,7 @@
 #include "train/ranks.h"
 #include "train/schedule.h"
 #include "train/setup.h"
+#include "train/step_clock.h"
 
 namespace redline::train {
 
@@ -100,6 +100,9 @@ class Trainer {
     metrics::Step record;
     std::int64_t batches = 0;  // whose numbers of this rank are there
     Totals totals;
+    Spent time;
+    double ended = 0;    // seconds since training began
+    double exposed = 0;  // seconds in which this rank waited for others
     std::array<float, graph::kStepChecks> check{};
   };
 
@@ -107,14 +110,13 @@ class Trainer {
   void step();
   // Takes this rank's numbers of a step; false when they are still to come and `wait` is false.
   bool collect(Started& step, bool wait);
-  bool idle();  // whether this rank's device is done with every step
   // Records the oldest step under way; false when there is none, or it is not done and `wait` is false. Ranks
   // do so at the same steps, but for rank 0, which may finish some earlier to save them.
   bool finish_step(bool wait);
   void record_step(Started& step);
   void finish_steps();  // all of them
   // Makes of one rank's numbers those of all ranks.
-  void combine(Totals& totals, metrics::Step& record);
+  void combine(Totals& totals, const Started& own, metrics::Step& record);
   bool stopping(const std::atomic<bool>& stop) const;  // the same on every rank
   void record_spread();  // histograms of weights and of the last step's gradients
   void write_scalars(double learning_rate, bool first_of_step);
@@ -127,7 +129,7 @@ class Trainer {
   bool evaluate_when_due(const std::atomic<bool>& stop);
   bool evaluate_all(const std::atomic<bool>& stop);
   void save_when_due();
-  double elapsed() const { return elapsed_before_ + since_start_.seconds(); }
+  Spent time() const { return clock_.total(std::chrono::steady_clock::now()); }
   void exchange_averages();  // swaps every averaged tensor with its average
 
   Config config_;
@@ -148,7 +150,7 @@ class Trainer {
   profile::Session* session_ = nullptr;
   LossWatch loss_watch_;
 
-  Stopwatch since_start_, since_record_;
+  StepClock clock_;
   std::deque<Started> started_;  // oldest first
   std::int64_t steps_ = 0;       // started
   // The next step. step_in_epoch_ reaches steps_per_epoch_ and stays there until the next epoch begins.
@@ -157,15 +159,12 @@ class Trainer {
   bool mid_step_ = false;            // some of a step's batches have run
   bool evaluated_ = false;           // the evaluation after the last step is done
   std::int64_t recorded_ = 0, samples_ = 0, skipped_ = 0, bad_in_a_row_ = 0;
-  double elapsed_before_ = 0;  // until the checkpoint that this run went on from
-  double train_seconds_ = 0, data_seconds_ = 0;
   double epoch_seconds_ = 0;    // in the recorded steps of the last one's epoch
   double last_loss_scale_ = 1;  // of the last recorded step
   std::optional<Best> best_;
   const std::atomic<bool>* stop_ = nullptr;  // while run() runs
   std::optional<std::int64_t> last_step_;    // that the ranks agreed to make before they stop
-  Stopwatch since_exchange_;
-  double exposed_before_ = 0, communication_seconds_ = 0;
+  double communication_seconds_ = 0;
 };
 
 }  // namespace redline::train

@@ -79,7 +79,7 @@ std::optional<metrics::Evaluation> Trainer::evaluate(bool averages, const std::a
   record.top5 = totals.mean(totals.correct5);
   record.samples = std::llround(totals.samples);
   record.seconds = watch.seconds();
-  record.elapsed = elapsed();
+  record.elapsed = time().total();
   return record;
 }
 

@@ -53,7 +53,9 @@ TEST_F(Jsonl, OneRecordALineSchemaFirst) {
   step.step = 1;
   step.loss = 2.5;
   step.samples = 64;
-  step.seconds = 0.5;
+  step.seconds = 0.25;
+  step.gap.data = 0.25;
+  step.gap.evaluation = 2;
   sink.step(step);
   Evaluation evaluation;
   evaluation.weights = "ema";
@@ -73,7 +75,12 @@ TEST_F(Jsonl, OneRecordALineSchemaFirst) {
   EXPECT_EQ(all[0]["seed"], std::numeric_limits<std::uint64_t>::max());
   EXPECT_EQ(all[1]["kind"], "step");
   EXPECT_EQ(all[1]["loss"], 2.5);
-  EXPECT_EQ(all[1]["images_per_second"], 128.0);
+  EXPECT_EQ(all[1]["images_per_second"], 128.0);  // stalls count, evaluations do not
+  EXPECT_EQ(all[1]["seconds"], 0.25);
+  EXPECT_EQ(all[1]["gap_seconds"], 2.25);
+  EXPECT_EQ(all[1]["data_seconds"], 0.25);
+  EXPECT_EQ(all[1]["evaluation_seconds"], 2);
+  EXPECT_FALSE(all[1].contains("checkpoint_seconds"));
   EXPECT_FALSE(all[1].contains("skipped"));
   EXPECT_EQ(all[2]["kind"], "evaluation");
   EXPECT_EQ(all[2]["weights"], "ema");

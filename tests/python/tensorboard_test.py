@@ -34,7 +34,7 @@ def check_scalars(address, run, evaluated, records):
         "acc5/train": [(r["step"], 100 * r["top5"]) for r in steps],
         "lr": [(r["step"], r["lr"]) for r in steps],
         "images_per_second": [(r["step"], r["images_per_second"]) for r in steps],
-        "data_wait": [(r["step"], 100 * r["data_seconds"] / r["seconds"]) for r in steps],
+        "data_wait": [(r["step"], 100 * r.get("data_seconds", 0) / (r["seconds"] + r["gap_seconds"] - r.get("evaluation_seconds", 0))) for r in steps],
         "loss_scale": [(r["step"], r["loss_scale"]) for r in steps],
         "grad_norm": [(r["step"], r["gradient_norm"]) for r in steps],
         "Loss/val": [(r["step"], r["loss"]) for r in evaluations],

@@ -10,7 +10,7 @@
 namespace redline::report {
 
 inline const std::string kFirstLine =
-    R"({"schema":"redline.metrics","version":1,"kind":"run","name":"made","started":"2025-01-31T08:15:00Z",)"
+    R"({"schema":"redline.metrics","version":2,"kind":"run","name":"made","started":"2025-01-31T08:15:00Z",)"
     R"("program":{"version":"0.1.0","commit":"abc"},"model":"resnet18","data":"flowers","device":"cpu","dtype":"fp32",)"
     R"("optimizer":"sgd","classes":10,"image_size":64,"batch_size":8,"accumulate":2,"parameters":11,"train_samples":100,)"
     R"("val_samples":10,"steps_per_epoch":5,"total_steps":20,"seed":7})"
@@ -19,7 +19,7 @@ inline const std::string kFirstLine =
 inline std::string step_line(int step, double seconds = 0.5, double loss = 1.0) {
   return fmt::format(
       R"({{"kind":"step","step":{},"epoch":0,"step_in_epoch":{},"loss":{},"top1":0.5,"top5":0.9,"lr":0.1,)"
-      R"("gradient_norm":2.0,"loss_scale":1.0,"samples":16,"seconds":{},"data_seconds":0.05,"images_per_second":32,)"
+      R"("gradient_norm":2.0,"loss_scale":1.0,"samples":16,"seconds":{},"gap_seconds":0.05,"data_seconds":0.05,"images_per_second":32,)"
       R"("elapsed":{}}})"
       "\n",
       step, step, loss, seconds, seconds * step);
@@ -45,7 +45,7 @@ inline void write_run(const std::filesystem::path& folder, int count, double sec
           R"("samples":1000,"seconds":1,"elapsed":9})"
           "\n"
           R"({"kind":"end","reason":"finished","steps":20,"samples":320,"skipped_steps":0,"seconds":12,)"
-          R"("train_seconds":10,"data_seconds":1})"
+          R"("train_seconds":10,"step_seconds":9,"gap_seconds":3,"data_seconds":1,"evaluation_seconds":2})"
           "\n";
   write_text(folder / "metrics.jsonl", text);
   write_text(folder / "config.toml", kConfig);

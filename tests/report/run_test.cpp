@@ -103,6 +103,33 @@ TEST(Run, ABrokenConfigurationLosesNoNumbers) {
   EXPECT_NE(run.problems[0].find("config.toml:1"), std::string::npos) << run.problems[0];
 }
 
+TEST(Run, GapsThatWereNotWrittenTookNothing) {
+  const TemporaryFolder folder;
+  write_run(folder.path(), 3);
+  const report::Run run = read_run(folder.path());
+  EXPECT_EQ(run.steps.seconds[0], 5);
+  EXPECT_EQ(run.steps.gap_seconds[0], 0.05);
+  EXPECT_EQ(run.steps.data_seconds[0], 0.05);
+  EXPECT_EQ(run.steps.checkpoint_seconds[0], 0);
+  ASSERT_TRUE(run.end);
+  EXPECT_EQ(run.end->step_seconds, 9);
+  EXPECT_EQ(run.end->gap.data, 1);
+  EXPECT_EQ(run.end->train_seconds(), 10);
+}
+
+TEST(Run, AFileOfVersionOneHasTheWaitAmongItsSeconds) {
+  const TemporaryFolder folder;
+  write_text(folder.path() / "metrics.jsonl",
+             R"({"schema":"redline.metrics","version":1,"kind":"run"})"
+             "\n"
+             R"({"kind":"step","step":1,"samples":16,"seconds":0.5,"data_seconds":0.125,"elapsed":0.5})"
+             "\n");
+  const report::Run run = read_run(folder.path());
+  EXPECT_EQ(run.steps.seconds[0], 0.375);
+  EXPECT_EQ(run.steps.gap_seconds[0], 0.125);
+  EXPECT_EQ(run.steps.host_seconds[0], 0);
+}
+
 TEST(Run, ReaderFollowsARunAndItsResume) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "metrics.jsonl";

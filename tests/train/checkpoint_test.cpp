@@ -28,7 +28,7 @@ CheckpointState state_at(std::int64_t step) {
   state.progress.evaluated = true;
   state.progress.samples = 12345;
   state.progress.skipped_steps = 3;
-  state.progress.elapsed = 0.1;  // no binary fraction
+  state.progress.gap.host = 0.1;  // no binary fraction
   state.progress.epoch_seconds = 0.3;
   state.progress.best = Best{step - 1, 0.7, "ema"};
   state.subject = {"resnet18", 3, 32, 64, 100, 6400, "[model]\nname = \"resnet18\"\n"};
@@ -58,7 +58,7 @@ TEST(Checkpoint, GivesBackEveryBitAndEveryCount) {
   EXPECT_TRUE(progress.evaluated);
   EXPECT_EQ(progress.samples, 12345);
   EXPECT_EQ(progress.skipped_steps, 3);
-  EXPECT_EQ(progress.elapsed, 0.1);
+  EXPECT_EQ(progress.gap.host, 0.1);
   EXPECT_EQ(progress.epoch_seconds, 0.3);
   ASSERT_TRUE(progress.best);
   EXPECT_EQ(progress.best->step, 39);

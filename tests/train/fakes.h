@@ -59,7 +59,6 @@ class FakeBatches final : public data::BatchSource {
     if (on_next) on_next();
     return true;
   }
-  double waited_seconds() const override { return 0; }
 
   std::function<void()> on_next;  // called for every batch handed out
   bool repeat_first_batch = false;

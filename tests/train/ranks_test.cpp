@@ -104,14 +104,14 @@ TEST(Ranks, PlaceFollowsRank0AndNumbersMustAgree) {
     if (ranks.rank() == 0) {
       place.step = 12345678901;
       place.epoch = 3;
-      place.elapsed = 0.25;
+      place.gap.exchange = 0.25;
       place.evaluated = true;
       place.best = Best{11, 0.5, "ema"};
     }
     ranks.broadcast(place);
     EXPECT_EQ(place.step, 12345678901);
     EXPECT_EQ(place.epoch, 3);
-    EXPECT_EQ(place.elapsed, 0.25);
+    EXPECT_EQ(place.gap.exchange, 0.25);
     EXPECT_TRUE(place.evaluated);
     ASSERT_TRUE(place.best);
     EXPECT_EQ(place.best->weights, "ema");

@@ -35,7 +35,8 @@ class CudaExecutable final : public Executable, public OpLauncher {
  public:
   CudaExecutable(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<CudaState> state, ConvLibrary& convs,
                  Choices& choices, const ConvRules& rules, InputCopy input_copy, const cudaDeviceProp& device,
-                 std::shared_ptr<CuptiTracer> tracer, std::shared_ptr<Nccl> nccl)
+                 std::shared_ptr<CuptiTracer> tracer, std::shared_ptr<Nccl> nccl,
+                 std::shared_ptr<DeviceClock> clock)
       : plan_(std::move(plan)),
         tracer_(std::move(tracer)),
         state_(std::move(state)),
@@ -43,7 +44,9 @@ class CudaExecutable final : public Executable, public OpLauncher {
         beside_(make_stream()),
         copies_(make_stream()),
         shared_(convs, device, rules.tf32, nccl),
-        tensors_(*plan_, *state_) {
+        tensors_(*plan_, *state_),
+        record_(sizeof(RunRecord)),
+        metrics_(std::move(clock)) {
     for (TensorId id : plan_->graph().of_kind(TensorKind::input)) {
       if (address(id) != nullptr) inputs_.try_emplace(id, plan_->placement(id).bytes, input_copy);
     }
@@ -84,6 +87,7 @@ class CudaExecutable final : public Executable, public OpLauncher {
   void run(Section section, std::vector<OpTime>* times) override {
     const auto [begin, end] = ops_of(section);
     if (begin == end) return;
+    launched_ = std::chrono::steady_clock::now();
     if (times != nullptr) return run_timed(begin, end, *times);
     GraphExec& exec = graphs_[static_cast<std::size_t>(section)];
     if (!exec) exec = capture(begin, end);
@@ -100,9 +104,7 @@ class CudaExecutable final : public Executable, public OpLauncher {
     plan::load(plan_->graph().tensor(id), plan_->placement(id).layout, host.data(), values);
   }
 
-  void request_metrics() override {
-    metrics_.request(placed(plan_->model.metrics), address(plan_->check), stream_.get());
-  }
+  void request_metrics() override { metrics_.request(record(), launched_, stream_.get()); }
   std::optional<Metrics> take_metrics(bool wait) override {
     if (wait) reductions_->await([&] { return metrics_.ready(); });
     return metrics_.take(wait);
@@ -118,7 +120,6 @@ class CudaExecutable final : public Executable, public OpLauncher {
   }
 
   plan::Groups groups() const override { return groups_; }
-  CommunicationTime communication() const override { return reductions_->time(); }
 
   ExecutableMemory memory() const override {
     ExecutableMemory use;
@@ -133,6 +134,14 @@ class CudaExecutable final : public Executable, public OpLauncher {
   }
 
  private:
+  RunRecord* record() const { return reinterpret_cast<RunRecord*>(record_.data()); }
+  // The last thing that a run does, after its metrics are there.
+  void close_record() {
+    end_run(record(), reinterpret_cast<const float*>(placed(plan_->model.metrics)),
+            reinterpret_cast<const float*>(address(plan_->check)), reductions_->exposed(), stream_.get());
+    check_cuda(cudaGetLastError(), "recording a run");
+  }
+
   std::byte* address(TensorId id) const { return tensors_.find(id); }
   std::byte* placed(TensorId id) const { return tensors_.at(id); }
   // The type of activations: that of the first convolution's input.
@@ -293,7 +302,11 @@ class CudaExecutable final : public Executable, public OpLauncher {
   GraphExec capture(std::size_t begin, std::size_t end) {
     check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
     clears_ = {};
-    const Graph graph = capture_graph(stream_.get(), [&] { launch_overlapped(begin, end); });
+    const Graph graph = capture_graph(stream_.get(), [&] {
+      begin_run(record(), stream_.get());
+      launch_overlapped(begin, end);
+      close_record();
+    });
     if (auto table = clears_.gather(graph.get(), cleared_before())) tables_.push_back(std::move(table));
     cudaGraphExec_t exec = nullptr;
     check_cuda(cudaGraphInstantiate(&exec, graph.get(), 0), "instantiating a step");
@@ -374,11 +387,13 @@ class CudaExecutable final : public Executable, public OpLauncher {
       return events.size() - 1;
     };
     state_->before_run(stream_.get());
+    begin_run(record(), stream_.get());
     std::vector<std::size_t> marks{mark()};  // an op without a step ends where it begins
     for (std::size_t i = begin; i < end; ++i) {
       launch(i, stream_.get());
       marks.push_back(steps_[i] ? mark() : marks.back());
     }
+    close_record();
     state_->after_run(stream_.get());
     check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
     times.clear();
@@ -404,6 +419,8 @@ class CudaExecutable final : public Executable, public OpLauncher {
   Shared shared_;
   PlacedTensors<DeviceMemory> tensors_;
   std::map<TensorId, InputSlots> inputs_;
+  DeviceMemory record_;       // of the last run: a RunRecord
+  Metrics::Time launched_{};  // the last run, by the host
   MetricsRing metrics_;
   std::vector<Step> steps_;  // by op
   plan::Groups groups_;
@@ -418,6 +435,7 @@ class CudaBackend final : public Backend {
     check_cuda(cudaGetDeviceProperties(&properties_, device), "asking about the device");
     check_architecture(properties_);
     check_input_copy(input_copy_);
+    clock_ = std::make_shared<DeviceClock>();
     std::string cache;
     if (!options.cache_dir.empty()) {
       int driver = 0;
@@ -469,7 +487,7 @@ class CudaBackend final : public Backend {
     check(own != nullptr, "the state was made by another backend");
     return std::make_unique<CudaExecutable>(std::move(plan), std::move(own), *convs_, *choices_,
                                             ConvRules{deterministic_, tf32_}, input_copy_, properties_,
-                                            tracer_.lock(), nccl_);
+                                            tracer_.lock(), nccl_, clock_);
   }
   std::shared_ptr<ImageDecoder> make_image_decoder() override { return make_jpeg_decoder(); }
   std::shared_ptr<Tracer> make_tracer() override {
@@ -494,6 +512,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Choices> choices_;
   std::unique_ptr<ConvLibrary> convs_;
   std::shared_ptr<Nccl> nccl_;
+  std::shared_ptr<DeviceClock> clock_;
 };
 
 }  // namespace

@@ -1,29 +1,24 @@
 #include "backend/cuda/metrics_ring.h"
 
+#include <algorithm>
 #include <cstring>
-#include <new>
 #include <utility>
 
 namespace redline::backend::cuda {
 
-void MetricsRing::request(const std::byte* loss, const std::byte* check, cudaStream_t stream) {
+void MetricsRing::request(const RunRecord* record, Metrics::Time launched, cudaStream_t stream) {
   if (spare_.empty()) {
     // Whoever waits sleeps: threads that decode need the cores.
     cudaEvent_t event = nullptr;
     check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
                "making an event");
-    spare_.push_back({PinnedMemory(sizeof(Metrics)), Event(event)});
+    spare_.push_back({PinnedMemory(sizeof(RunRecord)), Event(event), {}});
   }
   Slot slot = std::move(spare_.back());
   spare_.pop_back();
-  auto* values = new (slot.values.data()) Metrics;
-  check_cuda(cudaMemcpyAsync(values->loss.data(), loss, sizeof values->loss, cudaMemcpyDeviceToHost, stream),
+  slot.launched = launched;
+  check_cuda(cudaMemcpyAsync(slot.record.data(), record, sizeof *record, cudaMemcpyDeviceToHost, stream),
              "reading metrics");
-  if (check != nullptr) {
-    check_cuda(
-        cudaMemcpyAsync(values->check.data(), check, sizeof values->check, cudaMemcpyDeviceToHost, stream),
-        "reading metrics");
-  }
   check_cuda(cudaEventRecord(slot.arrived.get(), stream), "marking metrics");
   asked_.push_back(std::move(slot));
 }
@@ -35,6 +30,19 @@ bool MetricsRing::ready() const {
   return state == cudaSuccess;
 }
 
+Metrics MetricsRing::metrics_of(const Slot& slot) {
+  RunRecord record;
+  std::memcpy(&record, slot.record.data(), sizeof record);
+  Metrics metrics;
+  std::ranges::copy(record.loss, metrics.loss.begin());
+  std::ranges::copy(record.check, metrics.check.begin());
+  clock_->observe(record.begin, record.end, slot.launched, std::chrono::steady_clock::now());
+  metrics.begin = clock_->on_host(record.begin);
+  metrics.end = clock_->on_host(record.end);
+  metrics.exposed = std::chrono::nanoseconds(record.exposed - std::exchange(exposed_, record.exposed));
+  return metrics;
+}
+
 std::optional<Metrics> MetricsRing::take(bool wait) {
   if (asked_.empty()) return {};
   Slot& oldest = asked_.front();
@@ -42,11 +50,10 @@ std::optional<Metrics> MetricsRing::take(bool wait) {
     check_cuda(cudaEventSynchronize(oldest.arrived.get()), "waiting for a step");
   else if (!ready())
     return {};
-  Metrics values;
-  std::memcpy(&values, oldest.values.data(), sizeof values);
+  const Metrics metrics = metrics_of(oldest);
   spare_.push_back(std::move(oldest));
   asked_.pop_front();
-  return values;
+  return metrics;
 }
 
 }  // namespace redline::backend::cuda

@@ -1,8 +1,6 @@
 #include "backend/cuda/reductions.h"
 
 #include <algorithm>
-#include <atomic>
-#include <new>
 #include <utility>
 
 #include "base/error.h"
@@ -33,8 +31,7 @@ Reductions::Reductions(const plan::Plan& plan, std::shared_ptr<Nccl> nccl, const
   if (reductions_.empty()) return;
   stream_ = make_stream(/*urgent=*/true);
   computed_ = DeviceMemory(sizeof(std::uint64_t));
-  exposed_ = PinnedMemory(sizeof(std::uint64_t));
-  new (exposed_.data()) std::uint64_t{0};
+  exposed_ = DeviceMemory(sizeof(std::uint64_t));  // cleared
 }
 
 void Reductions::add_bucket(std::size_t op, const Address& address, DType activations) {
@@ -132,10 +129,8 @@ void Reductions::await(const std::function<bool()>& done) {
   if (!reductions_.empty()) nccl_->await(done);
 }
 
-CommunicationTime Reductions::time() const {
-  if (reductions_.empty()) return {};
-  const std::uint64_t nanoseconds = std::atomic_ref(*at<std::uint64_t>(exposed_)).load();
-  return {static_cast<double>(nanoseconds) * 1e-9, static_cast<double>(nanoseconds) * 1e-9};
+const std::uint64_t* Reductions::exposed() const {
+  return reductions_.empty() ? nullptr : at<std::uint64_t>(exposed_);
 }
 
 }  // namespace redline::backend::cuda

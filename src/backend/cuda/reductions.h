@@ -39,8 +39,9 @@ class Reductions {
   // Returns when `done` says so; where other ranks are needed for that and one is lost, throws as
   // Nccl::await.
   void await(const std::function<bool()>& done);
-  // The time between the last op of backward and the last sum over ranks, of all steps that are done.
-  CommunicationTime time() const;
+  // Nanoseconds between the last op of backward and the last sum over ranks, of all steps that are done; in
+  // memory of the device, null where there are none.
+  const std::uint64_t* exposed() const;
 
  private:
   struct Reduction {
@@ -57,7 +58,7 @@ class Reductions {
   std::map<std::size_t, std::vector<ReduceRange>> averages_;  // op that makes them -> a norm's sums
   Stream stream_;
   DeviceMemory computed_;                     // when backward was done, by the device's clock
-  PinnedMemory exposed_;                      // nanoseconds that the device has counted
+  DeviceMemory exposed_;                      // nanoseconds that the device has counted
   std::vector<Event> marks_;                  // of the capture
   std::map<std::size_t, cudaEvent_t> begun_;  // op -> mark of its end
 };

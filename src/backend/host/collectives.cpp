@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "graph/half_arrays.h"
 
 namespace redline::backend {
 
+using Clock = std::chrono::steady_clock;
 using graph::DType;
 
 Collectives::Collectives(std::shared_ptr<comm::Communicator> communicator, const plan::Plan& plan,
@@ -43,12 +43,10 @@ Collectives::~Collectives() {
 }
 
 void Collectives::average(std::span<double> values) {
-  const Stopwatch watch;
+  const Clock::time_point begun = Clock::now();
   communicator_->all_reduce(values, comm::Channel::norms);
   for (double& value : values) value /= communicator_->size();
-  const std::lock_guard lock(mutex_);
-  time_.exposed += watch.seconds();
-  time_.total += watch.seconds();
+  exposed_ += Clock::now() - begun;
 }
 
 void Collectives::begin_after(std::size_t op) {
@@ -70,18 +68,17 @@ void Collectives::finish(std::size_t op) {
   const auto found = std::ranges::find(works_, static_cast<int>(op), &Work::op);
   check(found != works_.end(), "op {} reduces no bucket", op);
   const auto index = static_cast<std::size_t>(found - works_.begin());
-  const Stopwatch watch;
+  const Clock::time_point begun = Clock::now();
   std::unique_lock lock(mutex_);
   if (found->state == State::idle) begin(index);
   changed_.wait(lock, [&] { return found->state == State::done || failure_ != nullptr; });
-  time_.exposed += watch.seconds();
+  exposed_ += Clock::now() - begun;
   if (failure_ != nullptr) std::rethrow_exception(failure_);
   found->state = State::idle;
 }
 
-CommunicationTime Collectives::time() const {
-  const std::lock_guard lock(mutex_);
-  return time_;
+std::chrono::nanoseconds Collectives::take_exposed() {
+  return std::exchange(exposed_, std::chrono::nanoseconds::zero());
 }
 
 void Collectives::run() {
@@ -92,7 +89,6 @@ void Collectives::run() {
     queue_.pop_front();
     const Work work = works_[index];
     lock.unlock();
-    const Stopwatch watch;
     std::exception_ptr failure;
     try {
       reduce(work);
@@ -100,7 +96,6 @@ void Collectives::run() {
       failure = std::current_exception();
     }
     lock.lock();
-    time_.total += watch.seconds();
     works_[index].state = State::done;
     if (failure_ == nullptr) failure_ = failure;
     changed_.notify_all();

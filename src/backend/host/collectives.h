@@ -2,6 +2,7 @@
 // backward pass that makes them, and the sums of synchronised norms.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -36,7 +37,8 @@ class Collectives {
   // to be done. Throws what the reduction threw.
   void finish(std::size_t op);
 
-  CommunicationTime time() const;
+  // How long average() and finish(), called by one thread, waited for other ranks since the last call.
+  std::chrono::nanoseconds take_exposed();
 
  private:
   enum class State { idle, begun, done };
@@ -54,13 +56,13 @@ class Collectives {
 
   const std::shared_ptr<comm::Communicator> communicator_;
   graph::DType wire_ = graph::DType::f32;
-  std::vector<std::uint16_t> halves_;  // a bucket as it travels
-  mutable std::mutex mutex_;           // of what follows
+  std::vector<std::uint16_t> halves_;   // a bucket as it travels
+  std::chrono::nanoseconds exposed_{};  // of the thread that calls
+  std::mutex mutex_;                    // of what follows
   std::condition_variable changed_;
   std::vector<Work> works_;  // by bucket
   std::deque<std::size_t> queue_;
   std::exception_ptr failure_;
-  CommunicationTime time_;
   bool stop_ = false;
   std::thread thread_;
 };

@@ -69,11 +69,15 @@ void HostExecutable::execute_any(std::size_t op, bool whole_step) {
   if (collectives_ != nullptr && whole_step) collectives_->begin_after(op);
 }
 
-CommunicationTime HostExecutable::communication() const {
-  return collectives_ == nullptr ? CommunicationTime{} : collectives_->time();
+void HostExecutable::run(Section section, std::vector<OpTime>* times) {
+  begin_ = Clock::now();
+  if (collectives_ != nullptr) collectives_->take_exposed();
+  run_ops(section, times);
+  exposed_ = collectives_ == nullptr ? std::chrono::nanoseconds{} : collectives_->take_exposed();
+  end_ = Clock::now();
 }
 
-void HostExecutable::run(Section section, std::vector<OpTime>* times) {
+void HostExecutable::run_ops(Section section, std::vector<OpTime>* times) {
   const auto border = static_cast<std::size_t>(plan_->update_begin);
   const std::size_t begin = section == Section::update ? border : 0;
   const std::size_t end = section == Section::compute ? border : plan_->graph().ops().size();
@@ -100,6 +104,9 @@ void HostExecutable::write(graph::TensorId id, std::span<const float> values) {
 
 void HostExecutable::request_metrics() {
   Metrics now;
+  now.begin = begin_;
+  now.end = end_;
+  now.exposed = exposed_;
   read(plan_->model.metrics, now.loss);
   if (plan_->check != graph::kNone) read(plan_->check, now.check);
   metrics_.push_back(now);

@@ -40,7 +40,6 @@ class HostExecutable : public Executable {
   void request_metrics() final;
   std::optional<Metrics> take_metrics(bool wait) final;
   ExecutableMemory memory() const override;
-  CommunicationTime communication() const final;
 
  protected:
   // A position in plan().graph().ops(), of any kind but all_reduce.
@@ -50,12 +49,15 @@ class HostExecutable : public Executable {
   std::byte* address(graph::TensorId id) const { return tensors_.find(id); }
 
  private:
+  void run_ops(Section section, std::vector<OpTime>* times);
   void execute_any(std::size_t op, bool whole_step);
 
   std::shared_ptr<const plan::Plan> plan_;
   std::shared_ptr<HostState> state_;
   PlacedTensors<HostMemory> tensors_;
-  std::deque<Metrics> metrics_;  // asked for and not taken
+  Metrics::Time begin_{}, end_{};       // of the last run
+  std::chrono::nanoseconds exposed_{};  // waiting for other ranks, in it
+  std::deque<Metrics> metrics_;         // asked for and not taken
   std::unique_ptr<Collectives> collectives_;
 };
 

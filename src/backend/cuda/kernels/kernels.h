@@ -218,9 +218,21 @@ void accumulate(Type type, std::int64_t count, const float* scalars, float* tota
                 cudaStream_t stream);
 
 // Nanoseconds between two places of a graph, by the device's clock: `begun` is set at the first, and the time
-// since then added to `total` (memory of the device or page-locked) at the second.
+// since then added to `total` at the second.
 void start_stopwatch(std::uint64_t* begun, cudaStream_t stream);
 void stop_stopwatch(const std::uint64_t* begun, std::uint64_t* total, cudaStream_t stream);
+
+// What a run leaves for the host, in memory of the device. Times are nanoseconds of the device's clock.
+struct RunRecord {
+  float loss[graph::kLossMetrics];
+  float check[graph::kStepChecks];
+  std::uint64_t begin, end;
+  std::uint64_t exposed;  // waiting for other ranks, in all runs so far
+};
+// The first and the last thing that a run does; check? and exposed? are copied where they are given.
+void begin_run(RunRecord* record, cudaStream_t stream);
+void end_run(RunRecord* record, const float* loss, const float* check, const std::uint64_t* exposed,
+             cudaStream_t stream);
 
 // Words to be set to zero.
 struct ClearItem {

@@ -17,6 +17,16 @@ __global__ void stop_kernel(const std::uint64_t* begun, std::uint64_t* total) {
   *total += nanoseconds() - *begun;
 }
 
+__global__ void begin_run_kernel(RunRecord* record) { record->begin = nanoseconds(); }
+
+__global__ void end_run_kernel(RunRecord* record, const float* loss, const float* check,
+                               const std::uint64_t* exposed) {
+  for (int i = 0; i < graph::kLossMetrics; ++i) record->loss[i] = loss[i];
+  for (int i = 0; i < graph::kStepChecks; ++i) record->check[i] = check == nullptr ? 0.0F : check[i];
+  record->exposed = exposed == nullptr ? 0 : *exposed;
+  record->end = nanoseconds();
+}
+
 __global__ void hold_kernel(std::uint64_t duration) {
   const std::uint64_t begun = nanoseconds();
   while (nanoseconds() - begun < duration) {
@@ -29,6 +39,13 @@ void start_stopwatch(std::uint64_t* begun, cudaStream_t stream) { start_kernel<<
 
 void stop_stopwatch(const std::uint64_t* begun, std::uint64_t* total, cudaStream_t stream) {
   stop_kernel<<<1, 1, 0, stream>>>(begun, total);
+}
+
+void begin_run(RunRecord* record, cudaStream_t stream) { begin_run_kernel<<<1, 1, 0, stream>>>(record); }
+
+void end_run(RunRecord* record, const float* loss, const float* check, const std::uint64_t* exposed,
+             cudaStream_t stream) {
+  end_run_kernel<<<1, 1, 0, stream>>>(record, loss, check, exposed);
 }
 
 void hold(std::uint64_t nanoseconds, cudaStream_t stream) { hold_kernel<<<1, 1, 0, stream>>>(nanoseconds); }

@@ -251,10 +251,12 @@ std::vector<KernelCounts> count_kernels(const SharedLibrary& cupti, OpLauncher& 
   std::vector<Planned> planned;
   for (std::size_t i = begin; i < end; ++i) plan_kernels(ops, i, planned);
   profiler.configure(known, planned.size());
+  ops.open_run();
   profiler.start();
   for (std::size_t i = begin; i < end; ++i) ops.launch_op(i);
   check_cuda(cudaStreamSynchronize(ops.stream()), "counting");
   profiler.stop();
+  ops.close_run();
   std::vector<KernelCounts> counts;
   const std::size_t counted = profiler.counted();
   // Ranges are numbered as kernels run. Where there are more or fewer than planned, whose is whose is not

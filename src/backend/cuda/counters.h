@@ -19,7 +19,9 @@ class OpLauncher {
   virtual std::pair<std::size_t, std::size_t> ops_of(
       Section section) const = 0;  // first, and one past the last
   virtual const graph::Op& op(std::size_t i) const = 0;
+  virtual void open_run() = 0;                // before the first op of a section
   virtual void launch_op(std::size_t i) = 0;  // on stream()
+  virtual void close_run() = 0;               // after the last: the metrics are those of this run
   virtual cudaStream_t stream() const = 0;
 };
 

@@ -81,7 +81,13 @@ class CudaExecutable final : public Executable, public OpLauncher {
     return {section == Section::update ? border : 0, section == Section::compute ? border : steps_.size()};
   }
   const graph::Op& op(std::size_t i) const override { return plan_->graph().ops()[i]; }
+  void open_run() override { begin_run(record(), stream_.get()); }
   void launch_op(std::size_t i) override { launch(i, stream_.get()); }
+  void close_run() override {
+    end_run(record(), reinterpret_cast<const float*>(placed(plan_->model.metrics)),
+            reinterpret_cast<const float*>(address(plan_->check)), reductions_->exposed(), stream_.get());
+    check_cuda(cudaGetLastError(), "recording a run");
+  }
   cudaStream_t stream() const override { return stream_.get(); }
 
   void run(Section section, std::vector<OpTime>* times) override {
@@ -135,13 +141,6 @@ class CudaExecutable final : public Executable, public OpLauncher {
 
  private:
   RunRecord* record() const { return reinterpret_cast<RunRecord*>(record_.data()); }
-  // The last thing that a run does, after its metrics are there.
-  void close_record() {
-    end_run(record(), reinterpret_cast<const float*>(placed(plan_->model.metrics)),
-            reinterpret_cast<const float*>(address(plan_->check)), reductions_->exposed(), stream_.get());
-    check_cuda(cudaGetLastError(), "recording a run");
-  }
-
   std::byte* address(TensorId id) const { return tensors_.find(id); }
   std::byte* placed(TensorId id) const { return tensors_.at(id); }
   // The type of activations: that of the first convolution's input.
@@ -303,9 +302,9 @@ class CudaExecutable final : public Executable, public OpLauncher {
     check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
     clears_ = {};
     const Graph graph = capture_graph(stream_.get(), [&] {
-      begin_run(record(), stream_.get());
+      open_run();
       launch_overlapped(begin, end);
-      close_record();
+      close_run();
     });
     if (auto table = clears_.gather(graph.get(), cleared_before())) tables_.push_back(std::move(table));
     cudaGraphExec_t exec = nullptr;
@@ -387,13 +386,13 @@ class CudaExecutable final : public Executable, public OpLauncher {
       return events.size() - 1;
     };
     state_->before_run(stream_.get());
-    begin_run(record(), stream_.get());
+    open_run();
     std::vector<std::size_t> marks{mark()};  // an op without a step ends where it begins
     for (std::size_t i = begin; i < end; ++i) {
       launch(i, stream_.get());
       marks.push_back(steps_[i] ? mark() : marks.back());
     }
-    close_record();
+    close_run();
     state_->after_run(stream_.get());
     check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
     times.clear();

@@ -38,7 +38,6 @@ TEST(SyntheticBatches, GivesAnEpochOfValidBatches) {
   }
   EXPECT_EQ(steps, 6);
   EXPECT_EQ(memory.size(), 4u);
-  EXPECT_EQ(source.waited_seconds(), 0);
 }
 
 TEST(SyntheticBatches, StartsInTheMiddle) {

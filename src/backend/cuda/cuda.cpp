@@ -84,7 +84,7 @@ class CudaExecutable final : public Executable, public OpLauncher {
   void open_run() override { begin_run(record(), stream_.get()); }
   void launch_op(std::size_t i) override { launch(i, stream_.get()); }
   void close_run() override {
-    end_run(record(), reinterpret_cast<const float*>(placed(plan_->model.metrics)),
+    end_run(record(), reinterpret_cast<const float*>(address(plan_->model.metrics)),
             reinterpret_cast<const float*>(address(plan_->check)), reductions_->exposed(), stream_.get());
     check_cuda(cudaGetLastError(), "recording a run");
   }

@@ -229,7 +229,7 @@ struct RunRecord {
   std::uint64_t begin, end;
   std::uint64_t exposed;  // waiting for other ranks, in all runs so far
 };
-// The first and the last thing that a run does; check? and exposed? are copied where they are given.
+// The first and the last thing that a run does, which copies loss?, check? and exposed?.
 void begin_run(RunRecord* record, cudaStream_t stream);
 void end_run(RunRecord* record, const float* loss, const float* check, const std::uint64_t* exposed,
              cudaStream_t stream);

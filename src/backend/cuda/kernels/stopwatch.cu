@@ -21,7 +21,7 @@ __global__ void begin_run_kernel(RunRecord* record) { record->begin = nanosecond
 
 __global__ void end_run_kernel(RunRecord* record, const float* loss, const float* check,
                                const std::uint64_t* exposed) {
-  for (int i = 0; i < graph::kLossMetrics; ++i) record->loss[i] = loss[i];
+  for (int i = 0; i < graph::kLossMetrics; ++i) record->loss[i] = loss == nullptr ? 0.0F : loss[i];
   for (int i = 0; i < graph::kStepChecks; ++i) record->check[i] = check == nullptr ? 0.0F : check[i];
   record->exposed = exposed == nullptr ? 0 : *exposed;
   record->end = nanoseconds();

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -81,6 +83,27 @@ TEST(Trainer, LossFallsOnAFixedBatch) {
   EXPECT_GT(bench.records.steps.front().loss, 1.0);
   EXPECT_LT(bench.records.steps.back().loss, 0.5 * bench.records.steps.front().loss);
   EXPECT_EQ(bench.records.steps.back().top1, 1.0);
+}
+
+TEST(Trainer, ASlowSourceShowsAsWaitForDataAndAllTimesAddUp) {
+  constexpr auto kLate = std::chrono::milliseconds(30);
+  Config config = small();
+  config.schedule.steps = 2;
+  Bench bench(config, 4, 4);
+  bench.train.on_next = [&] { std::this_thread::sleep_for(kLate); };
+  EXPECT_TRUE(bench.trainer->run(bench.stop));
+  const metrics::End end = bench.trainer->summary("finished", "");
+  ASSERT_EQ(bench.records.steps.size(), 2U);
+  double steps = 0;
+  for (const metrics::Step& step : bench.records.steps) {
+    EXPECT_GE(step.gap.data, 0.030);
+    EXPECT_LT(step.data_wait(), 1);
+    steps += step.seconds + step.gap.total();
+    EXPECT_NEAR(step.elapsed, steps, 1e-6);
+  }
+  EXPECT_GT(bench.records.steps[1].gap.evaluation, 0) << "after each epoch, which is one step";
+  EXPECT_NEAR(end.seconds, end.step_seconds + end.gap.total(), 1e-9);
+  EXPECT_GT(end.seconds, steps) << "the last evaluation comes after the last step";
 }
 
 TEST(Trainer, SameSeedSameBitsOtherSeedOtherBits) {

@@ -69,8 +69,13 @@ struct Nvml::Interface {
                     int*) = from.find<int(void*, int*, int*)>("nvmlDeviceGetCudaComputeCapability");
   int (*cores)(void*, unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetNumGpuCores");
   int (*clock)(void*, int, unsigned*) = from.find<int(void*, int, unsigned*)>("nvmlDeviceGetClockInfo");
+  int (*max_clock)(void*, int,
+                   unsigned*) = from.find<int(void*, int, unsigned*)>("nvmlDeviceGetMaxClockInfo");
+  int (*processes)(void*, unsigned*, void*) = find_processes();
   int (*power)(void*, unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetPowerUsage");
   int (*power_limit)(void*, unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetEnforcedPowerLimit");
+  int (*power_limits)(void*, unsigned*, unsigned*) =
+      from.find<int(void*, unsigned*, unsigned*)>("nvmlDeviceGetPowerManagementLimitConstraints");
   int (*fields)(void*, int,
                 FieldValue*) = from.find<int(void*, int, FieldValue*)>("nvmlDeviceGetFieldValues");
   int (*temperature)(void*, int,
@@ -87,6 +92,14 @@ struct Nvml::Interface {
   int (*gpm_metrics)(GpmQuery*) = from.find<int(GpmQuery*)>("nvmlGpmMetricsGet");
   bool has_gpm() const { return gpm_support && gpm_alloc && gpm_free && gpm_sample && gpm_metrics; }
   int (*pcie)(void*, int, unsigned*) = from.find<int(void*, int, unsigned*)>("nvmlDeviceGetPcieThroughput");
+
+  int (*find_processes() const)(void*, unsigned*, void*) {
+    for (const char* symbol :
+         {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2",
+          "nvmlDeviceGetComputeRunningProcesses"})
+      if (const auto found = from.find<int(void*, unsigned*, void*)>(symbol)) return found;
+    return nullptr;
+  }
 
   // Renamed in newer drivers.
   int (*find_throttle() const)(void*, unsigned long long*) {
@@ -227,6 +240,23 @@ GpuSample Nvml::read() const {
   if (const auto memory = ask<Memory>(calls_->memory, device_)) sample.memory_used = memory->used;
   sample.energy_mj = ask<unsigned long long>(calls_->energy, device_);
   return sample;
+}
+
+GpuState Nvml::read_state() const {
+  GpuState state;
+  state.max_sm_clock_mhz = ask<unsigned>(calls_->max_clock, device_, kSmClock);
+  unsigned least = 0, most = 0;
+  if (calls_->power_limits != nullptr && calls_->power_limits(device_, &least, &most) == 0)
+    state.max_power_limit_mw = most;
+  // With no room for a list, the library gives its length. This process is on it, by whatever number: within
+  // a container the driver's process ids are others.
+  constexpr int kTooSmall = 7;
+  unsigned count = 0;
+  if (calls_->processes != nullptr) {
+    const int result = calls_->processes(device_, &count, nullptr);
+    if (result == 0 || result == kTooSmall) state.other_processes = count > 0 ? count - 1 : 0;
+  }
+  return state;
 }
 
 PcieSample Nvml::read_pcie() const {

@@ -23,6 +23,13 @@ struct GpuSample {
   std::optional<std::uint64_t> energy_mj;    // since the driver was loaded
 };
 
+// What changes slowly or takes a while to be asked for: read about once a second.
+struct GpuState {
+  std::optional<unsigned> max_sm_clock_mhz;    // the highest that the GPU can run at
+  std::optional<unsigned> max_power_limit_mw;  // the highest limit that can be set
+  std::optional<unsigned> other_processes;     // that compute on this GPU too
+};
+
 // Kilobytes a second, over 20 ms.
 struct PcieSample {
   std::optional<unsigned> received, sent;
@@ -46,6 +53,9 @@ inline constexpr double kShortestAverages = 1;  // seconds
 
 // "sw_power_cap|hw_thermal"; "none" when the clocks are as high as asked for.
 std::string throttle_text(std::uint64_t bits);
+inline constexpr std::uint64_t kThrottlePower = 4;  // the power limit: the GPU works as hard as it may
+// Heat, or a fault of its power supply: the GPU is slower than another of its kind would be.
+inline constexpr std::uint64_t kThrottleFault = 8 | 32 | 64 | 128;
 
 // One GPU. Calls are safe from any thread.
 class Nvml {
@@ -62,6 +72,7 @@ class Nvml {
   std::string driver() const;  // "580.65.06"
   GpuShape shape() const;
   GpuSample read() const;
+  GpuState read_state() const;   // of a GPU that this process computes on
   PcieSample read_pcie() const;  // takes 40 ms
 
   // Begins a stretch, where the card has performance monitoring (Hopper and later); whether it does.

@@ -25,6 +25,21 @@ int nvmlDeviceGetClockInfo(void*, int type, unsigned* mhz) {
   *mhz = type == 1 ? 1980 : 3201;
   return 0;
 }
+int nvmlDeviceGetMaxClockInfo(void*, int type, unsigned* mhz) {
+  *mhz = type == 1 ? 2010 : 3201;
+  return 0;
+}
+int nvmlDeviceGetPowerManagementLimitConstraints(void*, unsigned* least, unsigned* most) {
+  *least = 200000;
+  *most = 700000;
+  return 0;
+}
+// Three processes compute: who asks is one of them. Without room for them it fails, and gives their number.
+int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, void* list) {
+  const bool room = *count >= 3 && list != nullptr;
+  *count = 3;
+  return room ? 0 : 7;
+}
 int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) {
   *milliwatts = 412345;
   return 0;

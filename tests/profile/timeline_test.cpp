@@ -87,7 +87,7 @@ TEST(Timeline, CommunicationIsExposedWhereNothingIsComputedBesideIt) {
                                          HandMade::event(Activity::Kind::kernel, kernel, 220, 230, 1),
                                          HandMade::event(Activity::Kind::kernel, nccl, 300, 340, 1),
                                          HandMade::event(Activity::Kind::kernel, kernel, 330, 400, 1)};
-  const CommunicationTime time = communication_time(make_timeline(records, {{1, 0, 900, 0, 0}}, {}, false));
+  const ExposedTime time = communication_time(make_timeline(records, {{1, 0, 900, 0, 0}}, {}, false));
   EXPECT_EQ(time.total, 100 + 40);
   EXPECT_EQ(time.exposed, (50 - 10) + 30);
 }

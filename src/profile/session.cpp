@@ -149,6 +149,7 @@ Profile Session::finish(const Ceilings& ceilings, const TelemetrySummary& teleme
   Profile profile;
   profile.timeline = make_timeline(std::exchange(records_, {}), steps_, std::exchange(host_, {}), within);
   if (tracer_) profile.timeline.dropped = tracer_->dropped() - dropped_before_;
+  profile.arguments = op_arguments(plans_);
   profile.summary = summarize(profile.timeline, plans_, ceilings, telemetry, run);
   profile.summary.tracing = windows_.cost();
   profile.summary.untraced = left_out_;
@@ -178,7 +179,8 @@ std::vector<std::string> write_profile(const Profile& profile, const Subject& su
   const std::string durations = fmt::format("resnet_iterdur_{}_gpu{}.txt", worker, subject.device);
   if (profile.timeline.events.size() > kMany)
     log_info("writing the profile of {} steps", profile.timeline.steps.size());
-  const TraceWritten written = write_trace(profile.timeline, subject, folder / trace, most_trace_bytes);
+  const TraceWritten written =
+      write_trace(profile.timeline, profile.arguments, samples, subject, folder / trace, most_trace_bytes);
   if (written.steps_left_out > 0)
     log_warning(
         "{} has the first {} of {} steps, to stay under {}, which viewers open: ask for fewer --steps", trace,
@@ -199,11 +201,8 @@ std::vector<std::string> write_profile(const Profile& profile, const Subject& su
     std::filesystem::create_directories((folder / counters).parent_path());
     write_file_atomically(folder / counters, counters_csv(profile.counted, subject), Sync::no);
     files.push_back(counters);
-    const CoreUtilisation use = core_utilisation(profile.counted);
-    json["counters"] = {{"file", counters},     {"kernels_repeated", true},    {"fma_pct", use.fma},
-                        {"fp16_pct", use.fp16}, {"tensor_pct", use.tensor},    {"sfu_pct", use.sfu},
-                        {"cycles", use.cycles}, {"dram_bytes", use.dram_bytes}};
-    if (use.tensor_active) json["counters"]["tensor_active_pct"] = *use.tensor_active;
+    json["counters"] = {{"file", counters}, {"kernels_repeated", true}};
+    json["counters"].update(to_json(core_utilisation(profile.counted)));
   }
   json["table"] = {{"file", kernels}, {"steps", in_table}};
   json["trace"] = {{"file", trace},

@@ -33,6 +33,7 @@ struct SessionOptions {
 // What was made of it.
 struct Profile {
   Timeline timeline;
+  OpArguments arguments;
   Summary summary;
   std::vector<CountedKernel> counted;  // empty without counters
 };

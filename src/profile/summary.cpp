@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/quantity.h"
 #include "base/statistics.h"
 #include "base/text.h"
 
@@ -143,11 +144,6 @@ std::vector<double> thread_shares(const Timeline& timeline) {
 
 std::string milliseconds(double seconds) { return fmt::format("{:.2f} ms", 1e3 * seconds); }
 
-// "1 step", "12 steps".
-std::string counted(std::int64_t count, const char* thing) {
-  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
-}
-
 // "recording costs 1.8% of a step (95%: +1.2% to +2.4%, 8 pairs of windows)"
 std::string tracing_text(const TracingCost& cost) {
   const ConfidenceInterval& interval = cost.change.interval;
@@ -210,7 +206,8 @@ std::string summary_text(const Summary& s, std::size_t rows) {
   if (s.untraced > 0)
     text += fmt::format("{} left out: the bound on records was reached\n",
                         counted(s.untraced, "more step") + (s.untraced == 1 ? " was" : " were"));
-  if (s.dropped > 0) text += fmt::format("{} records were lost\n", s.dropped);
+  if (s.dropped > 0)
+    text += fmt::format("the device lost {}\n", counted(static_cast<std::int64_t>(s.dropped), "record"));
   const double steps = std::max<double>(1, static_cast<double>(s.steps));
   text += "idle:";
   for (int i = 0; i < 4; ++i)

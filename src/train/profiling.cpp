@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include "base/build_info.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/quantity.h"
 #include "base/text.h"
 
 namespace redline::train {
@@ -107,6 +109,23 @@ std::string text_of(const profile::GpuAverages& averages) {
   return text;
 }
 
+// "core utilisation, 412 kernels of a step weighted by their cycles: tensor cores computing 31.0%; of their
+// peak instructions FMA 8.9%, tensor 1.0%; 41.2 GiB of DRAM traffic". What was not counted is left out.
+std::string text_of(const profile::CoreUtilisation& use) {
+  std::string pipes;
+  const std::pair<const char*, const std::optional<double>*> shares[] = {
+      {"FMA", &use.fma}, {"FP16", &use.fp16}, {"tensor", &use.tensor}, {"SFU", &use.sfu}};
+  for (const auto& [name, share] : shares)
+    if (*share) pipes += fmt::format("{}{} {:.1f}%", pipes.empty() ? "" : ", ", name, **share);
+  std::string text = fmt::format("core utilisation, {} of a step weighted by their cycles: ",
+                                 counted(static_cast<std::int64_t>(use.kernels), "kernel"));
+  if (use.tensor_active) text += fmt::format("tensor cores computing {:.1f}%; ", *use.tensor_active);
+  text += "of their peak instructions " + pipes;
+  if (use.dram_bytes)
+    text += fmt::format("; {} of DRAM traffic", format_bytes(static_cast<std::uint64_t>(*use.dram_bytes)));
+  return text;
+}
+
 }  // namespace
 
 Profiling::Profiling(const profile::SessionOptions& options, const Setup& setup, int rank, int ranks)
@@ -165,14 +184,7 @@ void Profiling::finish(const Setup& setup, const std::filesystem::path& folder, 
   if (out == nullptr) return;
   fmt::print(out, "\n{}\n", profile::summary_text(profile.summary, kRowsShown));
   if (!profile.counted.empty()) {
-    const profile::CoreUtilisation use = profile::core_utilisation(profile.counted);
-    fmt::print(
-        out,
-        "core utilisation, {} kernels of a step weighted by their cycles: {}of their peak instructions FMA "
-        "{:.1f}%, FP16 {:.1f}%, tensor {:.1f}%, SFU {:.1f}%; {} of DRAM traffic\n\n",
-        use.kernels,
-        use.tensor_active ? fmt::format("tensor cores computing {:.1f}%; ", *use.tensor_active) : "", use.fma,
-        use.fp16, use.tensor, use.sfu, format_bytes(static_cast<std::uint64_t>(use.dram_bytes)));
+    fmt::print(out, "{}\n\n", text_of(profile::core_utilisation(profile.counted)));
   }
   if (averaged) {
     fmt::print(out, "the whole device, of its peak: {}\n\n", text_of(*averages_));

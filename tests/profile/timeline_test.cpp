@@ -251,8 +251,10 @@ TEST(Files, ATraceHasTracksOfClockAndPower) {
   std::map<std::string, nlohmann::json> counters;
   const auto trace = nlohmann::json::parse(unzipped(folder / "t.json.gz"));
   for (const auto& event : trace.at("traceEvents"))
-    if (event.at("ph") == "C")
-      EXPECT_TRUE(counters.emplace(event.at("name"), event).second) << "one sample is within";
+    if (event.at("ph") == "C") {
+      const bool first = counters.emplace(event.at("name"), event).second;
+      EXPECT_TRUE(first) << "one sample is within";
+    }
   ASSERT_EQ(counters.size(), 2U);
   EXPECT_EQ(counters["GPU clock (MHz)"].at("args").at("MHz"), 1980);
   EXPECT_NEAR(counters["GPU power (W)"].at("args").at("W").get<double>(), 412.345, 1e-9);

@@ -51,9 +51,8 @@ def check_plugin(trace, folder, steps, microseconds):
 
 def check_details(perfetto):
     """Shapes and FLOPs of ops, and the counters of clock and power, as Perfetto finds them."""
-    dims = perfetto.query("select string_value as v from args where flat_key like 'args.Input Dims%' or key like 'args.Input Dims%'")
-    dims = dims or perfetto.query("select int_value as v from args where flat_key = 'args.Input Dims'")
-    assert dims, "no event has shapes"
+    dims = perfetto.query("select distinct int_value as v from args where key glob 'args.Input Dims*'")
+    assert {2, 16, 8, 3} <= {row.v for row in dims}, [row.v for row in dims]
     flops = perfetto.query("select int_value as v from args where key = 'args.op FLOPs' and int_value > 0")
     assert flops, "no event has FLOPs"
     values = {}

@@ -120,7 +120,7 @@ Pairs settings_of(const Run& run) {
                     {"dtype", info.dtype},
                     {"optimizer", info.optimizer},
                     {"device_kind", info.device},
-                    {"version", info.version}};
+                    {"version", fmt::format("{} ({})", info.version, info.commit)}};
   if (info.model.empty()) settings.clear();  // there was no first line
   for (const auto& [key, value] : run.options)
     if (key == "device.deterministic" || key == "device.no_fuse")

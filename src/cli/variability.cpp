@@ -37,6 +37,9 @@ std::vector<report::DeviceRun> read_all(const Options& options, std::vector<std:
     } catch (const DataError& error) {
       problems.emplace_back(error.what());
       if (options.inputs.size() == 1) throw;
+    } catch (const UsageError& error) {  // runs/* names whatever lies there
+      if (options.inputs.size() == 1 || !fs::is_directory(input)) throw;
+      problems.emplace_back(error.what());
     }
   }
   return runs;

@@ -203,9 +203,9 @@ std::vector<std::string> input_copies() {
 std::vector<Field> device_fields() {
   return {
       {"device", "name", "--device",
-       "what computes: cuda, cpu or reference (plain loops, slow and exact); auto: cuda where a GPU can be "
-       "used, "
-       "else cpu",
+       "what computes: cuda (cuda:1 for the second GPU), cpu or reference (plain loops, slow and exact); "
+       "auto: "
+       "cuda where a GPU can be used, else cpu",
        [](Config& c) -> Text& { return c.device.name; }},
       {"device",
        "dtype",

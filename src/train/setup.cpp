@@ -77,7 +77,8 @@ std::int64_t default_workers(const Machine& machine, const backend::Backend& bac
 Config resolve(const Setup& setup) {
   Config config = setup.config;
   config.model.classes = setup.classes;
-  config.device.name = setup.backend->name();
+  if (!config.device.name.starts_with(setup.backend->name() + ":"))  // "cuda:1" stays
+    config.device.name = setup.backend->name();
   if (config.device.dtype != kTf32) config.device.dtype = graph::name_of(setup.dtype);
   config.device.amp = false;
   if (!config.schedule.epochs && !config.schedule.steps) config.schedule.epochs = kDefaultEpochs;

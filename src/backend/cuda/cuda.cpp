@@ -18,6 +18,7 @@
 #include "backend/cuda/state.h"
 #include "backend/cuda/step.h"
 #include "backend/cuda/trace.h"
+#include "backend/cuda_plugin.h"
 #include "backend/placed_tensors.h"
 
 namespace redline::backend {
@@ -430,7 +431,7 @@ class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const DeviceOptions& options)
       : deterministic_(options.deterministic), tf32_(options.tf32), input_copy_(options.input_copy) {
-    const int device = take_device(options.communicator.get());
+    const int device = take_device(options.communicator.get(), gpu_number(options.device));
     check_cuda(cudaGetDeviceProperties(&properties_, device), "asking about the device");
     check_architecture(properties_);
     check_input_copy(input_copy_);

@@ -33,12 +33,12 @@ struct Simulation {
 };
 
 const std::vector<Simulation> kSimulations = {{"independent", 0, 0},
-                                              {"memory 0.5", 0.5, 0},
-                                              {"memory 0.9", 0.9, 0},
-                                              {"memory 0.99", 0.99, 0},
-                                              {"run spread", 0, 0.01},
-                                              {"spread and memory 0.5", 0.5, 0.01},
-                                              {"spread and memory 0.9", 0.9, 0.01}};
+                                              {"memory_05", 0.5, 0},
+                                              {"memory_09", 0.9, 0},
+                                              {"memory_099", 0.99, 0},
+                                              {"run_spread", 0, 0.01},
+                                              {"spread_and_memory_05", 0.5, 0.01},
+                                              {"spread_and_memory_09", 0.9, 0.01}};
 
 bool is_claim(const Change& change) {
   const Verdict verdict = change.verdict();
@@ -57,24 +57,28 @@ int claims(const std::function<Change(Random&)>& trial) {
 
 constexpr double kFaster = 1 / 1.03;  // the time of a step that is 3% faster
 
-TEST(TwoRuns, ThatAreEqualAreSeldomCalledDifferent) {
-  for (const Simulation& simulation : kSimulations) {
-    for (std::size_t steps : {100u, 300u}) {
-      int means = 0, medians = 0, of_one_process = 0;
-      for (int i = 0; i < kTrials; ++i) {
-        Random random(11, static_cast<std::uint64_t>(i));
-        const auto before = simulation.run(steps, 0.1, random), after = simulation.run(steps, 0.1, random);
-        means += is_claim(compare_means(before, after));
-        medians += is_claim(compare_medians(before, after));
-        // No spread between runs is allowed for: what is left is what neighbours have in common.
-        if (simulation.run_spread == 0) of_one_process += is_claim(compare_means(before, after, 0));
-      }
-      EXPECT_LE(means, kTrials / 20) << simulation.name << ", means of " << steps;
-      EXPECT_LE(medians, kTrials / 20) << simulation.name << ", medians of " << steps;
-      EXPECT_LE(of_one_process, kTrials / 20) << simulation.name << ", " << steps << " of one process";
+class EqualRuns : public ::testing::TestWithParam<Simulation> {};
+
+TEST_P(EqualRuns, AreSeldomCalledDifferent) {
+  const Simulation& simulation = GetParam();
+  for (std::size_t steps : {100u, 300u}) {
+    int means = 0, medians = 0, of_one_process = 0;
+    for (int i = 0; i < kTrials; ++i) {
+      Random random(11, static_cast<std::uint64_t>(i));
+      const auto before = simulation.run(steps, 0.1, random), after = simulation.run(steps, 0.1, random);
+      means += is_claim(compare_means(before, after));
+      medians += is_claim(compare_medians(before, after));
+      // No spread between runs is allowed for: what is left is what neighbours have in common.
+      if (simulation.run_spread == 0) of_one_process += is_claim(compare_means(before, after, 0));
     }
+    EXPECT_LE(means, kTrials / 20) << "means of " << steps;
+    EXPECT_LE(medians, kTrials / 20) << "medians of " << steps;
+    EXPECT_LE(of_one_process, kTrials / 20) << steps << " of one process";
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Simulated, EqualRuns, ::testing::ValuesIn(kSimulations),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST(TwoRuns, ThatDifferAreFoundWhereTheStepsTell) {
   const auto found = [](const Simulation& simulation, std::size_t steps, double run_spread, double level,

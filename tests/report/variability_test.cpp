@@ -111,8 +111,8 @@ TEST(Variability, ARunHasEachOfItsDevices) {
   EXPECT_DOUBLE_EQ(runs[1].clock_mhz, 1700);
   EXPECT_DOUBLE_EQ(runs[0].median, runs[1].median);
   const RunSummary summary = summarize(run);
-  EXPECT_DOUBLE_EQ(summary.power_w.value(), 900);  // of all devices together
-  EXPECT_DOUBLE_EQ(summary.energy_j.value(), 900);
+  EXPECT_DOUBLE_EQ(summary.energy.value().power_w, 900);  // of all devices together
+  EXPECT_DOUBLE_EQ(summary.energy.value().joules.value(), 900);
 }
 
 std::string refusal_of(const std::string& table, const std::string& map) {

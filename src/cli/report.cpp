@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 struct Options {
   std::vector<std::string> runs;
   std::string page, csv, json, address = "127.0.0.1";
-  bool text = false, live = false;
+  bool text = false, live = false, unlike = false;
   std::uint16_t port = 8321;
   CLI::Option* port_option = nullptr;
 };
@@ -55,15 +55,17 @@ int serve(const Options& options) {
   return 0;
 }
 
-void write_page(const std::vector<const report::Run*>& runs, const fs::path& file) {
+void write_page(const std::vector<const report::Run*>& runs, bool unlike, const fs::path& file) {
   const std::string title = runs.size() == 1 ? runs.front()->name : fmt::format("{} runs", runs.size());
-  write_file_atomically(file, report::page(report::document(runs, report::Detail::page), title), Sync::no);
+  write_file_atomically(file, report::page(report::document(runs, report::Detail::page, unlike), title),
+                        Sync::no);
 }
 
 int run_report(const Options& options) {
   if (options.live) {
-    if (!options.page.empty() || !options.csv.empty() || !options.json.empty() || options.text)
-      throw UsageError("--live writes nothing: leave out --output, --csv, --json and --text");
+    if (!options.page.empty() || !options.csv.empty() || !options.json.empty() || options.text ||
+        options.unlike)
+      throw UsageError("--live writes nothing: leave out --output, --csv, --json, --text and --unlike");
     return serve(options);
   }
   std::vector<report::Run> read;
@@ -73,20 +75,21 @@ int run_report(const Options& options) {
 
   const bool only_others = !options.csv.empty() || !options.json.empty() || options.text;
   if (!options.csv.empty()) {
-    for (const std::string& name : report::write_csv(runs, options.csv))
+    for (const std::string& name : report::write_csv(runs, options.csv, options.unlike))
       fmt::print(stderr, "{}\n", (fs::path(options.csv) / name).string());
   }
   if (options.json == "-") {
-    fmt::print("{}\n", report::document(runs, report::Detail::full));
+    fmt::print("{}\n", report::document(runs, report::Detail::full, options.unlike));
   } else if (!options.json.empty()) {
-    write_file_atomically(options.json, report::document(runs, report::Detail::full) + "\n", Sync::no);
+    write_file_atomically(options.json, report::document(runs, report::Detail::full, options.unlike) + "\n",
+                          Sync::no);
   }
-  if (options.text) fmt::print("{}", report::terminal_text(runs));
+  if (options.text) fmt::print("{}", report::terminal_text(runs, options.unlike));
   if (!options.page.empty() || !only_others) {
     const fs::path file = !options.page.empty() ? fs::path(options.page)
                           : runs.size() == 1    ? runs.front()->folder / "report.html"
                                                 : fs::path("report.html");
-    write_page(runs, file);
+    write_page(runs, options.unlike, file);
     fmt::print("{}\n", file.string());
   }
   return 0;
@@ -101,7 +104,10 @@ void add_report(CLI::App& app, Context& context) {
                    "redline report --live runs/first", "redline report runs/* --csv tables --json all.json",
                    "redline report runs/first --text"});
   const auto options = std::make_shared<Options>();
-  command.add_option("run", options->runs, "Run folders; the others are compared with the first")->required();
+  command
+      .add_option("run", options->runs,
+                  "Run folders; the others are compared with the first, repeats together")
+      ->required();
   command
       .add_option("--output,-o", options->page,
                   "The page (default: report.html in the run's folder; here for several runs)")
@@ -109,6 +115,8 @@ void add_report(CLI::App& app, Context& context) {
   command.add_option("--csv", options->csv, "Folder for tables of everything")->type_name("DIR");
   command.add_option("--json", options->json, "File for everything, or - to print it")->type_name("FILE");
   command.add_flag("--text", options->text, "Print a summary");
+  command.add_flag("--unlike", options->unlike,
+                   "Call runs better or worse even if model, image size, classes or data differ");
   command.add_flag("--live", options->live, "Serve the page on this machine while training goes on");
   options->port_option =
       command.add_option("--port", options->port, "Of --live (default: 8321, or another when that is taken)")

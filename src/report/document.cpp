@@ -9,7 +9,7 @@
 
 #include "base/build_info.h"
 #include "base/clock.h"
-#include "report/summary.h"
+#include "report/comparison.h"
 #include "report/thin.h"
 
 namespace redline::report {
@@ -118,20 +118,42 @@ Json evaluation_json(const Writer& writer, const metrics::Evaluation& evaluation
           {"seconds", writer.number(evaluation.seconds)}};
 }
 
+Json energy_json(const Writer& writer, const Energy& energy) {
+  return {{"power_w", writer.number(energy.power_w)},
+          {"joules", writer.number(energy.joules)},
+          {"joules_per_step", writer.number(energy.joules_per_step)},
+          {"images_per_joule", writer.number(energy.images_per_joule)},
+          {"epochs", writer.list(energy.epochs, [&](const Energy::Epoch& epoch) {
+             return Json{{"epoch", epoch.epoch},
+                         {"joules", writer.number(epoch.joules)},
+                         {"images", writer.number(epoch.images)},
+                         {"steps", epoch.steps}};
+           })}};
+}
+
 Json summary_json(const Writer& writer, const Run& run, const RunSummary& summary) {
+  const auto of_energy = [&](auto field) {
+    return summary.energy ? writer.number((*summary.energy).*field) : Json(nullptr);
+  };
   Json json = {{"steps", summary.steps},
                {"total_steps", summary.total_steps},
                {"seconds", writer.number(summary.seconds)},
                {"images_per_second", writer.number(summary.images_per_second)},
+               {"images_per_second_at_median", writer.number(summary.images_per_second_at_median)},
                {"data_wait", writer.number(summary.data_wait)},
                {"final_loss", writer.number(summary.final_loss)},
                {"skipped_steps", run.steps.skipped},
                {"resumes", run.resumes},
-               {"power_w", writer.number(summary.power_w)},
-               {"energy_j", writer.number(summary.energy_j)},
+               {"power_w", of_energy(&Energy::power_w)},
+               {"energy_j", of_energy(&Energy::joules)},
                {"temperature_c", writer.number(summary.temperature_c)},
                {"clock_mhz", writer.number(summary.clock_mhz)},
-               {"memory_bytes", writer.number(summary.memory_bytes)}};
+               {"memory_bytes", writer.number(summary.memory_bytes)},
+               {"energy", summary.energy ? energy_json(writer, *summary.energy) : Json(nullptr)},
+               {"throttling", Json::array()},
+               {"disturbances", summary.disturbances}};
+  for (const Throttling& held : summary.throttling)
+    json["throttling"].push_back({{"reason", held.reason}, {"share", writer.number(held.share)}});
   if (summary.images_per_second_interval)
     json["images_per_second_interval"] = interval_json(writer, *summary.images_per_second_interval);
   if (summary.last) json["last_evaluation"] = evaluation_json(writer, *summary.last);
@@ -193,8 +215,10 @@ Json series_json(const Writer& writer, const Steps& steps) {
   const auto is_first = [&](double scale) { return scale == steps.loss_scale.front(); };
   if (!std::ranges::all_of(steps.loss_scale, is_first)) put("loss_scale", steps.loss_scale);
   put("seconds", steps.seconds);
-  put("images_per_second", ratio(steps.samples, steps.seconds));
-  put("data_wait", ratio(steps.data_seconds, steps.seconds));
+  std::vector<double> taken(steps.size());
+  for (std::size_t i = 0; i < taken.size(); ++i) taken[i] = training_seconds(steps, i);
+  put("images_per_second", ratio(steps.samples, taken));
+  put("data_wait", ratio(steps.data_seconds, taken));
   put("communication", ratio(steps.communication_seconds, steps.seconds));
   return json;
 }
@@ -308,29 +332,54 @@ Json run_json(const Writer& writer, const Run& run, const RunSummary& summary) {
   return json;
 }
 
-Json comparison_json(const Writer& writer, const Comparison& row) {
+Json change_json(const Writer& writer, const Change& change, const std::string& verdict) {
+  const bool claimed = verdict != "" && verdict != "same" && verdict != "undecided" && verdict != "unlike";
+  Json json = {{"change", writer.number(change.change)},
+               {"interval", interval_json(writer, change.interval)},
+               {"evidence", redline::name_of(change.evidence)},
+               {"spread", writer.number(change.spread)},
+               {"verdict", verdict.empty() ? Json(nullptr) : Json(verdict)},
+               {"beyond_noise", claimed}};
+  if (change.within) json["within"] = interval_json(writer, *change.within);
+  return json;
+}
+
+Json comparison_json(const Writer& writer, const Compared& compared, const Comparison& row) {
   constexpr const char* kBetter[] = {"higher", "lower", "neither"};
-  Json values = Json::array(), changes = Json::array();
+  Json values = Json::array();
   for (const auto& value : row.values) values.push_back(writer.number(value));
-  for (const auto& change : row.changes) {
-    if (!change) {
-      changes.push_back(nullptr);
-      continue;
-    }
-    changes.push_back({{"change", writer.number(change->change)},
-                       {"interval", interval_json(writer, change->interval)},
-                       {"beyond_noise", change->beyond_noise()}});
-  }
+  // A run each: those of a group have the same.
+  std::vector<Json> changes(row.values.size(), nullptr);
+  for (std::size_t g = 1; g < compared.groups.size(); ++g)
+    for (std::size_t run : compared.groups[g].runs)
+      if (row.changes[g]) changes[run] = change_json(writer, *row.changes[g], row.verdicts[g]);
   return {{"name", row.name},
           {"unit", row.unit},
           {"better", kBetter[static_cast<int>(row.better)]},
+          {"measure", row.kind == Comparison::Kind::accuracy ? "difference" : "ratio"},
+          {"judged", row.judged()},
           {"values", std::move(values)},
           {"changes", std::move(changes)}};
 }
 
+void put_comparison(const Writer& writer, const Compared& compared, Json& json) {
+  for (std::size_t g = 0; g < compared.groups.size(); ++g)
+    json["groups"].push_back({{"name", compared.groups[g].name},
+                              {"runs", compared.groups[g].runs},
+                              {"unlike", compared.unlike[g]},
+                              {"advice", compared.advice[g]}});
+  for (const Comparison& row : compared.rows)
+    json["comparison"].push_back(comparison_json(writer, compared, row));
+  for (const Difference& row : compared.differences)
+    json["differences"].push_back({{"name", row.name},
+                                   {"values", row.values},
+                                   {"unlike_speed", row.unlike_speed},
+                                   {"unlike_accuracy", row.unlike_accuracy}});
+}
+
 }  // namespace
 
-std::string document(const std::vector<const Run*>& runs, Detail detail) {
+std::string document(const std::vector<const Run*>& runs, Detail detail, bool judge_unlike) {
   constexpr std::size_t kStepSeries = 8;
   std::size_t telemetry_series = 0;
   std::vector<RunSummary> summaries;
@@ -346,16 +395,12 @@ std::string document(const std::vector<const Run*>& runs, Detail detail) {
                {"generated", utc_timestamp()},
                {"thinned", detail == Detail::page},
                {"runs", Json::array()},
+               {"groups", Json::array()},
                {"comparison", Json::array()},
                {"differences", Json::array()}};
   for (std::size_t i = 0; i < runs.size(); ++i)
     json["runs"].push_back(run_json(writer, *runs[i], summaries[i]));
-  if (runs.size() > 1) {
-    for (const Comparison& row : compare(runs, summaries))
-      json["comparison"].push_back(comparison_json(writer, row));
-    for (const Difference& row : differences(runs))
-      json["differences"].push_back({{"name", row.name}, {"values", row.values}});
-  }
+  if (runs.size() > 1) put_comparison(writer, compare(runs, summaries, judge_unlike), json);
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

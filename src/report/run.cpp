@@ -193,18 +193,28 @@ Run read_run(const fs::path& folder) {
   return std::move(reader).take();
 }
 
-std::vector<double> step_seconds(const Run& run) {
+std::vector<std::size_t> timed_steps(const Run& run) {
   const Steps& steps = run.steps;
-  std::vector<double> times;
-  times.reserve(steps.size());
+  std::vector<std::size_t> timed;
+  timed.reserve(steps.size());
   auto begin = steps.begins.begin();
   for (std::size_t i = 0; i < steps.size(); ++i) {
     while (begin != steps.begins.end() && *begin < i) ++begin;
     const bool warms_up = i == 0 || (begin != steps.begins.end() && *begin == i);
-    if (!warms_up && std::isfinite(steps.seconds[i]) && steps.seconds[i] > 0)
-      times.push_back(steps.seconds[i]);
+    if (!warms_up && std::isfinite(steps.seconds[i]) && steps.seconds[i] > 0) timed.push_back(i);
   }
+  return timed;
+}
+
+std::vector<double> step_seconds(const Run& run) {
+  std::vector<double> times;
+  for (std::size_t i : timed_steps(run)) times.push_back(run.steps.seconds[i]);
   return times;
+}
+
+double training_seconds(const Steps& steps, std::size_t i) {
+  const double gap = steps.gap_seconds[i] - steps.evaluation_seconds[i];
+  return steps.seconds[i] + (std::isfinite(gap) ? std::max(0.0, gap) : 0);
 }
 
 }  // namespace redline::report

@@ -83,7 +83,13 @@ class RunReader {
 
 Run read_run(const std::filesystem::path& folder);
 
-// Times of the steps that count: every one but those a process began with.
+// The steps that count for timing: every one with a time but those a process began with. Indices, rising.
+std::vector<std::size_t> timed_steps(const Run& run);
+// Their times.
 std::vector<double> step_seconds(const Run& run);
+
+// How long a step kept training busy, from the end of the one before: stalls are counted, evaluations left
+// out. NaN where it is not known.
+double training_seconds(const Steps& steps, std::size_t i);
 
 }  // namespace redline::report

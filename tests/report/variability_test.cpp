@@ -125,8 +125,8 @@ TEST(Variability, ARunHasEachOfItsDevices) {
   EXPECT_DOUBLE_EQ(runs[0].median, runs[1].median);
   EXPECT_EQ(runs[0].together, 2);
   const RunSummary summary = summarize(run);
-  EXPECT_DOUBLE_EQ(summary.power_w.value(), 900);  // of all devices together
-  EXPECT_DOUBLE_EQ(summary.energy_j.value(), 900);
+  EXPECT_DOUBLE_EQ(summary.energy.value().power_w, 900);  // of all devices together
+  EXPECT_DOUBLE_EQ(summary.energy.value().joules.value(), 900);
 }
 
 // Nodes are numbered within cabinets, and devices within nodes.

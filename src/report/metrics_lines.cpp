@@ -288,7 +288,9 @@ void MetricsLines::add(std::string_view line) {
                 object.number("step_seconds"),
                 gap_of(object),
                 object.number("communication_seconds"),
-                object.text("ranks")};
+                object.text("ranks"),
+                {}};
+    if (const double energy = object.number("energy_j"); std::isfinite(energy)) run_.end->energy_j = energy;
   } else {
     ++unknown_;
   }

@@ -10,6 +10,7 @@
 
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/signals.h"
 #include "cli/command.h"
 #include "report/document.h"
@@ -41,10 +42,24 @@ std::unique_ptr<report::Server> listen(const Options& options) {
   }
 }
 
-int serve(const Options& options) {
+// The run folders among what was named. `runs/*` names whatever lies there, so other things that exist are
+// passed over with a line, unless nothing is left; a path that does not exist is an error.
+std::vector<fs::path> run_folders(const std::vector<std::string>& named) {
+  std::vector<fs::path> folders, others;
+  std::error_code ignored;
+  for (const fs::path path : named)
+    (named.size() == 1 || report::is_run_folder(path) || !fs::exists(path, ignored) ? folders : others)
+        .push_back(path);
+  if (folders.empty())
+    throw UsageError("none of the {} paths is a run folder: none has metrics.jsonl or config.toml",
+                     named.size());
+  for (const fs::path& path : others) log_warning("passed over {}: it is not a run folder", path.string());
+  return folders;
+}
+
+int serve(const Options& options, const std::vector<fs::path>& folders) {
   const StopSignals signals;
   const auto server = listen(options);
-  const std::vector<fs::path> folders(options.runs.begin(), options.runs.end());
   for (const fs::path& folder : folders)
     report::RunReader reader(folder);  // a bad one is told before anything is served
   fmt::print("serving {} until Ctrl-C\n", server->url());
@@ -66,10 +81,10 @@ int run_report(const Options& options) {
     if (!options.page.empty() || !options.csv.empty() || !options.json.empty() || options.text ||
         options.unlike)
       throw UsageError("--live writes nothing: leave out --output, --csv, --json, --text and --unlike");
-    return serve(options);
+    return serve(options, run_folders(options.runs));
   }
   std::vector<report::Run> read;
-  for (const std::string& folder : options.runs) read.push_back(report::read_run(folder));
+  for (const fs::path& folder : run_folders(options.runs)) read.push_back(report::read_run(folder));
   std::vector<const report::Run*> runs;
   for (const report::Run& run : read) runs.push_back(&run);
 
@@ -106,7 +121,8 @@ void add_report(CLI::App& app, Context& context) {
   const auto options = std::make_shared<Options>();
   command
       .add_option("run", options->runs,
-                  "Run folders; the others are compared with the first, repeats together")
+                  "Run folders; the others are compared with the first, repeats together. Other things\n"
+                  "are passed over, so runs/* may name them")
       ->required();
   command
       .add_option("--output,-o", options->page,
@@ -117,7 +133,8 @@ void add_report(CLI::App& app, Context& context) {
   command.add_flag("--text", options->text, "Print a summary");
   command.add_flag("--unlike", options->unlike,
                    "Call runs better or worse even if model, image size, classes or data differ");
-  command.add_flag("--live", options->live, "Serve the page on this machine while training goes on");
+  command.add_flag("--live", options->live,
+                   "Serve the page on this machine while training goes on, and /metrics for Prometheus");
   options->port_option =
       command.add_option("--port", options->port, "Of --live (default: 8321, or another when that is taken)")
           ->type_name("N");

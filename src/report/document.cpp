@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -22,6 +23,8 @@ constexpr std::size_t kStepPoints = 14'000, kTelemetryPoints = 12'000;
 constexpr std::size_t kMostPoints = 1000;  // of one series: no screen shows more
 constexpr std::size_t kLeastPoints = 40;
 constexpr std::size_t kSmoothPoints = 150;
+constexpr std::size_t kSplitPoints = 100;
+constexpr std::size_t kClockPoints = 200;  // of the line that turns steps into time
 constexpr std::size_t kBins = 60;
 constexpr std::size_t kMostRows = 500;     // of a table of a page
 constexpr std::size_t kProfileRows = 800;  // of each of the profiles' lists, over all runs
@@ -72,7 +75,7 @@ class Writer {
   }
 
   Json smooth(const std::vector<double>& x, const std::vector<double>& y) const {
-    const Series mean = average(x, y, kSmoothPoints);
+    const Series mean = average(x, y, std::min(kSmoothPoints, step_points_));
     return {{"x", numbers(mean.x)}, {"y", numbers(mean.y)}};
   }
 
@@ -191,6 +194,77 @@ std::vector<double> ratio(const std::vector<double>& above, const std::vector<do
   return result;
 }
 
+// Without the steps that a process began with: they warm up, and would set the scale of every chart of times.
+std::vector<double> steady(const Steps& steps, std::vector<double> values) {
+  for (std::size_t begin : steps.begins)  // the last process may not have come to a step yet
+    if (begin < values.size()) values[begin] = std::numeric_limits<double>::quiet_NaN();
+  return values;
+}
+
+Json warm_up_json(const Writer& writer, const Steps& steps) {
+  Json list = Json::array();
+  for (std::size_t begin : steps.begins)
+    if (begin < steps.size())
+      list.push_back(
+          {{"step", writer.number(steps.step[begin])}, {"seconds", writer.number(steps.seconds[begin])}});
+  return list;
+}
+
+// What the device's time went to: its steps, and by cause the gaps between them.
+struct TimeShare {
+  const char* name;
+  std::vector<double> Steps::*seconds;
+  double metrics::Gap::*gap;  // null: the steps
+};
+constexpr TimeShare kTimeShares[] = {
+    {"step", &Steps::seconds, nullptr},
+    {"data", &Steps::data_seconds, &metrics::Gap::data},
+    {"host", &Steps::host_seconds, &metrics::Gap::host},
+    {"exchange", &Steps::exchange_seconds, &metrics::Gap::exchange},
+    {"evaluation", &Steps::evaluation_seconds, &metrics::Gap::evaluation},
+    {"checkpoint", &Steps::checkpoint_seconds, &metrics::Gap::checkpoint},
+};
+
+// Of the whole run: as its end tells, which knows what came after the last step, or else the sum over steps.
+Json time_json(const Writer& writer, const Run& run) {
+  Json json = Json::object();
+  const bool ended = run.end && std::isfinite(run.end->step_seconds);
+  for (const TimeShare& share : kTimeShares) {
+    double seconds = 0;
+    if (ended) {
+      seconds = share.gap == nullptr ? run.end->step_seconds : run.end->gap.*share.gap;
+    } else {
+      for (double value : run.steps.*share.seconds)
+        if (std::isfinite(value)) seconds += value;
+    }
+    json[share.name] = writer.number(seconds);
+  }
+  return json;
+}
+
+// The same over the run: means a step, of stretches that are the same in all columns.
+Json split_json(const Writer& writer, const Steps& steps) {
+  Json json = Json::object();
+  std::size_t size = 0;
+  for (const TimeShare& share : kTimeShares) {
+    const Series mean = average(steps.step, steady(steps, steps.*share.seconds), kSplitPoints);
+    if (json.empty()) {
+      json["x"] = writer.numbers(mean.x);
+      size = mean.x.size();
+    }
+    const bool any = std::ranges::any_of(mean.y, [](double value) { return value != 0; });
+    if (any && mean.y.size() == size) json[share.name] = writer.numbers(mean.y);
+  }
+  return json;
+}
+
+// Of each step, the time that its images took: with the gaps before it, evaluations left out.
+std::vector<double> training_seconds(const Steps& steps) {
+  std::vector<double> seconds(steps.size());
+  for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] = training_seconds(steps, i);
+  return steady(steps, std::move(seconds));
+}
+
 Json series_json(const Writer& writer, const Steps& steps) {
   Json json = Json::object();
   const auto put = [&](const char* name, const std::vector<double>& values) {
@@ -214,12 +288,14 @@ Json series_json(const Writer& writer, const Steps& steps) {
   put("gradient_norm", steps.gradient_norm);
   const auto is_first = [&](double scale) { return scale == steps.loss_scale.front(); };
   if (!std::ranges::all_of(steps.loss_scale, is_first)) put("loss_scale", steps.loss_scale);
-  put("seconds", steps.seconds);
-  std::vector<double> taken(steps.size());
-  for (std::size_t i = 0; i < taken.size(); ++i) taken[i] = training_seconds(steps, i);
-  put("images_per_second", ratio(steps.samples, taken));
-  put("data_wait", ratio(steps.data_seconds, taken));
-  put("communication", ratio(steps.communication_seconds, steps.seconds));
+  const std::vector<double> seconds = steady(steps, steps.seconds), training = training_seconds(steps);
+  put("seconds", seconds);
+  put("images_per_second", ratio(steps.samples, training));
+  put("data_wait", ratio(steps.data_seconds, training));
+  put("communication", ratio(steps.communication_seconds, seconds));
+  if (Json clock = writer.series(steps.step, steps.elapsed, kClockPoints); !clock.is_null())
+    json["elapsed"] = std::move(clock);
+  json["split"] = split_json(writer, steps);
   return json;
 }
 
@@ -308,6 +384,8 @@ Json run_json(const Writer& writer, const Run& run, const RunSummary& summary) {
   json["summary"] = summary_json(writer, run, summary);
   json["step_time"] =
       summary.step_seconds ? step_time_json(writer, run, *summary.step_seconds) : Json(nullptr);
+  json["time"] = time_json(writer, run);
+  json["warm_up"] = warm_up_json(writer, run.steps);
   json["series"] = series_json(writer, run.steps);
   json["ranks"] = run.info.ranks;
   json["slowest_ranks"] = slowest_ranks_json(run);

@@ -62,6 +62,9 @@ struct Run {
   std::string fact(const std::string& name) const;  // empty when there is none
 };
 
+// Whether there is a folder with files of a run in it.
+bool is_run_folder(const std::filesystem::path& folder);
+
 // Follows a run folder. One thread at a time.
 class RunReader {
  public:

@@ -78,7 +78,7 @@ TEST_P(EqualRuns, AreSeldomCalledDifferent) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Simulated, EqualRuns, ::testing::ValuesIn(kSimulations),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& given) { return std::string(given.param.name); });
 
 TEST(TwoRuns, ThatDifferAreFoundWhereTheStepsTell) {
   const auto found = [](const Simulation& simulation, std::size_t steps, double run_spread, double level,

@@ -132,6 +132,34 @@ TEST(Traffic, AStrideBeyondTheWindowReadsAQuarter) {
   EXPECT_EQ(found, 3);  // the shortcuts of ResNet-18
 }
 
+// The three passes of ResNet-18 on 32 pixels, whose last layer is one pixel: of its 3x3 filters one tap in
+// nine meets it.
+TEST(Traffic, TapsOnPaddingAreNoWork) {
+  const Training t(DType::f32);
+  const std::vector<Work> work = work_of(t.plan, each_alone(t.plan));
+  int found = 0;
+  for (const OpKind kind : {OpKind::conv, OpKind::conv_grad_input, OpKind::conv_grad_weight}) {
+    for (const int at : t.positions(kind)) {
+      const graph::Op& op = t.op(at);
+      const double part = work[static_cast<std::size_t>(at)].flops / graph::flops(t.plan.graph(), op);
+      if (op.name == "layer4.1.conv2") {
+        EXPECT_DOUBLE_EQ(part, 1.0 / 9) << name_of(kind);
+        ++found;
+      }
+      // 2x2 to 1x1 with stride 2: the window's first row and column are padding.
+      if (op.name == "layer4.0.conv1") {
+        EXPECT_DOUBLE_EQ(part, 4.0 / 9) << name_of(kind);
+        ++found;
+      }
+      if (op.name == "layer4.0.downsample.0") {
+        EXPECT_DOUBLE_EQ(part, 1) << name_of(kind);
+        ++found;
+      }
+    }
+  }
+  EXPECT_EQ(found, 9);
+}
+
 TEST(Traffic, NoWorkIsLostInGroups) {
   const Training t(DType::f32);
   Groups groups = each_alone(t.plan);

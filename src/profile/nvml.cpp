@@ -71,6 +71,11 @@ struct Nvml::Interface {
   int (*clock)(void*, int, unsigned*) = from.find<int(void*, int, unsigned*)>("nvmlDeviceGetClockInfo");
   int (*power)(void*, unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetPowerUsage");
   int (*power_limit)(void*, unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetEnforcedPowerLimit");
+  int (*power_range)(void*, unsigned*, unsigned*) =
+      from.find<int(void*, unsigned*, unsigned*)>("nvmlDeviceGetPowerManagementLimitConstraints");
+  int (*power_setting)(void*,
+                       unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetPowerManagementLimit");
+  int (*set_power)(void*, unsigned) = from.find<int(void*, unsigned)>("nvmlDeviceSetPowerManagementLimit");
   int (*fields)(void*, int,
                 FieldValue*) = from.find<int(void*, int, FieldValue*)>("nvmlDeviceGetFieldValues");
   int (*temperature)(void*, int,
@@ -135,9 +140,6 @@ Nvml::Nvml(const std::string& pci_address, const std::string& library)
   if (!calls_->from.loaded()) throw UnavailableError("no GPU telemetry: {} is not there", library);
   if (calls_->init == nullptr || calls_->shutdown == nullptr || calls_->by_address == nullptr)
     throw UnavailableError("no GPU telemetry: {} lacks functions of the management library", library);
-  const auto explain = [this](int error) {
-    return calls_->error_text == nullptr ? fmt::format("error {}", error) : calls_->error_text(error);
-  };
   if (const int error = calls_->init(); error != 0)
     throw UnavailableError("no GPU telemetry: the driver's management library does not start: {}",
                            explain(error));
@@ -146,6 +148,10 @@ Nvml::Nvml(const std::string& pci_address, const std::string& library)
     throw UnavailableError("no GPU telemetry: the card at {} cannot be asked: {}", pci_address,
                            explain(error));
   }
+}
+
+std::string Nvml::explain(int error) const {
+  return calls_->error_text == nullptr ? fmt::format("error {}", error) : calls_->error_text(error);
 }
 
 Nvml::~Nvml() {
@@ -227,6 +233,26 @@ GpuSample Nvml::read() const {
   if (const auto memory = ask<Memory>(calls_->memory, device_)) sample.memory_used = memory->used;
   sample.energy_mj = ask<unsigned long long>(calls_->energy, device_);
   return sample;
+}
+
+PowerLimits Nvml::power_limits() const {
+  PowerLimits limits;
+  if (calls_->power_range == nullptr || calls_->power_setting == nullptr || calls_->set_power == nullptr)
+    throw UnavailableError("this driver cannot set a power limit");
+  int error = calls_->power_range(device_, &limits.lowest, &limits.highest);
+  if (error == 0) error = calls_->power_setting(device_, &limits.now);
+  if (error != 0) throw UnavailableError("the GPU has no power limit that can be set: {}", explain(error));
+  return limits;
+}
+
+void Nvml::set_power_limit(unsigned milliwatts) const {
+  constexpr int kNoPermission = 4;
+  if (calls_->set_power == nullptr) throw UnavailableError("this driver cannot set a power limit");
+  const int error = calls_->set_power(device_, milliwatts);
+  if (error == 0) return;
+  throw UnavailableError("the driver does not set the power limit to {} W: {}{}", milliwatts / 1000,
+                         explain(error),
+                         error == kNoPermission ? "; it takes root, outside a container that hides it" : "");
 }
 
 PcieSample Nvml::read_pcie() const {

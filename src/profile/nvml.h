@@ -44,6 +44,11 @@ struct GpuAverages {
 // nothing.
 inline constexpr double kShortestAverages = 1;  // seconds
 
+// The power limits that a GPU can be set to, in milliwatts.
+struct PowerLimits {
+  unsigned lowest = 0, highest = 0, now = 0;
+};
+
 // "sw_power_cap|hw_thermal"; "none" when the clocks are as high as asked for.
 std::string throttle_text(std::uint64_t bits);
 
@@ -64,6 +69,12 @@ class Nvml {
   GpuSample read() const;
   PcieSample read_pcie() const;  // takes 40 ms
 
+  // Throws UnavailableError when the GPU has no power limit that can be set.
+  PowerLimits power_limits() const;
+  // In milliwatts, within those. It outlives the process. Throws UnavailableError, with why, when the driver
+  // refuses: it takes root.
+  void set_power_limit(unsigned milliwatts) const;
+
   // Begins a stretch, where the card has performance monitoring (Hopper and later); whether it does.
   bool begin_averages();
   // Ends it. Empty when none was begun.
@@ -71,6 +82,8 @@ class Nvml {
 
  private:
   struct Interface;
+  std::string explain(int error) const;
+
   std::unique_ptr<Interface> calls_;
   void* device_ = nullptr;
   void* averages_begin_ = nullptr;  // a sample of the library's

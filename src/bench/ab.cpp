@@ -101,14 +101,13 @@ AbResult AbExperiment::result() const {
 
 AbEnd run_experiment(AbExperiment& experiment, const AbOptions& options, const AbMeasure& measure,
                      const AbClock& clock, const AbProgress& progress) {
-  double longest = 0;  // pair so far, in seconds
-  while (experiment.pairs() == 0 || clock() + longest <= options.seconds) {
-    const double begin = clock();
+  const double begin = clock();
+  const auto pair_seconds = [&] { return (clock() - begin) / static_cast<double>(experiment.pairs()); };
+  while (experiment.pairs() == 0 || clock() + pair_seconds() <= options.seconds) {
     const Side first = experiment.first();
     const std::optional<double> one = measure(first);
     const std::optional<double> two = one ? measure(other(first)) : std::nullopt;
     if (!two) return AbEnd::stopped;
-    longest = std::max(longest, clock() - begin);
     const bool precise = first == Side::a ? experiment.add(*one, *two) : experiment.add(*two, *one);
     progress(experiment);
     if (precise) return AbEnd::precise;

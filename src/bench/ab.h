@@ -30,7 +30,7 @@ constexpr Side other(Side side) { return side == Side::a ? Side::b : Side::a; }
 struct AbOptions {
   double precision = 0.01;  // half of the interval's width, as a part of A: where the experiment ends
   double margin = 0.02;     // an interval that lies within +- this and holds zero is called the same
-  double seconds = 300;     // no pair is begun that would end later
+  double seconds = 300;     // no pair is begun that would end later, by the mean of those so far
   std::uint64_t seed = 0;   // of the coins
 };
 

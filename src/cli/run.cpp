@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <iterator>
 #include <new>
 #include <regex>
 #include <system_error>
@@ -133,6 +135,21 @@ void finish_stdout() {
   }
 }
 
+// What the parser is to see, last word first, as it wants it.
+std::vector<std::string> words_to_parse(const Context& context) {
+  std::vector<std::string> words(context.arguments.begin() + 1, context.arguments.end());
+  const auto rest = std::ranges::find(words, "--");
+  std::vector<std::string> named;  // words before it that are not flags
+  std::copy_if(words.begin(), rest, std::back_inserter(named),
+               [](const std::string& word) { return !word.starts_with('-'); });
+  const bool cut = std::ranges::any_of(context.read_rest, [&](const std::vector<std::string>& command) {
+    return command.size() <= named.size() && std::equal(command.begin(), command.end(), named.begin());
+  });
+  if (cut) words.erase(rest, words.end());
+  std::ranges::reverse(words);
+  return words;
+}
+
 int parse_and_run(int argc, char** argv, const std::vector<AddCommand>& commands) {
   Context context;
   context.arguments.assign(argv, argv + argc);
@@ -145,7 +162,7 @@ int parse_and_run(int argc, char** argv, const std::vector<AddCommand>& commands
   app.require_subcommand(1);
   for (AddCommand add : commands) add(app, context);
   try {
-    app.parse(argc, argv);
+    app.parse(words_to_parse(context));
   } catch (const CLI::Success& e) {
     const int code = app.exit(e);
     finish_stdout();

@@ -25,7 +25,7 @@
 #include "cli/bench.h"
 #include "cli/bench_ab_side.h"
 #include "cli/command.h"
-#include "report/summary.h"
+#include "report/comparison.h"
 #include "train/interval.h"
 
 namespace redline::cli {

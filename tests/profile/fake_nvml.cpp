@@ -60,11 +60,6 @@ int nvmlDeviceGetPowerManagementLimit(void*, unsigned* milliwatts) {
 int nvmlDeviceGetEnforcedPowerLimit(void* device, unsigned* milliwatts) {
   return nvmlDeviceGetPowerManagementLimit(device, milliwatts);
 }
-int nvmlDeviceGetPowerManagementLimitConstraints(void*, unsigned* lowest, unsigned* highest) {
-  *lowest = 200000;
-  *highest = 700000;
-  return 0;
-}
 int nvmlDeviceSetPowerManagementLimit(void*, unsigned milliwatts) {
   if (std::getenv("REDLINE_FAKE_POWER_REFUSED") != nullptr) return 4;
   const char* path = std::getenv("REDLINE_FAKE_POWER_LIMIT");

@@ -42,7 +42,7 @@ TEST(ReadCounters, TakesTheWideForm) {
       "t.csv");
   ASSERT_EQ(kernels.size(), 2U);
   const auto use = profile::core_utilisation(kernels);
-  EXPECT_DOUBLE_EQ(use.sfu, 12);
+  EXPECT_DOUBLE_EQ(use.sfu.value(), 12);
   EXPECT_EQ(use.left_out, 1U);
 }
 

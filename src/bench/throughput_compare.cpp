@@ -88,10 +88,10 @@ std::vector<ThroughputDifference> differences(const Json& before, const Json& af
   return found;
 }
 
-// Of the change between two sweeps, one of `rows` that are all to hold together.
+// The change between two sweeps, one of `claims` that are all to hold together.
 ThroughputChange compare_rows(const std::string& setting, const std::vector<double>& before,
-                              const std::vector<double>& after, std::size_t rows) {
-  const double confidence = 1 - (1 - kConfidence) / static_cast<double>(rows);
+                              const std::vector<double>& after, std::size_t claims) {
+  const double confidence = 1 - (1 - kConfidence) / static_cast<double>(claims);
   const Change change = compare_repeats(before, after, confidence);
   ThroughputChange result{setting, 0, 0, before.size(), after.size(), change.change, {}};
   result.interval = {change.change, change.change, 0};
@@ -131,6 +131,8 @@ ThroughputComparison compare_records(const Json& before, const Json& after) {
     old_both.push_back(&*old);
     new_both.push_back(&row);
   }
+  // With several settings, half of the chance of a false claim is theirs, half that of all together.
+  const std::size_t shares = new_both.size() > 1 ? 2 : 1;
   for (std::size_t i = 0; i < new_both.size(); ++i) {
     const Row &old = *old_both[i], &row = *new_both[i];
     std::vector<ThroughputDifference> own;
@@ -141,14 +143,14 @@ ThroughputComparison compare_records(const Json& before, const Json& after) {
       if (std::ranges::find(comparison.differences, difference.name, &ThroughputDifference::name) ==
           comparison.differences.end())
         comparison.differences.push_back(std::move(difference));
-    ThroughputChange change = compare_rows(row.setting, old.speeds, row.speeds, new_both.size());
+    ThroughputChange change = compare_rows(row.setting, old.speeds, row.speeds, shares * new_both.size());
     change.before = mean(old.speeds);
     change.after = mean(row.speeds);
     comparison.rows.push_back(std::move(change));
   }
   if (new_both.size() > 1)
     comparison.overall = compare_rows(fmt::format("all {}", new_both.size()), means_by_round(old_both),
-                                      means_by_round(new_both), 1);
+                                      means_by_round(new_both), shares);
   std::ranges::stable_partition(comparison.differences, &ThroughputDifference::unlike);
   return comparison;
 }

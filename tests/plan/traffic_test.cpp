@@ -132,8 +132,7 @@ TEST(Traffic, AStrideBeyondTheWindowReadsAQuarter) {
   EXPECT_EQ(found, 3);  // the shortcuts of ResNet-18
 }
 
-// The three passes of ResNet-18 on 32 pixels, whose last layer is one pixel: of its 3x3 filters one tap in
-// nine meets it.
+// The three passes of ResNet-18 on 64 pixels, whose last layer has 2x2: of three taps along a side, two meet it.
 TEST(Traffic, TapsOnPaddingAreNoWork) {
   const Training t(DType::f32);
   const std::vector<Work> work = work_of(t.plan, each_alone(t.plan));
@@ -143,12 +142,12 @@ TEST(Traffic, TapsOnPaddingAreNoWork) {
       const graph::Op& op = t.op(at);
       const double part = work[static_cast<std::size_t>(at)].flops / graph::flops(t.plan.graph(), op);
       if (op.name == "layer4.1.conv2") {
-        EXPECT_DOUBLE_EQ(part, 1.0 / 9) << name_of(kind);
+        EXPECT_DOUBLE_EQ(part, 4.0 / 9) << name_of(kind);
         ++found;
       }
-      // 2x2 to 1x1 with stride 2: the window's first row and column are padding.
+      // 4x4 to 2x2 with stride 2: along a side, one of six taps is on padding.
       if (op.name == "layer4.0.conv1") {
-        EXPECT_DOUBLE_EQ(part, 4.0 / 9) << name_of(kind);
+        EXPECT_DOUBLE_EQ(part, 25.0 / 36) << name_of(kind);
         ++found;
       }
       if (op.name == "layer4.0.downsample.0") {

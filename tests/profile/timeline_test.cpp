@@ -155,7 +155,7 @@ TEST(Summary, AddsUpByOpLayerAndKind) {
   EXPECT_EQ(summary.ops[0].name, "conv layer1.conv with relu");
   EXPECT_NEAR(summary.ops[0].seconds, 2e-3, 1e-12);
   EXPECT_DOUBLE_EQ(summary.ops[0].count, 1);
-  EXPECT_DOUBLE_EQ(summary.ops[0].flops, graph::flops(made.plan.graph(), made.ops()[0]));
+  EXPECT_DOUBLE_EQ(summary.ops[0].flops, made.conv_flops());
   // What is between the convolution and the relu is not stored: the input, the weights and the output are.
   EXPECT_DOUBLE_EQ(summary.ops[0].bytes, 2 * (2 * 16 * 8 * 8 * 4) + 16 * 16 * 9 * 4);
   EXPECT_EQ(summary.kinds[0].name, "conv with relu");
@@ -184,7 +184,7 @@ TEST(Summary, WhatIsDoneTogetherGoesByItsConvolution) {
   EXPECT_EQ(names.of(nullptr), nullptr);
   const Summary summary = summarize(made.timeline(), {runs}, {1e12, 1e9}, {});
   EXPECT_EQ(summary.ops[0].name, "conv layer1.conv with relu");
-  EXPECT_DOUBLE_EQ(summary.ops[0].flops, graph::flops(made.plan.graph(), made.ops()[0]));
+  EXPECT_DOUBLE_EQ(summary.ops[0].flops, made.conv_flops());
 }
 
 TEST(Summary, WorkIsCountedAsOftenAsItIsDone) {
@@ -192,7 +192,7 @@ TEST(Summary, WorkIsCountedAsOftenAsItIsDone) {
   PlanRuns accumulating = made.runs();
   accumulating.batches = 8;  // four for each of the two steps
   const Summary summary = summarize(made.timeline(), {accumulating}, {1e12, 1e9}, {});
-  EXPECT_DOUBLE_EQ(summary.ops[0].flops, 4 * graph::flops(made.plan.graph(), made.ops()[0]));
+  EXPECT_DOUBLE_EQ(summary.ops[0].flops, 4 * made.conv_flops());
 }
 
 TEST(Files, TheTraceHasEveryStepAndEvent) {
@@ -231,7 +231,7 @@ TEST(Files, OpsOfATraceHaveShapesAndFlops) {
     ++found;
     EXPECT_EQ(args.at("Input Dims").dump(), "[[2,16,8,8],[16,16,3,3]]");
     EXPECT_EQ(args.at("Output Dims").dump(), "[[2,16,8,8]]");
-    EXPECT_EQ(args.at("op FLOPs"), graph::flops(made.plan.graph(), made.ops()[0]));
+    EXPECT_EQ(args.at("op FLOPs"), made.conv_flops());
     EXPECT_GT(args.at("op bytes").get<double>(), 0);
   }
   EXPECT_EQ(found, 4);  // a kernel and an op in each of two steps

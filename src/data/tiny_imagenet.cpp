@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
 #include "base/atomic_file.h"
 #include "base/error.h"
@@ -61,13 +62,13 @@ UnpackResult prepare_tiny_imagenet(const UnpackOptions& options, const Progress&
     write_boxes(unpack.target / "val", val_boxes(read_file(unpack.source / "val" / kValAnnotations)));
     return result;
   }
+  TinyImagenetZip zip = open_tiny_imagenet_zip(unpack.source, unpack.limits_of_source);
+  const Boxes val = val_boxes(zip.val_annotations);
   std::vector<SplitSource> splits;
-  for (const Split split : {Split::train, Split::val})
-    splits.push_back({split, open_tiny_imagenet_zip(unpack.source, split, unpack.limits_of_source)});
-  const Boxes train = tiny_imagenet_zip_boxes(unpack.source),
-              val = val_boxes(tiny_imagenet_zip_annotations(unpack.source));
+  splits.push_back({Split::train, std::move(zip.train)});
+  splits.push_back({Split::val, std::move(zip.val)});
   const UnpackResult result = unpack_to_folders(unpack, splits, progress);
-  write_boxes(unpack.target / "train", train);
+  write_boxes(unpack.target / "train", zip.train_boxes);
   write_boxes(unpack.target / "val", val);
   return result;
 }

@@ -83,11 +83,11 @@ std::string class_of(const std::string& name) {
   return slash == name.npos ? std::string() : name.substr(6, slash - 6);
 }
 
-class TinyImagenetZip final : public RecordSource {
+class ZippedSplit final : public RecordSource {
  public:
-  TinyImagenetZip(const fs::path& path, Split split, const SourceOptions& options)
-      : options_(options), zip_(path) {
-    for (const ZipMember& member : zip_.members()) {
+  ZippedSplit(std::shared_ptr<const TinyZip> zip, Split split, const SourceOptions& options)
+      : options_(options), zip_(std::move(zip)) {
+    for (const ZipMember& member : zip_->members()) {
       const std::string name = class_of(member.name);
       if (is_image(member) && !name.empty() && (classes_.empty() || classes_.back() != name))
         classes_.push_back(name);
@@ -98,13 +98,14 @@ class TinyImagenetZip final : public RecordSource {
       add_train();
     else
       add_val();
-    if (samples_.empty()) throw DataError("{} holds no {} images", path.string(), split_name(split));
+    if (samples_.empty())
+      throw DataError("{} holds no {} images", zip_->file().path().string(), split_name(split));
   }
 
   std::int64_t count() const override { return static_cast<std::int64_t>(samples_.size()); }
   std::int32_t label(std::int64_t index) const override { return sample(index).second; }
   std::string name(std::int64_t index) const override {
-    return (zip_.file().path() / sample(index).first->name).string();
+    return (zip_->file().path() / sample(index).first->name).string();
   }
   const std::vector<std::string>& classes() const override { return classes_; }
   const char* kind() const override { return "Tiny ImageNet's zip"; }
@@ -114,14 +115,14 @@ class TinyImagenetZip final : public RecordSource {
 
   std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
     std::unique_ptr<ZipReader> reader = take_reader();
-    const auto bytes = reader->read(zip_.file(), *sample(index).first, options_.max_bytes, scratch);
+    const auto bytes = reader->read(zip_->file(), *sample(index).first, options_.max_bytes, scratch);
     const std::lock_guard lock(mutex_);
     readers_.push_back(std::move(reader));
     return bytes;
   }
 
   DetailedSample read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
-    std::call_once(words_read_, [this] { words_ = parse_words(zip_.text(kWordsFile), classes_); });
+    std::call_once(words_read_, [this] { words_ = parse_words(zip_->text(kWordsFile), classes_); });
     DetailedSample found = RecordSource::read_detailed(index, scratch);
     found.class_text = words_[static_cast<std::size_t>(label(index))];
     return found;
@@ -132,7 +133,7 @@ class TinyImagenetZip final : public RecordSource {
 
   void add_train() {
     const ClassLabels labels(classes_);
-    for (const ZipMember& member : zip_.members())
+    for (const ZipMember& member : zip_->members())
       if (is_image(member) && !class_of(member.name).empty())
         samples_.emplace_back(&member, labels.find(class_of(member.name)));
     std::stable_sort(samples_.begin(), samples_.end(),
@@ -143,15 +144,15 @@ class TinyImagenetZip final : public RecordSource {
     const ClassLabels labels(classes_);
     const std::string list = std::string("val/") + kValAnnotations;
     try {
-      for (const ValAnnotation& one : parse_val_annotations(zip_.text(list))) {
-        const ZipMember* member = zip_.find(kImages + one.file);
+      for (const ValAnnotation& one : parse_val_annotations(zip_->text(list))) {
+        const ZipMember* member = zip_->find(kImages + one.file);
         const int label = labels.find(one.wnid);
         if (!member) throw DataError("it names {}, which is not in the archive", one.file);
         if (label < 0) throw DataError("{} is of class '{}', which train does not have", one.file, one.wnid);
         samples_.emplace_back(member, label);
       }
     } catch (const DataError& error) {
-      throw DataError("{}/{}: {}", zip_.file().path().string(), list, error.what());
+      throw DataError("{}/{}: {}", zip_->file().path().string(), list, error.what());
     }
   }
 
@@ -165,7 +166,7 @@ class TinyImagenetZip final : public RecordSource {
   const Sample& sample(std::int64_t index) const { return samples_.at(static_cast<std::size_t>(index)); }
 
   SourceOptions options_;
-  TinyZip zip_;
+  std::shared_ptr<const TinyZip> zip_;
   std::vector<std::string> classes_;
   std::vector<Sample> samples_;
   mutable std::mutex mutex_;
@@ -183,22 +184,19 @@ bool is_zip_name(const fs::path& path) {
 
 std::unique_ptr<RecordSource> open_tiny_imagenet_zip(const fs::path& path, Split split,
                                                      const SourceOptions& options) {
-  return std::make_unique<TinyImagenetZip>(path, split, options);
+  return std::make_unique<ZippedSplit>(std::make_shared<const TinyZip>(path), split, options);
 }
 
-std::map<std::string, std::string> tiny_imagenet_zip_boxes(const fs::path& path) {
-  const TinyZip zip(path);
-  std::map<std::string, std::string> boxes;
-  for (const ZipMember& member : zip.members()) {
-    const std::string name = class_of(member.name);
-    if (!name.empty() && member.name == "train/" + name + "/" + name + "_boxes.txt")
-      boxes[name] = zip.text(member.name);
-  }
-  return boxes;
-}
-
-std::string tiny_imagenet_zip_annotations(const fs::path& path) {
-  return TinyZip(path).text(std::string("val/") + kValAnnotations);
+TinyImagenetZip open_tiny_imagenet_zip(const fs::path& path, const SourceOptions& options) {
+  const auto zip = std::make_shared<const TinyZip>(path);
+  TinyImagenetZip all;
+  all.train = std::make_unique<ZippedSplit>(zip, Split::train, options);
+  all.val = std::make_unique<ZippedSplit>(zip, Split::val, options);
+  all.val_annotations = zip->text(std::string("val/") + kValAnnotations);
+  for (const std::string& name : all.train->classes())
+    if (const std::string list = "train/" + name + "/" + name + "_boxes.txt"; zip->find(list))
+      all.train_boxes[name] = zip->text(list);
+  return all;
 }
 
 }  // namespace redline::data

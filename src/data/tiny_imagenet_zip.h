@@ -19,8 +19,12 @@ bool is_zip_name(const std::filesystem::path& path);
 std::unique_ptr<RecordSource> open_tiny_imagenet_zip(const std::filesystem::path& path, Split split,
                                                      const SourceOptions& options);
 
-// The lists of boxes beside the training images, by class; and val_annotations.txt.
-std::map<std::string, std::string> tiny_imagenet_zip_boxes(const std::filesystem::path& path);
-std::string tiny_imagenet_zip_annotations(const std::filesystem::path& path);
+// All of it, with the archive's directory read once.
+struct TinyImagenetZip {
+  std::unique_ptr<RecordSource> train, val;
+  std::map<std::string, std::string> train_boxes;  // by class: the lists that lie beside the training images
+  std::string val_annotations;                     // val_annotations.txt
+};
+TinyImagenetZip open_tiny_imagenet_zip(const std::filesystem::path& path, const SourceOptions& options);
 
 }  // namespace redline::data

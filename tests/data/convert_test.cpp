@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -161,8 +162,7 @@ TEST(Convert, KeepsPngAsItIsReencodesCmykAndLeavesOutTheBad) {
     const bool is_png = decoder.open(example.encoded).format == ImageFormat::png;
     EXPECT_EQ(example.format, is_png ? "PNG" : "JPEG");
     EXPECT_LE(example.channels, 3);
-    if (is_png)
-      EXPECT_TRUE(std::equal(png.begin(), png.end(), example.encoded.begin(), example.encoded.end()));
+    EXPECT_TRUE(!is_png || std::ranges::equal(png, example.encoded));
     found[example.filename] = example;
   }
   EXPECT_EQ(found.at("1.png").format, "PNG");

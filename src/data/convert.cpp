@@ -21,6 +21,7 @@
 #include "data/disk_space.h"
 #include "data/encode.h"
 #include "data/example.h"
+#include "data/gzip_shards.h"
 #include "data/ilsvrc.h"
 #include "data/manifest.h"
 #include "data/parallel.h"
@@ -315,8 +316,11 @@ class Converter {
 
 }  // namespace
 
-ConvertResult convert_to_tfrecord(const ConvertOptions& options, const Progress& progress) {
-  validate(options);
+ConvertResult convert_to_tfrecord(const ConvertOptions& given, const Progress& progress) {
+  validate(given);
+  UnpackedShards unpacked(given.source, given.target, given.threads, progress);
+  ConvertOptions options = given;
+  if (!unpacked.path().empty()) options.source = unpacked.path();
   const std::vector<SplitWork> splits = open_splits(options);
   std::int64_t images = 0;
   for (const SplitWork& split : splits) images += split.source->count();
@@ -336,6 +340,7 @@ ConvertResult convert_to_tfrecord(const ConvertOptions& options, const Progress&
     converter.run(tasks[number], number, worker);
   });
   for (const SplitWork& split : splits) converter.write_index(split, tasks);
+  unpacked.remove();
   return converter.finish();
 }
 

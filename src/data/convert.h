@@ -41,6 +41,8 @@ struct ConvertResult {
 // classes.txt lists the classes in the order of their labels, and the index that the shards are opened with
 // (record_index.h) is written with them. Says before how much disk it needs, where the source knows.
 //
+// Shards compressed with gzip are unpacked beside the target first (gzip_shards.h).
+//
 // The same source and options give the same bytes. Each shard appears whole or not at all; when the work was
 // stopped, even by kill, the same call goes on, keeping the shards whose checksums are right. Throws
 // UsageError when target holds something else, DataError when more images are bad than allowed, IoError, and

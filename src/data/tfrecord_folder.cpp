@@ -16,6 +16,7 @@
 #include "data/class_list.h"
 #include "data/example.h"
 #include "data/file.h"
+#include "data/gzip_shards.h"
 #include "data/parallel.h"
 #include "data/shard_names.h"
 
@@ -35,21 +36,14 @@ std::vector<RandomFile> open_shards(const fs::path& folder, const std::vector<st
   return files;
 }
 
-// gzip's magic, where a record's length and its checksum should be.
-bool is_gzip(const RandomFile& file) {
-  std::uint8_t bytes[3] = {};
-  if (file.size() < 18) return false;
-  file.read(0, bytes);
-  return bytes[0] == 0x1f && bytes[1] == 0x8b && bytes[2] == 8 && list_records(file).frames.empty();
-}
-
 void refuse_gzip(const std::vector<RandomFile>& files) {
   for (const RandomFile& file : files)
     if (is_gzip(file))
       throw UsageError(
-          "{} is compressed with gzip, so that its records cannot be read in any order; unpack it first "
-          "('gunzip', or 'gzip -dc {} > …' where its name has no .gz)",
-          file.path().string(), file.path().filename().string());
+          "{} is compressed with gzip, so that its records cannot be read in any order; 'redline data "
+          "convert "
+          "{} NEW-FOLDER --format tfrecord' makes shards of it that can",
+          file.path().string(), file.path().parent_path().string());
 }
 
 // What one shard holds.

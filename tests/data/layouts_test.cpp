@@ -1,5 +1,6 @@
 // Data sets as people have them on their disks.
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <map>
 
@@ -7,6 +8,7 @@
 #include "base/error.h"
 #include "base/temporary_folder.h"
 #include "base/tfrecord.h"
+#include "data/convert.h"
 #include "data/devkit.h"
 #include "data/example.h"
 #include "data/info.h"
@@ -211,6 +213,44 @@ TEST(Layouts, CompressedShardsAreToldApartFromDamagedOnes) {
   put(folder / "train-00000-of-00001", gzip);
   const std::string message = message_of<UsageError>([&] { open_source(folder.path(), Split::train); });
   EXPECT_TRUE(contains(message, "gzip")) << message;
+}
+
+TEST(Layouts, CompressedShardsAreConverted) {
+  const TemporaryFolder folder;
+  put_shard(folder / "plain/train-00000-of-00001", 1);
+  const Bytes plain = bytes_of(folder / "plain/train-00000-of-00001");
+  const auto compress = [&](const Bytes& bytes) {
+    Bytes out(bytes.size() + 1000);
+    z_stream stream{};
+    EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    stream.next_in = const_cast<Bytef*>(bytes.data());
+    stream.avail_in = static_cast<uInt>(bytes.size());
+    stream.next_out = out.data();
+    stream.avail_out = static_cast<uInt>(out.size());
+    EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+    out.resize(stream.total_out);
+    deflateEnd(&stream);
+    return out;
+  };
+  const Bytes packed = compress(plain);
+  put(folder / "in/train-00000-of-00001", packed);
+  ConvertOptions options;
+  options.source = folder / "in";
+  options.target = folder / "out";
+  convert_to_tfrecord(options);
+  EXPECT_EQ(open_source(folder / "out", Split::train)->count(), 1);
+  EXPECT_FALSE(fs::exists(folder / ".out.gunzipped"));
+  // Damage, a cut and a bomb are named.
+  const std::vector<std::pair<Bytes, const char*>> wrong{
+      {Bytes(packed.begin(), packed.end() - 20), "cut off"}, {compress(Bytes(8 << 20, 0)), "times its size"}};
+  for (const auto& [bytes, part] : wrong) {
+    fs::remove(folder / "in/train-00000-of-00001");
+    fs::remove_all(folder / ".other.gunzipped");
+    put(folder / "in/train-00000-of-00001", bytes);
+    options.target = folder / "other";
+    const std::string message = message_of<DataError>([&] { convert_to_tfrecord(options); });
+    EXPECT_TRUE(contains(message, part)) << message;
+  }
 }
 
 // TFDS has other names for the fields, counts from 0, and lists the classes in a file.

@@ -10,7 +10,7 @@ namespace {
 struct Budget {
   std::mutex mutex;
   std::condition_variable freed;
-  std::int64_t used = 0, peak = 0;
+  std::int64_t used = 0;
   std::int64_t next_ticket = 0, serving = 0;
 };
 
@@ -31,7 +31,6 @@ MemoryLease::MemoryLease(std::int64_t bytes) : bytes_(std::max<std::int64_t>(0, 
                [&] { return b.serving == ticket && (b.used == 0 || b.used + bytes_ <= kDecodeMemory); });
   ++b.serving;
   b.used += bytes_;
-  b.peak = std::max(b.peak, b.used);
   b.freed.notify_all();  // the next in line may fit too
 }
 
@@ -47,12 +46,6 @@ MemoryLease& MemoryLease::operator=(MemoryLease&& other) noexcept {
   MemoryLease old(std::move(*this));
   bytes_ = std::exchange(other.bytes_, 0);
   return *this;
-}
-
-std::int64_t decode_memory_peak() {
-  Budget& b = budget();
-  const std::lock_guard lock(b.mutex);
-  return b.peak;
 }
 
 }  // namespace redline::data

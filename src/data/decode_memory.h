@@ -29,7 +29,4 @@ class MemoryLease {
   std::int64_t bytes_ = 0;
 };
 
-// The most that leases ever held together, for tests.
-std::int64_t decode_memory_peak();
-
 }  // namespace redline::data

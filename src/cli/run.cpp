@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <iterator>
 #include <new>
 #include <regex>
@@ -14,6 +15,7 @@
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/text.h"
 #include "cli/command.h"
 
@@ -53,7 +55,7 @@ Example:
 Each command has its own help: redline <command> --help)";
 
 int fail(ExitCode code, const std::string& message) {
-  fmt::print(stderr, "redline: error: {}\n", message);
+  fmt::print(stderr, "redline: error: {}\n", printable(message, true));
   return static_cast<int>(code);
 }
 
@@ -184,6 +186,9 @@ int run(int argc, char** argv, const std::vector<AddCommand>& commands) {
     return parse_and_run(argc, argv, commands);
   } catch (const Error& e) {
     return fail(e.code(), e.what());
+  } catch (const std::filesystem::filesystem_error& e) {
+    // Thrown where no one expected the file system to refuse: a name that is too long, links in a circle.
+    return fail(ExitCode::io, fmt::format("{}: {}", e.path1().string(), e.code().message()));
   } catch (const std::bad_alloc&) {
     return fail(ExitCode::unavailable, "out of memory; try a smaller --batch-size or --image-size");
   } catch (const std::exception& e) {

@@ -155,7 +155,8 @@ RunReader::RunReader(const fs::path& folder) {
     std::string inside;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
       if (is_run_folder(entry.path())) inside = std::max(inside, entry.path().string());
-    throw UsageError("{} is not a run folder: it has neither metrics.jsonl nor config.toml{}", folder.string(),
+    throw UsageError("{} is not a run folder: it has neither metrics.jsonl nor config.toml{}",
+                     folder.string(),
                      inside.empty() ? "" : fmt::format("; there are runs in it, such as {}", inside));
   }
   parts_ = std::make_unique<Parts>(folder);

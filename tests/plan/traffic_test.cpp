@@ -132,7 +132,8 @@ TEST(Traffic, AStrideBeyondTheWindowReadsAQuarter) {
   EXPECT_EQ(found, 3);  // the shortcuts of ResNet-18
 }
 
-// The three passes of ResNet-18 on 64 pixels, whose last layer has 2x2: of three taps along a side, two meet it.
+// The three passes of ResNet-18 on 64 pixels, whose last layer has 2x2: of three taps along a side, two meet
+// it.
 TEST(Traffic, TapsOnPaddingAreNoWork) {
   const Training t(DType::f32);
   const std::vector<Work> work = work_of(t.plan, each_alone(t.plan));

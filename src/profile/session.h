@@ -67,7 +67,7 @@ class Session {
   void open();
   void close();
   void count(backend::Executable& executable, backend::Section section);
-  const PlanRuns& note_run(const backend::Executable& executable, backend::Section section);
+  void note_run(const backend::Executable& executable, backend::Section section);
 
   SessionOptions options_;
   std::function<void()> on_open_, on_close_;

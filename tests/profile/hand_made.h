@@ -25,11 +25,13 @@ struct HandMade {
     const auto x = builder.input("x", {2, 16, 8, 8}, graph::DType::f32);
     builder.batch_norm("layer1.bn", builder.relu("layer1.relu", builder.conv("layer1.conv", x, 16, 3, 1, 1)));
     plan = plan::make_plan(std::move(graph), plan::FakeBackend());
+    plan.groups = {{"", {0, 1}}, {"", {2}}};
+    plan.update_begin = 2;
   }
 
   const std::vector<graph::Op>& ops() const { return plan.graph().ops(); }
   // As the two steps ran it.
-  PlanRuns runs() const { return {&plan, {{{0, 1}, {}, {2}}, graph::DType::f32}, 2, 2}; }
+  PlanRuns runs() const { return {&plan, 2, 2}; }
 
   static backend::Activity event(backend::Activity::Kind kind, const std::string& name, std::int64_t begin,
                                  std::int64_t end, std::uint32_t correlation) {

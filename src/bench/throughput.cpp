@@ -126,6 +126,7 @@ std::vector<Throughput> bench_throughput(const ThroughputOptions& options, const
     for (const std::string& dtype : options.dtypes) {
       for (const std::int64_t batch : options.batch_sizes) {
         train::Config config = options.config;
+        config.device.tune = true;  // what is measured is the fastest there is
         config.model.name = model;
         config.device.dtype = dtype;
         config.device.amp = false;

@@ -21,7 +21,7 @@ struct Gpu : plan::FakeBackend {
   explicit Gpu(bool hopper) {
     sums = true;
     side_stream = 2;
-    rows = group_rows(hopper);
+    rows = cuda::group_rows(hopper);
   }
   graph::DType weight_gradient(graph::DType activations) const override { return activations; }
   bool synchronises_norms() const override { return true; }

@@ -233,6 +233,12 @@ class Chooser {
     const std::vector<std::size_t> answers =
         tune(questions, choices_,
              {seconds(kTimingSeconds), [&] { return watch.seconds(); }, rules_.stop, rules_.progress});
+    const auto left = std::ranges::count_if(
+        questions, [&](const Question& question) { return !choices_.find(question.key); });
+    if (left > 0 && !rules_.deterministic)
+      log_info(
+          "{} of {} kernels are not the fastest for sure: later runs go on timing them, and --tune times all",
+          left, questions.size());
     for (auto& [key, at] : position) at = answers[at];
     return position;
   }

@@ -56,7 +56,7 @@ std::optional<std::size_t> remembered(const Question& question, const Choices& c
 
 struct Answer {
   std::size_t candidate = 0;
-  bool complete = true;  // all candidates were timed
+  bool runs = false;
 };
 
 template <typename GoOn>
@@ -64,16 +64,12 @@ Answer fastest(const Question& question, const GoOn& go_on) {
   Answer answer;
   double best = kNever;
   for (std::size_t i = 0; i < question.candidates.size(); ++i) {
-    if (!go_on()) {
-      answer.complete = false;
-      break;
-    }
+    if (!go_on()) break;
     const double seconds = question.time(i, best);
     if (seconds >= best) continue;
     best = seconds;
-    answer.candidate = i;
+    answer = {i, true};
   }
-  answer.complete = answer.complete && best < kNever;
   return answer;
 }
 
@@ -105,8 +101,8 @@ std::vector<std::size_t> tune(const std::vector<Question>& questions, Choices& c
   for (const std::size_t i : open) {
     const Answer answer = fastest(questions[i], go_on);
     answers[i] = answer.candidate;
-    if (!answer.complete) break;
-    choices.put(questions[i].key, questions[i].candidates[answer.candidate]);
+    if (stopped) break;
+    if (answer.runs) choices.put(questions[i].key, questions[i].candidates[answer.candidate]);
     ++answered;
     tell();
   }

@@ -392,10 +392,6 @@ bool stem_pool(Type type, const Pool& p, const void* x, const float* affine, voi
   return true;
 }
 
-bool PooledGradient::possible(const Pool& p, Type type) {
-  return is_even_stem_pool(p, type == Type::f32 ? 4 : 2);
-}
-
 void pooled_norm_grad_apply(Type type, const PooledGradient& pooled, const NormGradApply& args,
                             cudaStream_t stream) {
   const Pool& p = pooled.pool;

@@ -246,9 +246,17 @@ Candidates make_weight_gradient(const GroupView& group, Shared& shared) {
 }
 
 std::optional<ConvQuestion> conv_question(const GroupView& group) {
+  const std::string parts = key_of_parts(group);
+  if (!parts.empty()) {
+    auto question = conv_question(group.part({OpKind::conv, OpKind::conv_grad_input}));
+    for (ConvQuestion::Plans& plans : question->plans) plans.prefix = kApart + plans.prefix;
+    question->key = parts;
+    question->fused = true;
+    return question;
+  }
   const OpView op = group.op();  // what else a group of cuDNN's does comes after its convolution
-  const bool apart = group.group().name.empty() || op.kind() == OpKind::conv_grad_weight;
-  if (!apart || !is_conv(op.kind())) return std::nullopt;
+  const bool alone = group.group().name.empty() || op.kind() == OpKind::conv_grad_weight;
+  if (!alone || !is_conv(op.kind())) return std::nullopt;
   ConvQuestion question{key_of(group, op), {}};
   const auto add = [&](const char* prefix, ConvPass pass) {
     question.plans.push_back({prefix, shape_of(group.plan(), op.op(), pass)});

@@ -1,6 +1,9 @@
 // 1x1 convolutions that do the work of the norms around them, on Hopper: each spares a pass over memory.
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "backend/cuda/group_table.h"
 #include "backend/cuda/kernels/blended.h"
 #include "backend/cuda/kernels/expand.h"
 #include "backend/cuda/kernels/expand_grad.h"
@@ -134,22 +137,37 @@ Step activated_expand_step(const GroupView& group, Shared& shared) {
   return reducing_step(ExpandLaunch(work, shared.device()), shared);
 }
 
-}  // namespace
+constexpr const char* kFused = "fused";
 
-Candidates make_expand_gradient(const GroupView& group, Shared& shared) {
-  return only([group, &shared] { return expand_gradient_step(group, shared); });
-}
-Candidates make_norm_gradient(const GroupView& group, Shared& shared) {
-  return only([group, &shared] { return norm_gradient_step(group, shared); });
-}
-Candidates make_activated_expand(const GroupView& group, Shared& shared) {
-  return only([group, &shared] { return activated_expand_step(group, shared); });
-}
-Candidates make_join(const GroupView& group, Shared& shared) {
-  return only([group, &shared] { return join_step(group, shared); });
+// The shape of a group's convolution, and what it does besides.
+std::string key_of(const GroupView& group) {
+  const bool forward = group.has(OpKind::conv);
+  const OpView conv = group.op(forward ? OpKind::conv : OpKind::conv_grad_input);
+  const graph::Tensor &from = conv.in_tensor(0), &to = conv.out_tensor(0);
+  return fmt::format("{}{}{}_{}_{}x{}x{}", group.group().name, group.group().ops.size(),
+                     group.group().unstored.empty() ? "" : "_joined", name_of(from.dtype), rows_of(to.shape),
+                     channels(from), channels(to));
 }
 
-Candidates make_gradient_sums(const GroupView& group, Shared& shared) {
+// Adds the parts of a group run one after the other: a candidate for each of the part that has most of them.
+void add_apart(Candidates& candidates, const std::vector<Candidates>& parts) {
+  const auto most =
+      std::ranges::max_element(parts, {}, [](const Candidates& part) { return part.list.size(); });
+  for (std::size_t i = 0; i < most->list.size(); ++i) {
+    std::vector<std::function<Step()>> makers;
+    for (const Candidates& part : parts) makers.push_back(part.list.at(&part == &*most ? i : 0).make);
+    candidates.list.push_back({kApart + most->list[i].name, [makers]() -> Step {
+                                 std::vector<Step> steps;
+                                 for (const auto& make : makers) steps.push_back(make());
+                                 return [steps](cudaStream_t stream) {
+                                   for (const Step& step : steps) step(stream);
+                                 };
+                               }});
+  }
+}
+
+// A 1x1 convolution's input gradient with the sums of the norm it arrives at.
+std::vector<Candidate> pointwise_gradients(const GroupView& group, Shared& shared) {
   using Stats = operands::NormGradStats;
   const OpView gradient = group.op(OpKind::conv_grad_input), sums = group.op(OpKind::norm_grad_stats);
   const graph::Tensor& from = gradient.in_tensor(operands::ConvGradInput::dy);
@@ -173,9 +191,53 @@ Candidates make_gradient_sums(const GroupView& group, Shared& shared) {
   work.other = sums.in(dx_first ? Stats::g2 : Stats::g);
   work.first = sums.out<float>(Stats::dbeta);
   work.second = sums.out<float>(Stats::dgamma);
-  return {fmt::format("gradient_sums_{}_{}_{}x{}x{}", joins ? "joined" : "gated", name_of(from.dtype),
-                      work.rows, work.k, work.n),
-          pointwise_candidates(work, shared)};
+  return pointwise_candidates(work, shared);
+}
+
+}  // namespace
+
+Candidates make_expand_gradient(const GroupView& group, Shared& shared) {
+  return only([group, &shared] { return expand_gradient_step(group, shared); });
+}
+Candidates make_activated_expand(const GroupView& group, Shared& shared) {
+  return only([group, &shared] { return activated_expand_step(group, shared); });
+}
+
+// Where tensors are small, kernels for single ops may be faster.
+Candidates make_norm_gradient(const GroupView& group, Shared& shared) {
+  Candidates candidates{key_of_parts(group),
+                        {{kFused, [group, &shared] { return norm_gradient_step(group, shared); }}}};
+  const GroupView apply = group.part({OpKind::norm_grad_apply});
+  const GroupView rest = group.part({OpKind::conv_grad_input, OpKind::norm_grad_stats});
+  add_apart(candidates, {make_norm_grad_apply(apply, shared), {"", pointwise_gradients(rest, shared)}});
+  add_apart(candidates, {make_norm_grad_apply(apply, shared),
+                         make_conv_grad_input(group.part({OpKind::conv_grad_input}), shared),
+                         make_norm_grad_stats(group.part({OpKind::norm_grad_stats}), shared)});
+  return candidates;
+}
+
+Candidates make_join(const GroupView& group, Shared& shared) {
+  Candidates candidates{key_of_parts(group),
+                        {{kFused, [group, &shared] { return join_step(group, shared); }}}};
+  add_apart(candidates, {make_affine_act(group.part({OpKind::norm_stats, OpKind::affine_act}), shared),
+                         make_conv(group.part({OpKind::conv}), shared)});
+  return candidates;
+}
+
+Candidates make_gradient_sums(const GroupView& group, Shared& shared) {
+  const std::string parts = key_of_parts(group);
+  Candidates candidates{parts.empty() ? key_of(group) : parts, pointwise_gradients(group, shared)};
+  if (!parts.empty()) {
+    add_apart(candidates, {make_conv_grad_input(group.part({OpKind::conv_grad_input}), shared),
+                           make_norm_grad_stats(group.part({OpKind::norm_grad_stats}), shared)});
+  }
+  return candidates;
+}
+
+std::string key_of_parts(const GroupView& group) {
+  const std::string& name = group.group().name;
+  const bool gated = name == groups::kGradientSums && group.group().unstored.empty();
+  return gated || name == groups::kNormGradient || name == groups::kJoin ? key_of(group) : "";
 }
 
 std::vector<Candidate> pointwise_convs(const GroupView& group, Shared& shared) {

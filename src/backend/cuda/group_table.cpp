@@ -13,6 +13,10 @@ namespace redline::backend::cuda {
 namespace {
 
 // Over the kernels' arguments of the same names.
+using graph::kNone;
+using graph::Op;
+using graph::OpKind;
+using graph::TensorId;
 using graph::operands::AffineAct;
 using graph::operands::Conv;
 using graph::operands::ConvGradInput;
@@ -23,10 +27,6 @@ using graph::operands::NormGradApply;
 using graph::operands::NormGradStats;
 using graph::operands::NormStats;
 using graph::operands::out;
-using graph::kNone;
-using graph::Op;
-using graph::OpKind;
-using graph::TensorId;
 using plan::Dataflow;
 using plan::Group;
 

@@ -63,6 +63,17 @@ ReduceSpace Shared::reduce_space() const {
 GroupView::GroupView(const plan::Plan& plan, const plan::Group& group, Places places)
     : plan_(plan), group_(group), places_(std::move(places)) {}
 
+GroupView::GroupView(const plan::Plan& plan, std::shared_ptr<const plan::Group> part, Places places)
+    : plan_(plan), part_(std::move(part)), group_(*part_), places_(std::move(places)) {}
+
+GroupView GroupView::part(const std::vector<graph::OpKind>& kinds) const {
+  auto part = std::make_shared<plan::Group>();
+  for (const graph::OpKind kind : kinds) {
+    if (has(kind)) part->ops.push_back(find(kind));
+  }
+  return {plan_, std::shared_ptr<const plan::Group>(std::move(part)), places_};
+}
+
 OpView GroupView::op(graph::OpKind kind) const {
   const int position = find(kind);
   check(position >= 0, "group '{}' has no {}", group_.name, name_of(kind));

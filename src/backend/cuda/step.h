@@ -86,6 +86,8 @@ struct Places {
 class GroupView {
  public:
   GroupView(const plan::Plan& plan, const plan::Group& group, Places places);
+  // Some of its ops as a group of their own.
+  GroupView part(const std::vector<graph::OpKind>& kinds) const;
 
   const plan::Plan& plan() const { return plan_; }
   const plan::Group& group() const { return group_; }
@@ -99,10 +101,12 @@ class GroupView {
   std::byte* weights(graph::TensorId id, graph::DType dtype) const { return places_.weights(id, dtype); }
 
  private:
+  GroupView(const plan::Plan& plan, std::shared_ptr<const plan::Group> part, Places places);
   int find(graph::OpKind kind) const;
   OpView view(int position) const;
 
   const plan::Plan& plan_;
+  std::shared_ptr<const plan::Group> part_;  // null for a group of the plan
   const plan::Group& group_;
   Places places_;
 };
@@ -137,6 +141,7 @@ struct ConvQuestion {
   };
   std::string key;  // of the candidates
   std::vector<Plans> plans;
+  bool fused = false;  // a kernel of our own for all of the group comes before them
 };
 std::optional<ConvQuestion> conv_question(const GroupView& group);
 // conv_groups.cpp: 1x1 convolutions that do the work of the norms around them, on Hopper.
@@ -145,6 +150,10 @@ Candidates make_norm_gradient(const GroupView& group, Shared& shared);
 Candidates make_gradient_sums(const GroupView& group, Shared& shared);
 Candidates make_activated_expand(const GroupView& group, Shared& shared);
 Candidates make_join(const GroupView& group, Shared& shared);
+// Where the ops of such a group may also run one after the other: what its candidates are asked for by, and
+// the convolution among them. Empty where they may not, as something that they pass on is not stored.
+std::string key_of_parts(const GroupView& group);
+inline constexpr const char* kApart = "apart ";  // the names of such candidates begin with
 // A 1x1 convolution that also gives the norm's sums; none where these kernels cannot be used.
 std::vector<Candidate> pointwise_convs(const GroupView& group, Shared& shared);
 // linear.cpp

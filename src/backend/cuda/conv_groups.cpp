@@ -149,8 +149,11 @@ std::string key_of(const GroupView& group) {
                      channels(from), channels(to));
 }
 
-// Adds the parts of a group run one after the other: a candidate for each of the part that has most of them.
+// Adds the parts of a group run one after the other: a candidate for each of the part that has most of them,
+// none where a part has none.
 void add_apart(Candidates& candidates, const std::vector<Candidates>& parts) {
+  // cuDNN is not asked where another candidate is sure to be taken.
+  if (std::ranges::any_of(parts, [](const Candidates& part) { return part.list.empty(); })) return;
   const auto most =
       std::ranges::max_element(parts, {}, [](const Candidates& part) { return part.list.size(); });
   for (std::size_t i = 0; i < most->list.size(); ++i) {

@@ -10,7 +10,7 @@ redline data synth "$work/pictures" --train 4096 --val 16 --size 256 >/dev/null
 # run <data> <name in the table> <round> <way> <steps> <steps that warm up>
 run() {
   redline bench throughput --models resnet18 --dtype fp16 --image-size 224 -b 256 --data "$1" --stop-iteration "$5" \
-    --warmup "$6" --input-copy "$4" -o "$work/out" >/dev/null
+    --rounds 1 --warmup "$6" --input-copy "$4" -o "$work/out" >/dev/null
   [ -n "${head_done:-}" ] || sed -n '1s/^/data,input_copy,round,/p' "$work/out/throughput.csv"
   head_done=1
   sed -n "2s/^/$2,$4,$3,/p" "$work/out/throughput.csv"

@@ -1,4 +1,5 @@
-# Run at build time: writes OUTPUT, C++ that holds Chart.js and the page's own style and scripts as text.
+# Run at build time: writes OUTPUT, C++ that holds Chart.js and the page's own style and scripts as text. SCRIPTS are names
+# in FOLDER with commas between them, in the order they run.
 function(part name)
   set(text "")
   foreach(file IN LISTS ARGN)
@@ -14,5 +15,7 @@ endfunction()
 file(WRITE ${OUTPUT} "#include \"report/assets.h\"\n\nnamespace redline::report {\n")
 part(kChartJs ${CHART_JS})
 part(kStyle ${FOLDER}/page.css)
-part(kScript ${FOLDER}/table.js ${FOLDER}/chart.js ${FOLDER}/page.js ${FOLDER}/profile.js ${FOLDER}/variability.js ${FOLDER}/start.js)
+string(REPLACE "," ";" scripts ${SCRIPTS})
+list(TRANSFORM scripts PREPEND ${FOLDER}/)
+part(kScript ${scripts})
 file(APPEND ${OUTPUT} "\n}  // namespace redline::report\n")

@@ -26,9 +26,9 @@ std::unique_ptr<Backend> make_best_backend(const DeviceOptions& options) {
 std::unique_ptr<Backend> make_backend(const DeviceOptions& options) {
   if (options.device == "auto") return make_best_backend(options);
   if (options.device == "cpu") return make_cpu_backend(options);
-  if (options.device == "cuda") return load_cuda_backend(options);
+  if (options.device == "cuda" || gpu_number(options.device)) return load_cuda_backend(options);
   if (options.device == "reference") return make_reference_backend(options.communicator);
-  throw UsageError("unknown device '{}': choose auto, cpu, cuda or reference", options.device);
+  throw UsageError("unknown device '{}': choose auto, cpu, cuda, cuda:N or reference", options.device);
 }
 
 std::vector<std::string> device_names() { return {"auto", "cpu", "cuda", "reference"}; }

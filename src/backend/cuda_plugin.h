@@ -1,10 +1,14 @@
 // Loads the CUDA backend, which is a shared library of its own, when this machine has a driver for it.
 #pragma once
 
+#include <charconv>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "backend/backend.h"
+#include "base/error.h"
 #include "comm/exchange.h"
 
 namespace redline::backend {
@@ -20,6 +24,19 @@ struct FabricOptions {
 
 // NCCL between GPUs, to be measured; every rank calls it at the same time. Throws as load_cuda_backend does.
 std::unique_ptr<comm::Fabric> load_cuda_fabric(const FabricOptions& options);
+
+// Which GPU of those that this process sees --device names: 1 for "cuda:1"; none for "cuda" and all other
+// devices. Throws UsageError when there is no number after the colon.
+inline std::optional<int> gpu_number(std::string_view device) {
+  constexpr std::string_view kPrefix = "cuda:";
+  if (!device.starts_with(kPrefix)) return {};
+  int number = -1;
+  const char* end = device.data() + device.size();
+  const auto [stop, error] = std::from_chars(device.data() + kPrefix.size(), end, number);
+  if (error != std::errc() || stop != end || number < 0)
+    throw UsageError("unknown device '{}': a GPU is named by its number, as cuda:0", device);
+  return number;
+}
 
 // Whether an NVIDIA driver is installed.
 bool has_cuda_driver();

@@ -61,7 +61,6 @@ pid_t owner_of(const std::string& name) {
 AtomicFile::AtomicFile(std::filesystem::path path, Sync sync) : path_(std::move(path)), sync_(sync) {
   if (!path_.has_filename()) throw IoError("cannot write {}: not a file name", path_.string());
   partial_ = partial_path(path_);
-  buffer_.reserve(kBufferBytes);
   fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd_ < 0) throw IoError("cannot write {}: {}", path_.string(), reason(errno));
 }

@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include "base/live_line.h"
+#include "base/printable.h"
 
 namespace redline {
 namespace {
@@ -40,7 +41,7 @@ bool log_shown(LogKind kind) { return spdlog::should_log(level_of(kind)); }
 
 // The line is formatted already: spdlog's own formatting would be compiled into every file that logs.
 void log_line(LogKind kind, const std::string& line) {
-  spdlog::log(level_of(kind), spdlog::string_view_t(line));
+  spdlog::log(level_of(kind), spdlog::string_view_t(printable(line, true)));
 }
 
 }  // namespace redline

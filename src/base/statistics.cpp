@@ -6,31 +6,12 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/random.h"
 
 namespace redline {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr double kWhisker = 1.5;           // interquartile ranges
-constexpr std::size_t kExactPairs = 50;    // beyond, the normal law is right to three digits
-constexpr std::size_t kWalshPairs = 1000;  // half a million averages
-constexpr std::size_t kStretches = 40;     // enough for a 95% interval, few enough to be long
-constexpr std::size_t kLeastForBootstrap = 8;
-constexpr int kResamples = 2000;
-
-double normal_below(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }
-
-// The z that the part p of the normal law lies below, by bisection: 1e-12 is far below what a sample can
-// tell.
-double normal_quantile(double p) {
-  double low = -40, high = 40;
-  while (high - low > 1e-12) {
-    const double middle = (low + high) / 2;
-    (normal_below(middle) < p ? low : high) = middle;
-  }
-  return (low + high) / 2;
-}
+constexpr double kWhisker = 1.5;  // interquartile ranges
 
 // P(X <= k) for k = 0 .. n of a binomial law.
 std::vector<double> binomial_below(std::size_t n, double p) {
@@ -45,102 +26,6 @@ std::vector<double> binomial_below(std::size_t n, double p) {
     log_chance += std::log((count - hits) / (hits + 1) * p / (1 - p));
   }
   return below;
-}
-
-std::vector<double> log_ratios(std::span<const double> before, std::span<const double> after) {
-  check(before.size() == after.size() && !before.empty(), "{} and {} values are no pairs", before.size(),
-        after.size());
-  std::vector<double> ratios(before.size());
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    check(before[i] > 0 && after[i] > 0, "a measurement of {} or {} is not positive", before[i], after[i]);
-    ratios[i] = std::log(after[i] / before[i]);
-  }
-  return ratios;
-}
-
-// The law of the sum of the ranks with a positive sign, when signs are by chance: P(2 W <= s) for s = 0 .. 2
-// sum. Ranks are doubled, since ties share halves.
-std::vector<double> signed_rank_below(const std::vector<double>& of_ranks) {
-  std::size_t total = 0;
-  std::vector<double> chance{1.0};
-  for (double rank : of_ranks) {
-    const auto doubled = static_cast<std::size_t>(std::lround(2 * rank));
-    total += doubled;
-    chance.resize(total + 1, 0.0);
-    for (std::size_t s = total + 1; s-- > 0;)
-      chance[s] = (chance[s] + (s >= doubled ? chance[s - doubled] : 0.0)) / 2;
-  }
-  std::partial_sum(chance.begin(), chance.end(), chance.begin());
-  return chance;
-}
-
-double signed_rank_p_value(const std::vector<double>& differences) {
-  std::vector<double> sizes, signs;
-  for (double difference : differences) {
-    if (difference == 0) continue;  // says nothing about a direction
-    sizes.push_back(std::abs(difference));
-    signs.push_back(difference > 0 ? 1.0 : 0.0);
-  }
-  if (sizes.empty()) return 1;
-  const std::vector<double> rank = ranks(sizes);
-  const double positive = std::inner_product(rank.begin(), rank.end(), signs.begin(), 0.0);
-  const double total = std::accumulate(rank.begin(), rank.end(), 0.0);
-  const double smaller = std::min(positive, total - positive);
-  if (sizes.size() <= kExactPairs) {
-    const std::vector<double> below = signed_rank_below(rank);
-    return std::min(1.0, 2 * below[static_cast<std::size_t>(std::lround(2 * smaller))]);
-  }
-  const double variance = std::inner_product(rank.begin(), rank.end(), rank.begin(), 0.0) / 4;
-  return std::min(1.0, 2 * normal_below((smaller - total / 2) / std::sqrt(variance)));
-}
-
-// Means of all pairs of values, each with itself too; rising.
-std::vector<double> walsh_averages(const std::vector<double>& values) {
-  std::vector<double> averages;
-  averages.reserve(values.size() * (values.size() + 1) / 2);
-  for (std::size_t i = 0; i < values.size(); ++i)
-    for (std::size_t j = i; j < values.size(); ++j) averages.push_back((values[i] + values[j]) / 2);
-  std::ranges::sort(averages);
-  return averages;
-}
-
-// Which Walsh averages, counted from both ends, are the interval: as many as Wilcoxon's test leaves out.
-struct Tail {
-  std::size_t left_out = 0;
-  double coverage = 0;
-};
-
-Tail walsh_tail(std::size_t pairs, double confidence) {
-  const double alpha = 1 - confidence;
-  const auto n = static_cast<double>(pairs);
-  if (pairs > kExactPairs) {
-    const double spread = std::sqrt(n * (n + 1) * (2 * n + 1) / 24);
-    const double rank = n * (n + 1) / 4 - normal_quantile(1 - alpha / 2) * spread;
-    return {static_cast<std::size_t>(std::max(0.0, std::floor(rank))), confidence};
-  }
-  std::vector<double> plain(pairs);
-  std::iota(plain.begin(), plain.end(), 1.0);
-  const std::vector<double> below = signed_rank_below(plain);
-  std::size_t left_out = 0;  // the largest with P(W < left_out) within alpha / 2
-  while (below[2 * left_out] <= alpha / 2) ++left_out;
-  return {left_out, 1 - 2 * (left_out == 0 ? 0.0 : below[2 * (left_out - 1)])};
-}
-
-std::vector<double> stretch_medians(std::span<const double> values) {
-  const std::size_t count = std::min(values.size(), kStretches);
-  std::vector<double> medians(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t begin = i * values.size() / count, end = (i + 1) * values.size() / count;
-    medians[i] = median({values.begin() + static_cast<std::ptrdiff_t>(begin),
-                         values.begin() + static_cast<std::ptrdiff_t>(end)});
-  }
-  return medians;
-}
-
-double resampled_median(const std::vector<double>& values, Random& random, std::vector<double>& scratch) {
-  scratch.resize(values.size());
-  for (double& value : scratch) value = values[static_cast<std::size_t>(random.below(values.size()))];
-  return median(scratch);
 }
 
 }  // namespace
@@ -233,59 +118,6 @@ std::vector<std::size_t> outliers(std::span<const double> values, const Whiskers
   for (std::size_t i = 0; i < values.size(); ++i)
     if (!whiskers.holds(values[i])) found.push_back(i);
   return found;
-}
-
-bool Change::beyond_noise() const {
-  // Discrete intervals seldom have exactly what was asked for, and never less when they can have it.
-  return interval.coverage >= kConfidence - 1e-9 && (interval.low > 0 || interval.high < 0);
-}
-
-Change compare_paired(std::span<const double> before, std::span<const double> after, double confidence) {
-  std::vector<double> ratios = log_ratios(before, after);
-  Change result;
-  result.count = ratios.size();
-  result.p_value = signed_rank_p_value(ratios);
-  if (ratios.size() > kWalshPairs) {
-    std::ranges::sort(ratios);
-    result.change = std::expm1(quantile_of_sorted(ratios, 0.5));
-    result.interval = quantile_interval(ratios, 0.5, confidence);
-  } else {
-    const std::vector<double> averages = walsh_averages(ratios);
-    const Tail tail = walsh_tail(ratios.size(), confidence);
-    const std::size_t from = tail.left_out == 0 ? 0 : tail.left_out - 1;
-    result.change = std::expm1(quantile_of_sorted(averages, 0.5));
-    // With no average left out, the whole range is the interval, which misses the change when all signs
-    // agree.
-    const double widest = 1 - std::ldexp(2.0, -static_cast<int>(ratios.size()));
-    result.interval = {averages[from], averages[averages.size() - 1 - from],
-                       tail.left_out == 0 ? std::max(0.0, widest) : tail.coverage};
-  }
-  result.interval.low = std::expm1(result.interval.low);
-  result.interval.high = std::expm1(result.interval.high);
-  return result;
-}
-
-Change compare_medians(std::span<const double> before, std::span<const double> after, double confidence) {
-  Change result;
-  result.count = std::min(before.size(), after.size());
-  const double base = median({before.begin(), before.end()});
-  check(base > 0, "a median of {} has no ratio", base);
-  result.change = median({after.begin(), after.end()}) / base - 1;
-  if (result.count < kLeastForBootstrap) {
-    result.interval = {result.change, result.change, 0};
-    return result;
-  }
-  const std::vector<double> old_medians = stretch_medians(before), new_medians = stretch_medians(after);
-  Random random(0, before.size());
-  std::vector<double> scratch, changes(kResamples);
-  for (double& change : changes) {
-    const double drawn = resampled_median(new_medians, random, scratch);
-    change = drawn / resampled_median(old_medians, random, scratch) - 1;
-  }
-  std::ranges::sort(changes);
-  const double tail = (1 - confidence) / 2;
-  result.interval = {quantile_of_sorted(changes, tail), quantile_of_sorted(changes, 1 - tail), confidence};
-  return result;
 }
 
 double pearson(std::span<const double> x, std::span<const double> y) {

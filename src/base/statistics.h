@@ -1,11 +1,13 @@
 // Statistics of measurements: quantiles, medians and how sure they are, comparisons, correlations, outliers.
-// Nothing here assumes a normal law: times of steps are skewed, and have stragglers.
+// Times of steps are skewed, have stragglers, and resemble the step before, so single values are never taken
+// to be normal or independent where a function says nothing of it; means of many are.
 //
 // Values must be finite; an empty sample is InternalError unless a line says otherwise. All functions are
 // pure and give the same answer on every machine.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -54,28 +56,75 @@ Whiskers whiskers(std::vector<double> values);
 std::vector<std::size_t> outliers(std::span<const double> values,
                                   const Whiskers& whiskers);  // indices, rising
 
-// How `after` stands to `before`, as a relative change: 0.02 is 2% more.
+// What a comparison rests on, and so what it may speak of.
+enum class Evidence {
+  too_little,  // too few values for an interval
+  two_runs,    // one run a side: it speaks of these two runs, for the run-to-run spread is not known
+  repeats,     // several runs on at least one side, whose spread is known
+  pairs        // measured in turns
+};
+const char* name_of(Evidence evidence);  // "too little", "two runs", ...
+
+enum class Verdict { more, less, same, undecided };
+const char* name_of(Verdict verdict);
+
+// Of comparisons. With 95%, every second series of comparisons of equal things would call more than one in
+// twenty different.
+inline constexpr double kClaimConfidence = 0.96;
+// A change smaller than this is "the same" to people.
+inline constexpr double kSameWithin = 0.01;
+// The standard deviation between runs of the same thing that is assumed where it cannot be known, as a part
+// of the value. With one run a side nothing below 2.9% is then claimed.
+inline constexpr double kRunSpread = 0.01;
+
+// How `after` stands to `before`: as a relative change (0.02 is 2% more), or as a difference where the
+// function says so.
 struct Change {
-  std::size_t count = 0;  // pairs, or values of the smaller sample
+  std::size_t count = 0;  // pairs, or values or runs of the smaller side
   double change = 0;
   ConfidenceInterval interval;
   double p_value = 1;  // that chance alone does this
+  Evidence evidence = Evidence::too_little;
+  double spread = 0;  // standard deviation between runs that the interval allows for; 0 for pairs
+  std::optional<ConfidenceInterval> within;  // of two runs: of their own values alone, with no such allowance
+
   // Whether the interval has its full coverage and leaves no change out.
   bool beyond_noise() const;
+  // More or less when it is beyond noise, the same when the interval lies within the margin on both sides.
+  Verdict verdict(double margin = kSameWithin) const;
 };
 
 // Pairs (before[i], after[i]) measured in turns, all positive: Wilcoxon's signed ranks of the logarithms of
 // the ratios, exact up to 50 pairs; the change is Hodges and Lehmann's. Needs at least 6 pairs to be beyond
 // noise.
 Change compare_paired(std::span<const double> before, std::span<const double> after,
-                      double confidence = kConfidence);
+                      double confidence = kClaimConfidence);
 
-// Two samples in the order they were measured, positive, of any lengths: the ratio of their medians.
-// Neighbours in time are alike (clocks, other work), so each sample is cut into up to 40 stretches, whose
-// medians are what the bootstrap draws from; its random numbers are fixed. No p-value. Fewer than 8 values on
-// a side have no interval (coverage 0).
+// The mean or median of values in the order they were measured, positive, of any number. Neighbours in time
+// are alike (clocks, other work), so the interval is that of an autoregressive process whose memory is
+// estimated, on the safe side, at several time scales. Fewer than 16 values have no interval (coverage 0).
+ConfidenceInterval mean_interval(std::span<const double> values, double confidence = kConfidence);
+ConfidenceInterval median_interval(std::span<const double> values, double confidence = kConfidence);
+
+// Two runs of one process each, given as their values in the order they were measured, positive: the ratio of
+// their means or medians. The interval adds to the above a spread between runs: `run_spread`, or what the
+// stretches of the runs differ by where that is more. run_spread 0 is for values of one process.
+Change compare_means(std::span<const double> before, std::span<const double> after,
+                     double run_spread = kRunSpread, double confidence = kClaimConfidence);
 Change compare_medians(std::span<const double> before, std::span<const double> after,
-                       double confidence = kConfidence);
+                       double run_spread = kRunSpread, double confidence = kClaimConfidence);
+
+// One value a run, of repeated runs on at least one side: Welch's t-test; where a side has one run alone, it
+// is taken to vary as the other does. Ratios are of positive values, and of their geometric means. One run a
+// side gives the change and no interval.
+Change compare_repeats(std::span<const double> before, std::span<const double> after,
+                       double confidence = kClaimConfidence);
+Change compare_repeats_by_difference(std::span<const double> before, std::span<const double> after,
+                                     double confidence = kClaimConfidence);
+
+// The value that the part p (0..1) of the law lies below.
+double normal_quantile(double p);
+double student_quantile(double p, double freedom);
 
 // Correlation of pairs, -1..1; NaN when a side does not vary or there are fewer than two.
 double pearson(std::span<const double> x, std::span<const double> y);

@@ -1,5 +1,6 @@
 #include "base/tfrecord.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 
@@ -54,6 +55,42 @@ RecordList list_records(const RandomFile& file) {
     at += length + kRecordOverhead;
   }
   return list;
+}
+
+std::string scan_records(
+    const RandomFile& file, std::uint64_t max_bytes,
+    const std::function<void(const RecordFrame&, std::optional<std::span<const std::uint8_t>>)>& visit) {
+  constexpr std::uint64_t kPiece = 4 << 20;
+  std::vector<std::uint8_t> window;
+  std::uint64_t begin = 0, end = 0;  // of the file, that the window holds
+  const auto at = [&](std::uint64_t offset, std::uint64_t size) {
+    if (offset < begin || offset + size > end) {
+      begin = offset;
+      end = std::min(file.size(), offset + std::max(size, kPiece));
+      if (window.size() < end - begin) window.resize(end - begin);
+      file.read(begin, {window.data(), end - begin});
+    }
+    return std::span<const std::uint8_t>(window).subspan(offset - begin, size);
+  };
+  for (std::uint64_t offset = 0; offset < file.size();) {
+    const std::uint64_t left = file.size() - offset;
+    std::uint64_t length = 0;
+    if (left < kRecordOverhead) return fmt::format("cut off inside the record at byte {}", offset);
+    if (!parse_header(at(offset, kRecordHeader), length))
+      return fmt::format("a damaged length at byte {}", offset);
+    if (length > left - kRecordOverhead) return fmt::format("cut off inside the record at byte {}", offset);
+    const RecordFrame frame{offset, length + kRecordOverhead};
+    std::optional<std::span<const std::uint8_t>> data;
+    if (length <= max_bytes) {
+      const std::span<const std::uint8_t> all = at(offset, frame.size);
+      data = all.subspan(kRecordHeader, length);
+      if (load_little<std::uint32_t>(all.data() + kRecordHeader + length) != masked_crc32c(*data))
+        data.reset();
+    }
+    visit(frame, data);
+    offset += frame.size;
+  }
+  return {};
 }
 
 std::vector<RecordFrame> read_index(const std::filesystem::path& path, std::uint64_t file_size) {

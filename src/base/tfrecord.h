@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,6 +35,13 @@ struct RecordList {
 
 // Walks the lengths alone, checking their CRCs. Throws IoError; damage is told in the result.
 RecordList list_records(const RandomFile& file);
+
+// Reads the file from front to end in large pieces, and calls visit for each record with its frame and its
+// data; the data is empty (no value) where its CRC is wrong or it has more than max_bytes. The span is valid
+// during the call. Gives the damage, as list_records does. Throws IoError.
+std::string scan_records(
+    const RandomFile& file, std::uint64_t max_bytes,
+    const std::function<void(const RecordFrame&, std::optional<std::span<const std::uint8_t>>)>& visit);
 
 // The frames that an index file names (a line "offset size" each), checked against the size of the file they
 // are for. Throws DataError when the index does not describe that file.

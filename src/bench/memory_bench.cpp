@@ -135,15 +135,19 @@ const char* name_of(MemoryGroup group) {
   return "access";
 }
 
+double ceiling(const std::vector<MemoryTiming>& timings, MemoryGroup group, std::size_t bytes) {
+  double best = 0;
+  for (const MemoryTiming& t : timings)
+    if (t.method.group == group && t.method.plain && t.bytes == bytes)
+      best = std::max(best, t.bytes_per_second());
+  return best;
+}
+
 double ceiling(const std::vector<MemoryTiming>& timings, MemoryGroup group) {
   std::size_t largest = 0;
-  double best = 0;
-  for (const MemoryTiming& t : timings) {
-    if (t.method.group != group || !t.method.plain || !t.measured() || t.bytes < largest) continue;
-    best = t.bytes > largest ? t.bytes_per_second() : std::max(best, t.bytes_per_second());
-    largest = t.bytes;
-  }
-  return best;
+  for (const MemoryTiming& t : timings)
+    if (t.method.group == group && t.method.plain && t.measured()) largest = std::max(largest, t.bytes);
+  return ceiling(timings, group, largest);
 }
 
 std::string memory_table(const std::vector<MemoryTiming>& timings, MemoryGroup group) {
@@ -197,7 +201,7 @@ std::string memory_csv(const std::vector<MemoryTiming>& timings) {
       continue;
     }
     const ConfidenceInterval interval = t.bytes_per_second_interval();
-    const double best = ceiling(timings, t.method.group);
+    const double best = ceiling(timings, t.method.group, t.bytes);
     text += fmt::format("{},{:.9f},{:.0f},{:.0f},{:.0f},{},ok\n", t.rounds, median(t.seconds),
                         t.bytes_per_second(), interval.low, interval.high,
                         best > 0 ? fmt::format("{:.4f}", t.bytes_per_second() / best) : "");

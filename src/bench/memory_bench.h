@@ -53,13 +53,14 @@ inline constexpr backend::MemoryGroup kMemoryGroups[] = {
     backend::MemoryGroup::to_device, backend::MemoryGroup::from_device, backend::MemoryGroup::access};
 // "host to device"
 const char* name_of(backend::MemoryGroup group);
-// The fastest plain copy of the group at the largest size it was measured with, in bytes a second; 0 when
-// there is none.
+// The fastest plain copy of the group at a size, or at the largest it was measured with, in bytes a second; 0
+// when there is none.
+double ceiling(const std::vector<MemoryTiming>& timings, backend::MemoryGroup group, std::size_t bytes);
 double ceiling(const std::vector<MemoryTiming>& timings, backend::MemoryGroup group);
 
 // The rates of one group as a table, a column a size; empty when the group has none.
 std::string memory_table(const std::vector<MemoryTiming>& timings, backend::MemoryGroup group);
-// A line each; the first gives the names of the columns.
+// A line each; the first gives the names of the columns. of_plain_copy is of the plain copy of the same size.
 std::string memory_csv(const std::vector<MemoryTiming>& timings);
 nlohmann::ordered_json memory_json(const std::vector<MemoryTiming>& timings);
 // The rates of a group at its largest size, a bar a method; within a memory, those with most threads. Empty

@@ -75,8 +75,8 @@ std::string copies_text(const std::vector<OpTiming>& ops) {
   }
   if (count == 0) return {};
   return fmt::format(
-      "memory bounds {} ops, {:.2f} ms a step; plain copies of as many bytes take {:.2f} ms, {}\n", count,
-      own * 1e3, copies * 1e3, percent(copies, own));
+      "memory bounds {} {}, {:.2f} ms a step; plain copies of as many bytes take {:.2f} ms, {}\n", count,
+      count == 1 ? "op" : "ops", own * 1e3, copies * 1e3, percent(copies, own));
 }
 
 }  // namespace
@@ -157,7 +157,8 @@ std::string op_table(const std::vector<OpTiming>& ops, const OpLimits& limits,
                         percent(op.least_seconds, op.seconds), percent(op.copy_seconds, op.seconds),
                         op.description);
   }
-  text += fmt::format("{} distinct ops, {:.2f} ms a step", ops.size(), total * 1e3);
+  text += fmt::format("{} distinct {}, {:.2f} ms a step", ops.size(), ops.size() == 1 ? "op" : "ops",
+                      total * 1e3);
   if (options.filter.empty())
     text += fmt::format(", {:.1f} images/s", static_cast<double>(options.plan.model.batch) / total);
   text += "\n";

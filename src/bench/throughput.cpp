@@ -4,13 +4,15 @@
 #include <atomic>
 #include <cmath>
 #include <memory>
+#include <new>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
-#include "base/error.h"
+#include "base/log.h"
+#include "base/random.h"
 #include "metrics/recorder.h"
 #include "train/setup.h"
 #include "train/trainer.h"
@@ -18,44 +20,66 @@
 namespace redline::bench {
 namespace {
 
+// Power this near the limit is at it: the driver steers below it.
+constexpr double kAtPowerLimit = 0.95;
+
 // Collects the steps of one measurement.
 class StepTimes final : public metrics::Sink {
  public:
-  StepTimes(Throughput& result, profile::Telemetry& telemetry, std::int64_t of,
-            const ThroughputProgress& progress, std::atomic<bool>& stop)
-      : result_(result), telemetry_(telemetry), of_(of), progress_(progress), stop_(stop) {}
+  StepTimes(ThroughputRound& round, std::int64_t warmup, profile::Telemetry& telemetry,
+            std::function<bool(std::int64_t step)> progress, std::atomic<bool>& stop)
+      : round_(round), warmup_(warmup), telemetry_(telemetry), progress_(std::move(progress)), stop_(stop) {}
 
   void step(const metrics::Step& step) override {
-    if (step.step <= result_.warmup) {
-      result_.warmup_seconds += step.seconds;
-      if (step.step == result_.warmup) telemetry_.restart();
+    if (step.step <= warmup_) {
+      round_.warmup_seconds += step.training_seconds();
+      if (step.step == warmup_) telemetry_.restart();
     } else {
-      result_.step_seconds.push_back(step.seconds);
-      result_.data_seconds += step.gap.data;
+      round_.step_seconds.push_back(step.seconds);
+      round_.gap_seconds += step.gap.total() - step.gap.evaluation;
+      round_.data_seconds += step.gap.data;
+      round_.skipped += step.skipped ? 1 : 0;
     }
-    if (!progress_(result_, step.step, of_)) stop_ = true;
+    if (!progress_(step.step)) stop_ = true;
   }
 
  private:
-  Throughput& result_;
+  ThroughputRound& round_;
+  std::int64_t warmup_;
   profile::Telemetry& telemetry_;
-  std::int64_t of_;
-  const ThroughputProgress& progress_;
+  std::function<bool(std::int64_t step)> progress_;
   std::atomic<bool>& stop_;
 };
 
-// False when stopped.
-bool measure(const train::Config& config, const ThroughputProgress& progress, Throughput& result) {
+train::Config config_of(const ThroughputOptions& options, const Throughput& setting) {
+  train::Config config = options.config;
+  config.device.tune = true;  // what is measured is the fastest there is
+  config.model.name = setting.model;
+  config.device.dtype = setting.dtype;
+  config.device.amp = false;
+  config.optimizer.batch_size = setting.batch;
+  config.optimizer.lr = 0;
+  config.schedule.epochs.reset();
+  config.schedule.steps = options.stop_iteration;
+  config.run.max_bad_steps = options.stop_iteration + 1;  // skipped steps are counted, never the end
+  return config;
+}
+
+// Empty when stopped.
+std::optional<ThroughputRound> measure(const train::Config& config, Throughput& setting,
+                                       const std::function<bool(std::int64_t step)>& progress) {
   const train::Setup setup = train::prepare(config);
-  result.dtype = setup.config.device.dtype;
-  result.device = setup.backend->description();
+  setting.dtype = setup.config.device.dtype;
+  setting.device = setup.backend->description();
+  setting.classes = setup.classes;
   const auto batches = train::train_batches(setup);
   profile::TelemetryOptions sampling;
   sampling.pci_address = setup.backend->pci_address();
   profile::Telemetry telemetry(sampling);
   std::atomic<bool> stop = false;
+  ThroughputRound round;
   metrics::Recorder recorder;
-  recorder.add(std::make_unique<StepTimes>(result, telemetry, *config.schedule.steps, progress, stop));
+  recorder.add(std::make_unique<StepTimes>(round, setting.warmup, telemetry, progress, stop));
   const auto trainer = [&] {
     try {
       return std::make_unique<train::Trainer>(setup.config, setup.plans, *setup.backend, *batches, nullptr,
@@ -64,21 +88,77 @@ bool measure(const train::Config& config, const ThroughputProgress& progress, Th
       train::refuse_batch(setup, error.what());
     }
   }();
-  result.memory_bytes = trainer->memory().total();
-  if (result.warmup == 0) telemetry.restart();
-  if (!trainer->run(stop)) return false;
-  result.telemetry = telemetry.summary();
+  setting.memory_bytes = trainer->memory().total();
+  if (setting.warmup == 0) telemetry.restart();
+  if (!trainer->run(stop)) return {};
+  round.telemetry = telemetry.summary();
+  return round;
+}
+
+void fail(Throughput& setting, ExitCode code, bool fits, const std::string& why) {
+  setting.failure = why;
+  setting.failure_code = code;
+  setting.fits = fits;
+}
+
+// Measures a setting once more, or notes why that failed; false when stopped.
+bool measure_round(const ThroughputOptions& options, Throughput& setting,
+                   const std::function<bool(std::int64_t step)>& progress) {
+  try {
+    auto round = measure(config_of(options, setting), setting, progress);
+    if (!round) return false;
+    setting.rounds.push_back(std::move(*round));
+  } catch (const train::BatchTooLarge& error) {
+    fail(setting, error.code(), false, error.what());
+  } catch (const OutOfMemoryError& error) {
+    fail(setting, error.code(), false, error.what());
+  } catch (const std::bad_alloc&) {
+    fail(setting, ExitCode::unavailable, false, "out of memory");
+  } catch (const Error& error) {
+    fail(setting, error.code(), true, error.what());
+  }
   return true;
 }
 
-nlohmann::ordered_json maybe(const std::optional<double>& value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+std::vector<Throughput> settings_of(const ThroughputOptions& options) {
+  std::vector<std::optional<int>> limits(options.power_limits.begin(), options.power_limits.end());
+  if (limits.empty()) limits.emplace_back();
+  std::vector<Throughput> settings;
+  for (const std::string& model : options.models) {
+    for (const std::string& dtype : options.dtypes) {
+      for (const std::int64_t batch : options.batch_sizes) {
+        for (const std::optional<int>& limit : limits) {
+          Throughput setting;
+          setting.model = model;
+          setting.dtype = dtype;
+          setting.batch = batch;
+          setting.power_limit = limit;
+          setting.warmup = options.warmup;
+          settings.push_back(std::move(setting));
+        }
+      }
+    }
+  }
+  return settings;
 }
 
-std::string cell(const std::optional<double>& value) { return value ? fmt::format("{:.1f}", *value) : ""; }
+template <typename T>
+void refuse_repeats(const std::vector<T>& values, const char* flag) {
+  if (std::set<T>(values.begin(), values.end()).size() != values.size())
+    throw UsageError("{} has a value twice; --rounds measures each several times", flag);
+}
 
-std::string key_of(const std::string& model, const std::string& dtype, std::int64_t batch) {
-  return fmt::format("{}/{}/{}", model, dtype, batch);
+// The mean over rounds of what each may tell.
+std::optional<double> mean_of(const std::vector<ThroughputRound>& rounds,
+                              std::optional<double> profile::TelemetrySummary::*value) {
+  double sum = 0;
+  int count = 0;
+  for (const ThroughputRound& round : rounds) {
+    if (!(round.telemetry.*value)) continue;
+    sum += *(round.telemetry.*value);
+    ++count;
+  }
+  return count > 0 ? std::optional(sum / count) : std::nullopt;
 }
 
 }  // namespace
@@ -87,7 +167,14 @@ void validate(const ThroughputOptions& options) {
   if (options.models.empty() || options.dtypes.empty() || options.batch_sizes.empty())
     throw UsageError("--models, --dtype and --batch-sizes each need at least one value");
   for (const std::int64_t batch : options.batch_sizes)
-    if (batch < 1) throw UsageError("--batch-sizes: {} is no batch", batch);
+    if (batch < 1) throw UsageError("--batch-sizes: {} is not a batch size", batch);
+  for (const int limit : options.power_limits)
+    if (limit < 1) throw UsageError("--power-limits: {} W is not a power limit", limit);
+  refuse_repeats(options.models, "--models");
+  refuse_repeats(options.dtypes, "--dtype");
+  refuse_repeats(options.batch_sizes, "--batch-sizes");
+  refuse_repeats(options.power_limits, "--power-limits");
+  if (options.rounds < 1) throw UsageError("--rounds {} must be at least 1", options.rounds);
   if (options.stop_iteration < 1)
     throw UsageError("--stop-iteration {} must be at least 1", options.stop_iteration);
   if (options.warmup < 0) throw UsageError("--warmup {} is negative", options.warmup);
@@ -96,177 +183,112 @@ void validate(const ThroughputOptions& options) {
                      options.warmup, options.stop_iteration);
 }
 
-double Throughput::total_seconds() const {
-  return std::accumulate(step_seconds.begin(), step_seconds.end(), 0.0);
+double ThroughputRound::seconds() const {
+  return std::accumulate(step_seconds.begin(), step_seconds.end(), gap_seconds);
+}
+
+const char* Throughput::status() const { return failure.empty() ? "ok" : fits ? "failed" : "does not fit"; }
+
+std::vector<double> Throughput::step_seconds() const {
+  std::vector<double> all;
+  for (const ThroughputRound& round : rounds)
+    all.insert(all.end(), round.step_seconds.begin(), round.step_seconds.end());
+  return all;
+}
+
+double Throughput::seconds() const {
+  double sum = 0;
+  for (const ThroughputRound& round : rounds) sum += round.seconds();
+  return sum;
+}
+
+double Throughput::data_wait() const {
+  double waited = 0;
+  for (const ThroughputRound& round : rounds) waited += round.data_seconds;
+  return measured() ? waited / seconds() : 0;
 }
 
 double Throughput::images_per_second() const {
-  return measured() ? static_cast<double>(batch) / median(step_seconds) : 0;
+  if (!measured()) return 0;
+  double steps = 0;
+  for (const ThroughputRound& round : rounds) steps += static_cast<double>(round.step_seconds.size());
+  return static_cast<double>(batch) * steps / seconds();
+}
+
+std::vector<double> Throughput::round_speeds() const {
+  std::vector<double> speeds;
+  for (const ThroughputRound& round : rounds)
+    speeds.push_back(static_cast<double>(batch) * static_cast<double>(round.step_seconds.size()) /
+                     round.seconds());
+  return speeds;
 }
 
 ConfidenceInterval Throughput::images_per_second_interval() const {
-  if (!measured()) return {};
-  std::vector<double> sorted = step_seconds;
-  std::ranges::sort(sorted);
-  const ConfidenceInterval seconds = quantile_interval(sorted, 0.5);
-  const auto images = static_cast<double>(batch);
-  return {images / seconds.high, images / seconds.low, seconds.coverage};
+  std::vector<double> logarithms = round_speeds();
+  if (logarithms.size() < 2) return {images_per_second(), images_per_second(), 0};
+  for (double& value : logarithms) value = std::log(value);
+  const auto count = static_cast<double>(logarithms.size());
+  const double reach =
+      student_quantile(0.5 + kConfidence / 2, count - 1) * standard_deviation(logarithms) / std::sqrt(count);
+  return {images_per_second() * std::exp(-reach), images_per_second() * std::exp(reach), kConfidence};
 }
 
-double Throughput::images_per_joule() const {
-  const double joules = telemetry.joules.value_or(0);
-  return joules > 0 ? static_cast<double>(batch) * static_cast<double>(step_seconds.size()) / joules : 0;
+profile::TelemetrySummary Throughput::telemetry() const {
+  using Summary = profile::TelemetrySummary;
+  Summary all;
+  for (const auto value :
+       {&Summary::sm_clock_mhz, &Summary::memory_clock_mhz, &Summary::power_w, &Summary::power_limit_w,
+        &Summary::use_pct, &Summary::cpu_clock_mhz, &Summary::cpu_use})
+    all.*value = mean_of(rounds, value);
+  for (const ThroughputRound& round : rounds) {
+    all.samples += round.telemetry.samples;
+    all.throttle |= round.telemetry.throttle;
+    if (round.telemetry.temperature_c)
+      all.temperature_c = std::max(all.temperature_c.value_or(*round.telemetry.temperature_c),
+                                   *round.telemetry.temperature_c);
+  }
+  if (const auto joules = mean_of(rounds, &Summary::joules))
+    all.joules = *joules * static_cast<double>(rounds.size());
+  return all;
 }
 
-std::vector<Throughput> bench_throughput(const ThroughputOptions& options, const ThroughputProgress& progress,
-                                         const ThroughputDone& done) {
+std::optional<double> Throughput::joules_per_step() const {
+  const std::optional<double> joules = telemetry().joules;
+  return joules ? std::optional(*joules / static_cast<double>(step_seconds().size())) : std::nullopt;
+}
+
+std::optional<double> Throughput::images_per_joule() const {
+  const std::optional<double> joules = joules_per_step();
+  return joules && *joules > 0 ? std::optional(static_cast<double>(batch) / *joules) : std::nullopt;
+}
+
+std::optional<bool> power_bound(const profile::TelemetrySummary& telemetry) {
+  constexpr std::uint64_t kPowerCap = 4;  // throttle_text()'s sw_power_cap
+  if (!telemetry.power_w || !telemetry.power_limit_w || !telemetry.sm_clock_mhz) return {};
+  return (telemetry.throttle & kPowerCap) != 0 &&
+         *telemetry.power_w >= kAtPowerLimit * *telemetry.power_limit_w;
+}
+
+std::vector<Throughput> bench_throughput(const ThroughputOptions& options, const ThroughputHooks& hooks) {
   validate(options);
-  std::vector<Throughput> results;
-  for (const std::string& model : options.models) {
-    for (const std::string& dtype : options.dtypes) {
-      for (const std::int64_t batch : options.batch_sizes) {
-        train::Config config = options.config;
-        config.device.tune = true;  // what is measured is the fastest there is
-        config.model.name = model;
-        config.device.dtype = dtype;
-        config.device.amp = false;
-        config.optimizer.batch_size = batch;
-        config.schedule.epochs.reset();
-        config.schedule.steps = options.stop_iteration;
-        Throughput result;
-        result.model = model;
-        result.dtype = dtype;
-        result.batch = batch;
-        result.warmup = options.warmup;
-        if (!progress(result, 0, options.stop_iteration)) return results;
-        try {
-          if (!measure(config, progress, result)) return results;
-        } catch (const train::BatchTooLarge& reason) {
-          result.refusal = reason.what();
-        }
-        done(result);
-        results.push_back(std::move(result));
-      }
+  std::vector<Throughput> settings = settings_of(options);
+  for (const Throughput& setting : settings) train::validate(config_of(options, setting));
+  std::vector<std::size_t> order(settings.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (int round = 0; round < options.rounds; ++round) {
+    Random(0, static_cast<std::uint64_t>(round)).shuffle(order);
+    for (const std::size_t at : order) {
+      Throughput& setting = settings[at];
+      if (!setting.failure.empty()) continue;
+      if (!hooks.progress(setting, round, 0)) return settings;
+      if (setting.power_limit) hooks.set_power_limit(*setting.power_limit);
+      const bool whole = measure_round(
+          options, setting, [&](std::int64_t step) { return hooks.progress(setting, round, step); });
+      if (!whole) return settings;
+      hooks.done(settings, setting);
     }
   }
-  return results;
-}
-
-std::string throughput_log(const Throughput& result) {
-  std::string text = fmt::format("model {} batch {} dtype {}\ndevice {}\n", result.model, result.batch,
-                                 result.dtype, result.device);
-  if (!result.measured()) return text + fmt::format("not measured: {}\n", result.refusal);
-  text += fmt::format("warm-up {} iterations {:.6f} s\n", result.warmup, result.warmup_seconds);
-  for (std::size_t i = 0; i < result.step_seconds.size(); ++i) {
-    const double seconds = result.step_seconds[i];
-    text += fmt::format("iteration {} {:.6f} s {:.2f} images/s\n",
-                        result.warmup + static_cast<std::int64_t>(i) + 1, seconds,
-                        static_cast<double>(result.batch) / seconds);
-  }
-  const Summary summary = summarize(result.step_seconds);
-  const ConfidenceInterval interval = result.images_per_second_interval();
-  text +=
-      fmt::format("step p50 {:.6f} s p90 {:.6f} s p99 {:.6f} s\n", summary.median, summary.p90, summary.p99);
-  text += fmt::format("throughput {:.2f} images/s, 95% interval {:.2f} to {:.2f}\n",
-                      result.images_per_second(), interval.low, interval.high);
-  return text;
-}
-
-std::string throughput_csv(const std::vector<Throughput>& results) {
-  std::string text =
-      "model,dtype,batch,iterations,warmup,images_per_second,images_per_second_low,images_per_second_high,"
-      "step_p50_s,step_p90_s,step_p99_s,data_wait_pct,memory_bytes,gpu_use_pct,sm_clock_mhz,memory_clock_mhz,"
-      "power_w,temperature_c,throttle,cpu_clock_mhz,cpu_use,images_per_joule,status\n";
-  for (const Throughput& r : results) {
-    text += fmt::format("{},{},{},{},{},", r.model, r.dtype, r.batch, r.step_seconds.size(), r.warmup);
-    if (!r.measured()) {
-      text += std::string(17, ',') + "does not fit\n";
-      continue;
-    }
-    const Summary summary = summarize(r.step_seconds);
-    const ConfidenceInterval interval = r.images_per_second_interval();
-    const profile::TelemetrySummary& t = r.telemetry;
-    text += fmt::format("{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{:.6f},{:.2f},{},", r.images_per_second(),
-                        interval.low, interval.high, summary.median, summary.p90, summary.p99,
-                        100 * r.data_seconds / r.total_seconds(), r.memory_bytes);
-    text += fmt::format("{},{},{},{},{},{},{},{},", cell(t.use_pct), cell(t.sm_clock_mhz),
-                        cell(t.memory_clock_mhz), cell(t.power_w), cell(t.temperature_c),
-                        profile::throttle_text(t.throttle), cell(t.cpu_clock_mhz), cell(t.cpu_use));
-    const double joule = r.images_per_joule();
-    text += (joule > 0 ? fmt::format("{:.3f}", joule) : "") + ",ok\n";
-  }
-  return text;
-}
-
-nlohmann::ordered_json to_json(const Throughput& r) {
-  nlohmann::ordered_json json = {
-      {"model", r.model}, {"dtype", r.dtype}, {"batch", r.batch}, {"warmup", r.warmup}};
-  if (!r.measured()) {
-    json["status"] = "does not fit";
-    json["reason"] = r.refusal;
-    return json;
-  }
-  const Summary summary = summarize(r.step_seconds);
-  const ConfidenceInterval interval = r.images_per_second_interval();
-  const profile::TelemetrySummary& t = r.telemetry;
-  json["status"] = "ok";
-  json["device"] = r.device;
-  json["images_per_second"] = r.images_per_second();
-  json["images_per_second_interval"] = {
-      {"low", interval.low}, {"high", interval.high}, {"coverage", interval.coverage}};
-  json["step_seconds_p50"] = summary.median;
-  json["step_seconds_p90"] = summary.p90;
-  json["step_seconds_p99"] = summary.p99;
-  json["data_seconds"] = r.data_seconds;
-  json["warmup_seconds"] = r.warmup_seconds;
-  json["memory_bytes"] = r.memory_bytes;
-  json["gpu_use_pct"] = maybe(t.use_pct);
-  json["sm_clock_mhz"] = maybe(t.sm_clock_mhz);
-  json["memory_clock_mhz"] = maybe(t.memory_clock_mhz);
-  json["power_w"] = maybe(t.power_w);
-  json["power_limit_w"] = maybe(t.power_limit_w);
-  json["temperature_c"] = maybe(t.temperature_c);
-  json["throttle"] = profile::throttle_text(t.throttle);
-  json["cpu_clock_mhz"] = maybe(t.cpu_clock_mhz);
-  json["cpu_use"] = maybe(t.cpu_use);
-  json["joules"] = maybe(t.joules);
-  json["images_per_joule"] =
-      r.images_per_joule() > 0 ? nlohmann::ordered_json(r.images_per_joule()) : nullptr;
-  json["step_seconds"] = r.step_seconds;
-  return json;
-}
-
-ThroughputComparison compare_throughput(const nlohmann::ordered_json& record, const std::string& path,
-                                        const std::vector<Throughput>& now) {
-  ThroughputComparison comparison;
-  std::vector<double> before, after;
-  try {
-    if (record.at("kind") != "bench throughput") throw DataError("{} is no record of bench throughput", path);
-    for (const auto& old : record.at("results")) {
-      if (old.at("status") != "ok") continue;
-      const auto key = key_of(old.at("model"), old.at("dtype"), old.at("batch"));
-      const auto found = std::ranges::find_if(now, [&](const Throughput& result) {
-        return result.measured() && key_of(result.model, result.dtype, result.batch) == key;
-      });
-      if (found == now.end()) continue;
-      // Speed is one over time: measured the other way round, times compare as speeds do.
-      const auto old_seconds = old.at("step_seconds").get<std::vector<double>>();
-      const bool sound = !old_seconds.empty() && std::ranges::all_of(old_seconds, [](double seconds) {
-        return std::isfinite(seconds) && seconds > 0;
-      });
-      if (!sound) throw DataError("{}: the step times of batch {} are not times", path, found->batch);
-      const double old_speed = static_cast<double>(found->batch) / median(old_seconds);
-      comparison.batches.push_back({found->model, found->dtype, found->batch, old_speed,
-                                    found->images_per_second(),
-                                    compare_medians(found->step_seconds, old_seconds)});
-      before.push_back(old_speed);
-      after.push_back(found->images_per_second());
-    }
-  } catch (const nlohmann::json::exception& error) {
-    throw DataError("{} is no record of bench throughput: {}", path, error.what());
-  }
-  if (!before.empty()) comparison.overall = compare_paired(before, after);
-  return comparison;
+  return settings;
 }
 
 }  // namespace redline::bench

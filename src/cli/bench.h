@@ -31,6 +31,7 @@ class ResultFile {
   std::optional<AtomicFile> file_;
 };
 
+void add_bench_ab(CLI::App& group, Context& context);
 void add_bench_comm(CLI::App& group, Context& context);
 void add_bench_data(CLI::App& group, Context& context);
 void add_bench_memory(CLI::App& group, Context& context);

@@ -1,4 +1,5 @@
 // redline bench throughput: images/s by batch size, with everything that explains them.
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <numeric>
@@ -15,9 +16,12 @@
 #include "base/text.h"
 #include "bench/chart.h"
 #include "bench/throughput.h"
+#include "bench/throughput_compare.h"
 #include "cli/bench.h"
 #include "cli/command.h"
 #include "cli/progress_line.h"
+#include "profile/power_limit.h"
+#include "train/setup.h"
 
 namespace redline::cli {
 namespace {
@@ -28,97 +32,209 @@ struct Flags {
   bench::ThroughputOptions options;
   std::string folder = "throughput_data";
   std::string compare;
+  bool compare_unlike = false;
   std::vector<std::string> plots;
 };
 
-std::string or_dash(const std::optional<double>& value, const char* unit) {
-  return value ? fmt::format("{:.0f}{}", *value, unit) : "-";
+std::string or_dash(const std::optional<double>& value, const char* unit, int digits = 0) {
+  return value ? fmt::format("{:.{}f}{}", *value, digits, unit) : "-";
+}
+
+std::string batch_text(const bench::Throughput& r) {
+  return r.power_limit ? fmt::format("{}@{}W", r.batch, *r.power_limit) : std::to_string(r.batch);
 }
 
 void print_row(const bench::Throughput& r) {
-  if (!r.measured()) {
-    fmt::print("{:>6}  {}\n", r.batch, r.refusal);
-    return;
+  if (r.measured()) {
+    const Summary summary = summarize(r.step_seconds());
+    const ConfidenceInterval interval = r.images_per_second_interval();
+    const profile::TelemetrySummary t = r.telemetry();
+    std::optional<double> half;
+    if (interval.coverage > 0) half = 100 * (interval.high - interval.low) / 2 / r.images_per_second();
+    fmt::print(
+        "{:>9} {:>6} {:>9.1f} {:>6} {:>9.3f} {:>9.3f} {:>9.3f} {:>8} {:>5} {:>9} {:>6} {:>8} {:>8} {}\n",
+        batch_text(r), r.rounds.size(), r.images_per_second(), or_dash(half, "%", 1), 1e3 * summary.median,
+        1e3 * summary.p90, 1e3 * summary.p99, format_bytes(r.memory_bytes), or_dash(t.use_pct, "%"),
+        or_dash(t.sm_clock_mhz ? t.sm_clock_mhz : t.cpu_clock_mhz, " MHz"), or_dash(t.power_w, " W"),
+        or_dash(r.joules_per_step(), "", 2), or_dash(r.images_per_joule(), "", 2),
+        bench::power_bound(t).value_or(false) ? "power" : "-");
   }
-  const Summary summary = summarize(r.step_seconds);
-  const ConfidenceInterval interval = r.images_per_second_interval();
-  const double half = (interval.high - interval.low) / 2 / r.images_per_second();
-  fmt::print("{:>6} {:>9.1f} {:>5.1f}% {:>9.3f} {:>9.3f} {:>9.3f} {:>8} {:>5} {:>9} {:>6} {:>8}\n", r.batch,
-             r.images_per_second(), 100 * half, 1e3 * summary.median, 1e3 * summary.p90, 1e3 * summary.p99,
-             format_bytes(r.memory_bytes), or_dash(r.telemetry.use_pct, "%"),
-             or_dash(r.telemetry.sm_clock_mhz ? r.telemetry.sm_clock_mhz : r.telemetry.cpu_clock_mhz, " MHz"),
-             or_dash(r.telemetry.power_w, " W"),
-             r.images_per_joule() > 0 ? fmt::format("{:.2f}", r.images_per_joule()) : "-");
+  if (!r.failure.empty())
+    fmt::print("{:>9}  {}{}\n", batch_text(r), r.measured() ? "failed then: " : "", r.failure);
 }
 
 void print_head(const bench::Throughput& r) {
   fmt::print("{}, {}: {}\n", r.model, r.dtype, r.device.empty() ? "nothing measured" : r.device);
-  fmt::print("{:>6} {:>9} {:>6} {:>9} {:>9} {:>9} {:>8} {:>5} {:>9} {:>6} {:>8}\n", "batch", "images/s", "+-",
-             "p50 ms", "p90 ms", "p99 ms", "memory", "GPU", "clock", "power", "images/J");
+  fmt::print("{:>9} {:>6} {:>9} {:>6} {:>9} {:>9} {:>9} {:>8} {:>5} {:>9} {:>6} {:>8} {:>8} {}\n", "batch",
+             "rounds", "images/s", "+-", "p50 ms", "p90 ms", "p99 ms", "memory", "GPU", "clock", "power",
+             "J/step", "images/J", "bound");
+}
+
+void print_table(const std::vector<bench::Throughput>& results) {
+  std::string head;
+  for (const bench::Throughput& r : results) {
+    if (!r.measured() && r.failure.empty()) continue;
+    if (const std::string now = r.model + r.dtype; now != head) {
+      print_head(r);
+      head = now;
+    }
+    print_row(r);
+  }
+  const bool bound = std::ranges::any_of(
+      results, [](const bench::Throughput& r) { return bench::power_bound(r.telemetry()).value_or(false); });
+  if (bound)
+    fmt::print(
+        "bound by power: the GPU draws what its power limit allows, and its clock is below the highest\n");
 }
 
 bench::Chart chart_of(const std::vector<bench::Throughput>& results) {
   bench::Chart chart{"training throughput", "batch size", "images/s", {}, false};
   for (const bench::Throughput& r : results) {
-    const std::string name = fmt::format("{} {}", r.model, r.dtype);
+    std::string name = fmt::format("{} {}", r.model, r.dtype);
+    if (r.power_limit) name += fmt::format(" {} W", *r.power_limit);
     if (!r.measured()) continue;
-    if (chart.series.empty() || chart.series.back().name != name) chart.series.push_back({name, {}});
-    chart.series.back().points.emplace_back(static_cast<double>(r.batch), r.images_per_second());
+    auto series = std::ranges::find(chart.series, name, &bench::Series::name);
+    if (series == chart.series.end()) series = chart.series.insert(series, {name, {}});
+    series->points.emplace_back(static_cast<double>(r.batch), r.images_per_second());
   }
   return chart;
 }
 
-// batch_64.log, or resnet18_fp16_batch_64.log where there are several models or types.
+// batch_64.log, or resnet18_fp16_batch_64_400W.log where there are several models, types or power limits.
 std::string log_name(const bench::Throughput& r, const bench::ThroughputOptions& options) {
   std::string name;
   if (options.models.size() > 1) name += r.model + "_";
   if (options.dtypes.size() > 1) name += r.dtype + "_";
-  return fmt::format("{}batch_{}.log", name, r.batch);
+  name += fmt::format("batch_{}", r.batch);
+  if (options.power_limits.size() > 1) name += fmt::format("_{}W", *r.power_limit);
+  return name + ".log";
 }
 
 nlohmann::ordered_json record_of(const std::vector<bench::Throughput>& results, const Flags& flags) {
   const train::Config& config = flags.options.config;
   nlohmann::ordered_json json = bench_record("bench throughput");
+  json["schema"] = 2;
   json.update({{"data", config.data.path},
                {"image_size", config.model.image_size},
                {"stop_iteration", flags.options.stop_iteration},
                {"warmup", flags.options.warmup},
+               {"rounds", flags.options.rounds},
+               {"threads", config.device.threads},
+               {"workers", config.data.workers},
                {"deterministic", config.device.deterministic},
                {"input_copy", config.device.input_copy},
                {"results", nlohmann::ordered_json::array()}});
-  for (const bench::Throughput& r : results) json["results"].push_back(to_json(r));
+  for (const bench::Throughput& r : results)
+    if (r.measured() || !r.failure.empty()) json["results"].push_back(to_json(r));
   return json;
 }
 
-void print_comparison(const bench::ThroughputComparison& comparison, const std::string& path) {
-  fmt::print("\ncompared with {}:\n", path);
-  if (comparison.batches.empty()) {
-    fmt::print("no model, type and batch size is in both\n");
+std::string verdict(const bench::ThroughputChange& change) {
+  if (change.interval.coverage <= 0)
+    return fmt::format(
+        "{:+.1f}%; with fewer than 2 rounds each their spread is not known, and nothing can be said",
+        100 * change.change);
+  return fmt::format("{:+.1f}%, 95% interval {:+.1f}% to {:+.1f}%: {}", 100 * change.change,
+                     100 * change.interval.low, 100 * change.interval.high,
+                     !change.differs()   ? "no difference that the spread does not explain"
+                     : change.change > 0 ? "faster in these two sweeps"
+                                         : "slower in these two sweeps");
+}
+
+void print_comparison(const bench::ThroughputComparison& comparison, const Flags& flags) {
+  fmt::print("\ncompared with {}:\n", flags.compare);
+  for (const bench::ThroughputDifference& difference : comparison.differences)
+    fmt::print("  {}: {}: {} | {}\n", difference.unlike ? "unlike" : "set differently", difference.name,
+               difference.before, difference.after);
+  if (comparison.rows.empty()) {
+    fmt::print("  no model, type and batch size is in both\n");
     return;
   }
-  const auto verdict = [](const Change& change) {
-    if (change.interval.coverage <= 0) return std::string("too few steps to say more");
-    return fmt::format("95% interval {:+.1f}% to {:+.1f}%: {}", 100 * change.interval.low,
-                       100 * change.interval.high,
-                       !change.beyond_noise() ? "within noise"
-                       : change.change > 0    ? "faster"
-                                              : "slower");
-  };
-  for (const bench::ThroughputChange& c : comparison.batches) {
-    fmt::print("  {} {} batch {}: {:.1f} -> {:.1f} images/s, {:+.1f}%, {}\n", c.model, c.dtype, c.batch,
-               c.before, c.after, 100 * c.change.change, verdict(c.change));
+  if (comparison.unlike() && !flags.compare_unlike) {
+    fmt::print(
+        "  not compared: the work or the device is not the same; --compare-unlike compares all the same\n");
+    return;
   }
-  if (comparison.batches.size() > 1)
-    fmt::print("  all {} as pairs: {:+.1f}%, {}\n", comparison.batches.size(),
-               100 * comparison.overall.change, verdict(comparison.overall));
+  for (const bench::ThroughputChange& row : comparison.rows)
+    fmt::print("  {}: {:.1f} -> {:.1f} images/s, {}\n", row.setting, row.before, row.after, verdict(row));
+  if (comparison.overall)
+    fmt::print("  {}, round by round: {}\n", comparison.overall->setting, verdict(*comparison.overall));
+  fmt::print(
+      "  Each sweep had a time of its own, with all that went on then. What settles it is runs in turns:\n"
+      "    redline bench ab --binary-a BEFORE --binary-b AFTER --model {} -b {} -- --\n",
+      flags.options.models.front(), flags.options.batch_sizes.back());
 }
 
 nlohmann::ordered_json read_record(const std::string& path) {
   try {
     return nlohmann::ordered_json::parse(read_file(path));
   } catch (const nlohmann::json::exception& error) {
-    throw DataError("--compare {}: it is no JSON: {}", path, error.what());
+    throw DataError("--compare {}: it is not JSON: {}", path, error.what());
   }
+}
+
+// Whole after every measurement, so that nothing is lost however the sweep ends.
+void write_files(const std::vector<bench::Throughput>& results, const Flags& flags) {
+  const fs::path folder = flags.folder;
+  write_file_atomically(folder / "throughput.csv", throughput_csv(results), Sync::no);
+  write_file_atomically(
+      folder / "throughput.json",
+      record_of(results, flags).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n",
+      Sync::no);
+}
+
+// Tells how far the sweep is, in images: large batches are most of the work.
+class SweepProgress {
+ public:
+  explicit SweepProgress(const bench::ThroughputOptions& options) : options_(options) {
+    const auto& batches = options.batch_sizes;
+    const auto variants = options.models.size() * options.dtypes.size() *
+                          std::max<std::size_t>(1, options.power_limits.size()) *
+                          static_cast<std::size_t>(options.rounds);
+    images_ = static_cast<std::int64_t>(variants) * options.stop_iteration *
+              std::accumulate(batches.begin(), batches.end(), std::int64_t{0});
+  }
+  void step(const bench::Throughput& now, std::int64_t step) {
+    line_.update(before_ + now.batch * step, images_);
+  }
+  void done(const bench::Throughput& now) {
+    before_ += now.batch * options_.stop_iteration;
+    // What fails is not tried again.
+    if (!now.failure.empty())
+      before_ += now.batch * options_.stop_iteration *
+                 (options_.rounds - 1 - static_cast<std::int64_t>(now.rounds.size()));
+  }
+  void clear() { line_.clear(); }
+
+ private:
+  const bench::ThroughputOptions& options_;
+  ProgressLine line_{"measuring", "images"};
+  std::int64_t images_ = 0, before_ = 0;
+};
+
+std::vector<bench::Throughput> sweep(const Flags& flags, const StopSignals& signals) {
+  std::optional<profile::PowerLimit> limit;
+  if (!flags.options.power_limits.empty()) {
+    limit.emplace();  // first: it starts a process, which must have no threads of this one
+    limit->open(train::open_device(flags.options.config)->pci_address(), flags.options.power_limits,
+                "--power-limits");
+  }
+  SweepProgress progress(flags.options);
+  bench::ThroughputHooks hooks;
+  hooks.progress = [&](const bench::Throughput& now, int, std::int64_t step) {
+    progress.step(now, step);
+    return !signals.requested();
+  };
+  hooks.done = [&](const std::vector<bench::Throughput>& all, const bench::Throughput& now) {
+    progress.done(now);
+    write_file_atomically(fs::path(flags.folder) / log_name(now, flags.options), throughput_log(now),
+                          Sync::no);
+    write_files(all, flags);
+  };
+  hooks.set_power_limit = [&](int watts) { limit->set(watts); };
+  auto results = bench::bench_throughput(flags.options, hooks);
+  progress.clear();
+  return results;
 }
 
 int run_throughput(const Flags& flags) {
@@ -128,54 +244,30 @@ int run_throughput(const Flags& flags) {
   std::optional<nlohmann::ordered_json> before;  // read first: it may be the file that is written below
   if (!flags.compare.empty()) {
     before = read_record(flags.compare);
-    bench::compare_throughput(*before, flags.compare, {});
+    bench::compare_throughput(*before, flags.compare, record_of({}, flags));
   }
   std::error_code error;
   fs::create_directories(flags.folder, error);
   if (error) throw IoError("cannot make {}: {}", flags.folder, error.message());
-
   const StopSignals signals;
-  // In images: large batches are most of the work.
-  ProgressLine line("measuring", "images");
-  std::string head;
-  const auto& batches = flags.options.batch_sizes;
-  const auto variants = static_cast<std::int64_t>(flags.options.models.size() * flags.options.dtypes.size());
-  const std::int64_t images = variants * flags.options.stop_iteration *
-                              std::accumulate(batches.begin(), batches.end(), std::int64_t{0});
-  std::int64_t measured = 0;  // images
-  const auto results = bench::bench_throughput(
-      flags.options,
-      [&](const bench::Throughput& now, std::int64_t step, std::int64_t) {
-        line.update(measured + now.batch * step, images);
-        return !signals.requested();
-      },
-      [&](const bench::Throughput& r) {
-        measured += r.batch * flags.options.stop_iteration;
-        line.clear();
-        if (const std::string now = r.model + r.dtype; now != head) {
-          print_head(r);
-          head = now;
-        }
-        print_row(r);
-        write_file_atomically(fs::path(flags.folder) / log_name(r, flags.options), throughput_log(r),
-                              Sync::no);
-      });
-  line.clear();
-  const fs::path folder = flags.folder;
-  write_file_atomically(folder / "throughput.csv", throughput_csv(results), Sync::no);
-  write_file_atomically(
-      folder / "throughput.json",
-      record_of(results, flags).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n",
-      Sync::no);
+  const auto results = sweep(flags, signals);
+  print_table(results);
   const bench::Chart chart = chart_of(results);
   if (!chart.series.empty()) fmt::print("\n{}", bench::text_chart(chart, 72));
   for (const std::string& plot : flags.plots) write_chart(chart, plot);
-  if (before) print_comparison(compare_throughput(*before, flags.compare, results), flags.compare);
+  if (before)
+    print_comparison(bench::compare_throughput(*before, flags.compare, record_of(results, flags)), flags);
   fmt::print("\nwritten to {}\n", flags.folder);
-  if (!signals.requested()) return 0;
-  fmt::print(stderr, "redline: stopped after {} of {} measurements\n", results.size(),
-             variants * static_cast<std::int64_t>(batches.size()));
-  return 128 + signals.signal();
+  std::size_t rounds = 0;
+  for (const bench::Throughput& r : results) rounds += r.rounds.size();
+  if (signals.requested()) {
+    fmt::print(stderr, "redline: stopped after {} of {} measurements\n", rounds,
+               results.size() * static_cast<std::size_t>(flags.options.rounds));
+    return 128 + signals.signal();
+  }
+  if (rounds > 0) return 0;
+  fmt::print(stderr, "redline: error: nothing could be measured: {}\n", results.front().failure);
+  return static_cast<int>(results.front().failure_code);
 }
 
 }  // namespace
@@ -186,6 +278,7 @@ void add_bench_throughput(CLI::App& group, Context& context) {
       {"redline bench throughput",
        "redline bench throughput --batch-sizes 64,128,256 --stop-iteration 110 --dtype fp16",
        "redline bench throughput --data imagenet --plot throughput.svg",
+       "redline bench throughput -b 256 --dtype fp16 --power-limits 400,500,600,700",
        "redline bench throughput -o after --compare before/throughput.json"});
   const auto flags = std::make_shared<Flags>();
   bench::ThroughputOptions& o = flags->options;
@@ -200,6 +293,11 @@ void add_bench_throughput(CLI::App& group, Context& context) {
   command.add_option("--stop-iteration", o.stop_iteration, "Steps of each measurement, the warm-up included")
       ->capture_default_str();
   command.add_option("--warmup", o.warmup, "Of these, steps that are not counted")->capture_default_str();
+  command.add_option("--rounds", o.rounds, "Measurements of each setting, in another order each round")
+      ->capture_default_str();
+  list(
+      command.add_option("--power-limits", o.power_limits,
+                         "Watts, with commas: measure at each of these power limits of the GPU; takes root"));
   command.add_option("--data", o.config.data.path, "A data set, or synthetic")->capture_default_str();
   command.add_option("--image-size", o.config.model.image_size, "Pixels of a side")->capture_default_str();
   command.add_option("--classes", o.config.model.classes, "Number of classes");
@@ -215,7 +313,9 @@ void add_bench_throughput(CLI::App& group, Context& context) {
       .add_option("--output-dir,-o", flags->folder, "Folder for the logs, throughput.csv and throughput.json")
       ->capture_default_str();
   command.add_option("--compare", flags->compare,
-                     "A throughput.json from before: say what changed beyond noise");
+                     "A throughput.json from before: say what differs, and by how much");
+  command.add_flag("--compare-unlike", flags->compare_unlike,
+                   "Compare although image size, classes, data or device are not the same");
   command.add_option("--plot", flags->plots, "Also draw a chart: a file that ends in .svg or .png");
   on_run(command, context, [flags] { return run_throughput(*flags); });
 }

@@ -25,6 +25,9 @@ struct Context {
   std::vector<std::string> arguments;  // as typed, program name first
   bool quiet = false;                  // the program's own --quiet
   Action action;                       // of the chosen command; set while parsing
+  // Commands by their words ("bench", "ab") that read what follows the first -- themselves, from `arguments`:
+  // the parser does not see it.
+  std::vector<std::vector<std::string>> read_rest;
 };
 
 using AddCommand = void (*)(CLI::App& app, Context& context);

@@ -54,6 +54,9 @@ int run_coreutil(const Options& options) {
   const auto percent = [](const std::optional<double>& share) {
     return share ? fmt::format("{:.2f}%", *share) : std::string("-");
   };
+  const auto cell = [](const std::optional<double>& value) {
+    return value ? fmt::format("{}", *value) : std::string();
+  };
   std::string table = fmt::format("{:>7} {:>7} {:>7} {:>7} {:>13} {:>9} {:>9}  {}\n", "FMA", "FP16", "tensor",
                                   "SFU", "tensor active", "kernels", "left out", "file");
   for (const std::string& file : files) {
@@ -67,19 +70,14 @@ int run_coreutil(const Options& options) {
     table += fmt::format("{:>7} {:>7} {:>7} {:>7} {:>13} {:>9} {:>9}  {}\n", percent(use.fma),
                          percent(use.fp16), percent(use.tensor), percent(use.sfu), percent(use.tensor_active),
                          use.kernels, use.left_out, file);
-    csv += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", report::csv_cell(file), use.fma, use.fp16,
-                       use.tensor, use.sfu, use.tensor_active ? fmt::format("{}", *use.tensor_active) : "",
-                       use.cycles, use.dram_bytes, use.kernels, use.left_out);
-    json.push_back({{"file", file},
-                    {"fma_pct", use.fma},
-                    {"fp16_pct", use.fp16},
-                    {"tensor_pct", use.tensor},
-                    {"sfu_pct", use.sfu},
-                    {"cycles", use.cycles},
-                    {"dram_bytes", use.dram_bytes},
-                    {"kernels", use.kernels},
-                    {"left_out", use.left_out}});
-    if (use.tensor_active) json.back()["tensor_active_pct"] = *use.tensor_active;
+    csv += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", report::csv_cell(file), cell(use.fma),
+                       cell(use.fp16), cell(use.tensor), cell(use.sfu), cell(use.tensor_active), use.cycles,
+                       cell(use.dram_bytes), use.kernels, use.left_out);
+    nlohmann::ordered_json row = {{"file", file}};
+    row.update(profile::to_json(use));
+    row["kernels"] = use.kernels;
+    row["left_out"] = use.left_out;
+    json.push_back(std::move(row));
   }
   fmt::print("{}", table);
   if (!options.csv.empty()) write_file_atomically(options.csv, csv);

@@ -11,9 +11,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/printable.h"
 #include "base/signals.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/data.h"
 #include "cli/progress_line.h"
 #include "data/convert.h"
 #include "data/ilsvrc.h"
@@ -53,7 +55,7 @@ int run_with_progress(const char* what, const char* unit, const char* afterwards
   ProgressLine line(what, unit);
   try {
     work([&](std::int64_t done, std::int64_t total) {
-      line.update(done, total);
+      if (total > 0) line.update(done, total);  // else it only asks whether to stop
       return !signals.requested();
     });
   } catch (const data::Stopped&) {
@@ -143,6 +145,13 @@ void add_synth(CLI::App& group, Context& context) {
   });
 }
 
+nlohmann::ordered_json to_json(const std::vector<data::LeftOut>& list) {
+  nlohmann::ordered_json array = nlohmann::ordered_json::array();
+  for (const data::LeftOut& one : list)
+    array.push_back({{"what", one.what}, {"count", one.count}, {"first", one.first}, {"image", one.image}});
+  return array;
+}
+
 nlohmann::ordered_json to_json(const data::DataInfo& info, const std::string& path) {
   nlohmann::ordered_json json{{"schema", 1}, {"path", path}, {"classes", info.classes}};
   for (const data::SplitInfo& s : info.splits)
@@ -156,14 +165,17 @@ nlohmann::ordered_json to_json(const data::DataInfo& info, const std::string& pa
         {"mean_bytes", s.mean_bytes},
         {"width", {{"min", s.min_width}, {"mean", s.mean_width}, {"max", s.max_width}}},
         {"height", {{"min", s.min_height}, {"mean", s.mean_height}, {"max", s.max_height}}},
-        {"unreadable", s.unreadable}};
+        {"unreadable", s.unreadable},
+        {"left_out", to_json(s.left_out)},
+        {"damage", s.damage}};
+  json["unused"] = to_json(info.unused);
   return json;
 }
 
 void print_info(const data::DataInfo& info) {
   fmt::print("classes   {}", info.classes.size());
   for (std::size_t i = 0; i < info.classes.size() && i < 6; ++i)
-    fmt::print("{} {}", i ? "," : " ", info.classes[i]);
+    fmt::print("{} {}", i ? "," : " ", printable(info.classes[i]));
   fmt::print("{}\n", info.classes.size() > 6 ? ", …" : "");
   for (const data::SplitInfo& s : info.splits) {
     fmt::print("{:<9} {} images, {}; {} to {} a class", data::split_name(s.split), s.images, s.kind, s.fewest,
@@ -175,8 +187,15 @@ void print_info(const data::DataInfo& info) {
                format_bytes(static_cast<std::uint64_t>(s.mean_bytes)), s.min_width, s.max_width, s.min_height,
                s.max_height, s.mean_width, s.mean_height);
     if (s.unreadable)
-      fmt::print("          {} unreadable, the first: {}\n", s.unreadable, s.first_unreadable);
+      fmt::print("          {} unreadable, the first: {}\n", s.unreadable, printable(s.first_unreadable));
+    for (const data::LeftOut& one : s.left_out)
+      fmt::print("          left out: {} {}, the first {}\n", one.count, one.what, printable(one.first));
+    for (const std::string& damage : s.damage) fmt::print("          damaged: {}\n", printable(damage));
   }
+  if (info.unused.empty()) return;
+  fmt::print("not used ");
+  for (const data::LeftOut& one : info.unused) fmt::print(" {}", printable(one.what));
+  fmt::print("\n");
 }
 
 struct InfoFlags {
@@ -243,7 +262,7 @@ void print_verification(const data::Verification& result) {
                data::split_name(s.split), s.images, format_bytes(static_cast<std::uint64_t>(s.bytes)),
                s.min_width, s.max_width, s.min_height, s.max_height, s.bad.size(), s.odd.size());
     for (std::size_t i = 0; i < std::min(kShown, s.bad.size()); ++i)
-      fmt::print("       bad: {}: {}\n", s.bad[i].name, s.bad[i].reason);
+      fmt::print("       bad: {}: {}\n", printable(s.bad[i].name), printable(s.bad[i].reason));
     if (s.bad.size() > kShown)
       fmt::print("       … and {} more; --list or --json gives all\n", s.bad.size() - kShown);
   }
@@ -252,14 +271,17 @@ void print_verification(const data::Verification& result) {
 int run_verify(VerifyFlags& flags) {
   flags.options.threads = thread_count(flags.options.threads);
   data::Verification result;
-  const int code = run_with_progress(
-      "checking", "images", "nothing was changed",
-      [&](const data::Progress& progress) { result = data::verify(flags.path, flags.options, progress); });
+  const int code =
+      run_with_progress("checking", "images", "nothing was changed", [&](const data::Progress& progress) {
+        flags.options.source.stop = [&] { return !progress(0, 0); };
+        result = data::verify(flags.path, flags.options, progress);
+      });
   if (code != 0) return code;
   if (!flags.list.empty()) {
     std::string text;
     for (const data::VerifiedSplit& s : result.splits)
-      for (const data::Complaint& one : s.bad) text += fmt::format("{}\t{}\n", one.name, one.reason);
+      for (const data::Complaint& one : s.bad)
+        text += fmt::format("{}\t{}\n", printable(one.name), printable(one.reason));
     write_file_atomically(flags.list, text);
   }
   if (flags.json)
@@ -304,15 +326,23 @@ data::UnpackOptions unpack_options(const ConvertFlags& flags) {
   return options;
 }
 
+void print_left_out(const std::vector<data::Complaint>& bad) {
+  for (const data::Complaint& one : bad)
+    fmt::print("left out {}: {}\n", printable(one.name), printable(one.reason));
+}
+
 template <typename Work>
 int run_unpack(const ConvertFlags& flags, Work&& work) {
   const Stopwatch watch;
   data::UnpackResult result;
-  const int code = run_with_progress(
-      "unpacking", "images", "the same command goes on from here",
-      [&](const data::Progress& progress) { result = work(unpack_options(flags), progress); });
+  const int code = run_with_progress("unpacking", "images", "the same command goes on from here",
+                                     [&](const data::Progress& progress) {
+                                       data::UnpackOptions options = unpack_options(flags);
+                                       options.limits_of_source.stop = [&] { return !progress(0, 0); };
+                                       result = work(options, progress);
+                                     });
   if (code != 0) return code;
-  for (const data::Complaint& one : result.bad) fmt::print("left out {}: {}\n", one.name, one.reason);
+  print_left_out(result.bad);
   fmt::print("{}: {} images, {} of them found whole, {} left out as bad, in {}\n", flags.target,
              result.written + result.found, result.found, result.bad.size(),
              format_duration(watch.seconds()));
@@ -325,7 +355,9 @@ int run_convert(ConvertFlags& flags) {
     throw UsageError("--format {} is none of auto, folders and tfrecord", flags.format);
   if (flags.format == "folders") {
     if (!flags.boxes.empty()) throw UsageError("--boxes go into records: give --format tfrecord too");
-    return run_unpack(flags, data::unpack_to_folders);
+    return run_unpack(flags, [](const data::UnpackOptions& options, const data::Progress& progress) {
+      return data::unpack_to_folders(options, progress);
+    });
   }
   flags.options.boxes = flags.boxes;
   flags.options.source = flags.source;
@@ -333,11 +365,13 @@ int run_convert(ConvertFlags& flags) {
   flags.options.threads = thread_count(flags.options.threads);
   const Stopwatch watch;
   data::ConvertResult result;
-  const int code = run_with_progress(
-      "converting", "images", "the same command goes on from here",
-      [&](const data::Progress& progress) { result = data::convert_to_tfrecord(flags.options, progress); });
+  const int code = run_with_progress("converting", "images", "the same command goes on from here",
+                                     [&](const data::Progress& progress) {
+                                       flags.options.limits_of_source.stop = [&] { return !progress(0, 0); };
+                                       result = data::convert_to_tfrecord(flags.options, progress);
+                                     });
   if (code != 0) return code;
-  for (const data::Complaint& one : result.bad) fmt::print("left out {}: {}\n", one.name, one.reason);
+  print_left_out(result.bad);
   fmt::print(
       "{}: {} images, {} encoded anew, {} with boxes, {} left out as bad, {} shards found whole, in {}\n",
       flags.target, result.written, result.reencoded, result.boxed, result.bad.size(), result.shards_found,
@@ -346,7 +380,9 @@ int run_convert(ConvertFlags& flags) {
 }
 
 void add_work_options(CLI::App& command, data::ConvertOptions& o) {
-  command.add_option("--max-bad", o.max_bad, "Share of the images that may be bad and left out")
+  command
+      .add_option("--max-bad", o.max_bad,
+                  "Share of the images that may be bad and left out; at least 10 of them may, or 1 in 20")
       ->capture_default_str();
   add_limits(command, o.limits_of_source, o.limits);
   command.add_option("--threads", o.threads, "Threads to work with; 0 is one a core")->capture_default_str();
@@ -424,6 +460,7 @@ void add_data(CLI::App& app, Context& context) {
                               {"redline data synth shapes", "redline data info shapes"});
   add_synth(group, context);
   add_info(group, context);
+  add_data_show(group, context);
   add_verify(group, context);
   add_convert(group, context);
   add_prepare(group, context);

@@ -34,14 +34,14 @@ std::int64_t default_epochs(const CpuFeatures& features) {
 }
 
 struct Options {
-  std::string model = "resnet50", device = "auto", output_dir = "runs", name;
+  std::string model = "resnet50", device = "auto", data_dir = "data", output_dir = "runs", name;
   std::optional<std::int64_t> epochs;
   std::int64_t images = 5000, held_out = 1000, batch = 32, threads = 0, seed = 0;
 };
 
 // The pictures of a demo, drawn once for each choice of sizes; the folder is whole when it is there.
 fs::path picture_folder(const Options& options) {
-  return fs::path(options.output_dir) /
+  return fs::path(options.data_dir) /
          fmt::format("demo-pictures-{}-{}-{}", options.images, options.held_out, options.seed);
 }
 
@@ -54,9 +54,9 @@ int draw_pictures(const Options& options, const fs::path& folder) {
   synth.seed = static_cast<std::uint64_t>(options.seed);
   synth.threads = inspect_machine().cores_allowed;
   std::error_code error;
-  fs::create_directories(options.output_dir, error);
+  fs::create_directories(options.data_dir, error);
   if (error)
-    throw IoError("cannot make {}: {}; choose another --output-dir", options.output_dir, error.message());
+    throw IoError("cannot make {}: {}; choose another --data-dir", options.data_dir, error.message());
   const StopSignals signals;
   ProgressLine line("drawing", "images");
   try {
@@ -161,7 +161,10 @@ void add_demo(CLI::App& app, Context& context) {
   command.add_option("--seed", options->seed, "Seed of pictures, weights and order")
       ->type_name("N")
       ->capture_default_str();
-  command.add_option("--output-dir,-o", options->output_dir, "Folder for the pictures and the run")
+  command.add_option("--data-dir", options->data_dir, "Folder for the pictures")
+      ->type_name("DIR")
+      ->capture_default_str();
+  command.add_option("--output-dir,-o", options->output_dir, "Folder for the run")
       ->type_name("DIR")
       ->capture_default_str();
   command.add_option("--name", options->name, "Name of the run (default: model, data and time)")

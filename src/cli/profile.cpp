@@ -68,7 +68,8 @@ void add_profile(CLI::App& app, Context& context) {
   options->train.add(command);
   command
       .add_option("--start", options->session.start,
-                  "First step that is traced, of --steps (default 10); those before warm up")
+                  "First step that is traced, of --steps (default 10); those before warm up and, from 16 on, "
+                  "show what tracing costs")
       ->capture_default_str();
   command.add_option("--batch-sizes", options->batch_sizes, "Profile each of these, a run each, with commas")
       ->delimiter(',')

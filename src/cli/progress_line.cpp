@@ -19,6 +19,13 @@ ProgressLine::ProgressLine(std::string what, std::string unit)
       line_(stderr) {}
 
 void ProgressLine::update(std::int64_t done, std::int64_t total) {
+  // Another pass has a rate of its own. Threads may report a little out of order.
+  if (total != total_ || done < done_ / 2) {
+    watch_.restart();
+    last_ = 0;
+  }
+  total_ = total;
+  done_ = done;
   const double now = watch_.seconds();
   if (now - last_ < (terminal_ ? 0.1 : 10.0) || !log_shown(LogKind::info)) return;
   last_ = now;

@@ -28,7 +28,8 @@ class ProgressLine {
   std::string unit_;
   bool terminal_;
   LiveLine line_;
-  double last_ = 0;  // seconds at which the line was written last
+  std::int64_t done_ = 0, total_ = 0;  // told last
+  double last_ = 0;                    // seconds at which the line was written last
   Stopwatch watch_;
 };
 

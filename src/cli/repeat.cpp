@@ -1,5 +1,7 @@
 #include "cli/repeat.h"
 
+#include <unistd.h>
+
 #include <memory>
 
 #include <fmt/format.h>
@@ -54,10 +56,13 @@ int wait_between_runs(profile::Thermometer& thermometer, double start) {
 int train_repeatedly(train::Config config, const std::vector<std::string>& arguments,
                      const RepeatOptions& repeat) {
   if (config.run.telemetry.empty()) config.run.telemetry = "50ms";
+  // Another process may begin in the same second, on another GPU of this machine.
   const std::string name =
       !config.run.name.empty()
           ? config.run.name
-          : train::default_run_name(config.model.name, config.data.path, utc_timestamp());
+          : fmt::format("{}-{}",
+                        train::default_run_name(config.model.name, config.data.path, utc_timestamp()),
+                        getpid());
   train::validate(config);
   std::unique_ptr<profile::Thermometer> thermometer;
   double start = 0;

@@ -10,6 +10,7 @@
 
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/signals.h"
 #include "cli/command.h"
 #include "report/document.h"
@@ -27,7 +28,7 @@ namespace fs = std::filesystem;
 struct Options {
   std::vector<std::string> runs;
   std::string page, csv, json, address = "127.0.0.1";
-  bool text = false, live = false;
+  bool text = false, live = false, unlike = false;
   std::uint16_t port = 8321;
   CLI::Option* port_option = nullptr;
 };
@@ -41,10 +42,24 @@ std::unique_ptr<report::Server> listen(const Options& options) {
   }
 }
 
-int serve(const Options& options) {
+// The run folders among what was named. `runs/*` names whatever lies there, so other things that exist are
+// passed over with a line, unless nothing is left; a path that does not exist is an error.
+std::vector<fs::path> run_folders(const std::vector<std::string>& named) {
+  std::vector<fs::path> folders, others;
+  std::error_code ignored;
+  for (const fs::path path : named)
+    (named.size() == 1 || report::is_run_folder(path) || !fs::exists(path, ignored) ? folders : others)
+        .push_back(path);
+  if (folders.empty())
+    throw UsageError("none of the {} paths is a run folder: none has metrics.jsonl or config.toml",
+                     named.size());
+  for (const fs::path& path : others) log_warning("passed over {}: it is not a run folder", path.string());
+  return folders;
+}
+
+int serve(const Options& options, const std::vector<fs::path>& folders) {
   const StopSignals signals;
   const auto server = listen(options);
-  const std::vector<fs::path> folders(options.runs.begin(), options.runs.end());
   for (const fs::path& folder : folders)
     report::RunReader reader(folder);  // a bad one is told before anything is served
   fmt::print("serving {} until Ctrl-C\n", server->url());
@@ -55,38 +70,41 @@ int serve(const Options& options) {
   return 0;
 }
 
-void write_page(const std::vector<const report::Run*>& runs, const fs::path& file) {
+void write_page(const std::vector<const report::Run*>& runs, bool unlike, const fs::path& file) {
   const std::string title = runs.size() == 1 ? runs.front()->name : fmt::format("{} runs", runs.size());
-  write_file_atomically(file, report::page(report::document(runs, report::Detail::page), title), Sync::no);
+  write_file_atomically(file, report::page(report::document(runs, report::Detail::page, unlike), title),
+                        Sync::no);
 }
 
 int run_report(const Options& options) {
   if (options.live) {
-    if (!options.page.empty() || !options.csv.empty() || !options.json.empty() || options.text)
-      throw UsageError("--live writes nothing: leave out --output, --csv, --json and --text");
-    return serve(options);
+    if (!options.page.empty() || !options.csv.empty() || !options.json.empty() || options.text ||
+        options.unlike)
+      throw UsageError("--live writes nothing: leave out --output, --csv, --json, --text and --unlike");
+    return serve(options, run_folders(options.runs));
   }
   std::vector<report::Run> read;
-  for (const std::string& folder : options.runs) read.push_back(report::read_run(folder));
+  for (const fs::path& folder : run_folders(options.runs)) read.push_back(report::read_run(folder));
   std::vector<const report::Run*> runs;
   for (const report::Run& run : read) runs.push_back(&run);
 
   const bool only_others = !options.csv.empty() || !options.json.empty() || options.text;
   if (!options.csv.empty()) {
-    for (const std::string& name : report::write_csv(runs, options.csv))
+    for (const std::string& name : report::write_csv(runs, options.csv, options.unlike))
       fmt::print(stderr, "{}\n", (fs::path(options.csv) / name).string());
   }
   if (options.json == "-") {
-    fmt::print("{}\n", report::document(runs, report::Detail::full));
+    fmt::print("{}\n", report::document(runs, report::Detail::full, options.unlike));
   } else if (!options.json.empty()) {
-    write_file_atomically(options.json, report::document(runs, report::Detail::full) + "\n", Sync::no);
+    write_file_atomically(options.json, report::document(runs, report::Detail::full, options.unlike) + "\n",
+                          Sync::no);
   }
-  if (options.text) fmt::print("{}", report::terminal_text(runs));
+  if (options.text) fmt::print("{}", report::terminal_text(runs, options.unlike));
   if (!options.page.empty() || !only_others) {
     const fs::path file = !options.page.empty() ? fs::path(options.page)
                           : runs.size() == 1    ? runs.front()->folder / "report.html"
                                                 : fs::path("report.html");
-    write_page(runs, file);
+    write_page(runs, options.unlike, file);
     fmt::print("{}\n", file.string());
   }
   return 0;
@@ -101,7 +119,11 @@ void add_report(CLI::App& app, Context& context) {
                    "redline report --live runs/first", "redline report runs/* --csv tables --json all.json",
                    "redline report runs/first --text"});
   const auto options = std::make_shared<Options>();
-  command.add_option("run", options->runs, "Run folders; the others are compared with the first")->required();
+  command
+      .add_option("run", options->runs,
+                  "Run folders; the others are compared with the first, repeats together. Other things\n"
+                  "are passed over, so runs/* may name them")
+      ->required();
   command
       .add_option("--output,-o", options->page,
                   "The page (default: report.html in the run's folder; here for several runs)")
@@ -109,7 +131,10 @@ void add_report(CLI::App& app, Context& context) {
   command.add_option("--csv", options->csv, "Folder for tables of everything")->type_name("DIR");
   command.add_option("--json", options->json, "File for everything, or - to print it")->type_name("FILE");
   command.add_flag("--text", options->text, "Print a summary");
-  command.add_flag("--live", options->live, "Serve the page on this machine while training goes on");
+  command.add_flag("--unlike", options->unlike,
+                   "Call runs better or worse even if model, image size, classes or data differ");
+  command.add_flag("--live", options->live,
+                   "Serve the page on this machine while training goes on, and /metrics for Prometheus");
   options->port_option =
       command.add_option("--port", options->port, "Of --live (default: 8321, or another when that is taken)")
           ->type_name("N");

@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
+#include <iterator>
 #include <new>
 #include <regex>
 #include <system_error>
@@ -12,6 +15,7 @@
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/text.h"
 #include "cli/command.h"
 
@@ -51,7 +55,7 @@ Example:
 Each command has its own help: redline <command> --help)";
 
 int fail(ExitCode code, const std::string& message) {
-  fmt::print(stderr, "redline: error: {}\n", message);
+  fmt::print(stderr, "redline: error: {}\n", printable(message, true));
   return static_cast<int>(code);
 }
 
@@ -133,6 +137,21 @@ void finish_stdout() {
   }
 }
 
+// What the parser is to see, last word first, as it wants it.
+std::vector<std::string> words_to_parse(const Context& context) {
+  std::vector<std::string> words(context.arguments.begin() + 1, context.arguments.end());
+  const auto rest = std::ranges::find(words, "--");
+  std::vector<std::string> named;  // words before it that are not flags
+  std::copy_if(words.begin(), rest, std::back_inserter(named),
+               [](const std::string& word) { return !word.starts_with('-'); });
+  const bool cut = std::ranges::any_of(context.read_rest, [&](const std::vector<std::string>& command) {
+    return command.size() <= named.size() && std::equal(command.begin(), command.end(), named.begin());
+  });
+  if (cut) words.erase(rest, words.end());
+  std::ranges::reverse(words);
+  return words;
+}
+
 int parse_and_run(int argc, char** argv, const std::vector<AddCommand>& commands) {
   Context context;
   context.arguments.assign(argv, argv + argc);
@@ -145,7 +164,7 @@ int parse_and_run(int argc, char** argv, const std::vector<AddCommand>& commands
   app.require_subcommand(1);
   for (AddCommand add : commands) add(app, context);
   try {
-    app.parse(argc, argv);
+    app.parse(words_to_parse(context));
   } catch (const CLI::Success& e) {
     const int code = app.exit(e);
     finish_stdout();
@@ -167,6 +186,9 @@ int run(int argc, char** argv, const std::vector<AddCommand>& commands) {
     return parse_and_run(argc, argv, commands);
   } catch (const Error& e) {
     return fail(e.code(), e.what());
+  } catch (const std::filesystem::filesystem_error& e) {
+    // Thrown where no one expected the file system to refuse: a name that is too long, links in a circle.
+    return fail(ExitCode::io, fmt::format("{}: {}", e.path1().string(), e.code().message()));
   } catch (const std::bad_alloc&) {
     return fail(ExitCode::unavailable, "out of memory; try a smaller --batch-size or --image-size");
   } catch (const std::exception& e) {

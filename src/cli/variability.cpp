@@ -1,5 +1,6 @@
 // redline variability: how much devices of one kind differ.
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,7 +21,8 @@ namespace fs = std::filesystem;
 
 struct Options {
   std::vector<std::string> inputs;
-  std::string map, cabinet, folder = "variability";
+  std::string map, cabinet, folder = "variability", scores;
+  bool unlike = false;
 };
 
 // Of folders and tables. A run that cannot be measured is left out and named; others are worth keeping.
@@ -28,36 +30,66 @@ std::vector<report::DeviceRun> read_all(const Options& options, std::vector<std:
   const report::ColumnMap map = options.map.empty() ? report::ColumnMap() : report::parse_map(options.map);
   std::vector<report::DeviceRun> runs;
   for (const std::string& input : options.inputs) {
-    if (!fs::is_directory(input)) {
-      const auto rows = report::read_device_runs(input, map);
-      runs.insert(runs.end(), rows.begin(), rows.end());
-      continue;
-    }
     try {
-      const auto devices = report::device_runs(report::read_run(input), options.cabinet);
-      runs.insert(runs.end(), devices.begin(), devices.end());
+      auto found = fs::is_directory(input) ? report::device_runs(report::read_run(input))
+                                           : report::read_device_runs(input, map, problems);
+      std::ranges::move(found, std::back_inserter(runs));
     } catch (const DataError& error) {
+      problems.emplace_back(error.what());
+      if (options.inputs.size() == 1) throw;
+    } catch (const UsageError& error) {  // runs/* names whatever lies there
+      if (options.inputs.size() == 1 || !fs::is_directory(input)) throw;
       problems.emplace_back(error.what());
     }
   }
   return runs;
 }
 
+void put_into_cabinets(std::vector<report::DeviceRun>& runs, const std::string& pattern,
+                       std::vector<std::string>& problems) {
+  const std::vector<std::string> without = report::assign_cabinets(runs, pattern);
+  if (!without.empty())
+    problems.push_back(fmt::format("--cabinet finds no cabinet in the name{} of {} node{}, such as {}",
+                                   without.size() == 1 ? "" : "s", without.size(),
+                                   without.size() == 1 ? "" : "s", without.front()));
+}
+
+// Refuses to measure devices by runs that did not do the same work.
+void check_alike(const std::vector<report::DeviceRun>& runs, bool allowed,
+                 std::vector<std::string>& problems) {
+  const std::vector<report::Unlike> unlike = report::unlike_settings(runs);
+  if (unlike.empty()) return;
+  std::string list;
+  for (const report::Unlike& entry : unlike) list += "\n  " + report::text_of(entry);
+  if (!allowed)
+    throw UsageError(
+        "these runs did not measure the same thing, so their times do not tell devices apart:{}\n"
+        "Leave out the runs that differ, or compare them all the same with --unlike",
+        list);
+  for (const report::Unlike& entry : unlike) problems.push_back("unlike runs: " + report::text_of(entry));
+}
+
 int run_variability(const Options& options) {
   std::vector<std::string> problems;
-  report::Variability result = report::analyze(read_all(options, problems));
+  std::vector<report::DeviceRun> runs = read_all(options, problems);
+  if (!options.cabinet.empty()) put_into_cabinets(runs, options.cabinet, problems);
+  check_alike(runs, options.unlike, problems);
+  report::Variability result = report::analyze(std::move(runs));
   result.problems.insert(result.problems.end(), problems.begin(), problems.end());
   const fs::path folder = options.folder;
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw IoError("cannot make {}: {}; choose another --output", folder.string(), error.message());
   const std::string json = report::to_json(result);
+  const fs::path scores = options.scores.empty() ? folder / "scores.csv" : fs::path(options.scores);
   write_file_atomically(folder / "all_data.csv", report::all_data_csv(result), Sync::no);
   write_file_atomically(folder / "aggregated_data.csv", report::aggregated_data_csv(result), Sync::no);
+  write_file_atomically(scores, report::scores_csv(result), Sync::no);
   write_file_atomically(folder / "variability.json", json + "\n", Sync::no);
   write_file_atomically(folder / "variability.html", report::page(json, "Variability between devices"),
                         Sync::no);
-  fmt::print("{}  page          {}\n", report::terminal_text(result), (folder / "variability.html").string());
+  fmt::print("{}  scores        {}\n  page          {}\n", report::terminal_text(result), scores.string(),
+             (folder / "variability.html").string());
   return 0;
 }
 
@@ -65,8 +97,9 @@ int run_variability(const Options& options) {
 
 void add_variability(CLI::App& app, Context& context) {
   CLI::App& command = add_command(
-      app, "variability", "Tell how much devices of one kind differ, and which stand out",
+      app, "variability", "Show how much devices of one kind differ, and which stand out",
       {"redline variability runs/node*", "redline variability runs/* --cabinet 'c([0-9]+)-' -o study",
+       "redline variability runs/* --scores /etc/slurm/gpu-scores.csv",
        "redline variability theirs.csv --map 'duration=Iter Time:ms,device=GPU,node=Host,power=Power:mW'"});
   const auto options = std::make_shared<Options>();
   command.add_option("run", options->inputs, "Run folders, or CSV tables with a run a row")->required();
@@ -74,11 +107,19 @@ void add_variability(CLI::App& app, Context& context) {
       .add_option(
           "--map", options->map,
           "Where a table has what: name=COLUMN[:unit], with commas; names are duration, device, node, "
-          "cabinet, run, clock, memory_clock, temperature, power, mean, median, min, max")
+          "cabinet, run, deviation, clock, memory_clock, temperature, power, mean, median, min, max")
       ->type_name("MAP");
   command
-      .add_option("--cabinet", options->cabinet, "Regular expression that finds the cabinet in a node's name")
+      .add_option(
+          "--cabinet", options->cabinet,
+          "Regular expression that finds the cabinet in a node's name; its first group, if it has one")
       ->type_name("REGEX");
+  command.add_flag("--unlike", options->unlike,
+                   "Compare runs that were set up differently (model, batch, dtype, GPU, ...)");
+  command
+      .add_option("--scores", options->scores,
+                  "File for the scores of devices, for schedulers (default: scores.csv in --output)")
+      ->type_name("FILE");
   command.add_option("--output,-o", options->folder, "Folder for tables, JSON and page")
       ->type_name("DIR")
       ->capture_default_str();

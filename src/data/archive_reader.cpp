@@ -3,19 +3,28 @@
 #include <archive.h>
 #include <archive_entry.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace redline::data {
 namespace {
 
 bool is_safe(const std::string& name) {
-  if (name.empty() || name.front() == '/') return false;
-  for (const std::filesystem::path& part : std::filesystem::path(name))
-    if (part == "..") return false;
+  if (name.empty() || name.front() == '/' || name.find('\0') != name.npos) return false;
+  for (std::size_t at = 0; at <= name.size();) {
+    const std::size_t slash = std::min(name.find('/', at), name.size());
+    if (name.compare(at, slash - at, "..") == 0) return false;
+    at = slash + 1;
+  }
   return true;
 }
 
 }  // namespace
+
+void require_safe_name(const std::string& name) {
+  if (!is_safe(name)) throw DataError("a member named '{}'; names must stay inside the archive", name);
+}
 
 struct ArchiveReader::State {
   struct archive* handle = archive_read_new();
@@ -58,17 +67,22 @@ bool ArchiveReader::next() {
 }
 
 std::vector<std::uint8_t> ArchiveReader::read(std::size_t max_bytes) {
-  constexpr std::size_t kStep = 1 << 18;
   std::vector<std::uint8_t> content;
   for (;;) {
-    const std::size_t before = content.size();
-    content.resize(before + kStep);
-    const la_ssize_t got = archive_read_data(state_->handle, content.data() + before, kStep);
-    if (got < 0) throw DataError("{} is damaged: {}: {}", path_.string(), name_, state_->reason());
-    content.resize(before + static_cast<std::size_t>(got));
-    if (content.size() > max_bytes)
+    const void* block = nullptr;
+    std::size_t size = 0;
+    la_int64_t offset = 0;
+    const int code = archive_read_data_block(state_->handle, &block, &size, &offset);
+    if (code == ARCHIVE_EOF) return content;
+    if (code != ARCHIVE_OK && code != ARCHIVE_WARN)
+      throw DataError("{} is damaged: {}: {}", path_.string(), name_, state_->reason());
+    // A sparse file's holes would come out as nothing.
+    if (offset != static_cast<la_int64_t>(content.size()))
+      throw DataError("{} in {} is a file with holes", name_, path_.string());
+    if (size > max_bytes - std::min(max_bytes, content.size()))
       throw DataError("{} in {} is larger than {} bytes", name_, path_.string(), max_bytes);
-    if (got == 0) return content;
+    const auto* bytes = static_cast<const std::uint8_t*>(block);
+    content.insert(content.end(), bytes, bytes + size);
   }
 }
 

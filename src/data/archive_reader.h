@@ -9,6 +9,9 @@
 
 namespace redline::data {
 
+// Throws DataError for a member's name that is empty, absolute, climbs with ".." or has a zero in it.
+void require_safe_name(const std::string& name);
+
 // Walks the regular files of an archive. One thread. All failures name the archive: IoError when it cannot be
 // opened, DataError when it is damaged, cut off, or has a name that is absolute or climbs with "..".
 class ArchiveReader {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -91,6 +92,7 @@ void Transform::run(std::span<const std::uint8_t> bytes, Random random, std::uin
   StageSeconds& spent = seconds ? *seconds : ignored;
   Stopwatch watch;
   const ImageInfo info = decoder_.open(bytes);
+  const std::unique_ptr<Decoder, decltype([](Decoder* d) { d->close(); })> closes_at_the_end(&decoder_);
   const View view = choose_view(options_, info.width, info.height, random);
   const int size = options_.size;
   if (options_.train) {

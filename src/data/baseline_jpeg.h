@@ -26,6 +26,8 @@ class BaselineJpeg {
   // be called again.
   bool decode(const Rect& region, int shrink, Planes& out, const Kernels& with = kernels());
 
+  void release() { pixels_ = {}; }  // the memory of a large image
+
  private:
   struct Component {
     int id = 0, h = 1, v = 1, steps = 0, dc = 0, ac = 0;

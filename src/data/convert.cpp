@@ -1,9 +1,11 @@
 #include "data/convert.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -13,12 +15,18 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/tfrecord.h"
+#include "data/bad_limit.h"
 #include "data/boxes.h"
+#include "data/class_list.h"
+#include "data/disk_space.h"
 #include "data/encode.h"
 #include "data/example.h"
+#include "data/gzip_shards.h"
 #include "data/ilsvrc.h"
 #include "data/manifest.h"
 #include "data/parallel.h"
+#include "data/record_index.h"
+#include "data/shard_names.h"
 #include "data/tfrecord_folder.h"
 
 namespace redline::data {
@@ -26,7 +34,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::uint64_t kConvertStream = 0x636f6e76;
-constexpr int kQuality = 95;  // of re-encoded images: hardly to be told from the original
+constexpr int kQuality = 95;             // of re-encoded images: hardly to be told from the original
+constexpr std::int32_t kFirstLabel = 1;  // in records, as ImageNet's have it
 constexpr const char* kManifest = "convert.json";
 
 struct SplitWork {
@@ -52,8 +61,6 @@ void validate(const ConvertOptions& o) {
   for (const std::optional<int>& shards : {o.train_shards, o.val_shards})
     if (shards && (*shards < 1 || *shards > 99'999))
       throw UsageError("{} shards; it takes 1 to 99999", *shards);
-  if (!(o.max_bad >= 0 && o.max_bad <= 1))
-    throw UsageError("--max-bad {} is not a share from 0 to 1", o.max_bad);
 }
 
 int default_shards(Split split, std::int64_t images) {
@@ -80,12 +87,23 @@ std::vector<SplitWork> open_splits(const ConvertOptions& o) {
   return splits;
 }
 
+void announce(const fs::path& target, const std::vector<SplitWork>& splits) {
+  constexpr std::int64_t kRecordExtra = 600;  // the fields beside the image
+  std::int64_t sum = 0;
+  for (const SplitWork& work : splits) {
+    const std::int64_t bytes = image_bytes(*work.source, 1, kRecordExtra);
+    if (bytes < 0) return;
+    sum += bytes;
+  }
+  announce_disk(target, sum);
+}
+
 // What the shards depend on: a second call with another source or other options must not mix with the
 // first's.
 std::string manifest_text(const ConvertOptions& o, const std::vector<SplitWork>& splits,
                           const BoxTable* boxes) {
   nlohmann::ordered_json json{
-      {"schema", 1},
+      {"schema", 2},
       {"seed", o.seed},
       {"limits", {{"pixels", o.limits.max_pixels}, {"bytes", o.limits_of_source.max_bytes}}}};
   if (boxes) json["boxes"] = boxes->fingerprint();
@@ -97,18 +115,28 @@ std::string manifest_text(const ConvertOptions& o, const std::vector<SplitWork>&
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// Records in a shard that is there and whole; -1 when it has to be written.
-std::int64_t whole_shard(const fs::path& path) {
+// A record of a shard, as the index has it.
+struct IndexedRecord {
+  RecordFrame frame;
+  std::int32_t label = 0;
+};
+
+// The records of a shard that is there and whole; none when it has to be written.
+std::optional<std::vector<IndexedRecord>> whole_shard(const fs::path& path) {
   const fs::path index = path.string() + ".idx";
-  if (!fs::exists(path) || !fs::exists(index)) return -1;
+  if (!fs::exists(path) || !fs::exists(index)) return {};
   try {
     const RandomFile file(path);
     const std::vector<RecordFrame> frames = read_index(index, file.size());
+    std::vector<IndexedRecord> records;
     std::vector<std::uint8_t> scratch;
-    for (const RecordFrame& frame : frames) read_record(file, frame, scratch);
-    return static_cast<std::int64_t>(frames.size());
+    for (const RecordFrame& frame : frames) {
+      const std::int64_t label = parse_example(read_record(file, frame, scratch)).label;
+      records.push_back({frame, static_cast<std::int32_t>(label) - kFirstLabel});
+    }
+    return records;
   } catch (const Error&) {
-    return -1;
+    return {};
   }
 }
 
@@ -135,25 +163,34 @@ struct Made {
   bool boxed = false;  // it has boxes
 };
 
+// A JPEG of CMYK, which hardly any other program reads, as one of RGB.
+std::vector<std::uint8_t> to_rgb_jpeg(Decoder& decoder) {
+  const Pixels pixels = decoder.decode();
+  std::vector<std::uint8_t> rgb;
+  for (int y = 0; y < pixels.height; ++y)
+    rgb.insert(rgb.end(), pixels.data + y * pixels.stride,
+               pixels.data + y * pixels.stride + pixels.width * 3);
+  std::vector<std::uint8_t> encoded = encode_jpeg(rgb.data(), pixels.width, pixels.height, kQuality);
+  decoder.close();
+  return encoded;
+}
+
 // Puts a sample's framed record into bench.record.
 Made make_record(const RecordSource& source, std::int64_t sample, const BoxTable* boxes, Bench& bench) {
   DetailedSample found = source.read_detailed(sample, bench.scratch);
   const ImageInfo info = bench.decoder->open(found.bytes);
-  const Pixels pixels = bench.decoder->decode();
   ImageExample example;
   example.encoded = found.bytes;
   std::vector<std::uint8_t> encoded;
-  const bool anew = info.format != ImageFormat::jpeg || info.channels == 4;
+  const bool anew = info.format == ImageFormat::jpeg && info.channels == 4;
   if (anew) {
-    std::vector<std::uint8_t> rgb;
-    for (int y = 0; y < pixels.height; ++y)
-      rgb.insert(rgb.end(), pixels.data + y * pixels.stride,
-                 pixels.data + y * pixels.stride + pixels.width * 3);
-    encoded = encode_jpeg(rgb.data(), pixels.width, pixels.height, kQuality);
+    encoded = to_rgb_jpeg(*bench.decoder);
     example.encoded = encoded;
+  } else {
+    bench.decoder->examine();
   }
   const std::int32_t label = source.label(sample);
-  example.label = label + 1;
+  example.label = label + kFirstLabel;
   example.synset = source.classes()[static_cast<std::size_t>(label)];
   example.filename = std::move(found.file_name);
   example.text = std::move(found.class_text);
@@ -162,9 +199,9 @@ Made make_record(const RecordSource& source, std::int64_t sample, const BoxTable
     if (auto annotated = boxes->find(example.filename, example.synset); !annotated.empty())
       example.boxes = std::move(annotated);
   }
-  example.format = "JPEG";
+  example.format = format_name(info.format);
   example.channels = anew ? 3 : info.channels;
-  example.colorspace = example.channels == 1 ? "Grayscale" : "RGB";
+  example.colorspace = example.channels <= 2 ? "Grayscale" : "RGB";
   example.width = info.width;
   example.height = info.height;
   bench.record.clear();
@@ -174,26 +211,28 @@ Made make_record(const RecordSource& source, std::int64_t sample, const BoxTable
 
 class Converter {
  public:
-  Converter(const ConvertOptions& options, std::int64_t images, const BoxTable* boxes,
+  Converter(const ConvertOptions& options, std::int64_t images, const BoxTable* boxes, std::size_t shards,
             const Progress& progress)
-      : options_(options), images_(images), boxes_(boxes), progress_(progress) {
-    max_bad_ = static_cast<std::int64_t>(options.max_bad * static_cast<double>(images));
+      : options_(options), images_(images), boxes_(boxes), progress_(progress), records_(shards) {
+    max_bad_ = bad_limit(options.max_bad, images);
     benches_.resize(static_cast<std::size_t>(options.threads));
     for (Bench& bench : benches_) bench.decoder = std::make_unique<Decoder>(options.limits);
   }
 
   void run(const ShardTask& task, std::size_t number, int worker) {
     const fs::path path = options_.target / shard_name(task.split->split, task.shard, task.split->shards);
-    if (const std::int64_t records = whole_shard(path); records >= 0) {
+    if (auto records = whole_shard(path)) {
       const std::lock_guard lock(mutex_);
       ++result.shards_found;
-      result.written += records;
+      result.written += static_cast<std::int64_t>(records->size());
+      records_[number] = std::move(*records);
       report(task.end() - task.begin());
       return;
     }
     Bench& bench = benches_[static_cast<std::size_t>(worker)];
     AtomicFile file(path, Sync::no);
     std::vector<RecordFrame> frames;
+    std::vector<IndexedRecord> records;
     for (std::int64_t i = task.begin(); i < task.end(); ++i) {
       const std::int64_t sample = task.split->order[static_cast<std::size_t>(i)];
       Made made;
@@ -207,6 +246,7 @@ class Converter {
       }
       if (good) {
         frames.push_back({file.size(), bench.record.size()});
+        records.push_back({frames.back(), task.split->source->label(sample)});
         file.write(std::as_bytes(std::span(bench.record)));
       }
       const std::lock_guard lock(mutex_);
@@ -218,6 +258,24 @@ class Converter {
     file.commit();
     // After the shard: a shard without its index counts as not there.
     write_file_atomically(path.string() + ".idx", index_text(frames), Sync::no);
+    const std::lock_guard lock(mutex_);
+    records_[number] = std::move(records);
+  }
+
+  // What training would otherwise read the shards again for. tasks: as they were given to run().
+  void write_index(const SplitWork& split, const std::vector<ShardTask>& tasks) const {
+    RecordIndex index;
+    index.classes = split.source->classes();
+    index.first_label = kFirstLabel;
+    for (std::size_t number = 0; number < tasks.size(); ++number) {
+      if (tasks[number].split != &split) continue;
+      const RandomFile file(options_.target / shard_name(split.split, tasks[number].shard, split.shards));
+      const auto container = static_cast<std::uint32_t>(index.containers.size());
+      index.containers.push_back({file.path().filename().string(), file.size(), file.modified_ns()});
+      for (const IndexedRecord& record : records_[number])
+        index.entries.push_back({record.frame.offset, record.frame.size, container, record.label});
+    }
+    if (!index.entries.empty()) save_index(index_path(options_.target, split.split), index);
   }
 
   // The bad ones by shard, whatever the threads' timing.
@@ -233,9 +291,9 @@ class Converter {
     const std::lock_guard lock(mutex_);
     if (++bad_count_ > max_bad_)
       throw DataError(
-          "{} of {} images are bad, more than --max-bad {} allows; the last was {}: {}. 'redline data "
-          "verify' lists them",
-          bad_count_, images_, options_.max_bad, complaint.name, complaint.reason);
+          "{} of {} images are bad, more than the {} that --max-bad {} allows; the last was {}: {}. 'redline "
+          "data verify' lists them",
+          bad_count_, images_, max_bad_, options_.max_bad, complaint.name, complaint.reason);
     bad_[number].push_back(std::move(complaint));
   }
 
@@ -253,26 +311,36 @@ class Converter {
   std::mutex mutex_;
   std::int64_t done_ = 0, bad_count_ = 0;
   std::map<std::size_t, std::vector<Complaint>> bad_;
+  std::vector<std::vector<IndexedRecord>> records_;  // by task
 };
 
 }  // namespace
 
-ConvertResult convert_to_tfrecord(const ConvertOptions& options, const Progress& progress) {
-  validate(options);
+ConvertResult convert_to_tfrecord(const ConvertOptions& given, const Progress& progress) {
+  validate(given);
+  UnpackedShards unpacked(given.source, given.target, given.threads, progress);
+  ConvertOptions options = given;
+  if (!unpacked.path().empty()) options.source = unpacked.path();
   const std::vector<SplitWork> splits = open_splits(options);
   std::int64_t images = 0;
   for (const SplitWork& split : splits) images += split.source->count();
   const std::unique_ptr<BoxTable> boxes = load_boxes(options, images, progress);
+  announce(options.target, splits);
   const std::unique_ptr<FolderLock> lock =
       claim_folder(options.target, kManifest, manifest_text(options, splits, boxes.get()));
   std::vector<ShardTask> tasks;
   for (const SplitWork& split : splits)
     for (int shard = 0; shard < split.shards; ++shard) tasks.push_back({&split, shard});
-  Converter converter(options, images, boxes.get(), progress);
+  const std::vector<std::string>& classes = splits.front().source->classes();
+  if (std::all_of(classes.begin(), classes.end(), is_plain_name))
+    write_file_atomically(options.target / kClassesFile, class_list_text(classes), Sync::no);
+  Converter converter(options, images, boxes.get(), tasks.size(), progress);
   parallel_for(static_cast<std::int64_t>(tasks.size()), options.threads, [&](std::int64_t item, int worker) {
     const auto number = static_cast<std::size_t>(item);
     converter.run(tasks[number], number, worker);
   });
+  for (const SplitWork& split : splits) converter.write_index(split, tasks);
+  unpacked.remove();
   return converter.finish();
 }
 

@@ -61,9 +61,8 @@ Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 
 ImageInfo Decoder::open(std::span<const std::uint8_t> bytes) {
-  bytes_ = {};
+  close();
   warning_.clear();
-  is_baseline_ = false;
   if (bytes.empty()) throw DataError("the file is empty");
   const std::uint8_t jpeg_magic[] = {0xff, 0xd8};
   if (starts_with(bytes, jpeg_magic)) {
@@ -96,19 +95,75 @@ void Decoder::check_region(const Rect& region, int shrink) const {
   check(shrink == 1 || shrink == 2 || shrink == 4 || shrink == 8, "a shrink of {}", shrink);
 }
 
+void Decoder::close() {
+  bytes_ = {};
+  is_baseline_ = false;
+  if (memory_.bytes() == 0) return;
+  pixels_ = {};
+  baseline_->release();
+  jpeg_->release();
+  memory_ = {};
+}
+
+// Before a large image is decoded. pixels: whether they are kept.
+void Decoder::take_memory(const Rect& region, int shrink, bool pixels) {
+  const std::int64_t all = std::int64_t{info_.width} * info_.height;
+  std::int64_t needed = 0;
+  if (info_.format == ImageFormat::png) {
+    needed = all * 4;
+  } else {
+    if (pixels)
+      needed = std::int64_t{region.width} * region.height / shrink / shrink * std::max(3, info_.channels);
+    if (!is_baseline_ && jpeg_->keeps_coefficients()) needed += all * info_.channels * 2;
+  }
+  if (needed <= std::max(kSmallImage, memory_.bytes())) return;
+  memory_ = {};  // never wait while holding some
+  memory_ = MemoryLease(needed);
+}
+
 bool Decoder::decode_planes(const Rect& region, int shrink, Planes& out) {
   check_region(region, shrink);
+  if (is_baseline_) take_memory(region, shrink, true);
   return is_baseline_ && baseline_->decode(region, shrink, out);
 }
 
 Pixels Decoder::decode(const Rect& region, int shrink) {
   check_region(region, shrink);
-  if (info_.format == ImageFormat::png) return decode_png();
-  if (std::exchange(is_baseline_, false)) jpeg_->open(bytes_);
-  const Pixels pixels = jpeg_->read(region, shrink, pixels_);
-  warning_ = jpeg_->warning();
-  bytes_ = {};  // libjpeg's state is spent
-  return pixels;
+  try {
+    if (std::exchange(is_baseline_, false)) jpeg_->open(bytes_);
+    take_memory(region, shrink, true);
+    if (info_.format == ImageFormat::png) return decode_png();
+    const Pixels pixels = jpeg_->read(region, shrink, pixels_);
+    warning_ = jpeg_->warning();
+    bytes_ = {};  // libjpeg's state is spent
+    return pixels;
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+void Decoder::examine(bool thorough) {
+  check(!bytes_.empty(), "examine() without an open image");
+  const Rect whole{0, 0, info_.width, info_.height};
+  try {
+    Planes planes;
+    // At an eighth of its size: all of its bits are read, and few pixels made of them.
+    if (thorough || !decode_planes(whole, 8, planes)) {
+      if (std::exchange(is_baseline_, false)) jpeg_->open(bytes_);
+      take_memory(whole, 1, false);
+      if (info_.format == ImageFormat::png) {
+        decode_png();
+      } else {
+        jpeg_->examine(pixels_);
+        warning_ = jpeg_->warning();
+      }
+    }
+  } catch (...) {
+    close();
+    throw;
+  }
+  close();
 }
 
 Pixels Decoder::decode_png() {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "data/decode_memory.h"
 #include "data/image.h"
 
 namespace redline::data {
@@ -54,12 +55,21 @@ class Decoder {
   // The whole image, at full size.
   Pixels decode();
 
+  // Decodes the whole opened image to be sure of it, without keeping pixels, and closes it. Throws DataError
+  // as decode() does. thorough: so that warning() tells too, which takes longer.
+  void examine(bool thorough = false);
+
+  // Ends the use of the opened image and gives back what a large one took (decode_memory.h); decoders of
+  // other threads may be waiting for it. open() does the same.
+  void close();
+
   // What a JPEG's decoder complained about without giving up ("extraneous bytes before marker"); empty if
   // nothing.
   const std::string& warning() const { return warning_; }
 
  private:
   void check_region(const Rect& region, int shrink) const;
+  void take_memory(const Rect& region, int shrink, bool pixels);
   Pixels decode_png();
 
   DecodeLimits limits_;
@@ -69,6 +79,7 @@ class Decoder {
   bool is_baseline_ = false;  // the open image is one for baseline_, and jpeg_ has not seen it
   std::unique_ptr<JpegReader> jpeg_;
   std::vector<std::uint8_t> pixels_;
+  MemoryLease memory_;
   std::string warning_;
 };
 

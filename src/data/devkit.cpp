@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "data/archive_reader.h"
+#include "data/file.h"
 #include "data/mat5.h"
 
 namespace redline::data {
@@ -114,6 +115,43 @@ std::vector<std::uint8_t> serialize_meta(const std::vector<Synset>& synsets) {
   return write_mat5(array);
 }
 
+// The two files of an archive.
+void read_packed(const std::filesystem::path& path, std::vector<std::uint8_t>& meta,
+                 std::vector<std::uint8_t>& truth) {
+  ArchiveReader archive(path);
+  bool has_meta = false, has_truth = false;
+  while (archive.next()) {  // to the end, which finds a cut-off file
+    const std::string& name = archive.name();
+    if (name.ends_with("data/meta.mat")) {
+      meta = archive.read(kMaxMeta);
+      has_meta = true;
+    } else if (name.ends_with("data/ILSVRC2012_validation_ground_truth.txt")) {
+      truth = archive.read(kMaxTruth);
+      has_truth = true;
+    }
+  }
+  if (!has_meta || !has_truth)
+    throw DataError("{} has no data/{}; it is not ImageNet's development kit, or not whole", path.string(),
+                    has_meta ? "ILSVRC2012_validation_ground_truth.txt" : "meta.mat");
+}
+
+// The two files of the unpacked folder.
+void read_unpacked(const std::filesystem::path& path, std::vector<std::uint8_t>& meta,
+                   std::vector<std::uint8_t>& truth) {
+  const auto read = [&](const char* name, std::size_t limit) {
+    std::vector<std::uint8_t> scratch;
+    try {
+      const auto bytes = read_whole(path / "data" / name, static_cast<std::int64_t>(limit), scratch);
+      return std::vector<std::uint8_t>(bytes.begin(), bytes.end());
+    } catch (const Error& error) {
+      throw DataError("{}: {}; it is not ImageNet's development kit, or not whole",
+                      (path / "data" / name).string(), error.what());
+    }
+  };
+  meta = read("meta.mat", kMaxMeta);
+  truth = read("ILSVRC2012_validation_ground_truth.txt", kMaxTruth);
+}
+
 }  // namespace
 
 std::vector<Synset> parse_meta(std::span<const std::uint8_t> bytes) {
@@ -155,22 +193,12 @@ std::vector<int> parse_ground_truth(std::string_view text) {
 }
 
 Devkit read_devkit(const std::filesystem::path& path) {
-  ArchiveReader archive(path);
   std::vector<std::uint8_t> meta, truth;
-  bool has_meta = false, has_truth = false;
-  while (archive.next()) {  // to the end, which finds a cut-off file
-    const std::string& name = archive.name();
-    if (name.ends_with("data/meta.mat")) {
-      meta = archive.read(kMaxMeta);
-      has_meta = true;
-    } else if (name.ends_with("data/ILSVRC2012_validation_ground_truth.txt")) {
-      truth = archive.read(kMaxTruth);
-      has_truth = true;
-    }
-  }
-  if (!has_meta || !has_truth)
-    throw DataError("{} has no data/{}; it is not ImageNet's development kit, or not whole", path.string(),
-                    has_meta ? "ILSVRC2012_validation_ground_truth.txt" : "meta.mat");
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    read_unpacked(path, meta, truth);
+  else
+    read_packed(path, meta, truth);
   try {
     Devkit devkit{parse_meta(meta),
                   parse_ground_truth({reinterpret_cast<const char*>(truth.data()), truth.size()})};

@@ -225,15 +225,17 @@ ImageExample parse_example(Bytes message) {
     return feature && !feature->ints.empty() ? feature->ints[0] : std::int64_t{0};
   };
   const Feature* encoded = find("image/encoded");
+  if (!encoded) encoded = find("image");
   if (!encoded || encoded->bytes.empty()) throw DataError("tf.Example: no image/encoded");
   const Feature* label = find("image/class/label");
+  if (!label) label = find("label");
   if (!label || label->ints.empty()) throw DataError("tf.Example: no image/class/label");
   ImageExample example;
   example.encoded = encoded->bytes[0];
   example.label = label->ints[0];
   example.synset = text("image/class/synset");
   example.text = text("image/class/text");
-  example.filename = text("image/filename");
+  example.filename = text(find("image/filename") ? "image/filename" : "file_name");
   example.format = text("image/format");
   example.colorspace = text("image/colorspace");
   example.height = integer("image/height");

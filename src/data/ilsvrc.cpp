@@ -13,7 +13,7 @@
 #include "base/machine.h"
 #include "base/random_file.h"
 #include "data/devkit.h"
-#include "data/image_folder.h"
+#include "data/file_list.h"
 #include "data/parallel.h"
 #include "data/record_index.h"
 #include "data/tar.h"
@@ -186,6 +186,10 @@ class IlsvrcTar final : public RecordSource {
   }
   const std::vector<std::string>& classes() const override { return index_.classes; }
   const char* kind() const override { return "ILSVRC tar"; }
+
+  std::int64_t encoded_bytes(std::int64_t index) const override {
+    return static_cast<std::int64_t>(entry(index).size);
+  }
 
   std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
     const RecordIndex::Entry& e = entry(index);

@@ -1,22 +1,21 @@
 #include "data/image_folder.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
+#include <array>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
-#include <string_view>
 #include <utility>
 
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "data/class_list.h"
 #include "data/class_words.h"
-#include "data/file.h"
+#include "data/tar_shards.h"
 #include "data/val_annotations.h"
+#include "data/val_labels.h"
 
 namespace redline::data {
 namespace fs = std::filesystem;
@@ -43,104 +42,75 @@ std::vector<Entry> list_folder(const fs::path& folder) {
   return entries;
 }
 
-std::vector<std::string> class_names(const fs::path& split) {
-  std::vector<std::string> names;
-  for (Entry& entry : list_folder(split))
-    if (entry.folder) names.push_back(std::move(entry.name));
-  if (names.empty())
-    throw DataError("{} has no class folders; put each class's images into a folder of its own there",
-                    split.string());
-  return names;
-}
-
-class ImageFolder final : public RecordSource {
+// Fills in a FileListing whose root and classes are set.
+class Lister {
  public:
-  ImageFolder(const fs::path& path, Split split, const SourceOptions& options)
-      : path_(path), root_(split_folder(path, split)), options_(options) {
-    if (root_.empty())
-      throw UsageError("{} has no {} folder; it needs {}/<class>/<image>.jpg", path.string(),
-                       split_name(split), split_name(split));
-    const fs::path train = split_folder(path, Split::train);
-    classes_ = class_names(train.empty() ? root_ : train);
-    if (split == Split::val && fs::exists(root_ / kValAnnotations))
-      add_annotated(path);
-    else
-      add_class_folders(train);
-    names_.shrink_to_fit();
+  explicit Lister(FileListing& listing) : listing_(listing), labels_(listing.classes) {}
+
+  // where: what gave the classes, for messages.
+  void add_class_folders(const std::string& where) {
+    std::vector<std::string> folders;
+    for (Entry& entry : list_folder(listing_.root)) {
+      if (entry.folder)
+        folders.push_back(std::move(entry.name));
+      else
+        listing_.leave_out(entry.name);
+    }
+    for (const std::string& name : folders) {
+      const int label = labels_.find(name);
+      if (label < 0)
+        throw DataError("class {} is in {} but not in {}; remove it from the one or add it to the other",
+                        name, listing_.root.string(), where);
+      const std::size_t before = listing_.labels.size();
+      const std::map<std::string, LeftOut> left = listing_.left;
+      std::vector<FileId> parents;
+      add_images(name, label, parents);
+      if (listing_.labels.size() == before)
+        throw DataError("{} has no .jpg, .jpeg or .png files; add images or remove the folder{}",
+                        (listing_.root / name).string(), others_since(left));
+    }
   }
 
-  std::int64_t count() const override { return static_cast<std::int64_t>(labels_.size()); }
-  std::int32_t label(std::int64_t index) const override {
-    return labels_.at(static_cast<std::size_t>(index));
+  void add_annotated() {
+    const fs::path list = listing_.root / kValAnnotations;
+    try {
+      for (const ValAnnotation& one : parse_val_annotations(read_file(list))) {
+        const int label = labels_.find(one.wnid);
+        if (label < 0) throw DataError("{} is of class '{}', which train does not have", one.file, one.wnid);
+        listing_.add("images/" + one.file, label);
+      }
+    } catch (const DataError& error) {
+      throw DataError("{}: {}", list.string(), error.what());
+    }
+    if (listing_.labels.empty()) throw DataError("{} names no images", list.string());
   }
-  std::string name(std::int64_t index) const override { return (root_ / relative(index)).string(); }
-  const std::vector<std::string>& classes() const override { return classes_; }
-  const char* kind() const override { return "image folder"; }
 
-  std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
-    return read_whole(root_ / relative(index), options_.max_bytes, scratch);
-  }
-
-  DetailedSample read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
-    std::call_once(words_read_, [this] { words_ = read_words(path_, classes_); });
-    DetailedSample sample = RecordSource::read_detailed(index, scratch);
-    sample.class_text = words_[static_cast<std::size_t>(label(index))];
-    return sample;
+  void add_flat() {
+    const std::unique_ptr<ValLabels> list = find_val_labels(listing_.root);
+    if (!list)
+      throw DataError(
+          "{} has images but no class folders, and nothing tells their classes; put ImageNet's development "
+          "kit (ILSVRC2012_devkit_t12.tar.gz) or Kaggle's LOC_val_solution.csv beside it",
+          listing_.root.string());
+    for (const Entry& entry : list_folder(listing_.root)) {
+      if (entry.folder || !is_image_name(entry.name)) {
+        listing_.leave_out(entry.name);
+        continue;
+      }
+      const std::string name = list->class_of(entry.name);
+      const int label = labels_.find(name);
+      if (name.empty()) throw DataError("{} does not tell the class of {}", list->from.string(), entry.name);
+      if (label < 0) throw DataError("{} is of class '{}', which train does not have", entry.name, name);
+      listing_.add(entry.name, label);
+    }
   }
 
  private:
   using FileId = std::pair<dev_t, ino_t>;
 
-  std::string_view relative(std::int64_t index) const {
-    return names_.data() + offsets_.at(static_cast<std::size_t>(index));
-  }
-
-  void add_class_folders(const fs::path& train) {
-    for (const std::string& name : class_names(root_)) {
-      const std::int32_t label = label_of(name);
-      if (label < 0)
-        throw DataError("class {} is in {} but not in {}; remove it from the one or add it to the other",
-                        name, root_.string(), train.string());
-      const std::size_t before = labels_.size();
-      std::vector<FileId> parents;
-      add_images(name, label, parents);
-      if (labels_.size() == before)
-        throw DataError("{} has no .jpg, .jpeg or .png files; add images or remove the folder",
-                        (root_ / name).string());
-    }
-  }
-
-  void add_annotated(const fs::path& path) {
-    if (split_folder(path, Split::train).empty())
-      throw DataError("{} has no train folder, which names the classes", path.string());
-    const fs::path list = root_ / kValAnnotations;
-    try {
-      for (const ValAnnotation& one : parse_val_annotations(read_file(list))) {
-        const std::int32_t label = label_of(one.wnid);
-        if (label < 0) throw DataError("{} is of class '{}', which train does not have", one.file, one.wnid);
-        add("images/" + one.file, label);
-      }
-    } catch (const DataError& error) {
-      throw DataError("{}: {}", list.string(), error.what());
-    }
-    if (labels_.empty()) throw DataError("{} names no images", list.string());
-  }
-
-  std::int32_t label_of(const std::string& name) const {
-    const auto found = std::lower_bound(classes_.begin(), classes_.end(), name);
-    return found == classes_.end() || *found != name ? -1
-                                                     : static_cast<std::int32_t>(found - classes_.begin());
-  }
-
-  void add(const std::string& file, std::int32_t label) {
-    offsets_.push_back(names_.size());
-    labels_.push_back(label);
-    names_.append(file).push_back('\0');
-  }
-
   // parents: the folders on the way here; meeting one of them again means that a link leads back up.
   void add_images(const std::string& folder, std::int32_t label, std::vector<FileId>& parents) {
-    const fs::path path = root_ / folder;
+    const fs::path path = listing_.root / folder;
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0)
       throw IoError("cannot look at {}: {}", path.string(), std::strerror(errno));
@@ -149,35 +119,100 @@ class ImageFolder final : public RecordSource {
       throw DataError("{} is a link back to a folder that holds it; remove the link", path.string());
     parents.push_back(id);
     for (const Entry& entry : list_folder(path)) {
-      if (entry.folder) {
-        add_images(folder + "/" + entry.name, label, parents);
-      } else if (is_image_name(entry.name)) {
-        add(folder + "/" + entry.name, label);
-      }
+      const std::string name = folder + "/" + entry.name;
+      if (entry.folder)
+        add_images(name, label, parents);
+      else if (is_image_name(entry.name))
+        listing_.add(name, label);
+      else
+        listing_.leave_out(name);
     }
     parents.pop_back();
   }
 
-  fs::path path_;
-  fs::path root_;  // of the split
-  SourceOptions options_;
-  std::vector<std::string> classes_;
-  std::vector<std::int32_t> labels_;
-  // Paths under root_, each ended by a zero: a million strings of their own would cost four times the memory.
-  std::string names_;
-  std::vector<std::size_t> offsets_;
-  mutable std::once_flag words_read_;
-  mutable std::vector<std::string> words_;  // by label
+  // Images of other formats that were found since.
+  std::string others_since(const std::map<std::string, LeftOut>& before) const {
+    for (const auto& [what, one] : listing_.left) {
+      const auto known = before.find(what);
+      const std::int64_t more = one.count - (known == before.end() ? 0 : known->second.count);
+      if (one.image && more > 0)
+        return fmt::format("; it has {} {}: convert them to JPEG or PNG", more, what);
+    }
+    return {};
+  }
+
+  FileListing& listing_;
+  ClassLabels labels_;
 };
+
+bool has_flat_images(const fs::path& root) {
+  bool any = false;
+  for (const Entry& entry : list_folder(root)) {
+    if (entry.folder) return false;
+    any = any || is_image_name(entry.name);
+  }
+  return any;
+}
 
 }  // namespace
 
-bool is_image_name(std::string_view name) {
-  const std::size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos || name.front() == '.') return false;
-  std::string extension(name.substr(dot + 1));
-  for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return extension == "jpg" || extension == "jpeg" || extension == "png";
+std::vector<std::string> class_folders(const fs::path& split) {
+  std::vector<std::string> names;
+  for (Entry& entry : list_folder(split))
+    if (entry.folder) names.push_back(std::move(entry.name));
+  return names;
+}
+
+std::unique_ptr<RecordSource> open_labelled_folder(const fs::path& root, std::vector<std::string> classes,
+                                                   const SourceOptions& options) {
+  FileListing listing;
+  listing.root = root;
+  listing.words = root.parent_path();
+  listing.classes = std::move(classes);
+  Lister lister(listing);
+  if (fs::exists(root / kValAnnotations))
+    lister.add_annotated();
+  else if (has_flat_images(root))
+    lister.add_flat();
+  else
+    lister.add_class_folders("train");
+  if (listing.labels.empty()) throw DataError("{} has no class folders and no images", root.string());
+  return std::make_unique<FileList>(std::move(listing), options);
+}
+
+std::unique_ptr<RecordSource> open_image_folder(const fs::path& path, Split split,
+                                                const SourceOptions& options) {
+  FileListing listing;
+  listing.root = split_folder(path, split);
+  if (listing.root.empty())
+    throw UsageError("{} has no {} folder; it needs {}/<class>/<image>.jpg", path.string(), split_name(split),
+                     split_name(split));
+  listing.words = path;
+  const fs::path train = split_folder(path, Split::train);
+  const std::optional<std::vector<std::string>> order = read_class_list(path);
+  const bool tars = !train.empty() && is_class_tars(train);
+  listing.classes = order  ? *order
+                    : tars ? classes_of_tars(train)
+                           : class_folders(train.empty() ? listing.root : train);
+  if (split == Split::train && tars) return open_class_tars(train, std::move(listing.classes), options);
+  const bool by_list =
+      split == Split::val && (fs::exists(listing.root / kValAnnotations) || has_flat_images(listing.root));
+  if (by_list && train.empty() && !order)
+    throw DataError("{} has no train folder, which names the classes", path.string());
+  if (listing.classes.empty())
+    throw DataError("{} has no class folders; put each class's images into a folder of its own there",
+                    (train.empty() ? listing.root : train).string());
+  Lister lister(listing);
+  if (by_list && fs::exists(listing.root / kValAnnotations))
+    lister.add_annotated();
+  else if (by_list)
+    lister.add_flat();
+  else
+    lister.add_class_folders(order ? (path / kClassesFile).string() : train.string());
+  if (listing.labels.empty())
+    throw DataError("{} has no class folders; put each class's images into a folder of its own there",
+                    listing.root.string());
+  return std::make_unique<FileList>(std::move(listing), options);
 }
 
 bool is_image_folder(const fs::path& path) {
@@ -185,19 +220,28 @@ bool is_image_folder(const fs::path& path) {
 }
 
 fs::path split_folder(const fs::path& path, Split split) {
-  const std::vector<const char*> names = split == Split::train
-                                             ? std::vector<const char*>{"train"}
-                                             : std::vector<const char*>{"val", "validation"};
-  for (const char* name : names) {
-    std::error_code ignored;
-    if (fs::is_directory(path / name, ignored)) return path / name;
-  }
+  static constexpr std::array<const char*, 1> kTrain{"train"};
+  static constexpr std::array<const char*, 3> kVal{"val", "validation", "valid"};
+  const std::span<const char* const> names =
+      split == Split::train ? std::span<const char* const>(kTrain) : std::span<const char* const>(kVal);
+  for (const fs::path& root : {path, path / "ILSVRC/Data/CLS-LOC", path / "Data/CLS-LOC"})
+    for (const char* name : names) {
+      std::error_code ignored;
+      if (fs::is_directory(root / name, ignored)) return root / name;
+    }
   return {};
 }
 
-std::unique_ptr<RecordSource> open_image_folder(const fs::path& path, Split split,
-                                                const SourceOptions& options) {
-  return std::make_unique<ImageFolder>(path, split, options);
+std::vector<LeftOut> unused_entries(const fs::path& path) {
+  const fs::path train = split_folder(path, Split::train), val = split_folder(path, Split::val);
+  const fs::path root = (train.empty() ? val : train).parent_path();
+  std::vector<LeftOut> list;
+  for (const Entry& entry : list_folder(root)) {
+    const fs::path at = root / entry.name;
+    if (at == train || at == val || entry.name == kClassesFile || entry.name == kWordsFile) continue;
+    if (entry.folder) list.push_back({entry.name + "/", 1, {}, false});
+  }
+  return list;
 }
 
 }  // namespace redline::data

@@ -1,20 +1,24 @@
 // Image folders: PATH/train/<class>/… and PATH/val/<class>/…, each class folder holding JPEG or PNG files, at
-// any depth. Classes are numbered by name, from train's folders where there are any, so both splits agree.
+// any depth, or one tar for each class in train (tar_shards.h). Classes are numbered by name, from train's
+// folders where there are any, so both splits agree; a file classes.txt beside them gives another order
+// (class_list.h).
 //
-// Tiny ImageNet as it is shipped is read too: its val images lie in one folder, val/images, and
-// val_annotations.txt says which class each has.
+// Validation images may also lie in one folder without classes, where a list tells them:
+//     Tiny ImageNet      val/images, and val/val_annotations.txt
+//     Kaggle's ImageNet  ILSVRC/Data/CLS-LOC/val, and LOC_val_solution.csv in the folder above ILSVRC
+//     ImageNet           val, and the development kit beside it, packed or unpacked (devkit.h)
 #pragma once
 
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "data/file_list.h"
 #include "data/record_source.h"
 
 namespace redline::data {
-
-// Whether a file of this name is taken for an image: .jpg, .jpeg or .png in any case, and not hidden.
-bool is_image_name(std::string_view name);
 
 // Whether path looks like one: a folder with a train or val folder in it.
 bool is_image_folder(const std::filesystem::path& path);
@@ -22,9 +26,22 @@ bool is_image_folder(const std::filesystem::path& path);
 // The folder of a split under path; empty when there is none.
 std::filesystem::path split_folder(const std::filesystem::path& path, Split split);
 
+// The names of the class folders under a split's folder, sorted.
+std::vector<std::string> class_folders(const std::filesystem::path& split);
+
+// Names in the data set's folder that no split has to do with: "test/", "notes.txt".
+std::vector<LeftOut> unused_entries(const std::filesystem::path& path);
+
 // Throws UsageError when the split is missing; DataError for a split without classes, a class without images,
-// a class in val that train does not have, a damaged val_annotations.txt, or links that go in circles.
+// a class in val that train does not have, validation images whose classes nothing tells, a damaged list, or
+// links that go in circles.
 std::unique_ptr<RecordSource> open_image_folder(const std::filesystem::path& path, Split split,
                                                 const SourceOptions& options);
+
+// The class folders of `root`, or its images where a list tells their classes, as a split whose classes are
+// given.
+std::unique_ptr<RecordSource> open_labelled_folder(const std::filesystem::path& root,
+                                                   std::vector<std::string> classes,
+                                                   const SourceOptions& options);
 
 }  // namespace redline::data

@@ -65,7 +65,9 @@ DataInfo inspect(const std::filesystem::path& path, std::int64_t sample) {
   DataInfo result;
   for (const Split split : {Split::train, Split::val}) {
     if (!has_split(path, split)) continue;
-    const std::unique_ptr<RecordSource> source = open_source(path, split);
+    SourceOptions options;
+    options.warn_of_left_out = false;  // the result says it
+    const std::unique_ptr<RecordSource> source = open_source(path, split, options);
     if (result.classes.empty()) result.classes = source->classes();
     SplitInfo& info = result.splits.emplace_back();
     info.split = split;
@@ -78,8 +80,11 @@ DataInfo inspect(const std::filesystem::path& path, std::int64_t sample) {
     std::erase(counts, 0);
     info.fewest = *std::min_element(counts.begin(), counts.end());
     info.most = *std::max_element(counts.begin(), counts.end());
+    info.left_out = source->left_out();
+    info.damage = source->damage();
     look_at_images(*source, sample, info);
   }
+  result.unused = unused_in(path);
   return result;
 }
 

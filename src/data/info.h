@@ -29,11 +29,15 @@ struct SplitInfo {
   double mean_plain_pixels = 0;  // 0 for an image that decoders in hardware do not take
   std::int64_t unreadable = 0;
   std::string first_unreadable;  // name and reason
+
+  std::vector<LeftOut> left_out;    // found in the split's folders and not read
+  std::vector<std::string> damage;  // parts that could not be listed
 };
 
 struct DataInfo {
   std::vector<std::string> classes;
   std::vector<SplitInfo> splits;  // those that are there
+  std::vector<LeftOut> unused;    // beside the splits
 };
 
 // Reads the headers of up to `sample` images, and fills in what they tell.

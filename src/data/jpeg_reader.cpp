@@ -211,6 +211,32 @@ Pixels JpegReader::read(const Rect& region, int shrink, std::vector<std::uint8_t
   return out;
 }
 
+void JpegReader::examine(std::vector<std::uint8_t>& storage) {
+  State& s = *state_;
+  jpeg_decompress_struct& cinfo = s.cinfo;
+  if (!reaches_end(s.bytes)) throw DataError("JPEG: the file is cut off");
+  if (cinfo.jpeg_color_space == JCS_UNKNOWN)
+    throw DataError("JPEG: unsupported: {} colour components", cinfo.num_components);
+  s.guarded([&] {
+    cinfo.out_color_space = cinfo.jpeg_color_space;  // no conversion
+    cinfo.scale_num = cinfo.scale_denom = 8;
+    jpeg_start_decompress(&cinfo);
+  });
+  const std::size_t row_bytes =
+      std::size_t{cinfo.output_width} * static_cast<std::size_t>(cinfo.out_color_components);
+  if (storage.size() < row_bytes) storage.resize(row_bytes);
+  s.guarded([&] {
+    JSAMPROW row = storage.data();
+    while (cinfo.output_scanline < cinfo.output_height) jpeg_read_scanlines(&cinfo, &row, 1);
+    jpeg_finish_decompress(&cinfo);
+  });
+  if (s.truncated) throw DataError("JPEG: the file is cut off");
+}
+
+bool JpegReader::keeps_coefficients() const { return jpeg_has_multiple_scans(&state_->cinfo) == TRUE; }
+
+void JpegReader::release() { jpeg_abort_decompress(&state_->cinfo); }
+
 std::string JpegReader::warning() const { return state_->warning; }
 
 }  // namespace redline::data

@@ -27,6 +27,13 @@ class JpegReader {
   // Decodes at least `region`, given in pixels of the stored image, into storage.
   Pixels read(const Rect& region, int shrink, std::vector<std::uint8_t>& storage);
 
+  // Decodes the whole image, keeping one row of it at a time in storage.
+  void examine(std::vector<std::uint8_t>& storage);
+
+  // Whether libjpeg holds all coefficients of the opened image in memory: a progressive file.
+  bool keeps_coefficients() const;
+  void release();  // what libjpeg holds of the opened image
+
   std::string warning() const;
 
  private:

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "data/bad_limit.h"
 #include "data/card_batch.h"
 #include "data/decode_split.h"
 #include "data/sampler.h"
@@ -33,8 +34,6 @@ void validate_loader(const LoaderOptions& o) {
   if (o.batch_size < 1) throw UsageError("--batch-size {} is less than 1", o.batch_size);
   if (o.threads < 1 || o.threads > 4096)
     throw UsageError("--workers {} is not between 1 and 4096", o.threads);
-  if (!(o.max_bad >= 0 && o.max_bad <= 1))
-    throw UsageError("--max-bad {} is not a share from 0 to 1", o.max_bad);
   check(o.slots >= 2, "a loader needs two slots, one to fill while the other is used");
   validate(o.transform);
   validate(o.mix);
@@ -147,7 +146,7 @@ Loader::Pool::Pool(std::shared_ptr<const RecordSource> source, const LoaderOptio
       options_(options),
       sampler_(sampler_options(options, source_->count())),
       split_(options.threads, options.fixed_split) {
-  max_bad_ = static_cast<std::int64_t>(options.max_bad * static_cast<double>(source_->count()));
+  max_bad_ = bad_limit(options.max_bad, source_->count());
   make_slots();
   start_threads();
 }
@@ -397,8 +396,8 @@ void Loader::Pool::note_bad(std::int64_t sample, const Error& reason) {
   if (count <= kLoggedBad) log_warning("skipped {}: {}", source_->name(sample), reason.what());
   if (count == kLoggedBad) log_warning("further bad samples are counted, not named");
   if (count <= max_bad_) return;
-  const std::string which = fmt::format("more than --max-bad {} allows; the last was {}: {}",
-                                        options_.max_bad, source_->name(sample), reason.what());
+  const std::string which = fmt::format("more than the {} that --max-bad {} allows; the last was {}: {}",
+                                        max_bad_, options_.max_bad, source_->name(sample), reason.what());
   // The files are gone or their disk is: nothing is wrong with the data as such.
   if (2 * unreadable_ > count) {
     throw IoError("{} of {} samples cannot be read, {}. See whether the data is still there, and try again",

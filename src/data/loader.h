@@ -38,7 +38,7 @@ struct LoaderOptions {
   TransformOptions transform;  // transform.train also decides order and padding
   MixOptions mix;              // of training batches
   DecodeLimits limits;
-  double max_bad = 0.001;                          // share of the samples that may be bad
+  double max_bad = 0.001;                          // share of the samples that may be bad (bad_limit.h)
   HostAllocator allocator;                         // empty: ordinary memory
   std::shared_ptr<backend::ImageDecoder> decoder;  // a card's; empty: the threads decode everything
   bool fixed_split = false;  // what the card can decode it does, however long that takes

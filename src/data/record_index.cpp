@@ -14,7 +14,7 @@ namespace redline::data {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "index files are little endian");
-constexpr std::string_view kMagic = "RLINDEX1";  // changes with the layout
+constexpr std::string_view kMagic = "RLINDEX2";  // changes with the layout
 
 template <typename T>
 concept Plain = std::is_trivially_copyable_v<T>;
@@ -135,6 +135,7 @@ bool load_index(const std::filesystem::path& path, const std::vector<RecordIndex
     reader.get(read.names);
     reader.get(read.name_at);
     reader.get(read.classes);
+    reader.get(read.first_label);
     reader.get(read.damage);
     if (!reader.done() || read.containers != containers || !consistent(read)) return false;
     index = std::move(read);
@@ -152,6 +153,7 @@ void save_index(const std::filesystem::path& path, const RecordIndex& index) {
   writer.put(index.names);
   writer.put(index.name_at);
   writer.put(index.classes);
+  writer.put(index.first_label);
   writer.put(index.damage);
   writer.put(checksum(writer.out));
   try {

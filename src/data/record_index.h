@@ -33,6 +33,7 @@ struct RecordIndex {
   std::string names;                   // of the entries, each ended by a zero; empty where they have none
   std::vector<std::uint64_t> name_at;  // where each begins in names
   std::vector<std::string> classes;    // by label
+  std::int32_t first_label = 0;        // what label 0 is called inside the containers: 0 or 1
   std::vector<std::string> damage;     // parts of the containers that could not be listed, with the reason
 
   void add_name(std::string_view name);

@@ -1,9 +1,16 @@
 #include "data/record_source.h"
 
+#include <optional>
+
 #include "base/error.h"
+#include "base/log.h"
+#include "data/cifar.h"
 #include "data/ilsvrc.h"
 #include "data/image_folder.h"
+#include "data/shard_names.h"
+#include "data/tar_shards.h"
 #include "data/tfrecord_folder.h"
+#include "data/tiny_imagenet_zip.h"
 
 namespace redline::data {
 namespace fs = std::filesystem;
@@ -23,19 +30,31 @@ bool is_tfrecord_folder(const fs::path& path) {
   return !shard_names(path, Split::train).empty() || !shard_names(path, Split::val).empty();
 }
 
-enum class Kind { image_folder, ilsvrc, tfrecord_folder };
+enum class Kind { image_folder, ilsvrc, tfrecord_folder, tiny_imagenet_zip, web_dataset, cifar };
 
-// Throws UsageError for what is no data set.
-Kind kind_of(const fs::path& path) {
-  require_path(path);
-  if (!fs::is_directory(path))
-    throw UsageError("{} is not a data set; give a folder with train/<class>/<image>.jpg", path.string());
+std::optional<Kind> find_kind(const fs::path& path) {
+  if (is_zip_name(path)) return Kind::tiny_imagenet_zip;
+  if (!fs::is_directory(path)) return {};
   if (is_image_folder(path)) return Kind::image_folder;
   if (is_ilsvrc(path)) return Kind::ilsvrc;
   if (is_tfrecord_folder(path)) return Kind::tfrecord_folder;
+  if (is_cifar(path)) return Kind::cifar;
+  if (!tar_names(path, Split::train).empty() || !tar_names(path, Split::val).empty())
+    return Kind::web_dataset;
+  return {};
+}
+
+// Throws UsageError for what is not a data set.
+Kind kind_of(const fs::path& path) {
+  require_path(path);
+  if (const std::optional<Kind> kind = find_kind(path)) return *kind;
+  if (!fs::is_directory(path))
+    throw UsageError("{} is not a data set; give a folder with train/<class>/<image>.jpg", path.string());
   throw UsageError(
       "{} is not a data set: it has neither a train nor a val folder (train/<class>/<image>.jpg), nor "
-      "TFRecord shards (train-00000-of-00001), nor ImageNet's tars ({})",
+      "TFRecord shards (train-00000-of-00001), nor ImageNet's tars ({}), nor another layout that "
+      "docs/data.md "
+      "names",
       path.string(), kIlsvrcTrain);
 }
 
@@ -52,16 +71,66 @@ DetailedSample RecordSource::read_detailed(std::int64_t index, std::vector<std::
   return sample;
 }
 
-std::unique_ptr<RecordSource> open_source(const fs::path& path, Split split, const SourceOptions& options) {
-  switch (kind_of(path)) {
+namespace {
+
+std::unique_ptr<RecordSource> open_kind(Kind kind, const fs::path& path, Split split,
+                                        const SourceOptions& options) {
+  switch (kind) {
     case Kind::image_folder:
       return open_image_folder(path, split, options);
     case Kind::tfrecord_folder:
       return open_tfrecord_folder(path, split, options);
     case Kind::ilsvrc:
       return open_ilsvrc(path, split, options);
+    case Kind::web_dataset:
+      return open_web_dataset(path, split, options);
+    case Kind::cifar:
+      return open_cifar(path, split, options);
+    case Kind::tiny_imagenet_zip:
+      return open_tiny_imagenet_zip(path, split, options);
   }
   throw InternalError("a kind of data set without a reader");
+}
+
+std::unique_ptr<RecordSource> warned(std::unique_ptr<RecordSource> source, const SourceOptions& options) {
+  if (options.warn_of_left_out)
+    for (const LeftOut& one : source->left_out())
+      if (one.image)
+        log_warning("left out {} {}, the first {}: Redline reads JPEG and PNG", one.count, one.what,
+                    one.first);
+  return source;
+}
+
+std::unique_ptr<RecordSource> open_val_dir(const fs::path& path, const std::vector<std::string>& classes,
+                                           const SourceOptions& options) {
+  require_path(path);
+  if (!find_kind(path) || !has_split(path, Split::val))
+    return warned(open_labelled_folder(path, classes, options), options);
+  std::unique_ptr<RecordSource> val = open_source(path, Split::val, options);
+  if (val->classes() != classes)
+    throw DataError("{} has other classes, or in another order, than the training images", path.string());
+  return val;
+}
+
+}  // namespace
+
+std::unique_ptr<RecordSource> open_source(const fs::path& path, Split split, const SourceOptions& options) {
+  return warned(open_kind(kind_of(path), path, split, options), options);
+}
+
+OpenSplits open_splits(const fs::path& path, const fs::path& val_dir, const SourceOptions& options) {
+  OpenSplits splits;
+  if (val_dir.empty()) {
+    splits.train = open_source(path, Split::train, options);
+    if (has_split(path, Split::val)) splits.val = open_source(path, Split::val, options);
+    return splits;
+  }
+  require_path(path);
+  splits.train = !find_kind(path) && fs::is_directory(path)
+                     ? warned(open_labelled_folder(path, class_folders(path), options), options)
+                     : open_source(path, Split::train, options);
+  splits.val = open_val_dir(val_dir, splits.train->classes(), options);
+  return splits;
 }
 
 bool has_split(const fs::path& path, Split split) {
@@ -72,8 +141,18 @@ bool has_split(const fs::path& path, Split split) {
       return !shard_names(path, split).empty();
     case Kind::ilsvrc:
       return fs::exists(ilsvrc_tar(path, split));
+    case Kind::web_dataset:
+      return !tar_names(path, split).empty();
+    case Kind::cifar:
+      return cifar_has_split(path, split);
+    case Kind::tiny_imagenet_zip:
+      return true;
   }
   throw InternalError("a kind of data set without a reader");
+}
+
+std::vector<LeftOut> unused_in(const fs::path& path) {
+  return kind_of(path) == Kind::image_folder ? unused_entries(path) : std::vector<LeftOut>{};
 }
 
 }  // namespace redline::data

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,6 +26,14 @@ struct DetailedSample {
   std::vector<BoundingBox> boxes;
 };
 
+// What lies in a data set's folders but is not read, by kind.
+struct LeftOut {
+  std::string what;  // ".webp files", "test/"
+  std::int64_t count = 0;
+  std::string first;   // where the first of them is; empty where `what` says it
+  bool image = false;  // it would be an image, were its format read
+};
+
 // Immutable once opened: every call is safe from any thread.
 class RecordSource {
  public:
@@ -40,6 +49,12 @@ class RecordSource {
   // length), each with its place and reason.
   virtual std::vector<std::string> damage() const { return {}; }
 
+  // What was found on the way and passed over.
+  virtual std::vector<LeftOut> left_out() const { return {}; }
+
+  // Bytes of the encoded image, where that is known without reading it; else -1.
+  virtual std::int64_t encoded_bytes(std::int64_t) const { return -1; }
+
   // The encoded image. The bytes live in scratch or in the source, and are valid until scratch changes.
   // Throws DataError or IoError naming what is wrong, without the sample's name (the caller has it).
   virtual std::span<const std::uint8_t> read(std::int64_t index,
@@ -51,6 +66,9 @@ class RecordSource {
 
 struct SourceOptions {
   std::int64_t max_bytes = std::int64_t{256} << 20;  // an encoded image larger than this is refused
+  bool warn_of_left_out = true;                      // in the log, of images that are not read
+  // Asked now and then while a large data set is indexed: true ends that with Stopped. Empty: never.
+  std::function<bool()> stop;
 };
 
 // Opens one split of the data set at path, whatever kind it is. Throws UsageError when path is not a data
@@ -58,8 +76,23 @@ struct SourceOptions {
 std::unique_ptr<RecordSource> open_source(const std::filesystem::path& path, Split split,
                                           const SourceOptions& options = {});
 
+// Both splits of a data set.
+struct OpenSplits {
+  std::unique_ptr<RecordSource> train;
+  std::unique_ptr<RecordSource> val;  // empty where there is none
+};
+
+// Opens the data set at path. val_dir, where not empty, is where the validation images are instead: a data
+// set with a val split and the same classes, or a folder of class folders (or of images that a list tells the
+// classes of, see image_folder.h). path may then be a folder of class folders itself. Throws as open_source
+// does.
+OpenSplits open_splits(const std::filesystem::path& path, const std::filesystem::path& val_dir,
+                       const SourceOptions& options = {});
+
 // Whether the data set at path has the split at all (a data set may come without val).
 bool has_split(const std::filesystem::path& path, Split split);
+// What lies beside its splits and is not used: "test/".
+std::vector<LeftOut> unused_in(const std::filesystem::path& path);
 // Whether it is one of TFRecord shards.
 bool is_tfrecord(const std::filesystem::path& path);
 

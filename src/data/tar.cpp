@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "data/archive_reader.h"
 
 namespace redline::data {
 namespace {
@@ -56,17 +57,6 @@ void require_checksum(const Header& header, std::uint64_t offset) {
   for (std::size_t i = 0; i < kBlock; ++i)
     sum += i >= kChecksum.at && i < kChecksum.at + kChecksum.size ? std::uint8_t{' '} : header[i];
   if (sum != number(header, kChecksum, offset)) throw DataError("tar: a damaged header at byte {}", offset);
-}
-
-void require_safe(const std::string& name, std::uint64_t offset) {
-  bool climbs = false;
-  for (std::size_t at = 0; at <= name.size();) {
-    const std::size_t slash = std::min(name.find('/', at), name.size());
-    climbs = climbs || name.compare(at, slash - at, "..") == 0;
-    at = slash + 1;
-  }
-  if (name.empty() || name.front() == '/' || climbs || name.find('\0') != std::string::npos)
-    throw DataError("tar: a member named '{}' at byte {}; names must stay inside the archive", name, offset);
 }
 
 // What pax headers say about the next member: "<length> key=value\n" each.
@@ -135,7 +125,11 @@ std::vector<TarMember> list_tar(const ReadAt& read, std::uint64_t begin, std::ui
         member.name = prefix.empty() ? std::string(text(header, kName))
                                      : std::string(prefix) + "/" + std::string(text(header, kName));
       }
-      require_safe(member.name, at);
+      try {
+        require_safe_name(member.name);
+      } catch (const DataError& error) {
+        throw DataError("tar: {} (at byte {})", error.what(), at);
+      }
       member.offset = content;
       member.size = size;
       members.push_back(std::move(member));
@@ -150,8 +144,8 @@ std::vector<TarMember> list_tar(const ReadAt& read, std::uint64_t begin, std::ui
     }
     at = content + std::min(padded(size), end - content);
   }
-  // Some writers leave out the zeros at the end; the content was all there.
-  return members;
+  // Every writer ends an archive with zeros; one without them was cut off between two members.
+  throw DataError("tar: the archive is cut off at byte {}: its end mark is missing", end);
 }
 
 std::vector<std::uint8_t> tar_header(std::string_view name, std::uint64_t size) {

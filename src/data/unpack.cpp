@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_set>
 
@@ -11,7 +12,10 @@
 
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "data/bad_limit.h"
+#include "data/class_list.h"
 #include "data/class_words.h"
+#include "data/disk_space.h"
 #include "data/file.h"
 #include "data/image_folder.h"
 #include "data/manifest.h"
@@ -23,14 +27,7 @@ namespace {
 
 constexpr const char* kNote = "prepare.json";
 
-struct SplitSource {
-  Split split;
-  std::unique_ptr<RecordSource> source;
-};
-
 std::vector<SplitSource> open_splits(const UnpackOptions& o) {
-  if (!(o.max_bad >= 0 && o.max_bad <= 1))
-    throw UsageError("--max-bad {} is not a share from 0 to 1", o.max_bad);
   std::vector<SplitSource> splits;
   for (const Split split : {Split::train, Split::val})
     if (has_split(o.source, split))
@@ -47,22 +44,19 @@ std::string note_text(const UnpackOptions& o, const std::vector<SplitSource>& sp
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// Names come from archives and records: none may lead out of its folder or hide in it.
-bool is_plain(const std::string& name) {
-  return !name.empty() && name.front() != '.' && name.size() <= 200 &&
-         name.find_first_of(std::string_view("/\0", 2)) == name.npos;
+// The classes of a split that have images.
+std::vector<bool> used_classes(const RecordSource& source) {
+  std::vector<bool> used(source.classes().size(), false);
+  for (std::int64_t i = 0; i < source.count(); ++i) used[static_cast<std::size_t>(source.label(i))] = true;
+  return used;
 }
 
 void make_class_folders(const fs::path& target, const std::vector<SplitSource>& splits) {
   for (const SplitSource& s : splits) {
-    std::vector<bool> used(s.source->classes().size(), false);
-    for (std::int64_t i = 0; i < s.source->count(); ++i)
-      used[static_cast<std::size_t>(s.source->label(i))] = true;
+    const std::vector<bool> used = used_classes(*s.source);
     for (std::size_t label = 0; label < used.size(); ++label) {
-      const std::string& name = s.source->classes()[label];
-      if (!is_plain(name)) throw DataError("the class '{}' cannot be the name of a folder", name);
       if (!used[label]) continue;  // an image folder has no class folder without images
-      const fs::path folder = target / split_name(s.split) / name;
+      const fs::path folder = target / split_name(s.split) / s.source->classes()[label];
       std::error_code error;
       fs::create_directories(folder, error);
       if (error) throw IoError("cannot make the folder {}: {}", folder.string(), error.message());
@@ -71,11 +65,39 @@ void make_class_folders(const fs::path& target, const std::vector<SplitSource>& 
   }
 }
 
+void check_class_names(const std::vector<std::string>& classes) {
+  std::set<std::string> seen;
+  for (const std::string& name : classes) {
+    if (!is_plain_name(name)) throw DataError("the class '{}' cannot be the name of a folder", name);
+    if (!seen.insert(name).second)
+      throw DataError(
+          "two classes are called '{}', which would become one folder; convert to TFRecord instead", name);
+  }
+}
+
+// Folders are numbered by name; where labels are not, a file says so.
+void write_class_order(const fs::path& target, const SplitSource& first) {
+  const std::vector<std::string>& classes = first.source->classes();
+  if (!folders_keep_order(classes, used_classes(*first.source)))
+    write_file_atomically(target / kClassesFile, class_list_text(classes), Sync::no);
+}
+
+void announce(const fs::path& target, const std::vector<SplitSource>& splits) {
+  const std::int64_t block = disk_space(target).block;
+  std::int64_t sum = 0;
+  for (const SplitSource& s : splits) {
+    const std::int64_t bytes = image_bytes(*s.source, block, 0);
+    if (bytes < 0) return;
+    sum += bytes;
+  }
+  announce_disk(target, sum);
+}
+
 class Unpacker {
  public:
   Unpacker(const UnpackOptions& options, std::int64_t images, std::size_t classes)
       : options_(options), images_(images), words_(classes) {
-    max_bad_ = static_cast<std::int64_t>(options.max_bad * static_cast<double>(images));
+    max_bad_ = bad_limit(options.max_bad, images);
     benches_.resize(static_cast<std::size_t>(std::max(1, options.threads)));
     for (Bench& bench : benches_) bench.decoder = std::make_unique<Decoder>(options.limits);
   }
@@ -87,10 +109,11 @@ class Unpacker {
     try {
       found = from.source->read_detailed(sample, bench.scratch);
       const ImageInfo info = bench.decoder->open(found.bytes);
-      bench.decoder->decode();
-      if (!is_plain(found.file_name) || !is_image_name(found.file_name))
+      bench.decoder->examine();
+      if (!is_plain_name(found.file_name) || !is_image_name(found.file_name))
         found.file_name = fmt::format("{:08}.{}", sample, info.format == ImageFormat::jpeg ? "jpg" : "png");
-    } catch (const DataError& error) {
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::bad_data && error.code() != ExitCode::io) throw;
       note_bad(item, {from.source->name(sample), error.what()});
       return;
     }
@@ -150,9 +173,9 @@ class Unpacker {
     const std::lock_guard lock(mutex_);
     if (static_cast<std::int64_t>(bad_.size()) >= max_bad_)
       throw DataError(
-          "{} of {} images are bad, more than --max-bad {} allows; the last was {}: {}. 'redline data "
-          "verify' lists them",
-          bad_.size() + 1, images_, options_.max_bad, complaint.name, complaint.reason);
+          "{} of {} images are bad, more than the {} that --max-bad {} allows; the last was {}: {}. 'redline "
+          "data verify' lists them",
+          bad_.size() + 1, images_, max_bad_, options_.max_bad, complaint.name, complaint.reason);
     bad_.emplace_back(item, std::move(complaint));
   }
 
@@ -169,13 +192,17 @@ class Unpacker {
 
 }  // namespace
 
-UnpackResult unpack_to_folders(const UnpackOptions& options, const Progress& progress) {
-  const std::vector<SplitSource> splits = open_splits(options);
+UnpackResult unpack_to_folders(const UnpackOptions& options, const std::vector<SplitSource>& splits,
+                               const Progress& progress) {
+  check(!splits.empty() && splits.size() <= 2, "a data set of {} splits", splits.size());
+  const std::vector<std::string>& classes = splits.front().source->classes();
+  check_class_names(classes);
+  announce(options.target, splits);
   const std::unique_ptr<FolderLock> lock = claim_folder(options.target, kNote, note_text(options, splits));
   make_class_folders(options.target, splits);
+  write_class_order(options.target, splits.front());
   std::int64_t images = 0;
   for (const SplitSource& s : splits) images += s.source->count();
-  const std::vector<std::string>& classes = splits.front().source->classes();
   Unpacker unpacker(options, images, classes.size());
   const std::int64_t first = splits.front().source->count();
   parallel_for(
@@ -188,6 +215,10 @@ UnpackResult unpack_to_folders(const UnpackOptions& options, const Progress& pro
   if (const std::string words = words_text(classes, unpacker.words()); !words.empty())
     write_file_atomically(options.target / kWordsFile, words, Sync::no);
   return unpacker.finish();
+}
+
+UnpackResult unpack_to_folders(const UnpackOptions& options, const Progress& progress) {
+  return unpack_to_folders(options, open_splits(options), progress);
 }
 
 }  // namespace redline::data

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <vector>
 
 #include "data/decode.h"
@@ -17,7 +18,7 @@ struct UnpackOptions {
   std::filesystem::path source;
   std::filesystem::path target;  // new, empty, or where the same work was interrupted
   int threads = 1;
-  double max_bad = 0.001;  // share of the images that may be bad and left out
+  double max_bad = 0.001;  // share of the images that may be bad and left out (bad_limit.h)
   SourceOptions limits_of_source;
   DecodeLimits limits;
 };
@@ -28,9 +29,16 @@ struct UnpackResult {
   std::vector<Complaint> bad;  // left out, in the order of the data set
 };
 
+struct SplitSource {
+  Split split;
+  std::unique_ptr<RecordSource> source;
+};
+
 // Writes target/<split>/<class>/<file name>, each image as it is stored in the source, after decoding it to
-// be sure of it, and target/words.txt (class_words.h) where the source says what classes are in words.
-// Samples without a file name of their own get their number as one.
+// be sure of it, target/words.txt (class_words.h) where the source says what classes are in words, and
+// target/classes.txt (class_list.h) where labels are not in the order of the classes' names. Samples without
+// a file name of their own get their number as one. Says before how much disk it needs, where the source
+// knows.
 //
 // Every file appears whole or not at all. When the work was stopped, even by kill, the same call goes on: it
 // compares what is there with the source, writes again what differs, and removes what a killed process left
@@ -38,5 +46,8 @@ struct UnpackResult {
 // DataError when more images are bad than allowed, two samples would get the same name or a class's name
 // cannot be a folder's; IoError, and Stopped.
 UnpackResult unpack_to_folders(const UnpackOptions& options, const Progress& progress = {});
+// The same, from splits that are open: train first where there is one.
+UnpackResult unpack_to_folders(const UnpackOptions& options, const std::vector<SplitSource>& splits,
+                               const Progress& progress = {});
 
 }  // namespace redline::data

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "data/image_folder.h"
+#include "data/file_list.h"
 
 namespace redline::data {
 

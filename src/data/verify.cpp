@@ -30,7 +30,7 @@ void look_at(const RecordSource& source, std::int64_t index, Findings& found) {
     const std::span<const std::uint8_t> bytes = source.read(index, found.scratch);
     found.bytes += static_cast<std::int64_t>(bytes.size());
     const ImageInfo info = found.decoder->open(bytes);
-    found.decoder->decode();
+    found.decoder->examine(true);
     if (!found.decoder->warning().empty()) found.odd.push_back({index, found.decoder->warning()});
     found.pixels += std::int64_t{info.width} * info.height;
     found.min_width = std::min(found.min_width, info.width);

@@ -1,9 +1,11 @@
 #include "metrics/console.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "base/quantity.h"
 #include "base/text.h"
 
 namespace redline::metrics {
@@ -12,15 +14,6 @@ namespace {
 constexpr double kRedrawSeconds = 0.1;
 
 std::string percent(double fraction) { return fmt::format("{:.1f}%", 100 * fraction); }
-
-// 1281167 -> "1,281,167"
-std::string grouped(std::int64_t value) {
-  std::string digits = std::to_string(value);
-  for (std::ptrdiff_t at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(static_cast<std::size_t>(at), ",");
-  }
-  return digits;
-}
 
 std::string scores_text(const Evaluation& evaluation) {
   return fmt::format("top-1 {:.2f}%  top-5 {:.2f}%  loss {:.4f}", 100 * evaluation.top1,
@@ -35,20 +28,22 @@ void ConsoleSink::begin(const RunInfo& info) {
   line(fmt::format("{}: {} parameters, {} classes, {} px, {}", info.model,
                    format_count(static_cast<double>(info.parameters)), info.classes, info.image_size,
                    info.dtype));
-  line(fmt::format("data: {}: {} images to train on, {} held out", info.data, grouped(info.train_samples),
-                   grouped(info.val_samples)));
+  line(fmt::format("data: {}: {} images to train on, {} held out", info.data,
+                   format_grouped(info.train_samples), format_grouped(info.val_samples)));
   line(fmt::format("device: {}", info.device));
   std::string batch = std::to_string(info.batch_size);
   for (const std::int64_t times : {info.accumulate, info.ranks})
     if (times > 1) batch = fmt::format("{} x {}", times, batch);
-  line(fmt::format("{} steps of {} images, {} steps an epoch", grouped(info.total_steps), batch,
-                   grouped(info.steps_per_epoch)));
+  line(fmt::format("{} of {} image{}, {} an epoch", counted(info.total_steps, "step"), batch,
+                   batch == "1" ? "" : "s", counted(info.steps_per_epoch, "step")));
+  if (info.label_smoothing > 0)
+    line(fmt::format("the training {} is not comparable with that of evaluations", training_loss_name(info)));
 }
 
 std::string ConsoleSink::progress_line() const {
   const Step& last = window_.back();
   double loss = 0, top1 = 0, seconds = 0, waited = 0, samples = 0;
-  int counted = 0;
+  int good = 0;
   for (const Step& step : window_) {
     seconds += step.training_seconds();
     waited += step.gap.data;
@@ -56,7 +51,7 @@ std::string ConsoleSink::progress_line() const {
     if (step.skipped) continue;
     loss += step.loss;
     top1 += step.top1;
-    ++counted;
+    ++good;
   }
   const double per_step = seconds / static_cast<double>(window_.size());
   // At least the one that is under way: a run may have gone on with fewer images a step.
@@ -66,10 +61,11 @@ std::string ConsoleSink::progress_line() const {
                                    : 1);
   std::string text =
       fmt::format("epoch {}/{}  step {}/{}", last.epoch + 1, epochs, last.step, info_.total_steps);
-  if (counted > 0) {
-    text += fmt::format("  loss {:.4f}  top-1 {}", loss / counted, percent(top1 / counted));
+  const char* name = info_.label_smoothing > 0 ? "smoothed loss" : "loss";
+  if (good > 0) {
+    text += fmt::format("  {} {:.4f}  top-1 {}", name, loss / good, percent(top1 / good));
   } else {
-    text += fmt::format("  loss {:.4f}", last.loss);
+    text += fmt::format("  {} {:.4f}", name, last.loss);
   }
   text += fmt::format("  {:.1f} images/s  wait {}  left {}", seconds > 0 ? samples / seconds : 0.0,
                       percent(seconds > 0 ? waited / seconds : 0.0),
@@ -99,7 +95,7 @@ void ConsoleSink::step(const Step& step) {
 
 void ConsoleSink::evaluating(std::int64_t done, std::int64_t total) {
   if (!options_.quiet && options_.live && due())
-    live_.draw(fmt::format("evaluating {}/{}", grouped(done), grouped(total)));
+    live_.draw(fmt::format("evaluating {}/{}", format_grouped(done), format_grouped(total)));
 }
 
 void ConsoleSink::keep(const Evaluation& evaluation) {
@@ -115,16 +111,22 @@ void ConsoleSink::keep(const Evaluation& evaluation) {
 void ConsoleSink::evaluation(const Evaluation& evaluation) {
   keep(evaluation);
   if (options_.quiet) return;
-  line(fmt::format("{} after step {} (epoch {}): {}  {} images in {}",
+  line(fmt::format("{} after step {} (epoch {}): {}  {} in {}",
                    evaluation.weights == "ema" ? "evaluation of the averages" : "evaluation", evaluation.step,
-                   evaluation.epoch, scores_text(evaluation), grouped(evaluation.samples),
+                   evaluation.epoch, scores_text(evaluation), counted(evaluation.samples, "image"),
                    format_duration(evaluation.seconds)));
+}
+
+void ConsoleSink::notice(const Notice& notice) {
+  if (notice.what == "disturbed" || notice.what == "bound") findings_.push_back(notice);
+  if (notice.what == "loss_spike") loss_spikes_.add(notice.step);
+  if (notice.what == "straggler") stragglers_.add(notice.step);
 }
 
 void ConsoleSink::end(const End& end) {
   line("");
-  std::string result = fmt::format("{}: {} steps, {} images in {}", end.reason, grouped(end.steps),
-                                   grouped(end.samples), format_duration(end.seconds));
+  std::string result = fmt::format("{}: {}, {} in {}", end.reason, counted(end.steps, "step"),
+                                   counted(end.samples, "image"), format_duration(end.seconds));
   if (!end.detail.empty()) result += fmt::format(" ({})", end.detail);
   line("  result    " + result);
   for (const Score& score : scores_) {
@@ -145,7 +147,20 @@ void ConsoleSink::end(const End& end) {
         percent(end.train_seconds() > 0 ? end.communication_seconds / end.train_seconds() : 0.0)));
   }
   if (end.skipped_steps > 0) {
-    line(fmt::format("  skipped   {} steps whose gradients were not finite", grouped(end.skipped_steps)));
+    line(fmt::format("  skipped   {} whose gradients were not finite", counted(end.skipped_steps, "step")));
+  }
+  if (end.energy_j && end.energy_steps > 0) {
+    const double joules = *end.energy_j;
+    line(fmt::format("  energy    {}: {} a step, {:.3g} images/J", format_joules(joules),
+                     format_joules(joules / static_cast<double>(end.energy_steps)),
+                     joules > 0 ? static_cast<double>(end.energy_samples) / joules : 0.0));
+  }
+  for (const Notice& notice : findings_) line(fmt::format("  {:<9} {}", notice.what, notice.text));
+  for (const auto& [words, warned] :
+       {std::pair{"of a loss spike", loss_spikes_}, std::pair{"of a slow rank", stragglers_}}) {
+    if (warned.count > 1)
+      line(fmt::format("  warnings  {} {}, the last at step {}", format_grouped(warned.count), words,
+                       warned.last));
   }
   if (!info_.folder.empty()) line("  run       " + info_.folder);
 }

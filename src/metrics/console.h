@@ -32,6 +32,7 @@ class ConsoleSink final : public Sink {
   void step(const Step& step) override;
   void evaluating(std::int64_t done, std::int64_t total) override;
   void evaluation(const Evaluation& evaluation) override;
+  void notice(const Notice& notice) override;
   void end(const End& end) override;
 
  private:
@@ -39,6 +40,12 @@ class ConsoleSink final : public Sink {
   struct Score {
     std::string weights;
     Evaluation best, last;
+  };
+
+  // Warnings of a kind, which whoever gives them writes to the log; here they are added up.
+  struct Warnings {
+    std::int64_t count = 0, last = 0;  // and the step of the last
+    void add(std::int64_t step) { ++count, last = step; }
   };
 
   std::string progress_line() const;
@@ -50,6 +57,8 @@ class ConsoleSink final : public Sink {
   RunInfo info_;
   std::deque<Step> window_;  // the last log_every steps
   std::vector<Score> scores_;
+  std::vector<Notice> findings_;  // told at the end
+  Warnings loss_spikes_, stragglers_;
   std::int64_t skipped_ = 0;
   LiveLine live_;
   std::optional<Stopwatch> since_drawn_;

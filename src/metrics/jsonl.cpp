@@ -121,6 +121,7 @@ void JsonlSink::begin(const RunInfo& info) {
   json["steps_per_epoch"] = info.steps_per_epoch;
   json["total_steps"] = info.total_steps;
   json["seed"] = info.seed;
+  if (info.label_smoothing > 0) json["label_smoothing"] = info.label_smoothing;
   file_.append(line_of(json));
 }
 
@@ -204,6 +205,11 @@ void JsonlSink::end(const End& end) {
   if (!end.ranks.empty()) {
     put(json, "communication_seconds", end.communication_seconds);
     json["ranks"] = end.ranks;
+  }
+  if (end.energy_j) {
+    put(json, "energy_j", *end.energy_j);
+    json["energy_steps"] = end.energy_steps;
+    json["energy_samples"] = end.energy_samples;
   }
   file_.append(line_of(json));
   file_.finish();

@@ -2,6 +2,8 @@
 
 #include <exception>
 
+#include <fmt/format.h>
+
 namespace redline::metrics {
 
 Gap& Gap::operator+=(const Gap& other) {
@@ -21,6 +23,10 @@ double Step::images_per_second() const {
 double Step::data_wait() const {
   const double taken = training_seconds();
   return taken > 0 ? gap.data / taken : 0;
+}
+
+std::string training_loss_name(const RunInfo& info) {
+  return info.label_smoothing > 0 ? fmt::format("loss (label smoothing {:g})", info.label_smoothing) : "loss";
 }
 
 void Recorder::begin(const RunInfo& info) {

@@ -36,12 +36,16 @@ struct RunInfo {
   std::int64_t steps_per_epoch = 0;
   std::int64_t total_steps = 0;
   std::uint64_t seed = 0;
+  double label_smoothing = 0;   // in the training loss; an evaluation's loss is without it
   std::string version, commit;  // of the program
   std::string started;          // UTC, ISO 8601
   std::string config;           // all options, as TOML
   std::vector<Hyperparameter> hyperparameters;
   std::optional<Resumed> resumed;
 };
+
+// "loss", or "loss (label smoothing 0.1)": how a training loss is named where an evaluation's is near.
+std::string training_loss_name(const RunInfo& info);
 
 // Time in which the device that trains stood still, in seconds, by what it waited for.
 struct Gap {
@@ -134,7 +138,9 @@ struct Checkpoint {
 // Something that a person should know about.
 struct Notice {
   std::int64_t step = 0;
-  std::string what;  // in one word, for programs: "loss_spike"
+  // In one word, for programs: "loss_spike", "straggler", "image_size"; at the end of a run "disturbed" (its
+  // times are not those of a quiet machine) and "bound" (what sets its speed).
+  std::string what;
   std::string text;  // for people
 };
 
@@ -150,6 +156,11 @@ struct End {
   Gap gap;                           // and waited between them; together all of `seconds`
   double communication_seconds = 0;  // of step_seconds, waiting for other ranks
   std::string ranks;                 // how fast they were; empty for one
+  // What the device of this process used since it began to train, evaluations included, where that is
+  // counted; and the steps and images that it trained in that time: fewer than above in a run that was
+  // resumed or has several ranks.
+  std::optional<double> energy_j;
+  std::int64_t energy_steps = 0, energy_samples = 0;
 
   double train_seconds() const { return seconds - gap.evaluation; }
 };

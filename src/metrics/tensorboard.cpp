@@ -30,12 +30,20 @@ proto::Event event_at(std::int64_t step) {
   return event;
 }
 
-std::string scalars_event(std::int64_t step, const Scalars& scalars) {
+// `loss_name`: what TensorBoard is to call the training loss, with a word on it; empty: as its tag.
+std::string scalars_event(std::int64_t step, const Scalars& scalars, const std::string& loss_name = "") {
   proto::Event event = event_at(step);
   for (const auto& [tag, number] : scalars) {
     proto::Summary::Value& value = *event.mutable_summary()->add_value();
     value.set_tag(tag);
     value.set_simple_value(static_cast<float>(number));
+    if (loss_name.empty() || tag != "Loss/train") continue;
+    proto::Metadata& metadata = *value.mutable_metadata();
+    metadata.mutable_plugin_data()->set_plugin_name("scalars");
+    metadata.set_data_class(proto::DATA_CLASS_SCALAR);
+    metadata.set_display_name(loss_name);
+    metadata.set_summary_description(
+        "Label smoothing is part of this loss. The losses of evaluations are without it.");
   }
   return event.SerializeAsString();
 }
@@ -81,9 +89,10 @@ proto::HparamsData experiment(const RunInfo& info) {
     entry.set_name(parameter.name);
     entry.set_type(kTypes[parameter.value.index()]);
   }
+  const std::string training_loss = "training " + training_loss_name(info);
   for (const auto& [tag, title] :
        {std::pair{"acc1/val", "top-1"}, std::pair{"acc5/val", "top-5"},
-        std::pair{"Loss/val", "validation loss"}, std::pair{"Loss/train", "training loss"},
+        std::pair{"Loss/val", "validation loss"}, std::pair{"Loss/train", training_loss.c_str()},
         std::pair{"images_per_second", "images/s"}}) {
     proto::MetricInfo& metric = *data.mutable_experiment()->add_metric_infos();
     metric.mutable_name()->set_tag(tag);
@@ -157,15 +166,20 @@ void TensorBoardSink::begin(const RunInfo& info) {
 }
 
 void TensorBoardSink::step(const Step& step) {
-  append(scalars_event(step.step, {{"Loss/train", step.loss},
-                                   {"acc1/train", 100 * step.top1},
-                                   {"acc5/train", 100 * step.top5},
-                                   {"lr", step.learning_rate},
-                                   {"images_per_second", step.images_per_second()},
-                                   {"step_seconds", step.seconds},
-                                   {"data_wait", 100 * step.data_wait()},
-                                   {"loss_scale", step.loss_scale},
-                                   {"grad_norm", step.gradient_norm}}));
+  append(scalars_event(
+      step.step,
+      {{"Loss/train", step.loss},
+       {"acc1/train", 100 * step.top1},
+       {"acc5/train", 100 * step.top5},
+       {"lr", step.learning_rate},
+       {"images_per_second", step.images_per_second()},
+       {"step_seconds", step.seconds},
+       {"data_wait", 100 * step.data_wait()},
+       {"loss_scale", step.loss_scale},
+       {"grad_norm", step.gradient_norm}},
+      // The first value of a tag names it.
+      !stepped_ && info_.label_smoothing > 0 ? "Loss/train: " + training_loss_name(info_) : ""));
+  stepped_ = true;
   last_step_ = step.step;
   if (step.step_in_epoch + 1 == info_.steps_per_epoch)
     append(scalars_event(step.step, {{"epoch_time", step.epoch_seconds}}));

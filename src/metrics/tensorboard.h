@@ -40,6 +40,7 @@ class TensorBoardSink final : public Sink {
   std::filesystem::path folder_;
   std::optional<AppendFile> file_;  // from begin() on
   RunInfo info_;
+  bool stepped_ = false;  // a step is in the file
   std::int64_t last_step_ = 0;
 };
 

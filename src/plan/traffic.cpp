@@ -45,6 +45,37 @@ double seen(const graph::Graph& graph, const Op& op) {
   return std::min(1.0, side * side);
 }
 
+bool is_convolution(OpKind kind) {
+  return kind == OpKind::conv || kind == OpKind::conv_grad_input || kind == OpKind::conv_grad_weight;
+}
+
+// The part of a filter's taps along one side that fall on the image, over all `outputs`. The others meet
+// padding zeros, which is work that nobody has to do.
+double taps_on_image(std::int64_t image, std::int64_t outputs, std::int64_t taps,
+                     const graph::ConvAttr& attr) {
+  std::int64_t on_image = 0;
+  for (std::int64_t i = 0; i < outputs; ++i) {
+    const std::int64_t begin = i * attr.stride - attr.pad;
+    on_image += std::max<std::int64_t>(0, std::min(begin + taps, image) - std::max<std::int64_t>(begin, 0));
+  }
+  return static_cast<double>(on_image) / static_cast<double>(outputs * taps);
+}
+
+double needed_flops(const graph::Graph& graph, const Op& op) {
+  const double all = graph::flops(graph, op);
+  if (!is_convolution(op.kind)) return all;
+  // Images and results of the forward pass, N C H W, and its filter: each of the three passes has two of them
+  // as inputs and makes the third.
+  const bool forward = op.kind == OpKind::conv, to_input = op.kind == OpKind::conv_grad_input;
+  const graph::Shape& image = graph.tensor(to_input ? op.outputs[0] : op.inputs[0]).shape;
+  const graph::Shape& result = graph.tensor(forward ? op.outputs[0] : op.inputs[to_input ? 0 : 1]).shape;
+  const graph::Shape& filter =
+      graph.tensor(op.kind == OpKind::conv_grad_weight ? op.outputs[0] : op.inputs[kWeights]).shape;
+  const auto& attr = op.attr<graph::ConvAttr>();
+  return all * taps_on_image(image[2], result[2], filter[2], attr) *
+         taps_on_image(image[3], result[3], filter[3], attr);
+}
+
 class Counter {
  public:
   Counter(const Plan& plan, const std::vector<Group>& groups) : plan_(plan), wanted_(plan.placements.size()) {
@@ -74,7 +105,7 @@ class Counter {
     for (const int position : all_of(group)) {
       const bool again = std::ranges::count(group.recomputes, position) > 0;  // and is not stored again
       const Op& op = op_at(position);
-      work.flops += graph::flops(plan_.graph(), op);
+      work.flops += needed_flops(plan_.graph(), op);
       for (std::size_t i = 0; i < op.inputs.size(); ++i) {
         if (reads(op, i) && known.insert(op.inputs[i]).second) work.bytes += read_bytes(op, i);
       }

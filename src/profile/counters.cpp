@@ -4,8 +4,10 @@
 #include <cmath>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 namespace redline::profile {
 namespace {
@@ -107,19 +109,34 @@ CoreUtilisation core_utilisation(const std::vector<CountedKernel>& kernels) {
     }
     ++sum.kernels;
     sum.cycles += *cycles;
-    sum.fma += *cycles * fma.value_or(0);
-    sum.fp16 += *cycles * fp16.value_or(0);
-    sum.tensor += *cycles * tensor.value_or(0);
-    sum.sfu += *cycles * sfu.value_or(0);
-    if (const auto active = find(kernel, kTensorActive))
-      sum.tensor_active = sum.tensor_active.value_or(0) + *cycles * *active;
-    for (const char* metric : kDram) sum.dram_bytes += find(kernel, metric).value_or(0);
+    const auto add = [](std::optional<double>& total, const std::optional<double>& value, double weight) {
+      if (value) total = total.value_or(0) + weight * *value;
+    };
+    add(sum.fma, fma, *cycles);
+    add(sum.fp16, fp16, *cycles);
+    add(sum.tensor, tensor, *cycles);
+    add(sum.sfu, sfu, *cycles);
+    add(sum.tensor_active, find(kernel, kTensorActive), *cycles);
+    for (const char* metric : kDram) add(sum.dram_bytes, find(kernel, metric), 1);
   }
-  if (sum.cycles > 0) {
-    for (double* share : {&sum.fma, &sum.fp16, &sum.tensor, &sum.sfu}) *share /= sum.cycles;
-    if (sum.tensor_active) *sum.tensor_active /= sum.cycles;
-  }
+  for (auto* share : {&sum.fma, &sum.fp16, &sum.tensor, &sum.sfu, &sum.tensor_active})
+    if (*share) **share /= sum.cycles;
   return sum;
+}
+
+nlohmann::ordered_json to_json(const CoreUtilisation& use) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  const std::pair<const char*, const std::optional<double>*> shares[] = {
+      {"fma_pct", &use.fma},
+      {"fp16_pct", &use.fp16},
+      {"tensor_pct", &use.tensor},
+      {"sfu_pct", &use.sfu},
+      {"tensor_active_pct", &use.tensor_active}};
+  for (const auto& [key, share] : shares)
+    if (*share) json[key] = **share;
+  json["cycles"] = use.cycles;
+  if (use.dram_bytes) json["dram_bytes"] = *use.dram_bytes;
+  return json;
 }
 
 std::string counters_csv(const std::vector<CountedKernel>& kernels, const Subject& subject) {

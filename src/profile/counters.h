@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "backend/tracer.h"
 #include "profile/files.h"
 
@@ -27,16 +29,19 @@ std::vector<CountedKernel> counted_kernels(const std::vector<backend::KernelCoun
 
 // In percent of the peak, over all kernels that have cycles.
 struct CoreUtilisation {
-  double fma = 0, fp16 = 0, tensor = 0, sfu = 0;  // instructions issued
+  std::optional<double> fma, fp16, tensor, sfu;  // instructions issued; none when no kernel counted them
   // Cycles in which tensor cores computed; none when not counted. From Hopper on one instruction keeps them
   // busy for many cycles, so that this is the share to look at.
   std::optional<double> tensor_active;
-  double cycles = 0;         // all together
-  double dram_bytes = 0;     // read and written; 0 when not counted
-  std::size_t kernels = 0;   // that count
-  std::size_t left_out = 0;  // that have no cycles, or none of the pipes
+  double cycles = 0;                 // all together
+  std::optional<double> dram_bytes;  // read and written; none when not counted
+  std::size_t kernels = 0;           // that count
+  std::size_t left_out = 0;          // that have no cycles, or none of the pipes
 };
 CoreUtilisation core_utilisation(const std::vector<CountedKernel>& kernels);
+// "fma_pct", "fp16_pct", "tensor_pct", "sfu_pct", "tensor_active_pct", "cycles", "dram_bytes": what was
+// counted.
+nlohmann::ordered_json to_json(const CoreUtilisation& use);
 
 // A row for each counter of each kernel, as `ncu --csv --page raw` of old wrote them (its long form).
 std::string counters_csv(const std::vector<CountedKernel>& kernels, const Subject& subject);

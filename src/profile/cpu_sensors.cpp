@@ -1,6 +1,7 @@
 #include "profile/cpu_sensors.h"
 
 #include <linux/perf_event.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -102,7 +104,26 @@ void HardwareCounters::read(CpuSample& sample) const {
   sample.cache_misses = sum_of(misses_);
 }
 
-CpuSensors::CpuSensors(fs::path root) : root_(std::move(root)) {
+std::optional<CpuShares> shares_between(const CpuSample& before, const CpuSample& after) {
+  constexpr double kLeast = 0.1;  // processor seconds: ten of the kernel's units
+  if (!before.times || !after.times || after.times->all - before.times->all < kLeast) return {};
+  const double all = after.times->all - before.times->all;
+  const auto part = [&](double seconds) { return std::clamp(seconds / all, 0.0, 1.0); };
+  CpuShares shares;
+  // The two clocks differ by a unit or so.
+  const double busy = part(after.times->busy - before.times->busy);
+  shares.own = std::min(part(after.cpu_seconds - before.cpu_seconds), busy);
+  shares.others = busy - shares.own;
+  shares.stolen = part(after.times->stolen - before.times->stolen);
+  return shares;
+}
+
+CpuSensors::CpuSensors(fs::path root, Counting counting) : root_(std::move(root)) {
+  if (counting == Counting::on) counters_ = std::make_unique<HardwareCounters>();
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) {
+    for (int i = 0; i < CPU_SETSIZE; ++i) allowed_.push_back(CPU_ISSET(i, &set));
+  }
   std::error_code ignored;
   for (const fs::path& cpu : folders_in(root_ / "sys/devices/system/cpu")) {
     const fs::path clock = cpu / "cpufreq/scaling_cur_freq";
@@ -149,6 +170,25 @@ std::optional<double> CpuSensors::clock() const {
   return count > 0 && sum > 0 ? std::optional(sum / count) : std::nullopt;
 }
 
+std::optional<CpuTimes> CpuSensors::times() const {
+  static const double unit = 1.0 / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  CpuTimes sum;
+  std::ifstream in(root_ / "proc/stat");
+  for (std::string line; std::getline(in, line) && line.starts_with("cpu");) {
+    std::istringstream words(line.substr(3));
+    std::size_t processor = 0;
+    if (line[3] == ' ' || !(words >> processor)) continue;  // the first line is of all of them
+    if (processor < allowed_.size() && !allowed_[processor]) continue;
+    double user = 0, nice = 0, system = 0, idle = 0, wait = 0, interrupts = 0, soft = 0, stolen = 0;
+    if (!(words >> user >> nice >> system >> idle >> wait >> interrupts >> soft >> stolen)) return {};
+    const double busy = user + nice + system + interrupts + soft;
+    sum.busy += unit * busy;
+    sum.stolen += unit * stolen;
+    sum.all += unit * (busy + idle + wait + stolen);
+  }
+  return sum.all > 0 ? std::optional(sum) : std::nullopt;
+}
+
 CpuSample CpuSensors::read() {
   CpuSample sample;
   sample.clock_mhz = clock();
@@ -171,7 +211,8 @@ CpuSample CpuSensors::read() {
   std::uint64_t size = 0, resident = 0;
   if (statm >> size >> resident)
     sample.resident_bytes = resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  counters_.read(sample);
+  sample.times = times();
+  if (counters_) counters_->read(sample);
   return sample;
 }
 

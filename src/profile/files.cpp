@@ -73,11 +73,20 @@ bool shows_label(const Activity& a) { return a.op != nullptr || a.kind == Activi
 constexpr int kOpsProcess = 1'000'000;
 constexpr const char* kDataName = "enumerate(DataLoader)#Redline.__next__";  // as the plugin knows it
 
+std::int64_t moment_of(const TelemetrySample& sample) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(sample.time.time_since_epoch()).count();
+}
+
 class TraceWriter {
  public:
-  TraceWriter(const std::filesystem::path& path, const Timeline& timeline, const Subject& subject,
-              std::uint64_t most_bytes)
-      : file_(path), timeline_(timeline), subject_(subject), most_(most_bytes) {
+  TraceWriter(const std::filesystem::path& path, const Timeline& timeline, const OpArguments& arguments,
+              const std::vector<TelemetrySample>& samples, const Subject& subject, std::uint64_t most_bytes)
+      : file_(path),
+        timeline_(timeline),
+        arguments_(arguments),
+        samples_(samples),
+        subject_(subject),
+        most_(most_bytes) {
     origin_ = timeline.steps.empty() ? 0 : timeline.steps.front().begin;
     for (const DeviceEvent& event : timeline.events) origin_ = std::min(origin_, event.activity.begin);
   }
@@ -89,8 +98,12 @@ class TraceWriter {
     const auto host = by_step(timeline_.host, [&](const HostSpan& span) { return step_of(span.begin); });
     const auto events = by_step(timeline_.events, [](const DeviceEvent& event) { return event.step; });
     const auto calls = by_step(timeline_.calls, [&](const Activity& call) { return step_of(call.begin); });
+    auto sample = std::ranges::lower_bound(samples_, origin_, {}, moment_of);
     for (std::size_t i = 0; i < timeline_.steps.size(); ++i) {
       step(timeline_.steps[i]);
+      // A device may be behind the host.
+      const std::int64_t end = std::max(timeline_.steps[i].end, timeline_.steps[i].device_end);
+      for (; sample != samples_.end() && moment_of(*sample) < end; ++sample) counters(*sample);
       for (const HostSpan* span : host[i]) host_work(*span);
       for (const DeviceEvent* event : events[i]) device(*event);
       for (const Activity* call : calls[i]) host_call(*call);
@@ -152,6 +165,18 @@ class TraceWriter {
              subject_.process, step.begin, step.end, "");
   }
 
+  void counters(const TelemetrySample& sample) {
+    const std::int64_t at = moment_of(sample);
+    if (sample.gpu) {
+      const GpuSample& gpu = *sample.gpu;
+      if (gpu.sm_clock_mhz) counter("GPU clock", "MHz", subject_.device, at, *gpu.sm_clock_mhz);
+      if (gpu.power_mw) counter("GPU power", "W", subject_.device, at, 1e-3 * *gpu.power_mw);
+      return;
+    }
+    if (sample.cpu.clock_mhz) counter("CPU clock", "MHz", subject_.process, at, *sample.cpu.clock_mhz);
+    if (sample.cpu_power_w) counter("CPU power", "W", subject_.process, at, *sample.cpu_power_w);
+  }
+
   void host_work(const HostSpan& span) {
     const bool data = span.work == HostWork::data;
     complete(data ? "user_annotation" : "cpu_op", quoted(data ? kDataName : name_of(span.work)),
@@ -168,13 +193,14 @@ class TraceWriter {
   void device(const DeviceEvent& event) {
     const Activity& a = event.activity;
     if (timeline_.host_computes) {
-      complete("cpu_op", label(a), subject_.process, subject_.process, a.begin, a.end, "");
+      complete("cpu_op", label(a), subject_.process, subject_.process, a.begin, a.end, arguments_of(a));
       return;
     }
     std::string args = fmt::format(
         "\"device\": {}, \"context\": {}, \"stream\": {}, \"correlation\": {}, \"External id\": {}",
         subject_.device, a.context, event.lane, a.correlation, a.correlation);
     if (shows_label(a)) args += fmt::format(", \"op\": {}", label(a));
+    if (const std::string& own = arguments_of(a); !own.empty()) args += ", " + own;
     const char* category = "kernel";
     if (a.kind == Activity::Kind::kernel) {
       const double blocks = static_cast<double>(a.grid[0]) * a.grid[1] * a.grid[2];
@@ -196,7 +222,7 @@ class TraceWriter {
     complete(category, name(*a.name), subject_.device, event.lane, a.begin, a.end, args);
     if (shows_label(a))
       complete("gpu_user_annotation", label(a), kOpsProcess + subject_.device, event.lane, a.begin, a.end,
-               "");
+               arguments_of(a));
   }
 
   void meta(const char* what, int process, int thread, const std::string& name) {
@@ -215,6 +241,19 @@ class TraceWriter {
     std::string& known = labels_[a.op != nullptr ? static_cast<const void*>(a.op) : a.name];
     if (known.empty()) known = quoted(label_of(a));
     return known;
+  }
+
+  const std::string& arguments_of(const Activity& a) const {
+    static const std::string none;
+    const auto found = arguments_.find(a.op);
+    return found == arguments_.end() ? none : found->second;
+  }
+
+  void counter(const char* name, const char* unit, int process, std::int64_t at, double value) {
+    put(
+        fmt::format("{{\"ph\": \"C\", \"name\": \"{0} ({1})\", \"pid\": {2}, \"tid\": 0, \"ts\": {3:.3f}, "
+                    "\"args\": {{\"{1}\": {4:.6g}}}}}",
+                    name, unit, process, 1e-3 * static_cast<double>(at - origin_), value));
   }
 
   // `name` is JSON already.
@@ -250,6 +289,8 @@ class TraceWriter {
   static constexpr std::string_view kTail = "\n]}\n";
   GzipFile file_;
   const Timeline& timeline_;
+  const OpArguments& arguments_;
+  const std::vector<TelemetrySample>& samples_;
   const Subject& subject_;
   std::uint64_t most_;
   std::int64_t origin_ = 0;
@@ -261,6 +302,20 @@ class TraceWriter {
   std::uint64_t pending_events_ = 0;
   TraceWritten written_;
 };
+
+// "[[64, 3, 224, 224], [64, 3, 7, 7]]"; of a bucket with dozens of tensors, the first ones.
+std::string dims_of(const graph::Graph& graph, const std::vector<graph::TensorId>& ids) {
+  constexpr std::size_t kMost = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ids.size(), kMost); ++i) {
+    if (ids[i] == graph::kNone) continue;
+    const graph::Shape& shape = graph.tensor(ids[i]).shape;
+    std::string dims;
+    for (int d = 0; d < shape.rank(); ++d) dims += fmt::format("{}{}", d == 0 ? "" : ", ", shape[d]);
+    text += fmt::format("{}[{}]", text.empty() ? "" : ", ", dims);
+  }
+  return "[" + text + "]";
+}
 
 // A field of a CSV file.
 std::string field(const std::string& text) {
@@ -300,8 +355,8 @@ std::string or_empty(const std::optional<T>& value) {
 }
 
 std::string sample_row(const TelemetrySample& s, std::int64_t origin, const Subject& subject) {
-  const auto at = std::chrono::duration_cast<std::chrono::nanoseconds>(s.time.time_since_epoch()).count();
-  std::string row = fmt::format("{:.9f},", 1e-9 * static_cast<double>(at - origin)) + std::string(14, ',');
+  std::string row =
+      fmt::format("{:.9f},", 1e-9 * static_cast<double>(moment_of(s) - origin)) + std::string(14, ',');
   row += field(fmt::format("{} ({})", subject.device_name, subject.device)) + ",,,\"[sample]\",,,";
   if (s.gpu) {
     const GpuSample& g = *s.gpu;
@@ -315,9 +370,29 @@ std::string sample_row(const TelemetrySample& s, std::int64_t origin, const Subj
 
 }  // namespace
 
-TraceWritten write_trace(const Timeline& timeline, const Subject& subject, const std::filesystem::path& path,
-                         std::uint64_t most_bytes) {
-  return TraceWriter(path, timeline, subject, most_bytes).write();
+OpArguments op_arguments(const std::vector<PlanRuns>& plans) {
+  OpArguments all;
+  for (const PlanRuns& runs : plans) {
+    const graph::Graph& graph = runs.plan->graph();
+    const std::vector<plan::Work> work = plan::work_of(*runs.plan, runs.plan->groups);
+    for (std::size_t i = 0; i < work.size(); ++i) {
+      const plan::Group& group = runs.plan->groups[i];
+      const graph::Op& op = graph.ops()[static_cast<std::size_t>(plan::lead_of(graph, group))];
+      std::string text;
+      if (!plan::updates_many(graph, group))
+        text = fmt::format("\"Input Dims\": {}, \"Output Dims\": {}, ", dims_of(graph, op.inputs),
+                           dims_of(graph, op.outputs));
+      all[&op] =
+          text + fmt::format("\"op FLOPs\": {:.0f}, \"op bytes\": {:.0f}", work[i].flops, work[i].bytes);
+    }
+  }
+  return all;
+}
+
+TraceWritten write_trace(const Timeline& timeline, const OpArguments& arguments,
+                         const std::vector<TelemetrySample>& samples, const Subject& subject,
+                         const std::filesystem::path& path, std::uint64_t most_bytes) {
+  return TraceWriter(path, timeline, arguments, samples, subject, most_bytes).write();
 }
 
 double estimated_occupancy(const Activity& kernel, int processors) {
@@ -349,13 +424,10 @@ std::int64_t write_kernel_csv(const Timeline& timeline, const std::vector<Teleme
       "s,ms,,,,,,,,B,B,MB,GB/s,,,,,,,,,MHz,MHz,C,mW,mW\n");
   std::int64_t origin = timeline.begin();  // or the first copy, where inputs came ahead
   if (!timeline.events.empty()) origin = std::min(origin, timeline.events.front().activity.begin);
-  const auto moment = [](const TelemetrySample& sample) {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(sample.time.time_since_epoch()).count();
-  };
   auto sample = samples.begin();
   const auto add_samples = [&](std::int64_t until) {
-    for (; sample != samples.end() && moment(*sample) <= until; ++sample)
-      if (moment(*sample) >= origin) file.write(sample_row(*sample, origin, subject));
+    for (; sample != samples.end() && moment_of(*sample) <= until; ++sample)
+      if (moment_of(*sample) >= origin) file.write(sample_row(*sample, origin, subject));
   };
   std::vector<std::uint64_t> sizes(timeline.steps.size());  // bytes of each step so far
   std::uint64_t largest = 0;

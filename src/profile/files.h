@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
+#include "profile/summary.h"
 #include "profile/telemetry.h"
 #include "profile/timeline.h"
 
@@ -24,6 +26,11 @@ struct Subject {
   int rank = 0, world_size = 1;
 };
 
+// What an op works on and how much work that is, once, as members of a JSON object: "Input Dims", "Output
+// Dims", "op FLOPs", "op bytes". Ops are those that groups are named after.
+using OpArguments = std::unordered_map<const graph::Op*, std::string>;
+OpArguments op_arguments(const std::vector<PlanRuns>& plans);
+
 struct TraceWritten {
   std::uint64_t events = 0;
   std::int64_t steps = 0, steps_left_out = 0;
@@ -31,10 +38,12 @@ struct TraceWritten {
 };
 
 // A Chrome trace, compressed, that Perfetto, TensorBoard's PyTorch plugin and HolisticTraceAnalysis open.
-// It ends with the last whole step that keeps it under `most_bytes` before compression: viewers do not open
-// more than about half a gigabyte. Throws IoError.
-TraceWritten write_trace(const Timeline& timeline, const Subject& subject, const std::filesystem::path& path,
-                         std::uint64_t most_bytes);
+// Events of ops have `arguments`, and `samples` within the steps are tracks of clock and power. It ends with
+// the last whole step that keeps it under `most_bytes` before compression: viewers do not open more than
+// about half a gigabyte. Throws IoError.
+TraceWritten write_trace(const Timeline& timeline, const OpArguments& arguments,
+                         const std::vector<TelemetrySample>& samples, const Subject& subject,
+                         const std::filesystem::path& path, std::uint64_t most_bytes);
 
 // Share of a multiprocessor's threads that a kernel of this shape keeps there at most, in percent.
 double estimated_occupancy(const backend::Activity& kernel, int processors);

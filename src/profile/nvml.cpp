@@ -69,8 +69,16 @@ struct Nvml::Interface {
                     int*) = from.find<int(void*, int*, int*)>("nvmlDeviceGetCudaComputeCapability");
   int (*cores)(void*, unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetNumGpuCores");
   int (*clock)(void*, int, unsigned*) = from.find<int(void*, int, unsigned*)>("nvmlDeviceGetClockInfo");
+  int (*max_clock)(void*, int,
+                   unsigned*) = from.find<int(void*, int, unsigned*)>("nvmlDeviceGetMaxClockInfo");
+  int (*processes)(void*, unsigned*, void*) = find_processes();
   int (*power)(void*, unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetPowerUsage");
   int (*power_limit)(void*, unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetEnforcedPowerLimit");
+  int (*power_range)(void*, unsigned*, unsigned*) =
+      from.find<int(void*, unsigned*, unsigned*)>("nvmlDeviceGetPowerManagementLimitConstraints");
+  int (*power_setting)(void*,
+                       unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetPowerManagementLimit");
+  int (*set_power)(void*, unsigned) = from.find<int(void*, unsigned)>("nvmlDeviceSetPowerManagementLimit");
   int (*fields)(void*, int,
                 FieldValue*) = from.find<int(void*, int, FieldValue*)>("nvmlDeviceGetFieldValues");
   int (*temperature)(void*, int,
@@ -87,6 +95,14 @@ struct Nvml::Interface {
   int (*gpm_metrics)(GpmQuery*) = from.find<int(GpmQuery*)>("nvmlGpmMetricsGet");
   bool has_gpm() const { return gpm_support && gpm_alloc && gpm_free && gpm_sample && gpm_metrics; }
   int (*pcie)(void*, int, unsigned*) = from.find<int(void*, int, unsigned*)>("nvmlDeviceGetPcieThroughput");
+
+  int (*find_processes() const)(void*, unsigned*, void*) {
+    for (const char* symbol :
+         {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2",
+          "nvmlDeviceGetComputeRunningProcesses"})
+      if (const auto found = from.find<int(void*, unsigned*, void*)>(symbol)) return found;
+    return nullptr;
+  }
 
   // Renamed in newer drivers.
   int (*find_throttle() const)(void*, unsigned long long*) {
@@ -135,9 +151,6 @@ Nvml::Nvml(const std::string& pci_address, const std::string& library)
   if (!calls_->from.loaded()) throw UnavailableError("no GPU telemetry: {} is not there", library);
   if (calls_->init == nullptr || calls_->shutdown == nullptr || calls_->by_address == nullptr)
     throw UnavailableError("no GPU telemetry: {} lacks functions of the management library", library);
-  const auto explain = [this](int error) {
-    return calls_->error_text == nullptr ? fmt::format("error {}", error) : calls_->error_text(error);
-  };
   if (const int error = calls_->init(); error != 0)
     throw UnavailableError("no GPU telemetry: the driver's management library does not start: {}",
                            explain(error));
@@ -146,6 +159,10 @@ Nvml::Nvml(const std::string& pci_address, const std::string& library)
     throw UnavailableError("no GPU telemetry: the card at {} cannot be asked: {}", pci_address,
                            explain(error));
   }
+}
+
+std::string Nvml::explain(int error) const {
+  return calls_->error_text == nullptr ? fmt::format("error {}", error) : calls_->error_text(error);
 }
 
 Nvml::~Nvml() {
@@ -227,6 +244,43 @@ GpuSample Nvml::read() const {
   if (const auto memory = ask<Memory>(calls_->memory, device_)) sample.memory_used = memory->used;
   sample.energy_mj = ask<unsigned long long>(calls_->energy, device_);
   return sample;
+}
+
+GpuState Nvml::read_state() const {
+  GpuState state;
+  state.max_sm_clock_mhz = ask<unsigned>(calls_->max_clock, device_, kSmClock);
+  unsigned least = 0, most = 0;
+  if (calls_->power_range != nullptr && calls_->power_range(device_, &least, &most) == 0)
+    state.max_power_limit_mw = most;
+  // With no room for a list, the library gives its length. This process is on it, by whatever number: within
+  // a container the driver's process ids are others.
+  constexpr int kTooSmall = 7;
+  unsigned count = 0;
+  if (calls_->processes != nullptr) {
+    const int result = calls_->processes(device_, &count, nullptr);
+    if (result == 0 || result == kTooSmall) state.other_processes = count > 0 ? count - 1 : 0;
+  }
+  return state;
+}
+
+PowerLimits Nvml::power_limits() const {
+  PowerLimits limits;
+  if (calls_->power_range == nullptr || calls_->power_setting == nullptr || calls_->set_power == nullptr)
+    throw UnavailableError("this driver cannot set a power limit");
+  int error = calls_->power_range(device_, &limits.lowest, &limits.highest);
+  if (error == 0) error = calls_->power_setting(device_, &limits.now);
+  if (error != 0) throw UnavailableError("the GPU has no power limit that can be set: {}", explain(error));
+  return limits;
+}
+
+void Nvml::set_power_limit(unsigned milliwatts) const {
+  constexpr int kNoPermission = 4;
+  if (calls_->set_power == nullptr) throw UnavailableError("this driver cannot set a power limit");
+  const int error = calls_->set_power(device_, milliwatts);
+  if (error == 0) return;
+  throw UnavailableError("the driver does not set the power limit to {} W: {}{}", milliwatts / 1000,
+                         explain(error),
+                         error == kNoPermission ? "; it takes root, outside a container that hides it" : "");
 }
 
 PcieSample Nvml::read_pcie() const {

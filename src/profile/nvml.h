@@ -23,6 +23,13 @@ struct GpuSample {
   std::optional<std::uint64_t> energy_mj;    // since the driver was loaded
 };
 
+// What changes slowly or takes a while to be asked for: read about once a second.
+struct GpuState {
+  std::optional<unsigned> max_sm_clock_mhz;    // the highest that the GPU can run at
+  std::optional<unsigned> max_power_limit_mw;  // the highest limit that can be set
+  std::optional<unsigned> other_processes;     // that compute on this GPU too
+};
+
 // Kilobytes a second, over 20 ms.
 struct PcieSample {
   std::optional<unsigned> received, sent;
@@ -44,8 +51,16 @@ struct GpuAverages {
 // nothing.
 inline constexpr double kShortestAverages = 1;  // seconds
 
+// The power limits that a GPU can be set to, in milliwatts.
+struct PowerLimits {
+  unsigned lowest = 0, highest = 0, now = 0;
+};
+
 // "sw_power_cap|hw_thermal"; "none" when the clocks are as high as asked for.
 std::string throttle_text(std::uint64_t bits);
+inline constexpr std::uint64_t kThrottlePower = 4;  // the power limit: the GPU works as hard as it may
+// Heat, or a fault of its power supply: the GPU is slower than another of its kind would be.
+inline constexpr std::uint64_t kThrottleFault = 8 | 32 | 64 | 128;
 
 // One GPU. Calls are safe from any thread.
 class Nvml {
@@ -62,7 +77,14 @@ class Nvml {
   std::string driver() const;  // "580.65.06"
   GpuShape shape() const;
   GpuSample read() const;
+  GpuState read_state() const;   // of a GPU that this process computes on
   PcieSample read_pcie() const;  // takes 40 ms
+
+  // Throws UnavailableError when the GPU has no power limit that can be set.
+  PowerLimits power_limits() const;
+  // In milliwatts, within those. It outlives the process. Throws UnavailableError, with why, when the driver
+  // refuses: it takes root.
+  void set_power_limit(unsigned milliwatts) const;
 
   // Begins a stretch, where the card has performance monitoring (Hopper and later); whether it does.
   bool begin_averages();
@@ -71,6 +93,8 @@ class Nvml {
 
  private:
   struct Interface;
+  std::string explain(int error) const;
+
   std::unique_ptr<Interface> calls_;
   void* device_ = nullptr;
   void* averages_begin_ = nullptr;  // a sample of the library's

@@ -10,7 +10,6 @@
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/statistics.h"
 #include "base/text.h"
 
 namespace redline::profile {
@@ -30,7 +29,7 @@ std::int64_t steady_nanoseconds() {
 }
 
 Session::Session(const SessionOptions& options, backend::Backend& backend)
-    : options_(options), host_computes_(!backend.device_memory()) {
+    : options_(options), host_computes_(!backend.device_memory()), windows_(kUnsettled + 1, options.start) {
   if (options.start < 1) throw UsageError("--start {} must be at least 1", options.start);
   if (options.steps < 1) throw UsageError("--steps {} must be at least 1", options.steps);
   try {
@@ -43,8 +42,11 @@ Session::Session(const SessionOptions& options, backend::Backend& backend)
 
 Session::~Session() = default;
 
+bool Session::sees_kernels() const { return tracer_ && tracer_->sees_kernels(); }
+
 void Session::open() {
   recording_ = true;
+  if (tracer_) dropped_before_ = tracer_->dropped();
   if (on_open_) on_open_();
   if (tracer_) tracer_->start();
 }
@@ -56,17 +58,24 @@ void Session::close() {
   if (on_close_) on_close_();
 }
 
-void Session::begin_step(std::int64_t number) {
-  const std::int64_t now = steady_nanoseconds();
-  if (last_begin_ != 0) {
-    const double seconds = 1e-9 * static_cast<double>(now - last_begin_);
-    if (recording_) {
-      steps_.back().end = now;
-      if (steps_.size() > 1) traced_seconds_.push_back(seconds);  // the first also starts the recording
-    } else if (last_number_ > kUnsettled && last_number_ < options_.start) {
-      untraced_seconds_.push_back(seconds);
-    }
+void Session::turn(std::int64_t number) {
+  using Kind = TracingWindows::Kind;
+  if (!host_computes_ && !sees_kernels()) return;  // the end of a window could not be waited for
+  // A window begins and ends with a device that has nothing to do, which stop() waits for.
+  if (tracer_ && trial_ != Kind::traced) tracer_->start();
+  if (tracer_) {
+    tracer_->stop();
+    tracer_->take();
   }
+  windows_.add(trial_, 1e-9 * static_cast<double>(steady_nanoseconds() - trial_begin_));
+  trial_ = windows_.at(number);
+  if (tracer_ && trial_ == Kind::traced) tracer_->start();
+  trial_begin_ = steady_nanoseconds();
+}
+
+void Session::begin_step(std::int64_t number) {
+  if (recording_) steps_.back().end = steady_nanoseconds();
+  if (windows_.turns(number)) turn(number);
   const bool wanted = number >= options_.start && number < options_.start + options_.steps;
   const std::size_t records = records_.size() + (tracer_ ? tracer_->count() : 0);
   const bool room = records < options_.most_records;
@@ -75,16 +84,15 @@ void Session::begin_step(std::int64_t number) {
   if (wanted && !recording_) ++left_out_;
   if (recording_) steps_.push_back({number, steady_nanoseconds(), 0, 0, 0});
   counting_ = options_.counters && number == options_.start + options_.steps;
-  last_begin_ = steady_nanoseconds();
-  last_number_ = number;
 }
 
 void Session::run(backend::Executable& executable, backend::Section section) {
   if (counting_ && tracer_) return count(executable, section);
+  if (trial_ == TracingWindows::Kind::traced && !sees_kernels()) return executable.run(section, &times_);
   if (!recording_) return executable.run(section);
   note_run(executable, section);
   const Span span(this, HostWork::launch);
-  if (tracer_ && tracer_->sees_kernels()) return executable.run(section);
+  if (sees_kernels()) return executable.run(section);
   const std::int64_t origin = steady_nanoseconds();
   executable.run(section, &times_);
   const plan::Plan& plan = executable.plan();
@@ -109,6 +117,8 @@ void Session::note_run(const backend::Executable& executable, backend::Section s
 
 void Session::end_steps() {
   if (recording_) steps_.back().end = steady_nanoseconds();
+  if (tracer_ && std::exchange(trial_, TracingWindows::Kind::none) == TracingWindows::Kind::traced)
+    tracer_->stop();
   close();
 }
 
@@ -123,25 +133,22 @@ void Session::count(backend::Executable& executable, backend::Section section) {
   }
 }
 
-Profile Session::finish(const Ceilings& ceilings, const TelemetrySummary& telemetry) {
+Profile Session::finish(const Ceilings& ceilings, const TelemetrySummary& telemetry, const RunFacts& run) {
   end_steps();
   if (tracer_) {
     std::vector<backend::Activity> traced = tracer_->take();
     records_.insert(records_.end(), traced.begin(), traced.end());
   }
   // Op times of a device are taken with the host waiting, so they lie within its steps as a CPU's do.
-  const bool within = host_computes_ || !(tracer_ && tracer_->sees_kernels());
+  const bool within = host_computes_ || !sees_kernels();
   Profile profile;
   profile.timeline = make_timeline(std::exchange(records_, {}), steps_, std::exchange(host_, {}), within);
-  if (tracer_) profile.timeline.dropped = tracer_->dropped();
-  profile.summary = summarize(profile.timeline, plans_, ceilings, telemetry);
+  if (tracer_) profile.timeline.dropped = tracer_->dropped() - dropped_before_;
+  profile.arguments = op_arguments(plans_);
+  profile.summary = summarize(profile.timeline, plans_, ceilings, telemetry, run);
+  profile.summary.tracing = windows_.cost();
   profile.summary.untraced = left_out_;
   profile.counted = std::exchange(counted_, {});
-  if (untraced_seconds_.size() >= 3 && !traced_seconds_.empty()) {
-    profile.summary.untraced_step = median(untraced_seconds_);
-    profile.summary.traced_step = median(traced_seconds_);
-    profile.summary.tracing = compare_medians(untraced_seconds_, traced_seconds_);
-  }
   return profile;
 }
 
@@ -167,7 +174,8 @@ std::vector<std::string> write_profile(const Profile& profile, const Subject& su
   const std::string durations = fmt::format("resnet_iterdur_{}_gpu{}.txt", worker, subject.device);
   if (profile.timeline.events.size() > kMany)
     log_info("writing the profile of {} steps", profile.timeline.steps.size());
-  const TraceWritten written = write_trace(profile.timeline, subject, folder / trace, most_trace_bytes);
+  const TraceWritten written =
+      write_trace(profile.timeline, profile.arguments, samples, subject, folder / trace, most_trace_bytes);
   if (written.steps_left_out > 0)
     log_warning(
         "{} has the first {} of {} steps, to stay under {}, which viewers open: ask for fewer --steps", trace,
@@ -188,11 +196,8 @@ std::vector<std::string> write_profile(const Profile& profile, const Subject& su
     std::filesystem::create_directories((folder / counters).parent_path());
     write_file_atomically(folder / counters, counters_csv(profile.counted, subject), Sync::no);
     files.push_back(counters);
-    const CoreUtilisation use = core_utilisation(profile.counted);
-    json["counters"] = {{"file", counters},     {"kernels_repeated", true},    {"fma_pct", use.fma},
-                        {"fp16_pct", use.fp16}, {"tensor_pct", use.tensor},    {"sfu_pct", use.sfu},
-                        {"cycles", use.cycles}, {"dram_bytes", use.dram_bytes}};
-    if (use.tensor_active) json["counters"]["tensor_active_pct"] = *use.tensor_active;
+    json["counters"] = {{"file", counters}, {"kernels_repeated", true}};
+    json["counters"].update(to_json(core_utilisation(profile.counted)));
   }
   json["table"] = {{"file", kernels}, {"steps", in_table}};
   json["trace"] = {{"file", trace},

@@ -17,12 +17,13 @@
 #include "profile/files.h"
 #include "profile/summary.h"
 #include "profile/timeline.h"
+#include "profile/tracing_windows.h"
 
 namespace redline::profile {
 
 struct SessionOptions {
-  std::int64_t start =
-      11;  // the first step that is traced; those before warm up, and show what tracing costs
+  // The first step that is traced; those before warm up, and show what tracing costs.
+  std::int64_t start = 21;
   std::int64_t steps = 10;                     // how many
   bool counters = false;                       // count in the step after them, with every kernel repeated
   std::size_t most_records = 2'000'000;        // a window that would have more ends early, with a whole step
@@ -32,6 +33,7 @@ struct SessionOptions {
 // What was made of it.
 struct Profile {
   Timeline timeline;
+  OpArguments arguments;
   Summary summary;
   std::vector<CountedKernel> counted;  // empty without counters
 };
@@ -61,11 +63,13 @@ class Session {
   void end_steps();
 
   // After end_steps(). The plans of what ran are still there.
-  Profile finish(const Ceilings& ceilings, const TelemetrySummary& telemetry);
+  Profile finish(const Ceilings& ceilings, const TelemetrySummary& telemetry, const RunFacts& run);
 
  private:
   void open();
   void close();
+  void turn(std::int64_t number);  // from one window of trial_ to the next
+  bool sees_kernels() const;
   void count(backend::Executable& executable, backend::Section section);
   void note_run(const backend::Executable& executable, backend::Section section);
 
@@ -75,8 +79,10 @@ class Session {
   bool host_computes_;
   bool recording_ = false, counting_ = false;
   std::vector<CountedKernel> counted_;
-  std::int64_t last_begin_ = 0, last_number_ = 0;
-  std::vector<double> untraced_seconds_, traced_seconds_;
+  TracingWindows windows_;
+  TracingWindows::Kind trial_ = TracingWindows::Kind::none;  // the window that is under way
+  std::int64_t trial_begin_ = 0;
+  std::uint64_t dropped_before_ = 0;  // by trials
   std::int64_t left_out_ = 0;
   std::vector<StepSpan> steps_;
   std::vector<PlanRuns> plans_;

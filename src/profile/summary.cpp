@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/quantity.h"
 #include "base/statistics.h"
 #include "base/text.h"
 
@@ -28,7 +29,7 @@ class Parts {
  public:
   Part& of(const std::string& name) {
     const auto [at, added] = index_.try_emplace(name, parts_.size());
-    if (added) parts_.push_back({name, "", 0, 0, 0, 0, 0, false});
+    if (added) parts_.emplace_back().name = name;
     return parts_[at->second];
   }
   std::vector<Part> slowest_first() && {
@@ -45,7 +46,17 @@ class Parts {
 struct KnownOp {
   std::string name, kind;  // of the parts that it belongs to
   plan::Work work;         // a step
+  bool activations = false;
 };
+
+bool has_activations(const graph::Graph& graph, const Op& op) {
+  const auto feature_map = [&](graph::TensorId id) {
+    if (id == graph::kNone) return false;
+    const graph::Tensor& tensor = graph.tensor(id);
+    return tensor.kind == graph::TensorKind::activation && tensor.shape.rank() == 4;
+  };
+  return std::ranges::any_of(op.inputs, feature_map) || std::ranges::any_of(op.outputs, feature_map);
+}
 
 std::unordered_map<const Op*, KnownOp> known_ops(const std::vector<PlanRuns>& plans, double steps) {
   std::unordered_map<const Op*, KnownOp> known;
@@ -61,7 +72,8 @@ std::unordered_map<const Op*, KnownOp> known_ops(const std::vector<PlanRuns>& pl
       known[&op] = {plan::updates_many(graph, group) ? fmt::format("{} of every parameter", name_of(op.kind))
                                                      : label_of(op) + others,
                     std::string(name_of(op.kind)) + others,
-                    {work[i].flops * times, work[i].bytes * times}};
+                    {work[i].flops * times, work[i].bytes * times},
+                    has_activations(graph, op)};
     }
   }
   return known;
@@ -98,12 +110,13 @@ void count_events(const Timeline& timeline, const std::vector<PlanRuns>& plans, 
     }
     const std::string kind(graph::name_of(activity.op->kind));
     const auto found = known.find(activity.op);  // not there: an evaluation between the steps
-    const KnownOp op = found == known.end() ? KnownOp{label_of(activity), kind, {}} : found->second;
+    const KnownOp op = found == known.end() ? KnownOp{label_of(activity), kind, {}, false} : found->second;
     Part &own = ops.of(op.name), &same = kinds.of(op.kind);
     own.kind = same.kind = kind;
     const bool first = ran.insert(activity.op).second;
     for (Part* part : {&own, &same, &layers.of(activity.op->name)}) {
       add(*part);
+      part->activations |= op.activations;
       if (first) add_roof(*part, op.work, ceilings);
     }
     named += seconds;
@@ -113,12 +126,6 @@ void count_events(const Timeline& timeline, const std::vector<PlanRuns>& plans, 
   summary.layers = std::move(layers).slowest_first();
   summary.kinds = std::move(kinds).slowest_first();
   summary.kernels = std::move(kernels).slowest_first();
-}
-
-bool is_narrow(const graph::Graph& graph) {
-  return std::ranges::any_of(graph.ops(), [&](const Op& op) {
-    return op.kind == graph::OpKind::conv && graph::size_of(graph.tensor(op.inputs[0]).dtype) < 4;
-  });
 }
 
 std::vector<double> thread_shares(const Timeline& timeline) {
@@ -135,141 +142,54 @@ std::vector<double> thread_shares(const Timeline& timeline) {
 
 std::string milliseconds(double seconds) { return fmt::format("{:.2f} ms", 1e3 * seconds); }
 
-// "a traced step took 1.8% longer than one before (95%: +1.2% to +2.4%)"
-std::string tracing_text(const Summary& s) {
-  std::string text = fmt::format("a traced step took {:.1f}% {} than one before",
-                                 100 * std::abs(s.overhead()), s.overhead() < 0 ? "less" : "longer");
-  const ConfidenceInterval& interval = s.tracing.interval;
-  if (interval.coverage > 0)
-    text += fmt::format(" (95%: {:+.1f}% to {:+.1f}%){}", 100 * interval.low, 100 * interval.high,
-                        s.tracing.beyond_noise() ? "" : ", which is within noise");
-  return text + "\n";
-}
-
-const char* gap_advice(GapCause cause) {
-  switch (cause) {
-    case GapCause::input:
-      return "more --workers, --decode gpu where the card has the engines, `redline data convert` to shards, "
-             "or "
-             "faster storage; `redline bench data` tells which";
-    case GapCause::launch:
-      return "a larger --batch-size, so that each launch does more work";
-    case GapCause::communication:
-      return "a larger --batch-size or --accumulate, so that gradients are exchanged less often";
-    case GapCause::host:
-      return "fewer other things on the host: --histograms-every 0, a larger --log-every, cores of its own";
-  }
-  return "";
-}
-
-const char* roof_advice(const Part& part, bool narrow) {
-  if (part.memory_bound && narrow)
-    return "a larger --batch-size, where kernels are short; without --deterministic the fastest of them are "
-           "taken";
-  if (part.memory_bound)
-    return "a narrower --dtype, which moves fewer bytes; fused ops, without --no-fuse, move them less often";
-  return narrow
-             ? "a larger --batch-size or --image-size, which fills the device better"
-             : "a larger --batch-size or --image-size, which fills the device better, or a narrower --dtype";
-}
-
-const char* gap_text(GapCause cause) {
-  switch (cause) {
-    case GapCause::input:
-      return "the device waits for data";
-    case GapCause::launch:
-      return "the device waits for the next kernel to be launched";
-    case GapCause::communication:
-      return "the device waits for the exchange of gradients";
-    case GapCause::host:
-      return "the device waits for the host, which is at other work";
-  }
-  return "";
+// "recording costs 1.8% of a step (95%: +1.2% to +2.4%, 8 pairs of windows)"
+std::string tracing_text(const TracingCost& cost) {
+  const ConfidenceInterval& interval = cost.change.interval;
+  const std::string range =
+      fmt::format("(95%: {:+.1f}% to {:+.1f}%, {} of windows)", 100 * interval.low, 100 * interval.high,
+                  counted(static_cast<std::int64_t>(cost.pairs), "pair"));
+  if (!cost.change.beyond_noise())
+    return fmt::format("what recording costs is not measurable here {}\n", range);
+  return fmt::format("recording makes a step {:.1f}% {} {}\n", 100 * std::abs(cost.change.change),
+                     cost.change.change < 0 ? "shorter" : "longer", range);
 }
 
 }  // namespace
 
 Summary summarize(const Timeline& timeline, const std::vector<PlanRuns>& plans, const Ceilings& ceilings,
-                  const TelemetrySummary& telemetry) {
+                  const TelemetrySummary& telemetry, const RunFacts& run) {
   Summary summary;
   summary.first_step = timeline.steps.empty() ? 0 : timeline.steps.front().number;
   summary.steps = static_cast<std::int64_t>(timeline.steps.size());
   summary.iteration_seconds = timeline.iteration_seconds();
   summary.elapsed = 1e-9 * static_cast<double>(timeline.end() - timeline.begin());
   summary.busy = 1e-9 * static_cast<double>(busy_time(timeline));
-  const CommunicationTime communication = communication_time(timeline);
+  const ExposedTime communication = communication_time(timeline);
   summary.communication = 1e-9 * static_cast<double>(communication.total);
   summary.exposed = 1e-9 * static_cast<double>(communication.exposed);
+  summary.copies_exposed = 1e-9 * static_cast<double>(copy_time(timeline).exposed);
   for (const Gap& gap : find_gaps(timeline))
     summary.gap_seconds[static_cast<std::size_t>(gap.cause)] +=
         1e-9 * static_cast<double>(gap.end - gap.begin);
-  summary.narrow =
-      std::ranges::any_of(plans, [](const PlanRuns& runs) { return is_narrow(runs.plan->graph()); });
   summary.ceilings = ceilings;
   summary.telemetry = telemetry;
   summary.dropped = timeline.dropped;
   summary.threads = thread_shares(timeline);
   count_events(timeline, plans, ceilings, summary);
-  find_losses(summary, timeline.host_computes);
+  find_losses(summary, timeline.host_computes, run);
   return summary;
-}
-
-void find_losses(Summary& summary, bool host_computes) {
-  std::vector<Loss> all;
-  const double steps = std::max<double>(1, static_cast<double>(summary.steps));
-  for (int i = 0; i < 4; ++i) {
-    const auto cause = static_cast<GapCause>(i);
-    if (summary.gap_seconds[i] > 0)
-      all.push_back({gap_text(cause), summary.gap_seconds[i] / steps, gap_advice(cause)});
-  }
-  if (summary.exposed > 0)
-    all.push_back({fmt::format("the exchange of gradients takes {} with nothing computed beside it",
-                               milliseconds(summary.exposed / steps)),
-                   summary.exposed / steps, gap_advice(GapCause::communication)});
-  for (const Part& part : summary.kinds) {
-    if (part.least <= 0 || part.seconds <= part.least) continue;
-    if (part.kind == graph::name_of(graph::OpKind::all_reduce))
-      continue;  // it waits for others, not for memory
-    std::string what =
-        fmt::format("{} takes {}, {:.0f}% of what the {} allows", part.name, milliseconds(part.seconds),
-                    100 * part.of_ceiling(), part.memory_bound ? "memory's speed" : "arithmetic");
-    all.push_back({std::move(what), part.seconds - part.least, roof_advice(part, summary.narrow)});
-  }
-  double copies = 0;
-  for (const Part& part : summary.kinds)
-    if (part.name.starts_with("(Memcpy")) copies += part.seconds;
-  if (copies > 0)
-    all.push_back({fmt::format("copies between host and device take {}", milliseconds(copies)), copies,
-                   "--decode gpu sends files instead of pixels; copies beside kernels cost little"});
-  if (host_computes && summary.threads.size() > 1) {
-    const double mean_share = mean(summary.threads);
-    if (mean_share < 1)
-      all.push_back(
-          {fmt::format("threads compute {:.0f}% of the time and wait for each other in the rest",
-                       100 * mean_share),
-           (1 - mean_share) * summary.elapsed / steps,
-           "fewer --threads than cores where others use them too; a --batch-size that they divide"});
-  }
-  const TelemetrySummary& t = summary.telemetry;
-  constexpr std::uint64_t kSlowed = 4 | 8 | 32 | 64 | 128;
-  if ((t.throttle & kSlowed) != 0 && t.sm_clock_mhz)
-    all.push_back({fmt::format("the clock is held at {:.0f} MHz ({})", *t.sm_clock_mhz,
-                               throttle_text(t.throttle & kSlowed)),
-                   0, "more cooling or a higher power limit, where the machine's owner allows it"});
-  std::ranges::stable_sort(all, std::ranges::greater{}, &Loss::seconds);
-  if (all.size() > 3) all.resize(3);
-  summary.losses = std::move(all);
 }
 
 std::string summary_text(const Summary& s, std::size_t rows) {
   std::string text = fmt::format(
-      "steps {} to {}: {} a step, the device busy {:.1f}% of the time\n", s.first_step,
-      s.first_step + s.steps - 1,
-      s.iteration_seconds.empty() ? "-" : milliseconds(median(s.iteration_seconds)), 100 * s.utilisation());
-  if (s.untraced_step > 0) text += tracing_text(s);
+      "steps {} to {}: {} a step on average, the device busy {:.1f}% of the time\n", s.first_step,
+      s.first_step + s.steps - 1, s.steps > 0 ? milliseconds(s.step()) : "-", 100 * s.utilisation());
+  if (s.tracing.change.interval.coverage > 0) text += tracing_text(s.tracing);
   if (s.untraced > 0)
-    text += fmt::format("{} more steps were left out: the bound on records was reached\n", s.untraced);
-  if (s.dropped > 0) text += fmt::format("{} records were lost\n", s.dropped);
+    text += fmt::format("{} left out: the bound on records was reached\n",
+                        counted(s.untraced, "more step") + (s.untraced == 1 ? " was" : " were"));
+  if (s.dropped > 0)
+    text += fmt::format("the device lost {}\n", counted(static_cast<std::int64_t>(s.dropped), "record"));
   const double steps = std::max<double>(1, static_cast<double>(s.steps));
   text += "idle:";
   for (int i = 0; i < 4; ++i)
@@ -286,15 +206,16 @@ std::string summary_text(const Summary& s, std::size_t rows) {
         100 * s.communication / s.elapsed, 100 * s.exposed / s.elapsed);
   text += fmt::format("ceilings measured: {}FLOP/s, {}B/s\n", format_count(s.ceilings.flops),
                       format_count(s.ceilings.bytes));
+  if (!s.bound.empty()) text += s.bound + "\n";
   const auto table = [&](const char* title, const std::vector<Part>& parts) {
-    text += fmt::format("\n{:>10} {:>6} {:>7} {:>9} {:>8} {:>6}  {}\n", "ms/step", "share", "count",
+    text += fmt::format("\n{:>12} {:>6} {:>7} {:>9} {:>8} {:>6}  {}\n", "mean ms/step", "share", "count",
                         "GFLOP/s", "GB/s", "roof", title);
     for (std::size_t i = 0; i < std::min(rows, parts.size()); ++i) {
       const Part& p = parts[i];
       const auto rate = [&](double work) {
         return work > 0 && p.seconds > 0 ? fmt::format("{:.1f}", work / p.seconds / 1e9) : std::string("-");
       };
-      text += fmt::format("{:>10.3f} {:>5.1f}% {:>7.6g} {:>9} {:>8} {:>6}  {}\n", 1e3 * p.seconds,
+      text += fmt::format("{:>12.3f} {:>5.1f}% {:>7.6g} {:>9} {:>8} {:>6}  {}\n", 1e3 * p.seconds,
                           s.elapsed > 0 ? 100 * p.seconds * steps / s.elapsed : 0.0, p.count, rate(p.flops),
                           rate(p.bytes), p.least > 0 ? fmt::format("{:.0f}%", 100 * p.of_ceiling()) : "-",
                           p.name);
@@ -302,10 +223,11 @@ std::string summary_text(const Summary& s, std::size_t rows) {
   };
   table("kind of op", s.kinds);
   table("op", s.ops);
-  text += "\nthe largest losses:\n";
-  for (std::size_t i = 0; i < s.losses.size(); ++i)
-    text += fmt::format("{}. {}: {} a step\n   try {}\n", i + 1, s.losses[i].what,
-                        milliseconds(s.losses[i].seconds), s.losses[i].advice);
+  if (!s.losses.empty()) text += "\nthe largest losses:\n";
+  for (std::size_t i = 0; i < s.losses.size(); ++i) {
+    text += fmt::format("{}. {}: {} a step\n", i + 1, s.losses[i].what, milliseconds(s.losses[i].seconds));
+    if (!s.losses[i].advice.empty()) text += fmt::format("   try {}\n", s.losses[i].advice);
+  }
   return text;
 }
 
@@ -344,15 +266,18 @@ nlohmann::ordered_json to_json(const Summary& s) {
       {"named_share", s.named},
       {"communication_seconds", s.communication},
       {"communication_exposed_seconds", s.exposed},
+      {"copies_exposed_seconds", s.copies_exposed},
       {"tracing",
-       {{"untraced_step_seconds", s.untraced_step},
-        {"traced_step_seconds", s.traced_step},
-        {"overhead", s.overhead()}}},
+       {{"pairs", s.tracing.pairs},
+        {"untraced_step_seconds", s.tracing.untraced_step},
+        {"traced_step_seconds", s.tracing.traced_step},
+        {"overhead", s.tracing.change.change},
+        {"measurable", s.tracing.change.beyond_noise()}}},
       {"ceilings", {{"flops_per_second", s.ceilings.flops}, {"bytes_per_second", s.ceilings.bytes}}}};
-  if (s.tracing.interval.coverage > 0)
-    json["tracing"]["interval"] = {{"low", s.tracing.interval.low},
-                                   {"high", s.tracing.interval.high},
-                                   {"coverage", s.tracing.interval.coverage}};
+  if (const ConfidenceInterval& interval = s.tracing.change.interval; interval.coverage > 0)
+    json["tracing"]["interval"] = {
+        {"low", interval.low}, {"high", interval.high}, {"coverage", interval.coverage}};
+  if (!s.bound.empty()) json["bound"] = s.bound;
   for (int i = 0; i < 4; ++i) json["gap_seconds"][name_of(static_cast<GapCause>(i))] = s.gap_seconds[i];
   json["threads_computing"] = s.threads;
   constexpr std::size_t kMost = 1000;  // of kernels' names there is no natural bound
@@ -361,8 +286,10 @@ nlohmann::ordered_json to_json(const Summary& s) {
   json["ops"] = to_json(s.ops, kMost);
   json["kernels"] = to_json(s.kernels, kMost);
   json["losses"] = nlohmann::ordered_json::array();
-  for (const Loss& loss : s.losses)
-    json["losses"].push_back({{"what", loss.what}, {"seconds", loss.seconds}, {"try", loss.advice}});
+  for (const Loss& loss : s.losses) {
+    json["losses"].push_back({{"what", loss.what}, {"seconds", loss.seconds}});
+    if (!loss.advice.empty()) json["losses"].back()["try"] = loss.advice;
+  }
   return json;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/statistics.h"
 #include "plan/traffic.h"
+#include "profile/advice.h"
 #include "profile/ceilings.h"
 #include "profile/telemetry.h"
 #include "profile/timeline.h"
@@ -32,6 +33,7 @@ struct Part {
   double flops = 0, bytes = 0;  // a step, counted from shapes; 0 when not known
   double least = 0;             // seconds that this work takes at the ceilings; 0 when not known
   bool memory_bound = false;    // at the ceilings, bytes take longer than FLOPs
+  bool activations = false;     // it reads or writes feature maps
 
   double of_ceiling() const { return seconds > 0 ? least / seconds : 0; }
 };
@@ -40,7 +42,14 @@ struct Part {
 struct Loss {
   std::string what;
   double seconds = 0;  // a step
-  std::string advice;  // what to try
+  std::string advice;  // what to try; empty when nothing is known to help
+};
+
+// What recording itself costs: windows of steps with and without it in turns, compared in pairs.
+struct TracingCost {
+  std::size_t pairs = 0;
+  double untraced_step = 0, traced_step = 0;  // seconds, medians of the windows; 0 when there were none
+  Change change;
 };
 
 struct Summary {
@@ -49,29 +58,27 @@ struct Summary {
   double elapsed = 0, busy = 0;                   // seconds, over all traced steps
   double gap_seconds[4] = {};                     // by GapCause
   double communication = 0, exposed = 0;          // seconds of exchanging gradients; with nothing beside it
+  double copies_exposed = 0;                      // seconds of copies with nothing beside them
   std::vector<Part> ops, layers, kinds, kernels;  // slowest first
   std::vector<double> threads;  // share of its time that each computes; empty when not sampled
-  bool narrow = false;          // activations have 16 bits
   double named = 0;             // share of the busy time that belongs to ops of the plan
   Ceilings ceilings;
   TelemetrySummary telemetry;
   std::vector<Loss> losses;  // the three largest
-  // Of tracing itself: medians of steps without it and with it, 0 when there were too few without; and how
-  // sure their difference is.
-  double untraced_step = 0, traced_step = 0;
-  Change tracing;
+  std::string bound;         // what bounds the speed where that is not the work itself; empty: nothing known
+  TracingCost tracing;
   std::uint64_t dropped = 0;  // records
   std::int64_t untraced = 0;  // steps that were asked for and left out, as the bound was reached
 
   double utilisation() const { return elapsed > 0 ? busy / elapsed : 0; }
-  double overhead() const { return untraced_step > 0 ? traced_step / untraced_step - 1 : 0; }
+  double step() const { return steps > 0 ? elapsed / static_cast<double>(steps) : 0; }  // seconds, the mean
 };
 
 // Of a timeline whose ops are those that groups are named after (plan::lead_of).
 Summary summarize(const Timeline& timeline, const std::vector<PlanRuns>& plans, const Ceilings& ceilings,
-                  const TelemetrySummary& telemetry);
-// Works out the three largest losses of what is known by then.
-void find_losses(Summary& summary, bool host_computes);
+                  const TelemetrySummary& telemetry, const RunFacts& run = {});
+// Works out the three largest losses of what is known by then, and what bounds the speed.
+void find_losses(Summary& summary, bool host_computes, const RunFacts& run);
 
 std::string summary_text(const Summary& summary, std::size_t rows);
 nlohmann::ordered_json to_json(const Summary& summary);

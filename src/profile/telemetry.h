@@ -25,10 +25,12 @@ struct TelemetrySample {
   double unix_seconds = 0;       // the same moment on the wall clock
   double seconds = 0;            // since sampling began
   std::optional<GpuSample> gpu;  // none without one
-  PcieSample pcie;               // as last read: once a second
+  GpuState gpu_state;            // as last read: once a second
+  PcieSample pcie;               // the same, where samples are written
   CpuSample cpu;
-  std::optional<double> cpu_power_w;  // since the sample before
-  double cpu_use = 0;                 // processors that this process kept busy since the sample before
+  std::optional<CpuShares> cpu_shares;  // over the last second or more
+  std::optional<double> cpu_power_w;    // since the sample before
+  double cpu_use = 0;                   // processors that this process kept busy since the sample before
 };
 
 // Whose samples they are. A run of several processes has a file of each.
@@ -42,15 +44,42 @@ struct TelemetrySource {
 std::string telemetry_header();
 std::string telemetry_row(const TelemetrySample& sample, const TelemetrySource& source);
 
-// What the samples since the last restart() say together. Means are over samples that had the value.
+// What some samples say together. Means are over samples that had the value.
 struct TelemetrySummary {
   std::int64_t samples = 0;
+  double seconds = 0;  // from the first to the last
   std::optional<double> sm_clock_mhz, memory_clock_mhz, power_w, power_limit_w, use_pct, cpu_clock_mhz,
       cpu_use;
-  std::optional<double> temperature_c;  // the highest: of the GPU, or of the CPU without one
+  std::optional<double> max_sm_clock_mhz;   // that the GPU can run at
+  std::optional<double> max_power_limit_w;  // that can be set
+  std::optional<double> temperature_c;      // the highest: of the GPU, or of the CPU without one
   std::optional<double>
       joules;                  // by the counters of energy: of the GPU, or of the CPU's packages without one
   std::uint64_t throttle = 0;  // every reason that was there
+  double power_capped = 0;     // part of the samples in which the power limit held the clock down
+  double faulted = 0;          // part of them in which heat or the power supply did (kThrottleFault)
+  std::optional<CpuShares> cpu;             // from the first to the last
+  std::optional<unsigned> other_processes;  // on the GPU: the most at once
+};
+
+// Adds samples up.
+class TelemetrySums {
+ public:
+  void add(const TelemetrySample& sample);
+  TelemetrySummary summary() const;
+
+ private:
+  struct Mean {
+    double sum = 0;
+    std::int64_t count = 0;
+    void add(double value) { sum += value, ++count; }
+    std::optional<double> value() const {
+      return count > 0 ? std::optional(sum / static_cast<double>(count)) : std::nullopt;
+    }
+  };
+  Mean sm_clock_, memory_clock_, power_, limit_, use_, cpu_clock_, cpu_use_, capped_, faulted_;
+  TelemetrySummary sums_;
+  std::optional<TelemetrySample> first_, last_;
 };
 
 // "off", "50ms", "0.5s", "2s"; 0 for off. Throws UsageError naming `flag`.
@@ -76,14 +105,14 @@ class Telemetry {
   // From any thread.
   std::optional<TelemetrySample> latest() const;  // none before the first
   std::vector<TelemetrySample> samples() const;   // oldest first
-  void restart();                                 // begins the summary anew, with a sample of this moment
-  TelemetrySummary summary();                     // ends with a sample of this moment
+  void restart();                                 // begins a window, with a sample of this moment
+  TelemetrySummary summary();                     // of the window; ends with a sample of this moment
+  TelemetrySummary whole();                       // the same from the first sample on
   Nvml* gpu() const { return nvml_.get(); }       // null without one
 
  private:
   void run();
   void sample();  // lock_ is held
-  void add(const TelemetrySample& now);
   void write(const TelemetrySample& now);
 
   TelemetryOptions options_;
@@ -91,26 +120,19 @@ class Telemetry {
   CpuSensors cpu_;
   std::unique_ptr<AppendFile> file_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point pcie_read_{};
+  std::chrono::steady_clock::time_point slow_read_{};  // what is read once a second
 
   mutable std::mutex lock_;
   std::condition_variable wake_;
   bool stop_ = false;
   std::optional<TelemetrySample> latest_;
   std::deque<TelemetrySample> kept_;
+  // As last read.
   PcieSample pcie_;
-  // Of the summary.
-  struct Mean {
-    double sum = 0;
-    std::int64_t count = 0;
-    void add(double value) { sum += value, ++count; }
-    std::optional<double> value() const {
-      return count > 0 ? std::optional(sum / static_cast<double>(count)) : std::nullopt;
-    }
-  };
-  Mean sm_clock_, memory_clock_, power_, limit_, use_, cpu_clock_, cpu_use_;
-  TelemetrySummary sums_;
-  std::optional<TelemetrySample> first_;
+  GpuState gpu_state_;
+  std::optional<CpuShares> cpu_shares_;
+  std::optional<CpuSample> shares_begin_;
+  TelemetrySums window_, whole_;
 
   std::thread thread_;  // last: it uses all of the above
 };

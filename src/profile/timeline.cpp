@@ -112,6 +112,23 @@ std::vector<Piece> pieces(const Timeline& timeline, Wanted wanted) {
   return list;
 }
 
+template <typename Wanted>
+ExposedTime exposed_time(const Timeline& timeline, Wanted wanted) {
+  const auto computing = pieces(timeline, [](const Activity& activity) {
+    return activity.kind == Activity::Kind::kernel && !is_communication(activity);
+  });
+  ExposedTime time;
+  auto other = computing.begin();
+  for (const Piece& piece : pieces(timeline, wanted)) {
+    time.total += piece.end - piece.begin;
+    time.exposed += piece.end - piece.begin;
+    while (other != computing.end() && other->end <= piece.begin) ++other;
+    for (auto beside = other; beside != computing.end() && beside->begin < piece.end; ++beside)
+      time.exposed -= std::min(piece.end, beside->end) - std::max(piece.begin, beside->begin);
+  }
+  return time;
+}
+
 }  // namespace
 
 const char* name_of(HostWork work) {
@@ -213,20 +230,10 @@ std::int64_t busy_time(const Timeline& timeline) {
   return busy;
 }
 
-CommunicationTime communication_time(const Timeline& timeline) {
-  const auto computing = pieces(timeline, [](const Activity& activity) {
-    return activity.kind == Activity::Kind::kernel && !is_communication(activity);
-  });
-  CommunicationTime time;
-  auto other = computing.begin();
-  for (const Piece& piece : pieces(timeline, is_communication)) {
-    time.total += piece.end - piece.begin;
-    time.exposed += piece.end - piece.begin;
-    while (other != computing.end() && other->end <= piece.begin) ++other;
-    for (auto beside = other; beside != computing.end() && beside->begin < piece.end; ++beside)
-      time.exposed -= std::min(piece.end, beside->end) - std::max(piece.begin, beside->begin);
-  }
-  return time;
+ExposedTime communication_time(const Timeline& timeline) { return exposed_time(timeline, is_communication); }
+
+ExposedTime copy_time(const Timeline& timeline) {
+  return exposed_time(timeline, [](const Activity& a) { return a.kind == Activity::Kind::copy; });
 }
 
 std::string label_of(const graph::Op& op) {

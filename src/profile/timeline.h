@@ -77,11 +77,12 @@ std::vector<Gap> find_gaps(const Timeline& timeline);
 // Nanoseconds in which at least one event ran.
 std::int64_t busy_time(const Timeline& timeline);
 
-// Nanoseconds in which gradients were exchanged, and in how many of them nothing was computed beside it.
-struct CommunicationTime {
+// Nanoseconds in which something ran, and in how many of them nothing was computed beside it.
+struct ExposedTime {
   std::int64_t total = 0, exposed = 0;
 };
-CommunicationTime communication_time(const Timeline& timeline);
+ExposedTime communication_time(const Timeline& timeline);  // of the exchange of gradients
+ExposedTime copy_time(const Timeline& timeline);           // of copies
 
 std::string label_of(const graph::Op& op);  // "conv layer1.0.conv1"
 // What belongs to no op goes by its name, a kernel's without namespaces, arguments and "_kernel": "clears".

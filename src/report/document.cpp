@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/build_info.h"
 #include "base/clock.h"
-#include "report/summary.h"
+#include "report/comparison.h"
 #include "report/thin.h"
 
 namespace redline::report {
@@ -22,6 +23,8 @@ constexpr std::size_t kStepPoints = 14'000, kTelemetryPoints = 12'000;
 constexpr std::size_t kMostPoints = 1000;  // of one series: no screen shows more
 constexpr std::size_t kLeastPoints = 40;
 constexpr std::size_t kSmoothPoints = 150;
+constexpr std::size_t kSplitPoints = 100;
+constexpr std::size_t kClockPoints = 200;  // of the line that turns steps into time
 constexpr std::size_t kBins = 60;
 constexpr std::size_t kMostRows = 500;     // of a table of a page
 constexpr std::size_t kProfileRows = 800;  // of each of the profiles' lists, over all runs
@@ -72,7 +75,7 @@ class Writer {
   }
 
   Json smooth(const std::vector<double>& x, const std::vector<double>& y) const {
-    const Series mean = average(x, y, kSmoothPoints);
+    const Series mean = average(x, y, std::min(kSmoothPoints, step_points_));
     return {{"x", numbers(mean.x)}, {"y", numbers(mean.y)}};
   }
 
@@ -118,20 +121,42 @@ Json evaluation_json(const Writer& writer, const metrics::Evaluation& evaluation
           {"seconds", writer.number(evaluation.seconds)}};
 }
 
+Json energy_json(const Writer& writer, const Energy& energy) {
+  return {{"power_w", writer.number(energy.power_w)},
+          {"joules", writer.number(energy.joules)},
+          {"joules_per_step", writer.number(energy.joules_per_step)},
+          {"images_per_joule", writer.number(energy.images_per_joule)},
+          {"epochs", writer.list(energy.epochs, [&](const Energy::Epoch& epoch) {
+             return Json{{"epoch", epoch.epoch},
+                         {"joules", writer.number(epoch.joules)},
+                         {"images", writer.number(epoch.images)},
+                         {"steps", epoch.steps}};
+           })}};
+}
+
 Json summary_json(const Writer& writer, const Run& run, const RunSummary& summary) {
+  const auto of_energy = [&](auto field) {
+    return summary.energy ? writer.number((*summary.energy).*field) : Json(nullptr);
+  };
   Json json = {{"steps", summary.steps},
                {"total_steps", summary.total_steps},
                {"seconds", writer.number(summary.seconds)},
                {"images_per_second", writer.number(summary.images_per_second)},
+               {"images_per_second_at_median", writer.number(summary.images_per_second_at_median)},
                {"data_wait", writer.number(summary.data_wait)},
                {"final_loss", writer.number(summary.final_loss)},
                {"skipped_steps", run.steps.skipped},
                {"resumes", run.resumes},
-               {"power_w", writer.number(summary.power_w)},
-               {"energy_j", writer.number(summary.energy_j)},
+               {"power_w", of_energy(&Energy::power_w)},
+               {"energy_j", of_energy(&Energy::joules)},
                {"temperature_c", writer.number(summary.temperature_c)},
                {"clock_mhz", writer.number(summary.clock_mhz)},
-               {"memory_bytes", writer.number(summary.memory_bytes)}};
+               {"memory_bytes", writer.number(summary.memory_bytes)},
+               {"energy", summary.energy ? energy_json(writer, *summary.energy) : Json(nullptr)},
+               {"throttling", Json::array()},
+               {"disturbances", summary.disturbances}};
+  for (const Throttling& held : summary.throttling)
+    json["throttling"].push_back({{"reason", held.reason}, {"share", writer.number(held.share)}});
   if (summary.images_per_second_interval)
     json["images_per_second_interval"] = interval_json(writer, *summary.images_per_second_interval);
   if (summary.last) json["last_evaluation"] = evaluation_json(writer, *summary.last);
@@ -169,6 +194,77 @@ std::vector<double> ratio(const std::vector<double>& above, const std::vector<do
   return result;
 }
 
+// Without the steps that a process began with: they warm up, and would set the scale of every chart of times.
+std::vector<double> steady(const Steps& steps, std::vector<double> values) {
+  for (std::size_t begin : steps.begins)  // the last process may not have come to a step yet
+    if (begin < values.size()) values[begin] = std::numeric_limits<double>::quiet_NaN();
+  return values;
+}
+
+Json warm_up_json(const Writer& writer, const Steps& steps) {
+  Json list = Json::array();
+  for (std::size_t begin : steps.begins)
+    if (begin < steps.size())
+      list.push_back(
+          {{"step", writer.number(steps.step[begin])}, {"seconds", writer.number(steps.seconds[begin])}});
+  return list;
+}
+
+// What the device's time went to: its steps, and by cause the gaps between them.
+struct TimeShare {
+  const char* name;
+  std::vector<double> Steps::*seconds;
+  double metrics::Gap::*gap;  // null: the steps
+};
+constexpr TimeShare kTimeShares[] = {
+    {"step", &Steps::seconds, nullptr},
+    {"data", &Steps::data_seconds, &metrics::Gap::data},
+    {"host", &Steps::host_seconds, &metrics::Gap::host},
+    {"exchange", &Steps::exchange_seconds, &metrics::Gap::exchange},
+    {"evaluation", &Steps::evaluation_seconds, &metrics::Gap::evaluation},
+    {"checkpoint", &Steps::checkpoint_seconds, &metrics::Gap::checkpoint},
+};
+
+// Of the whole run: as its end tells, which knows what came after the last step, or else the sum over steps.
+Json time_json(const Writer& writer, const Run& run) {
+  Json json = Json::object();
+  const bool ended = run.end && std::isfinite(run.end->step_seconds);
+  for (const TimeShare& share : kTimeShares) {
+    double seconds = 0;
+    if (ended) {
+      seconds = share.gap == nullptr ? run.end->step_seconds : run.end->gap.*share.gap;
+    } else {
+      for (double value : run.steps.*share.seconds)
+        if (std::isfinite(value)) seconds += value;
+    }
+    json[share.name] = writer.number(seconds);
+  }
+  return json;
+}
+
+// The same over the run: means a step, of stretches that are the same in all columns.
+Json split_json(const Writer& writer, const Steps& steps) {
+  Json json = Json::object();
+  std::size_t size = 0;
+  for (const TimeShare& share : kTimeShares) {
+    const Series mean = average(steps.step, steady(steps, steps.*share.seconds), kSplitPoints);
+    if (json.empty()) {
+      json["x"] = writer.numbers(mean.x);
+      size = mean.x.size();
+    }
+    const bool any = std::ranges::any_of(mean.y, [](double value) { return value != 0; });
+    if (any && mean.y.size() == size) json[share.name] = writer.numbers(mean.y);
+  }
+  return json;
+}
+
+// Of each step, the time that its images took: with the gaps before it, evaluations left out.
+std::vector<double> training_seconds(const Steps& steps) {
+  std::vector<double> seconds(steps.size());
+  for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] = training_seconds(steps, i);
+  return steady(steps, std::move(seconds));
+}
+
 Json series_json(const Writer& writer, const Steps& steps) {
   Json json = Json::object();
   const auto put = [&](const char* name, const std::vector<double>& values) {
@@ -192,10 +288,14 @@ Json series_json(const Writer& writer, const Steps& steps) {
   put("gradient_norm", steps.gradient_norm);
   const auto is_first = [&](double scale) { return scale == steps.loss_scale.front(); };
   if (!std::ranges::all_of(steps.loss_scale, is_first)) put("loss_scale", steps.loss_scale);
-  put("seconds", steps.seconds);
-  put("images_per_second", ratio(steps.samples, steps.seconds));
-  put("data_wait", ratio(steps.data_seconds, steps.seconds));
-  put("communication", ratio(steps.communication_seconds, steps.seconds));
+  const std::vector<double> seconds = steady(steps, steps.seconds), training = training_seconds(steps);
+  put("seconds", seconds);
+  put("images_per_second", ratio(steps.samples, training));
+  put("data_wait", ratio(steps.data_seconds, training));
+  put("communication", ratio(steps.communication_seconds, seconds));
+  if (Json clock = writer.series(steps.step, steps.elapsed, kClockPoints); !clock.is_null())
+    json["elapsed"] = std::move(clock);
+  json["split"] = split_json(writer, steps);
   return json;
 }
 
@@ -284,6 +384,8 @@ Json run_json(const Writer& writer, const Run& run, const RunSummary& summary) {
   json["summary"] = summary_json(writer, run, summary);
   json["step_time"] =
       summary.step_seconds ? step_time_json(writer, run, *summary.step_seconds) : Json(nullptr);
+  json["time"] = time_json(writer, run);
+  json["warm_up"] = warm_up_json(writer, run.steps);
   json["series"] = series_json(writer, run.steps);
   json["ranks"] = run.info.ranks;
   json["slowest_ranks"] = slowest_ranks_json(run);
@@ -308,29 +410,54 @@ Json run_json(const Writer& writer, const Run& run, const RunSummary& summary) {
   return json;
 }
 
-Json comparison_json(const Writer& writer, const Comparison& row) {
+Json change_json(const Writer& writer, const Change& change, const std::string& verdict) {
+  const bool claimed = verdict != "" && verdict != "same" && verdict != "undecided" && verdict != "unlike";
+  Json json = {{"change", writer.number(change.change)},
+               {"interval", interval_json(writer, change.interval)},
+               {"evidence", redline::name_of(change.evidence)},
+               {"spread", writer.number(change.spread)},
+               {"verdict", verdict.empty() ? Json(nullptr) : Json(verdict)},
+               {"beyond_noise", claimed}};
+  if (change.within) json["within"] = interval_json(writer, *change.within);
+  return json;
+}
+
+Json comparison_json(const Writer& writer, const Compared& compared, const Comparison& row) {
   constexpr const char* kBetter[] = {"higher", "lower", "neither"};
-  Json values = Json::array(), changes = Json::array();
+  Json values = Json::array();
   for (const auto& value : row.values) values.push_back(writer.number(value));
-  for (const auto& change : row.changes) {
-    if (!change) {
-      changes.push_back(nullptr);
-      continue;
-    }
-    changes.push_back({{"change", writer.number(change->change)},
-                       {"interval", interval_json(writer, change->interval)},
-                       {"beyond_noise", change->beyond_noise()}});
-  }
+  // A run each: those of a group have the same.
+  std::vector<Json> changes(row.values.size(), nullptr);
+  for (std::size_t g = 1; g < compared.groups.size(); ++g)
+    for (std::size_t run : compared.groups[g].runs)
+      if (row.changes[g]) changes[run] = change_json(writer, *row.changes[g], row.verdicts[g]);
   return {{"name", row.name},
           {"unit", row.unit},
           {"better", kBetter[static_cast<int>(row.better)]},
+          {"measure", row.kind == Comparison::Kind::accuracy ? "difference" : "ratio"},
+          {"judged", row.judged()},
           {"values", std::move(values)},
           {"changes", std::move(changes)}};
 }
 
+void put_comparison(const Writer& writer, const Compared& compared, Json& json) {
+  for (std::size_t g = 0; g < compared.groups.size(); ++g)
+    json["groups"].push_back({{"name", compared.groups[g].name},
+                              {"runs", compared.groups[g].runs},
+                              {"unlike", compared.unlike[g]},
+                              {"advice", compared.advice[g]}});
+  for (const Comparison& row : compared.rows)
+    json["comparison"].push_back(comparison_json(writer, compared, row));
+  for (const Difference& row : compared.differences)
+    json["differences"].push_back({{"name", row.name},
+                                   {"values", row.values},
+                                   {"unlike_speed", row.unlike_speed},
+                                   {"unlike_accuracy", row.unlike_accuracy}});
+}
+
 }  // namespace
 
-std::string document(const std::vector<const Run*>& runs, Detail detail) {
+std::string document(const std::vector<const Run*>& runs, Detail detail, bool judge_unlike) {
   constexpr std::size_t kStepSeries = 8;
   std::size_t telemetry_series = 0;
   std::vector<RunSummary> summaries;
@@ -346,16 +473,12 @@ std::string document(const std::vector<const Run*>& runs, Detail detail) {
                {"generated", utc_timestamp()},
                {"thinned", detail == Detail::page},
                {"runs", Json::array()},
+               {"groups", Json::array()},
                {"comparison", Json::array()},
                {"differences", Json::array()}};
   for (std::size_t i = 0; i < runs.size(); ++i)
     json["runs"].push_back(run_json(writer, *runs[i], summaries[i]));
-  if (runs.size() > 1) {
-    for (const Comparison& row : compare(runs, summaries))
-      json["comparison"].push_back(comparison_json(writer, row));
-    for (const Difference& row : differences(runs))
-      json["differences"].push_back({{"name", row.name}, {"values", row.values}});
-  }
+  if (runs.size() > 1) put_comparison(writer, compare(runs, summaries, judge_unlike), json);
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

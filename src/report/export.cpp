@@ -7,8 +7,8 @@
 
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "report/comparison.h"
 #include "report/csv.h"
-#include "report/summary.h"
 
 namespace redline::report {
 namespace fs = std::filesystem;
@@ -80,12 +80,15 @@ void write_summaries(const std::vector<const Run*>& runs, Table& table) {
                "images_per_second",
                "images_per_second_low",
                "images_per_second_high",
+               "images_per_second_at_median",
                "data_wait",
                "final_loss",
                "best_top1",
                "best_top5",
                "power_w",
                "energy_j",
+               "joules_per_step",
+               "images_per_joule",
                "temperature_c",
                "clock_mhz",
                "memory_bytes"});
@@ -101,6 +104,9 @@ void write_summaries(const std::vector<const Run*>& runs, Table& table) {
     const auto of_best = [&](double metrics::Evaluation::*value) {
       return summary.best ? std::optional((*summary.best).*value) : std::nullopt;
     };
+    const auto of_energy = [&](auto field) {
+      return summary.energy ? std::optional<double>((*summary.energy).*field) : std::nullopt;
+    };
     const metrics::RunInfo& info = run->info;
     for (const std::string& text : {run->name, std::string(name_of(summary.state)), info.started, info.model,
                                     info.data, info.device, info.dtype})
@@ -110,11 +116,56 @@ void write_summaries(const std::vector<const Run*>& runs, Table& table) {
     for (const auto& value :
          {of_step(&Summary::median), of_step(&Summary::p90), of_step(&Summary::p99),
           summary.images_per_second, of_interval(&ConfidenceInterval::low),
-          of_interval(&ConfidenceInterval::high), summary.data_wait, summary.final_loss,
-          of_best(&metrics::Evaluation::top1), of_best(&metrics::Evaluation::top5), summary.power_w,
-          summary.energy_j, summary.temperature_c, summary.clock_mhz, summary.memory_bytes})
+          of_interval(&ConfidenceInterval::high), summary.images_per_second_at_median, summary.data_wait,
+          summary.final_loss, of_best(&metrics::Evaluation::top1), of_best(&metrics::Evaluation::top5),
+          of_energy(&Energy::power_w), of_energy(&Energy::joules), of_energy(&Energy::joules_per_step),
+          of_energy(&Energy::images_per_joule), summary.temperature_c, summary.clock_mhz,
+          summary.memory_bytes})
       table.cell(value);
     table.end_row();
+  }
+}
+
+void write_energy(const std::vector<const Run*>& runs, Table& table) {
+  table.names({"run", "epoch", "steps", "images", "joules"});
+  for (const Run* run : runs) {
+    const std::optional<Energy> energy = energy_of(*run);
+    if (!energy) continue;
+    for (const Energy::Epoch& epoch : energy->epochs) {
+      table.cell(run->name);
+      table.cell(epoch.epoch);
+      table.cell(static_cast<std::int64_t>(epoch.steps));
+      for (double value : {epoch.images, epoch.joules}) table.cell(value);
+      table.end_row();
+    }
+  }
+}
+
+void write_changes(const std::vector<const Run*>& runs, bool judge_unlike, Table& table) {
+  table.names({"group", "against", "quantity", "unit", "before", "after", "change", "low", "high", "evidence",
+               "spread", "verdict"});
+  if (runs.size() < 2) return;
+  std::vector<RunSummary> summaries;
+  for (const Run* run : runs) summaries.push_back(summarize(*run));
+  const Compared compared = compare(runs, summaries, judge_unlike);
+  for (std::size_t g = 1; g < compared.groups.size(); ++g) {
+    for (const Comparison& row : compared.rows) {
+      const std::optional<Change>& change = row.changes[g];
+      const bool known = change && change->interval.coverage > 0;
+      table.cell(compared.groups[g].name);
+      table.cell(compared.groups[0].name);
+      table.cell(row.name);
+      table.cell(row.unit);
+      table.cell(value_of(row, compared.groups[0]));
+      table.cell(value_of(row, compared.groups[g]));
+      table.cell(change ? std::optional(change->change) : std::nullopt);
+      table.cell(known ? std::optional(change->interval.low) : std::nullopt);
+      table.cell(known ? std::optional(change->interval.high) : std::nullopt);
+      table.cell(std::string(change ? redline::name_of(change->evidence) : ""));
+      table.cell(known ? std::optional(change->spread) : std::nullopt);
+      table.cell(row.verdicts[g]);
+      table.end_row();
+    }
   }
 }
 
@@ -206,21 +257,28 @@ void write_telemetry(const std::vector<const Run*>& runs, Table& table) {
 
 }  // namespace
 
-std::vector<std::string> write_csv(const std::vector<const Run*>& runs, const fs::path& folder) {
+std::vector<std::string> write_csv(const std::vector<const Run*>& runs, const fs::path& folder,
+                                   bool judge_unlike) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw IoError("cannot make {}: {}; choose another folder", folder.string(), error.message());
   using Write = void (*)(const std::vector<const Run*>&, Table&);
-  const std::pair<const char*, Write> tables[] = {
-      {"summary.csv", write_summaries},       {"steps.csv", write_steps},
-      {"evaluations.csv", write_evaluations}, {"checkpoints.csv", write_checkpoints},
-      {"notices.csv", write_notices},         {"telemetry.csv", write_telemetry}};
+  const std::pair<const char*, Write> tables[] = {{"summary.csv", write_summaries},
+                                                  {"steps.csv", write_steps},
+                                                  {"evaluations.csv", write_evaluations},
+                                                  {"checkpoints.csv", write_checkpoints},
+                                                  {"notices.csv", write_notices},
+                                                  {"telemetry.csv", write_telemetry},
+                                                  {"energy.csv", write_energy}};
   std::vector<std::string> written;
   for (const auto& [name, write] : tables) {
     Table table(folder, name, written);
     write(runs, table);
     table.finish();
   }
+  Table changes(folder, "changes.csv", written);
+  write_changes(runs, judge_unlike, changes);
+  changes.finish();
   return written;
 }
 

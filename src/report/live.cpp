@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "report/document.h"
 #include "report/page.h"
+#include "report/prometheus.h"
 #include "report/run.h"
 
 namespace redline::report {
@@ -19,8 +20,13 @@ class LiveDocument {
   }
 
   const std::string& text() {
-    if (since_read_.seconds() >= kFreshSeconds) refresh();
+    refresh();
+    if (text_.empty()) text_ = document(runs_, Detail::page);
     return text_;
+  }
+  std::string metrics() {
+    refresh();
+    return prometheus_text(runs_);
   }
   std::string title() const {
     return readers_.size() == 1 ? readers_.front().run().name : std::to_string(readers_.size()) + " runs";
@@ -28,17 +34,19 @@ class LiveDocument {
 
  private:
   void refresh() {
-    bool changed = text_.empty();
+    if (!runs_.empty() && since_read_.seconds() < kFreshSeconds) return;
+    bool changed = false;
     for (RunReader& reader : readers_) changed |= reader.update();
     since_read_.restart();
-    if (!changed) return;
-    std::vector<const Run*> runs;
-    for (const RunReader& reader : readers_) runs.push_back(&reader.run());
-    text_ = document(runs, Detail::page);
+    if (!changed && !runs_.empty()) return;
+    runs_.clear();
+    for (const RunReader& reader : readers_) runs_.push_back(&reader.run());
+    text_.clear();
   }
 
   std::vector<RunReader> readers_;
-  std::string text_;
+  std::vector<const Run*> runs_;
+  std::string text_;  // empty: to be made of what was read since
   Stopwatch since_read_;
 };
 
@@ -55,6 +63,9 @@ void serve_live(Server& server, const std::vector<std::filesystem::path>& folder
     } else if (path == "/data.json") {
       response.type = "application/json";
       response.body = live.text();
+    } else if (path == "/metrics") {
+      response.type = kPrometheusType;
+      response.body = live.metrics();
     } else {
       response.status = 404;
       response.body = "404 Not Found\n";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -279,6 +280,7 @@ void MetricsLines::add(std::string_view line) {
     ++run_.resumes;
     run_.steps.begins.push_back(run_.steps.size());
   } else if (kind == "end") {
+    const double joules = object.number("energy_j");
     run_.end = {object.text("reason"),
                 object.text("detail"),
                 object.integer("steps"),
@@ -288,7 +290,10 @@ void MetricsLines::add(std::string_view line) {
                 object.number("step_seconds"),
                 gap_of(object),
                 object.number("communication_seconds"),
-                object.text("ranks")};
+                object.text("ranks"),
+                std::isfinite(joules) ? std::optional(joules) : std::nullopt,
+                object.integer("energy_steps"),
+                object.integer("energy_samples")};
   } else {
     ++unknown_;
   }

@@ -11,7 +11,6 @@ namespace redline::report {
 namespace {
 
 constexpr std::size_t kMostRows = std::size_t{1} << 20;
-constexpr std::size_t kMostMarks = 2000;
 constexpr std::size_t kMostColumns = 64;
 constexpr int kUnix = -1, kSeconds = -2, kThrottle = -3, kIgnored = -4, kRank = -5, kHost = -6, kDevice = -7;
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();

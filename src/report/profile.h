@@ -25,9 +25,11 @@ class Telemetry {
   std::string rank, host, device;  // whose they are; empty in files of old
   std::vector<double> seconds;     // since the first sample; rising
   std::vector<Column> columns;
-  std::vector<Mark> throttle;  // when the reason that holds the clocks down changed; "none" ends one
-  std::size_t damaged = 0;     // lines left out
-  std::size_t stride = 1;      // only one row in so many is kept: a long run's samples are many
+  // When the reason that holds the clocks down changed; "none" ends one. The first kMostMarks of them.
+  std::vector<Mark> throttle;
+  static constexpr std::size_t kMostMarks = 2000;
+  std::size_t damaged = 0;  // lines left out
+  std::size_t stride = 1;   // only one row in so many is kept: a long run's samples are many
 
   void clear();
   void add_line(std::string_view line);               // of the file, its header first

@@ -20,11 +20,6 @@ constexpr std::uintmax_t kLargestConfig = std::uintmax_t{1} << 20;
 constexpr std::uintmax_t kLargestSummary = std::uintmax_t{4} << 20;
 constexpr std::size_t kMostTelemetryFiles = 64;
 
-bool is_run(const fs::path& folder) {
-  std::error_code ignored;
-  return fs::exists(folder / "metrics.jsonl", ignored) || fs::exists(folder / "config.toml", ignored);
-}
-
 // A small file that is read again when it has changed.
 struct Watched {
   fs::path path;
@@ -147,15 +142,20 @@ struct RunReader::Parts {
   }
 };
 
+bool is_run_folder(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / "metrics.jsonl", ignored) || fs::exists(folder / "config.toml", ignored);
+}
+
 RunReader::RunReader(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored))
-    throw UsageError("{} is no run folder: there is no such folder", folder.string());
-  if (!is_run(folder)) {
+    throw UsageError("{} is not a run folder: there is no such folder", folder.string());
+  if (!is_run_folder(folder)) {
     std::string inside;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
-      if (is_run(entry.path())) inside = std::max(inside, entry.path().string());
-    throw UsageError("{} is no run folder: it has neither metrics.jsonl nor config.toml{}", folder.string(),
+      if (is_run_folder(entry.path())) inside = std::max(inside, entry.path().string());
+    throw UsageError("{} is not a run folder: it has neither metrics.jsonl nor config.toml{}", folder.string(),
                      inside.empty() ? "" : fmt::format("; there are runs in it, such as {}", inside));
   }
   parts_ = std::make_unique<Parts>(folder);
@@ -193,18 +193,28 @@ Run read_run(const fs::path& folder) {
   return std::move(reader).take();
 }
 
-std::vector<double> step_seconds(const Run& run) {
+std::vector<std::size_t> timed_steps(const Run& run) {
   const Steps& steps = run.steps;
-  std::vector<double> times;
-  times.reserve(steps.size());
+  std::vector<std::size_t> timed;
+  timed.reserve(steps.size());
   auto begin = steps.begins.begin();
   for (std::size_t i = 0; i < steps.size(); ++i) {
     while (begin != steps.begins.end() && *begin < i) ++begin;
     const bool warms_up = i == 0 || (begin != steps.begins.end() && *begin == i);
-    if (!warms_up && std::isfinite(steps.seconds[i]) && steps.seconds[i] > 0)
-      times.push_back(steps.seconds[i]);
+    if (!warms_up && std::isfinite(steps.seconds[i]) && steps.seconds[i] > 0) timed.push_back(i);
   }
+  return timed;
+}
+
+std::vector<double> step_seconds(const Run& run) {
+  std::vector<double> times;
+  for (std::size_t i : timed_steps(run)) times.push_back(run.steps.seconds[i]);
   return times;
+}
+
+double training_seconds(const Steps& steps, std::size_t i) {
+  const double gap = steps.gap_seconds[i] - steps.evaluation_seconds[i];
+  return steps.seconds[i] + (std::isfinite(gap) ? std::max(0.0, gap) : 0);
 }
 
 }  // namespace redline::report

@@ -62,6 +62,9 @@ struct Run {
   std::string fact(const std::string& name) const;  // empty when there is none
 };
 
+// Whether there is a folder with files of a run in it.
+bool is_run_folder(const std::filesystem::path& folder);
+
 // Follows a run folder. One thread at a time.
 class RunReader {
  public:
@@ -83,7 +86,13 @@ class RunReader {
 
 Run read_run(const std::filesystem::path& folder);
 
-// Times of the steps that count: every one but those a process began with.
+// The steps that count for timing: every one with a time but those a process began with. Indices, rising.
+std::vector<std::size_t> timed_steps(const Run& run);
+// Their times.
 std::vector<double> step_seconds(const Run& run);
+
+// How long a step kept training busy, from the end of the one before: stalls are counted, evaluations left
+// out. NaN where it is not known.
+double training_seconds(const Steps& steps, std::size_t i);
 
 }  // namespace redline::report

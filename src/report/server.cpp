@@ -210,7 +210,7 @@ Server::Server(const std::string& address, std::uint16_t port, ServerLimits limi
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
   hints.ai_socktype = SOCK_STREAM;
   if (getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0)
-    throw UsageError("'{}' is no address of a machine in numbers, as 127.0.0.1 is", address);
+    throw UsageError("'{}' is not a numeric address such as 127.0.0.1", address);
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
   if (found->ai_family == AF_INET) {
     const auto* ip = reinterpret_cast<const sockaddr_in*>(found->ai_addr);

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <map>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "report/summary.h"
+#include "report/comparison.h"
 #include "report/thin.h"
 
 namespace redline::report {
@@ -35,17 +37,60 @@ class Text {
   std::string text_;
 };
 
+// Three or four digits in the unit that keeps them readable: "812 us", "64.3 ms", "37.5 s".
+std::string time_text(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.4g} us", 1e6 * seconds);
+  if (seconds < 1) return fmt::format("{:.4g} ms", 1e3 * seconds);
+  return seconds < 1000 ? fmt::format("{:.4g} s", seconds) : format_duration(seconds);
+}
+
+std::string plural(std::int64_t count, const char* thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
+std::string energy_text(double joules) {
+  return joules >= 3.6e6 ? fmt::format("{:.4g} kWh", joules / 3.6e6) : format_count(joules) + " J";
+}
+
+void put_device(const RunSummary& summary, Text& text) {
+  std::vector<std::string> parts;
+  if (summary.clock_mhz) parts.push_back(fmt::format("{:.0f} MHz", *summary.clock_mhz));
+  if (summary.energy) parts.push_back(fmt::format("{:.0f} W", summary.energy->power_w));
+  if (summary.temperature_c) parts.push_back(fmt::format("up to {:.0f} °C", *summary.temperature_c));
+  if (summary.memory_bytes)
+    parts.push_back(format_bytes(static_cast<std::uint64_t>(*summary.memory_bytes)) + " of memory");
+  if (!parts.empty()) text.row("device", "{}", fmt::join(parts, ", "));
+  if (const auto& energy = summary.energy; energy && energy->joules) {
+    parts = {energy_text(*energy->joules)};
+    if (energy->joules_per_step) parts.push_back(fmt::format("{:.4g} J a step", *energy->joules_per_step));
+    if (!energy->epochs.empty()) {
+      double whole = 0;  // of the longest epoch: the last one may have ended early
+      for (const Energy::Epoch& epoch : energy->epochs) whole = std::max(whole, epoch.joules);
+      parts.push_back(energy_text(whole) + " an epoch");
+    }
+    if (energy->images_per_joule) parts.push_back(fmt::format("{:.4g} images/J", *energy->images_per_joule));
+    text.row("energy", "{}", fmt::join(parts, ", "));
+  }
+  parts.clear();
+  for (const Throttling& held : summary.throttling)
+    parts.push_back(fmt::format("{} {:.0f}% of the time", printable(held.reason), 100 * held.share));
+  if (!parts.empty()) text.row("throttled", "{}", fmt::join(parts, ", "));
+  for (const std::string& disturbance : summary.disturbances)
+    text.row("disturbed", "{}", printable(disturbance));
+}
+
 void put_numbers(const RunSummary& summary, Text& text) {
   if (summary.images_per_second) {
     std::string interval;
     if (const auto& range = summary.images_per_second_interval; range && range->coverage >= kConfidence)
       interval = fmt::format(" (95%: {:.1f} to {:.1f})", range->low, range->high);
-    text.row("speed", "{:.1f} images/s at the median step{}", *summary.images_per_second, interval);
+    text.row("speed", "{:.1f} images/s{}, {:.1f} at the median step", *summary.images_per_second, interval,
+             *summary.images_per_second_at_median);
   }
   if (summary.step_seconds) {
     const Summary& step = *summary.step_seconds;
-    text.row("step", "median {:.4g} ms, 90% {:.4g} ms, 99% {:.4g} ms, slowest {:.4g} ms", 1e3 * step.median,
-             1e3 * step.p90, 1e3 * step.p99, 1e3 * step.max);
+    text.row("step", "median {}, 90% {}, 99% {}, slowest {}", time_text(step.median), time_text(step.p90),
+             time_text(step.p99), time_text(step.max));
   }
   if (summary.data_wait)
     text.row("data", "{:.1f}% of the training time spent waiting for data", 100 * *summary.data_wait);
@@ -53,13 +98,91 @@ void put_numbers(const RunSummary& summary, Text& text) {
     text.row("accuracy", "top-1 {:.2f}%, top-5 {:.2f}% after step {} (the best of all evaluations)",
              100 * summary.best->top1, 100 * summary.best->top5, summary.best->step);
   }
-  std::string device;
-  if (summary.clock_mhz) device += fmt::format("{:.0f} MHz  ", *summary.clock_mhz);
-  if (summary.power_w) device += fmt::format("{:.0f} W  ", *summary.power_w);
-  if (summary.temperature_c) device += fmt::format("up to {:.0f} °C  ", *summary.temperature_c);
-  if (summary.memory_bytes)
-    device += format_bytes(static_cast<std::uint64_t>(*summary.memory_bytes)) + " of memory";
-  if (!device.empty()) text.row("device", "{}", device);
+  put_device(summary, text);
+}
+
+// Which rank the others waited for most often, and what the exchange took.
+void put_ranks(const Run& run, Text& text) {
+  if (run.info.ranks < 2) return;
+  const Steps& steps = run.steps;
+  std::map<std::int64_t, std::size_t> slowest;
+  double exchanged = 0, seconds = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (std::isfinite(steps.slowest_rank[i])) ++slowest[static_cast<std::int64_t>(steps.slowest_rank[i])];
+    if (!std::isfinite(steps.communication_seconds[i]) || !std::isfinite(steps.seconds[i])) continue;
+    exchanged += steps.communication_seconds[i];
+    seconds += steps.seconds[i];
+  }
+  std::string line = plural(run.info.ranks, "rank");
+  if (seconds > 0)
+    line += fmt::format(", {:.1f}% of the step waiting for others' gradients", 100 * exchanged / seconds);
+  const auto most = std::ranges::max_element(slowest, {}, [](const auto& entry) { return entry.second; });
+  if (most != slowest.end())
+    line += fmt::format(", rank {} the slowest in {:.0f}% of the steps", most->first,
+                        100.0 * static_cast<double>(most->second) / static_cast<double>(steps.size()));
+  text.row("ranks", "{}", line);
+}
+
+// The profile in two lines: how busy the device was and with what, and the largest loss.
+void put_profile(const Run& run, Text& text) {
+  if (!run.profile) return;
+  const auto json = nlohmann::json::parse(run.profile->json, nullptr, false);
+  const auto number = [](const nlohmann::json& object, const char* name) {
+    return object.is_object() && object.contains(name) && object[name].is_number()
+               ? object[name].get<double>()
+               : NAN;
+  };
+  const auto word = [](const nlohmann::json& object, const char* name) {
+    const bool there = object.is_object() && object.contains(name) && object[name].is_string();
+    return there ? printable(object[name].get<std::string>()) : std::string();
+  };
+  const auto list = [&](const char* name) {
+    return json.is_object() && json.contains(name) && json[name].is_array() ? json[name]
+                                                                            : nlohmann::json::array();
+  };
+  const double steps = number(json, "steps"), busy = number(json, "busy_seconds"),
+               use = number(json, "utilisation");
+  if (!(steps >= 1 && steps < 1e9)) return;
+  std::string line = plural(static_cast<std::int64_t>(steps), "step") + " profiled";
+  if (std::isfinite(use)) line += fmt::format(", device busy {:.1f}% of them", 100 * use);
+  constexpr std::size_t kMostKinds = 3;
+  std::string kinds;
+  for (std::size_t i = 0; i < std::min(kMostKinds, list("kinds").size()); ++i) {
+    const double share = number(list("kinds")[i], "seconds") / busy;
+    if (std::isfinite(share))
+      kinds += fmt::format("{}{} {:.0f}%", kinds.empty() ? ": " : ", ", word(list("kinds")[i], "name"),
+                           100 * share);
+  }
+  text.row("profile", "{}{}", line, kinds);
+  const auto losses = list("losses");
+  if (!losses.empty() && !word(losses[0], "what").empty()) {
+    const double lost = number(losses[0], "seconds");
+    text.row("lost", "{}{}", word(losses[0], "what"),
+             std::isfinite(lost) ? fmt::format(" ({} a step)", time_text(lost)) : "");
+  }
+}
+
+// What disturbed the run stands with its numbers; what bounds its speed is no warning.
+void put_warnings(const Run& run, Text& text) {
+  std::size_t told = 0;
+  const auto warn = [&](const std::string& warning) {
+    if (told++ < kMostWarnings) text.row("warning", "{}", printable(warning));
+  };
+  for (const std::string& problem : run.problems) warn(problem);
+  for (const metrics::Notice& notice : run.notices) {
+    if (notice.what == "bound") {
+      text.row("bound", "{}", printable(notice.text));
+    } else if (notice.what != "disturbed") {
+      warn(fmt::format("step {}: {}", notice.step, notice.text));
+    }
+  }
+  if (run.steps.skipped > 0) {
+    const auto skipped = static_cast<std::int64_t>(run.steps.skipped);
+    warn(fmt::format("{} skipped: a gradient was not finite",
+                     plural(skipped, "step") + (skipped == 1 ? " was" : " were")));
+  }
+  if (told > kMostWarnings)
+    text.row("", "and {}", plural(static_cast<std::int64_t>(told - kMostWarnings), "more warning"));
 }
 
 void put_run(const Run& run, const RunSummary& summary, Text& text) {
@@ -68,49 +191,97 @@ void put_run(const Run& run, const RunSummary& summary, Text& text) {
             summary.total_steps, format_duration(summary.seconds));
   if (run.end && !run.end->detail.empty()) text.row("reason", "{}", printable(run.end->detail));
   if (!info.model.empty())
-    text.row("what", "{} on {}, {} images a step, {}", printable(info.model), printable(info.data),
-             info.batch_size * info.accumulate * info.ranks, printable(info.dtype));
+    text.row("what", "{} on {}, {} a step, {}", printable(info.model), printable(info.data),
+             plural(info.batch_size * info.accumulate * info.ranks, "image"), printable(info.dtype));
   if (!info.device.empty())
     text.row("where", "{}{}", printable(info.device),
              run.fact("hostname").empty() ? "" : ", " + printable(run.fact("hostname")));
+  put_ranks(run, text);
   put_numbers(summary, text);
+  put_profile(run, text);
   if (run.steps.size() > 1) {
     const Series loss = average(run.steps.step, run.steps.loss, kWidth);
     if (!loss.y.empty())
       text.row("loss", "{}  {:.4g} to {:.4g}", sparkline(run.steps.loss, kWidth), loss.y.front(),
                loss.y.back());
   }
-  std::size_t told = 0;
-  const auto warn = [&](const std::string& warning) {
-    if (told++ < kMostWarnings) text.row("warning", "{}", printable(warning));
-  };
-  for (const std::string& problem : run.problems) warn(problem);
-  for (const metrics::Notice& notice : run.notices)
-    warn(fmt::format("step {}: {}", notice.step, notice.text));
-  if (run.steps.skipped > 0)
-    warn(fmt::format("{} steps were skipped: a gradient was not finite", run.steps.skipped));
-  if (told > kMostWarnings) text.row("", "and {} more warnings", told - kMostWarnings);
+  put_warnings(run, text);
 }
 
 std::string value_text(const Comparison& row, const std::optional<double>& value) {
   if (!value) return "-";
-  if (row.unit == "part" || row.name == "best top-1") return fmt::format("{:.2f}%", 100 * *value);
+  if (row.unit == "part") return fmt::format("{:.2f}%", 100 * *value);
   if (row.unit == "B") return format_bytes(static_cast<std::uint64_t>(*value));
-  if (row.unit == "s" && *value < 1) return fmt::format("{:.4g} ms", 1e3 * *value);
-  return fmt::format("{:.4g}{}{}", *value, row.unit.empty() || row.unit.starts_with("1/") ? "" : " ",
-                     row.unit.starts_with("1/") ? "" : row.unit);
+  if (row.unit == "s") return time_text(*value);
+  if (row.unit == "J") return energy_text(*value);
+  const bool rate = row.unit.starts_with("1/");
+  return fmt::format("{}{}{}", *value < 1e4 ? fmt::format("{:.4g}", *value) : fmt::format("{:.0f}", *value),
+                     row.unit.empty() || rate ? "" : " ", rate ? "" : row.unit);
 }
 
-std::string change_text(const Comparison& row, std::size_t i) {
-  if (!row.values[0] || !row.values[i] || *row.values[0] == 0) return "";
-  const auto& change = row.changes[i];
-  if (!change)
-    return fmt::format("{:+.2f}%  (one value: noise not known)", 100 * (*row.values[i] / *row.values[0] - 1));
-  const std::string size = fmt::format("{:+.2f}%", 100 * change->change);
-  if (change->interval.coverage < kConfidence) return size + "  (too few steps to judge)";
-  const std::string interval =
-      fmt::format("  (95%: {:+.2f}% to {:+.2f}%)", 100 * change->interval.low, 100 * change->interval.high);
-  return size + interval + (change->beyond_noise() ? "  beyond noise" : "  within noise");
+// A change with its interval, and what may be said of it.
+std::string change_text(const Comparison& row, std::size_t group, std::optional<double> before,
+                        std::optional<double> after) {
+  if (!before || !after) return "";
+  const bool points = row.kind == Comparison::Kind::accuracy;
+  const char* unit = points ? " points" : "%";
+  const auto& change = row.changes[group];
+  if (!change) {
+    if (*before == 0) return "";
+    return fmt::format("{:+.2f}%  (noise not known)", 100 * (*after / *before - 1));
+  }
+  const std::string size = fmt::format("{:+.2f}{}", 100 * change->change, unit);
+  const std::string& verdict = row.verdicts[group];
+  const auto between = [&](const ConfidenceInterval& interval) {
+    return fmt::format("{:.0f}%: {:+.2f} to {:+.2f}{}", 100 * interval.coverage, 100 * interval.low,
+                       100 * interval.high, unit);
+  };
+  if (verdict == "unlike") return size + "  not comparable";
+  const bool two_runs = change->evidence == Evidence::two_runs;
+  if (change->interval.coverage < kConfidence) {
+    if (points && two_runs)
+      return fmt::format("{}  ({} by the number of images alone)  undecided", size, between(*change->within));
+    return size + (row.kind == Comparison::Kind::speed ? "  (too few steps to judge)" : "  (one run a side)");
+  }
+  std::string words = verdict;
+  if (two_runs && !verdict.empty() && verdict != "undecided") words += " in these two runs";
+  return fmt::format("{}  ({})  {}", size, between(change->interval), words);
+}
+
+void put_differences(const Compared& compared, const std::vector<const Run*>& runs, Text& text) {
+  if (compared.differences.empty()) {
+    text.line("All runs were set alike.");
+    return text.line("");
+  }
+  text.line("Set differently:");
+  std::string names;
+  for (const Run* run : runs) names += fmt::format("  {:<20}", printable(run->name).substr(0, 20));
+  text.line("  {:<24}{}", "", names);
+  for (const Difference& row : compared.differences) {
+    std::string values;
+    for (const std::string& value : row.values)
+      values += fmt::format("  {:<20}", value.empty() ? "-" : printable(value));
+    text.line("  {:<24}{}", row.name, values);
+  }
+  text.line("");
+}
+
+void put_group(const Compared& compared, std::size_t g, const std::vector<RunSummary>& summaries,
+               Text& text) {
+  const RunGroup &first = compared.groups.front(), &group = compared.groups[g];
+  text.line("{} against {}:", printable(group.name), printable(first.name));
+  for (const std::string& reason : compared.unlike[g]) text.line("  unlike: {}", printable(reason));
+  for (const RunGroup* side : {&first, &group})
+    for (std::size_t run : side->runs)
+      for (const std::string& disturbance : summaries[run].disturbances)
+        text.line("  disturbed, {}: {}", printable(side->name), printable(disturbance));
+  for (const Comparison& row : compared.rows) {
+    const auto before = value_of(row, first), after = value_of(row, group);
+    text.line("  {:<24}{:>12} -> {:<12}{}", row.name, value_text(row, before), value_text(row, after),
+              change_text(row, g, before, after));
+  }
+  for (const std::string& advice : compared.advice[g]) text.line("  {}", advice);
+  text.line("");
 }
 
 }  // namespace
@@ -135,24 +306,17 @@ std::string sparkline(const std::vector<double>& values, std::size_t width) {
   return line;
 }
 
-std::string terminal_text(const std::vector<const Run*>& runs) {
+std::string terminal_text(const std::vector<const Run*>& runs, bool judge_unlike) {
   Text text;
   std::vector<RunSummary> summaries;
-  for (const Run* run : runs) {
-    summaries.push_back(summarize(*run));
-    put_run(*run, summaries.back(), text);
+  for (const Run* run : runs) summaries.push_back(summarize(*run));
+  const Compared compared = compare(runs, summaries, judge_unlike);
+  if (runs.size() > 1) put_differences(compared, runs, text);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    put_run(*runs[i], summaries[i], text);
     text.line("");
   }
-  if (runs.size() < 2) return text.take();
-  const std::vector<Comparison> rows = compare(runs, summaries);
-  for (std::size_t i = 1; i < runs.size(); ++i) {
-    text.line("{} against {}:", printable(runs[i]->name), printable(runs[0]->name));
-    for (const Comparison& row : rows) {
-      text.line("  {:<22}{:>12} -> {:<12}{}", row.name, value_text(row, row.values[0]),
-                value_text(row, row.values[i]), change_text(row, i));
-    }
-    text.line("");
-  }
+  for (std::size_t g = 1; g < compared.groups.size(); ++g) put_group(compared, g, summaries, text);
   return text.take();
 }
 

@@ -8,9 +8,9 @@
 
 namespace redline::report {
 
-// A few lines a run, and for several runs what differs beyond noise. Control characters in names are
-// replaced.
-std::string terminal_text(const std::vector<const Run*>& runs);
+// For several runs first what was set differently; then a few lines a run; then what changed. Control
+// characters in names are replaced. `judge_unlike`: as compare() has it.
+std::string terminal_text(const std::vector<const Run*>& runs, bool judge_unlike = false);
 
 // A name that cannot move the cursor or colour the terminal: control characters are replaced, and it is cut
 // at 500 bytes.

@@ -1,7 +1,9 @@
 // Tables and JSON of a variability study, in and out.
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -10,7 +12,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "report/csv.h"
-#include "report/terminal.h"
 #include "report/variability.h"
 
 namespace redline::report {
@@ -35,10 +36,22 @@ constexpr NumberColumn kNumbers[] = {{"mean_s", "mean", &DeviceRun::mean},
                                      {"median_s", "median", &DeviceRun::median},
                                      {"min_s", "min", &DeviceRun::min},
                                      {"max_s", "max", &DeviceRun::max},
+                                     {"deviation_s", "deviation", &DeviceRun::deviation},
                                      {"clock_mhz", "clock", &DeviceRun::clock_mhz},
                                      {"memory_clock_mhz", "memory_clock", &DeviceRun::memory_clock_mhz},
                                      {"temperature_c", "temperature", &DeviceRun::temperature_c},
                                      {"power_w", "power", &DeviceRun::power_w}};
+// Columns of our own tables that no map needs to name.
+constexpr TextColumn kOwnTexts[] = {{"change_cause", "", &DeviceRun::cause}};
+constexpr NumberColumn kOwnNumbers[] = {{"together", "", &DeviceRun::together},
+                                        {"change_at", "", &DeviceRun::change_at},
+                                        {"change", "", &DeviceRun::change}};
+constexpr const char* kThrottle = "throttle";
+constexpr const char* kSettings[] = {"model",      "data",          "classes", "image_size", "batch_size",
+                                     "accumulate", "ranks",         "dtype",   "optimizer",  "device_kind",
+                                     "version",    "deterministic", "no_fuse"};
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 double scale_of(const std::string& unit) {
   constexpr std::pair<std::string_view, double> kUnits[] = {
@@ -88,13 +101,117 @@ class Columns {
   const std::string& file_;
 };
 
-double read_number(const CsvTable& table, std::size_t row, const Place& place, const std::string& file) {
-  const std::string& cell = table.rows[row][static_cast<std::size_t>(place.column)];
-  const double value = number_of(cell);
-  if (std::isnan(value) && !cell.empty() && cell != "nan" && cell != "NA")
-    throw DataError("{}:{}: '{}' in column '{}' is no number", file, table.lines[row], cell.substr(0, 40),
-                    table.header[static_cast<std::size_t>(place.column)]);
-  return value * place.scale;
+// Rows or cells that could not be used: how many, and where the first are.
+class Skipped {
+ public:
+  void add(std::size_t line, const std::string& what) {
+    constexpr std::size_t kNamed = 3;
+    if (++count_ <= kNamed) first_.push_back(fmt::format("line {} ({})", line, what));
+  }
+  std::size_t count() const { return count_; }
+  // "3 rows are left out: line 2 (...), ..."
+  std::string text(const char* one, const char* many) const {
+    return fmt::format("{} {}: {}{}", count_, count_ == 1 ? one : many, fmt::join(first_, ", "),
+                       count_ > first_.size() ? ", ..." : "");
+  }
+
+ private:
+  std::size_t count_ = 0;
+  std::vector<std::string> first_;
+};
+
+std::string trimmed(std::string_view text) {
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0) text.remove_prefix(1);
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.remove_suffix(1);
+  return std::string(text);
+}
+
+// One table, row by row.
+class RowReader {
+ public:
+  RowReader(const CsvTable& table, const ColumnMap& map, const std::string& file)
+      : table_(table), columns_(table, map, file) {
+    duration_ = columns_.find(map.contains("median") ? "median" : "duration", "median_s");
+    device_ = columns_.find("device", "device");
+    if (duration_.column < 0)
+      throw UsageError(
+          "{}: no column median_s; say which has the time of an iteration: --map duration=COLUMN:ms", file);
+    if (device_.column < 0)
+      throw UsageError("{}: no column device; say which names it: --map device=COLUMN", file);
+    for (const TextColumn& column : kTexts) texts_.push_back(columns_.find(column.word, column.name));
+    for (const NumberColumn& column : kNumbers) numbers_.push_back(columns_.find(column.word, column.name));
+  }
+
+  // None for a row that cannot be used.
+  std::optional<DeviceRun> read(std::size_t row) {
+    DeviceRun run;
+    for (std::size_t i = 0; i < texts_.size(); ++i) run.*kTexts[i].field = cell(row, texts_[i]);
+    run.device = cell(row, device_);
+    const std::string time = cell(row, duration_);
+    const double seconds = number_of(time) * duration_.scale;
+    if (run.device.empty() || !(seconds > 0) || !std::isfinite(seconds)) {
+      rows_.add(table_.lines[row], run.device.empty() ? "no device"
+                                   : time.empty()     ? "no time"
+                                                      : fmt::format("time '{}'", time.substr(0, 40)));
+      return {};
+    }
+    for (std::size_t i = 0; i < numbers_.size(); ++i) run.*kNumbers[i].field = number(row, numbers_[i]);
+    run.median = seconds;
+    for (const NumberColumn& column : kOwnNumbers)
+      run.*column.field = number(row, {table_.column(column.name), 1});
+    if (!(run.together >= 1)) run.together = 1;
+    // A change is one only with both, and a part of the run is one.
+    if (!(run.change_at > 0 && run.change_at < 1 && run.change > -1)) run.change_at = run.change = kNaN;
+    for (const TextColumn& column : kOwnTexts) run.*column.field = cell(row, {table_.column(column.name), 1});
+    run.throttle = parse_throttle(cell(row, {table_.column(kThrottle), 1}));
+    for (const char* name : kSettings)
+      if (const int column = table_.column(name); column >= 0)
+        run.settings.emplace_back(name, cell(row, {column, 1}));
+    if (run.run.empty()) run.run = fmt::format("row {}", table_.lines[row]);
+    if (run.node.empty()) run.node = run.device;
+    return run;
+  }
+
+  const Skipped& rows() const { return rows_; }
+  const Skipped& cells() const { return cells_; }
+
+ private:
+  std::string cell(std::size_t row, const Place& place) const {
+    return place.column < 0 ? "" : trimmed(table_.rows[row][static_cast<std::size_t>(place.column)]);
+  }
+  double number(std::size_t row, const Place& place) {
+    const std::string text = cell(row, place);
+    const double value = number_of(text);
+    if (std::isnan(value) && !text.empty() && text != "nan" && text != "NaN" && text != "NA" && text != "N/A")
+      cells_.add(table_.lines[row], fmt::format("'{}' in column '{}'", text.substr(0, 40),
+                                                table_.header[static_cast<std::size_t>(place.column)]));
+    return std::isfinite(value) ? value * place.scale : kNaN;
+  }
+  // "sw_power_cap 0.98|hw_thermal 0.4"
+  static std::vector<Throttle> parse_throttle(std::string_view text) {
+    std::vector<Throttle> list;
+    while (!text.empty()) {
+      const std::size_t end = std::min(text.find('|'), text.size());
+      const std::string_view entry = text.substr(0, end);
+      const std::size_t space = std::min(entry.find(' '), entry.size());
+      const double share = number_of(entry.substr(space));
+      if (share > 0 && share <= 1) list.push_back({std::string(entry.substr(0, space)), share});
+      text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    return list;
+  }
+
+  const CsvTable& table_;
+  Columns columns_;
+  Place duration_, device_;
+  std::vector<Place> texts_, numbers_;
+  Skipped rows_, cells_;
+};
+
+std::string throttle_cell(const std::vector<Throttle>& list) {
+  std::vector<std::string> parts;
+  for (const Throttle& entry : list) parts.push_back(fmt::format("{} {:.4g}", entry.reason, entry.share));
+  return fmt::format("{}", fmt::join(parts, "|"));
 }
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
@@ -105,24 +222,61 @@ Json box_json(const Whiskers& box) {
           {"high", number(box.high)}, {"variability", number(box.variability())}};
 }
 
+Json throttle_json(const std::vector<Throttle>& list) {
+  Json array = Json::array();
+  for (const Throttle& entry : list)
+    array.push_back({{"reason", words_of(entry.reason)}, {"share", number(entry.share)}});
+  return array;
+}
+
 Json level_json(const Level& level) {
   Json groups = Json::array();
   for (const Group& group : level.groups) {
-    groups.push_back({{"name", group.name},
-                      {"node", group.node},
-                      {"cabinet", group.cabinet},
-                      {"runs", group.runs},
-                      {"median_s", number(group.median)},
-                      {"normalized", number(group.normalized)},
-                      {"clock_mhz", number(group.clock_mhz)},
-                      {"memory_clock_mhz", number(group.memory_clock_mhz)},
-                      {"temperature_c", number(group.temperature_c)},
-                      {"power_w", number(group.power_w)},
-                      {"box", box_json(group.box)},
-                      {"outlier", group.outlier},
-                      {"outlier_runs", group.outlier_runs}});
+    Json entry = {{"name", group.name},
+                  {"node", group.node},
+                  {"cabinet", group.cabinet},
+                  {"runs", group.runs},
+                  {"median_s", number(group.median)},
+                  {"normalized", number(group.normalized)},
+                  {"run_deviation", number(group.run_deviation)},
+                  {"iteration_deviation", number(group.iteration_deviation)},
+                  {"clock_mhz", number(group.clock_mhz)},
+                  {"memory_clock_mhz", number(group.memory_clock_mhz)},
+                  {"temperature_c", number(group.temperature_c)},
+                  {"power_w", number(group.power_w)},
+                  {"box", box_json(group.box)},
+                  {"outlier", group.outlier},
+                  {"p_value", level.tested ? number(group.p_value) : Json(nullptr)},
+                  {"outlier_runs", group.outlier_runs},
+                  {"changes", group.changes},
+                  {"throttle", throttle_json(group.throttle)}};
+    if (!group.kind.empty()) {
+      entry["score"] = number(group.score);
+      entry["class"] = group.kind;
+      entry["why"] = group.why;
+    }
+    groups.push_back(std::move(entry));
   }
-  return {{"box", box_json(level.box)}, {"groups", std::move(groups)}};
+  return {{"tested", level.tested}, {"box", box_json(level.box)}, {"groups", std::move(groups)}};
+}
+
+Json run_json(const DeviceRun& run, const Variability& study) {
+  Json row = Json::object();
+  for (const TextColumn& column : kTexts) row[column.name] = run.*column.field;
+  for (const NumberColumn& column : kNumbers) row[column.name] = number(run.*column.field);
+  row["normalized"] = number(run.normalized);
+  row["outlier"] = !study.box.holds(run.normalized);
+  row["device"] = run.group;  // as it is called among the devices
+  row["throttle"] = throttle_json(run.throttle);
+  if (std::isnan(run.change)) return row;
+  Json times = Json::array();
+  if (run.history)
+    for (double time : run.history->stretches) times.push_back(number(time / run.median * run.normalized));
+  row["change"] = {{"at", number(run.change_at)},
+                   {"by", number(run.change)},
+                   {"cause", run.cause},
+                   {"over_time", std::move(times)}};
+  return row;
 }
 
 }  // namespace
@@ -133,7 +287,7 @@ ColumnMap parse_map(const std::string& text) {
   for (std::string_view entry : split_plain_row(text)) {
     const std::size_t equals = entry.find('=');
     if (equals == std::string_view::npos || equals + 1 == entry.size())
-      throw UsageError("--map: '{}' is no name=column", entry);
+      throw UsageError("--map: '{}' is not name=COLUMN", entry);
     const std::string word(entry.substr(0, equals));
     if (std::ranges::find(words, word) == words.end())
       throw UsageError("--map: unknown name '{}'; there are {}", word, fmt::join(words, ", "));
@@ -142,45 +296,39 @@ ColumnMap parse_map(const std::string& text) {
   return map;
 }
 
-std::vector<DeviceRun> read_device_runs(const std::filesystem::path& csv, const ColumnMap& map) {
+std::vector<DeviceRun> read_device_runs(const std::filesystem::path& csv, const ColumnMap& map,
+                                        std::vector<std::string>& problems) {
   const std::string file = csv.string();
   const CsvTable table = read_csv(csv);
-  const Columns columns(table, map, file);
-  const Place duration = columns.find("duration", "median_s"), device = columns.find("device", "device");
-  if (duration.column < 0)
-    throw UsageError(
-        "{}: no column median_s; say which has the time of an iteration: --map duration=COLUMN:ms", file);
-  if (device.column < 0)
-    throw UsageError("{}: no column device; say which names it: --map device=COLUMN", file);
+  RowReader reader(table, map, file);
   std::vector<DeviceRun> runs;
-  for (std::size_t row = 0; row < table.rows.size(); ++row) {
-    DeviceRun run;
-    for (const TextColumn& column : kTexts)
-      if (const Place place = columns.find(column.word, column.name); place.column >= 0)
-        run.*column.field = table.rows[row][static_cast<std::size_t>(place.column)];
-    for (const NumberColumn& column : kNumbers) {
-      const Place place = columns.find(column.word, column.name);
-      run.*column.field =
-          place.column >= 0 ? read_number(table, row, place, file) : std::numeric_limits<double>::quiet_NaN();
-    }
-    if (!map.contains("median")) run.median = read_number(table, row, duration, file);
-    if (!(run.median > 0) || !std::isfinite(run.median))
-      throw DataError("{}:{}: the time of an iteration must be a positive number", file, table.lines[row]);
-    if (run.run.empty()) run.run = fmt::format("row {}", table.lines[row]);
-    if (run.node.empty()) run.node = run.device;
-    runs.push_back(std::move(run));
-  }
+  for (std::size_t row = 0; row < table.rows.size(); ++row)
+    if (std::optional<DeviceRun> run = reader.read(row)) runs.push_back(std::move(*run));
+  if (runs.empty() && reader.rows().count() > 0)
+    throw DataError("{}: {}; each needs a device and a time that is a positive number", file,
+                    reader.rows().text("row, which cannot be used", "rows, of which none can be used"));
+  if (reader.rows().count() > 0)
+    problems.push_back(
+        fmt::format("{}: {}", file, reader.rows().text("row is left out", "rows are left out")));
+  if (reader.cells().count() > 0)
+    problems.push_back(fmt::format("{}: {}", file,
+                                   reader.cells().text("cell is not a number and counts as unknown",
+                                                       "cells are not numbers and count as unknown")));
   return runs;
 }
 
 std::string to_json(const Variability& variability) {
   const BuildInfo build = build_info();
   Json json = {{"schema", "redline.variability"},
-               {"version", 1},
+               {"version", 2},
                {"program", {{"version", build.version}, {"commit", build.commit}}},
                {"generated", utc_timestamp()},
                {"problems", variability.problems},
                {"box", box_json(variability.box)},
+               {"deviations",
+                {{"iterations", number(variability.deviations.iterations)},
+                 {"runs", number(variability.deviations.runs)},
+                 {"devices", number(variability.deviations.devices)}}},
                {"devices", level_json(variability.devices)},
                {"nodes", level_json(variability.nodes)},
                {"cabinets", level_json(variability.cabinets)}};
@@ -195,77 +343,61 @@ std::string to_json(const Variability& variability) {
                                     {"coverage", entry.interval.coverage}});
   }
   json["runs"] = Json::array();
-  for (const DeviceRun& run : variability.runs) {
-    Json row = Json::object();
-    for (const TextColumn& column : kTexts) row[column.name] = run.*column.field;
-    for (const NumberColumn& column : kNumbers) row[column.name] = number(run.*column.field);
-    row["normalized"] = number(run.normalized);
-    row["outlier"] = !variability.box.holds(run.normalized);
-    json["runs"].push_back(std::move(row));
-  }
+  for (const DeviceRun& run : variability.runs) json["runs"].push_back(run_json(run, variability));
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string all_data_csv(const Variability& variability) {
-  std::string text;
-  for (const TextColumn& column : kTexts) text += fmt::format("{},", column.name);
-  for (const NumberColumn& column : kNumbers) text += fmt::format("{},", column.name);
-  text += "normalized,outlier\n";
+  std::vector<std::string> header;
+  for (const TextColumn& column : kTexts) header.emplace_back(column.name);
+  for (const NumberColumn& column : kNumbers) header.emplace_back(column.name);
+  header.insert(header.end(), {"normalized", "outlier"});
+  for (const NumberColumn& column : kOwnNumbers) header.emplace_back(column.name);
+  for (const TextColumn& column : kOwnTexts) header.emplace_back(column.name);
+  header.emplace_back(kThrottle);
+  header.insert(header.end(), std::begin(kSettings), std::end(kSettings));
+  std::string text = fmt::format("{}\n", fmt::join(header, ","));
   for (const DeviceRun& run : variability.runs) {
-    for (const TextColumn& column : kTexts) text += csv_cell(run.*column.field) + ",";
-    for (const NumberColumn& column : kNumbers) text += csv_cell(run.*column.field) + ",";
-    text += fmt::format("{},{}\n", csv_cell(run.normalized), variability.box.holds(run.normalized) ? 0 : 1);
+    std::vector<std::string> row;
+    for (const TextColumn& column : kTexts) row.push_back(csv_cell(run.*column.field));
+    for (const NumberColumn& column : kNumbers) row.push_back(csv_cell(run.*column.field));
+    row.push_back(csv_cell(run.normalized));
+    row.emplace_back(variability.box.holds(run.normalized) ? "0" : "1");
+    for (const NumberColumn& column : kOwnNumbers) row.push_back(csv_cell(run.*column.field));
+    for (const TextColumn& column : kOwnTexts) row.push_back(csv_cell(run.*column.field));
+    row.push_back(throttle_cell(run.throttle));
+    for (const char* name : kSettings) {
+      const auto found = std::ranges::find(run.settings, name, &Pairs::value_type::first);
+      row.push_back(found == run.settings.end() ? "" : csv_cell(found->second));
+    }
+    text += fmt::format("{}\n", fmt::join(row, ","));
   }
   return text;
 }
 
 std::string aggregated_data_csv(const Variability& variability) {
   std::string text =
-      "device,node,cabinet,runs,median_s,normalized,clock_mhz,memory_clock_mhz,temperature_c,power_w,outlier,"
-      "outlier_runs\n";
+      "device,node,cabinet,runs,median_s,normalized,run_deviation,iteration_deviation,clock_mhz,"
+      "memory_clock_mhz,temperature_c,power_w,outlier,outlier_runs,p_value,changes,throttle\n";
   for (const Group& group : variability.devices.groups) {
     text += fmt::format("{},{},{},{}", csv_cell(group.name), csv_cell(group.node), csv_cell(group.cabinet),
                         group.runs);
-    for (double value : {group.median, group.normalized, group.clock_mhz, group.memory_clock_mhz,
-                         group.temperature_c, group.power_w})
+    for (double value : {group.median, group.normalized, group.run_deviation, group.iteration_deviation,
+                         group.clock_mhz, group.memory_clock_mhz, group.temperature_c, group.power_w})
       text += "," + csv_cell(value);
-    text += fmt::format(",{},{}\n", group.outlier ? 1 : 0, group.outlier_runs);
+    text += fmt::format(",{},{},{},{},{}\n", group.outlier ? 1 : 0, group.outlier_runs,
+                        csv_cell(variability.devices.tested ? group.p_value : kNaN), group.changes,
+                        throttle_cell(group.throttle));
   }
   return text;
 }
 
-std::string terminal_text(const Variability& variability) {
-  const auto counted = [](std::size_t count, const char* what) {
-    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-  };
-  std::string text = fmt::format("{} on {} of {}\n", counted(variability.runs.size(), "run"),
-                                 counted(variability.devices.groups.size(), "device"),
-                                 counted(variability.nodes.groups.size(), "node"));
-  const auto percent = [](const Whiskers& box) { return 100 * box.variability(); };
-  text += fmt::format(
-      "  variability   {:.2f}% over runs, {:.2f}% over devices (whisker to whisker, of the median)\n",
-      percent(variability.box), percent(variability.devices.box));
-  const auto put_level = [&](const char* name, const Level& level) {
-    for (const Group& group : level.groups)
-      if (group.outlier)
-        text += fmt::format("  {:<14}{} {:+.2f}% of the median time\n", name, printable(group.name),
-                            100 * (group.normalized - 1));
-  };
-  put_level("device", variability.devices);
-  put_level("node", variability.nodes);
-  put_level("cabinet", variability.cabinets);
-  for (const Correlation& entry : variability.correlations) {
-    if (std::isnan(entry.pearson)) {
-      text += fmt::format("  {:<18}does not vary\n", entry.with);
-      continue;
-    }
-    text += fmt::format("  {:<18}Pearson {:+.2f}", entry.with, entry.pearson);
-    if (entry.interval.coverage > 0)
-      text += fmt::format(" (95%: {:+.2f} to {:+.2f})", entry.interval.low, entry.interval.high);
-    text += fmt::format(", Spearman {:+.2f}, {} runs\n", entry.spearman, entry.pairs);
-  }
-  for (const std::string& problem : variability.problems)
-    text += fmt::format("  warning       {}\n", problem);
+std::string scores_csv(const Variability& variability) {
+  std::string text = "device,node,cabinet,runs,score,class,why\n";
+  for (const Group& device : variability.devices.groups)
+    text +=
+        fmt::format("{},{},{},{},{:.4f},{},{}\n", csv_cell(device.name), csv_cell(device.node),
+                    csv_cell(device.cabinet), device.runs, device.score, device.kind, csv_cell(device.why));
   return text;
 }
 

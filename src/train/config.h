@@ -22,6 +22,7 @@ struct ModelConfig {
 
 struct DataConfig {
   std::string path;             // a folder, or "synthetic"
+  std::string val_dir;          // where validation images are, if not in path
   std::int64_t workers = 0;     // 0: chosen from the cores
   std::string decode = "auto";  // of training images: "auto", "cpu", "gpu"
   std::string interpolation = "bilinear";

@@ -38,6 +38,9 @@ std::vector<Field> data_fields() {
       {"data", "path", "",
        "image folder with train/ and val/, or 'synthetic' for random images made in memory",
        [](Config& c) -> Text& { return c.data.path; }},
+      {"data", "val_dir", "--val-dir",
+       "validation images, where they are not in the data set: a folder of class folders, or a data set",
+       [](Config& c) -> Text& { return c.data.val_dir; }},
       {"data", "workers", "--workers,-j", "threads that read and decode images (0: chosen from the cores)",
        [](Config& c) -> Int& { return c.data.workers; }},
       {"data",
@@ -54,7 +57,8 @@ std::vector<Field> data_fields() {
        {"bilinear", "bicubic"}},
       {"data", "crop_pct", "--crop-pct", "share of the shorter side that evaluation looks at",
        [](Config& c) -> double& { return c.data.crop_pct; }},
-      {"data", "max_bad", "--max-bad", "share of damaged images that are skipped before training stops",
+      {"data", "max_bad", "--max-bad",
+       "share of damaged images that are skipped before training stops (at least 10 images, or 1 in 20)",
        [](Config& c) -> double& { return c.data.max_bad; }},
       {"data", "max_image_pixels", "--max-image-pixels", "an image with more pixels counts as damaged",
        [](Config& c) -> Int& { return c.data.max_image_pixels; }},
@@ -203,9 +207,9 @@ std::vector<std::string> input_copies() {
 std::vector<Field> device_fields() {
   return {
       {"device", "name", "--device",
-       "what computes: cuda, cpu or reference (plain loops, slow and exact); auto: cuda where a GPU can be "
-       "used, "
-       "else cpu",
+       "what computes: cuda (cuda:1 for the second GPU), cpu or reference (plain loops, slow and exact); "
+       "auto: "
+       "cuda where a GPU can be used, else cpu",
        [](Config& c) -> Text& { return c.device.name; }},
       {"device",
        "dtype",

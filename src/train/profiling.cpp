@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -9,6 +11,8 @@
 
 #include "base/build_info.h"
 #include "base/clock.h"
+#include "base/error.h"
+#include "base/quantity.h"
 #include "base/text.h"
 
 namespace redline::train {
@@ -35,6 +39,43 @@ profile::Subject subject_of(const Setup& setup, const profile::Nvml* gpu) {
 // The number of the card that ran the steps; 0 on a CPU.
 int device_of(const profile::Timeline& timeline) {
   return timeline.events.empty() ? 0 : static_cast<int>(timeline.events.front().activity.device);
+}
+
+// Whether training images that the CPU decodes could be left to the GPU.
+bool gpu_could_decode(const Setup& setup) {
+  if (setup.synthetic() || setup.decoding.decoder || setup.config.device.input_copy != "auto") return false;
+  Config config = setup.config;
+  config.data.decode = "gpu";
+  try {
+    return resolve_decoder(config, *setup.backend) != nullptr;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// What advice may take for granted.
+profile::RunFacts facts_of(const Setup& setup) {
+  const Config& config = setup.config;
+  Config automatic = config;
+  automatic.device.dtype = "auto";
+  const graph::DType quickest = resolve_dtype(automatic, *setup.backend, setup.machine.features);
+  profile::RunFacts facts;
+  facts.gpu = setup.backend->device_memory().has_value();
+  facts.synthetic = setup.synthetic();
+  if (!setup.synthetic()) facts.shards = setup.train_records->kind() != std::string_view("image folder");
+  facts.gpu_decodes = setup.decoding.decoder != nullptr;
+  facts.gpu_could = gpu_could_decode(setup);
+  facts.workers = config.data.workers;
+  facts.cores = setup.machine.cores_allowed;
+  facts.threads = config.device.threads > 0 ? config.device.threads : setup.machine.cores_allowed;
+  facts.batch = config.optimizer.batch_size;
+  facts.ranks = config.ranks;
+  facts.histograms_every = config.run.histograms_every;
+  facts.log_every = config.run.log_every;
+  facts.deterministic = config.device.deterministic;
+  facts.fused = !config.device.no_fuse;
+  facts.narrower = graph::size_of(quickest) < graph::size_of(setup.dtype);
+  return facts;
 }
 
 struct Average {
@@ -68,6 +109,23 @@ std::string text_of(const profile::GpuAverages& averages) {
   return text;
 }
 
+// "core utilisation, 412 kernels of a step weighted by their cycles: tensor cores computing 31.0%; of their
+// peak instructions FMA 8.9%, tensor 1.0%; 41.2 GiB of DRAM traffic". What was not counted is left out.
+std::string text_of(const profile::CoreUtilisation& use) {
+  std::string pipes;
+  const std::pair<const char*, const std::optional<double>*> shares[] = {
+      {"FMA", &use.fma}, {"FP16", &use.fp16}, {"tensor", &use.tensor}, {"SFU", &use.sfu}};
+  for (const auto& [name, share] : shares)
+    if (*share) pipes += fmt::format("{}{} {:.1f}%", pipes.empty() ? "" : ", ", name, **share);
+  std::string text = fmt::format("core utilisation, {} of a step weighted by their cycles: ",
+                                 counted(static_cast<std::int64_t>(use.kernels), "kernel"));
+  if (use.tensor_active) text += fmt::format("tensor cores computing {:.1f}%; ", *use.tensor_active);
+  text += "of their peak instructions " + pipes;
+  if (use.dram_bytes)
+    text += fmt::format("; {} of DRAM traffic", format_bytes(static_cast<std::uint64_t>(*use.dram_bytes)));
+  return text;
+}
+
 }  // namespace
 
 Profiling::Profiling(const profile::SessionOptions& options, const Setup& setup, int rank, int ranks)
@@ -84,6 +142,7 @@ void Profiling::attach(Trainer& trainer, profile::Telemetry& telemetry) {
         if (telemetry.gpu() != nullptr) telemetry.gpu()->begin_averages();
       },
       [this, &telemetry] {
+        sampled_ = telemetry.summary();
         if (telemetry.gpu() != nullptr) averages_ = telemetry.gpu()->end_averages();
       });
   trainer.profile(session_);
@@ -91,7 +150,8 @@ void Profiling::attach(Trainer& trainer, profile::Telemetry& telemetry) {
 
 void Profiling::finish(const Setup& setup, const std::filesystem::path& folder, profile::Telemetry& telemetry,
                        std::FILE* out) {
-  const profile::Profile profile = session_.finish(ceilings_, telemetry.summary());
+  const profile::Profile profile =
+      session_.finish(ceilings_, sampled_.value_or(profile::TelemetrySummary{}), facts_of(setup));
   if (profile.timeline.steps.empty()) {
     if (out != nullptr)
       fmt::print(out, "\nno profile: the run ended before step {}, the first to be recorded\n",
@@ -124,14 +184,7 @@ void Profiling::finish(const Setup& setup, const std::filesystem::path& folder, 
   if (out == nullptr) return;
   fmt::print(out, "\n{}\n", profile::summary_text(profile.summary, kRowsShown));
   if (!profile.counted.empty()) {
-    const profile::CoreUtilisation use = profile::core_utilisation(profile.counted);
-    fmt::print(
-        out,
-        "core utilisation, {} kernels of a step weighted by their cycles: {}of their peak instructions FMA "
-        "{:.1f}%, FP16 {:.1f}%, tensor {:.1f}%, SFU {:.1f}%; {} of DRAM traffic\n\n",
-        use.kernels,
-        use.tensor_active ? fmt::format("tensor cores computing {:.1f}%; ", *use.tensor_active) : "", use.fma,
-        use.fp16, use.tensor, use.sfu, format_bytes(static_cast<std::uint64_t>(use.dram_bytes)));
+    fmt::print(out, "{}\n\n", text_of(profile::core_utilisation(profile.counted)));
   }
   if (averaged) {
     fmt::print(out, "the whole device, of its peak: {}\n\n", text_of(*averages_));

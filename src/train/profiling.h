@@ -27,7 +27,9 @@ class Profiling {
   int rank_, ranks_;
   profile::Ceilings ceilings_;
   profile::Session session_;
-  std::optional<profile::GpuAverages> averages_;  // over the window, where the card tells them
+  // Over the window: what was sampled, and averages where the GPU tells them.
+  std::optional<profile::TelemetrySummary> sampled_;
+  std::optional<profile::GpuAverages> averages_;
 };
 
 }  // namespace redline::train

@@ -15,11 +15,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "base/signals.h"
 #include "base/text.h"
 #include "metrics/console.h"
 #include "metrics/jsonl.h"
 #include "metrics/tensorboard.h"
+#include "profile/disturbance.h"
 #include "profile/telemetry.h"
 #include "train/checkpointer.h"
 #include "train/config_file.h"
@@ -82,6 +84,7 @@ metrics::RunInfo run_info(const Setup& setup, const Trainer& trainer, const data
   info.steps_per_epoch = trainer.steps_per_epoch();
   info.total_steps = trainer.total_steps();
   info.seed = static_cast<std::uint64_t>(config.run.seed);
+  info.label_smoothing = config.optimizer.label_smoothing;
   info.version = build_info().version;
   info.commit = build_info().commit;
   info.config = to_toml(config);
@@ -188,18 +191,16 @@ profile::TelemetryOptions telemetry_options(const Setup& setup, int rank) {
   return options;
 }
 
-// Samples the devices while a run goes on: for the live line where there is a GPU, and into a file by option.
+// Samples the devices while a run goes on: for its live line and its end, and into a file by option.
 std::unique_ptr<profile::Telemetry> start_telemetry(const Setup& setup, const RunFolder& folder) {
-  constexpr std::chrono::milliseconds kForLiveLine{1000};
+  constexpr std::chrono::milliseconds kSeldom{1000};
   profile::TelemetryOptions options = telemetry_options(setup, 0);
   options.keep = 10'000;  // for the tables of a profile
   if (options.interval.count() > 0) {
     fs::create_directories(folder.profile());
     options.file = folder.profile() / "telemetry.csv";
-  } else if (options.pci_address.empty()) {
-    return nullptr;
   } else {
-    options.interval = kForLiveLine;
+    options.interval = kSeldom;
   }
   return std::make_unique<profile::Telemetry>(std::move(options));
 }
@@ -249,16 +250,40 @@ bool last_checkpoint(Trainer& trainer, Checkpointer& checkpointer, const StopSig
   return written && checkpointer.newest() == trainer.progress().step;
 }
 
+// What tells how a run's devices fared, and where it began.
+struct Sampled {
+  profile::Telemetry* telemetry = nullptr;  // none: nothing is known
+  bool host_computes = false;
+  std::int64_t ranks = 1;
+  std::int64_t steps = 0, samples = 0;  // done before this process
+};
+
+// Tells the end of a run, and before it what disturbed the run or bounds its speed.
+void tell_end(metrics::Recorder& recorder, metrics::End end, const Sampled& sampled) {
+  if (sampled.telemetry != nullptr) {
+    const profile::TelemetrySummary whole = sampled.telemetry->whole();
+    for (const profile::Finding& found : profile::findings(whole, sampled.host_computes, sampled.ranks == 1))
+      recorder.notice({end.steps, found.what, found.text});
+    // Ranks on one CPU share its counters of energy.
+    if (whole.joules && (sampled.ranks == 1 || !sampled.host_computes)) {
+      end.energy_j = whole.joules;
+      end.energy_steps = end.steps - sampled.steps;
+      end.energy_samples = (end.samples - sampled.samples) / sampled.ranks;
+    }
+  }
+  recorder.end(end);
+}
+
 // The end is told even when the run failed, and what it learned is kept; a second failure on the way must not
 // hide the first.
 void leave_after_failure(metrics::Recorder& recorder, Trainer& trainer, Checkpointer* checkpointer,
-                         const StopSignals& signals, const char* what) {
+                         const StopSignals& signals, const Sampled& sampled, const char* what) {
   try {
     if (checkpointer != nullptr && trainer.can_save()) last_checkpoint(trainer, *checkpointer, signals);
     if (checkpointer != nullptr && checkpointer->newest())
       log_warning("--resume goes on from {}",
                   (checkpointer->folder() / checkpoint_name(*checkpointer->newest())).string());
-    recorder.end(trainer.summary("failed", what));
+    tell_end(recorder, trainer.summary("failed", what), sampled);
   } catch (const std::exception& second) {
     log_warning("{}", second.what());
   }
@@ -271,7 +296,7 @@ int signal_of(Ranks& ranks, const StopSignals& signals, bool finished) {
 
 // Ends the run, `signal` telling how. Whether the last checkpoint is there, where one can be.
 bool finish(metrics::Recorder& recorder, Trainer& trainer, Checkpointer* checkpointer,
-            const StopSignals& signals, int signal, Outcome& outcome) {
+            const StopSignals& signals, int signal, const Sampled& sampled, Outcome& outcome) {
   bool saved = true;
   if (checkpointer != nullptr) {
     saved = trainer.can_save() ? last_checkpoint(trainer, *checkpointer, signals)
@@ -279,8 +304,10 @@ bool finish(metrics::Recorder& recorder, Trainer& trainer, Checkpointer* checkpo
     outcome.checkpointed = checkpointer->newest().has_value();
   }
   outcome.signal = signal;
-  recorder.end(signal == 0 ? trainer.summary("finished", "")
-                           : trainer.summary("interrupted", signal_name(outcome.signal)));
+  tell_end(recorder,
+           signal == 0 ? trainer.summary("finished", "")
+                       : trainer.summary("interrupted", signal_name(outcome.signal)),
+           sampled);
   return saved;
 }
 
@@ -347,9 +374,8 @@ Outcome train(const Config& config, const std::vector<std::string>& arguments, c
   }
   trainer.follow_rank_0();
   if (trainer.finished()) {
-    fmt::print(console.out,
-               "{} finished after {} steps: nothing is left to do; more --epochs or --steps go on\n",
-               outcome.folder, trainer.progress().step);
+    fmt::print(console.out, "{} finished after {}: nothing is left to do; more --epochs or --steps go on\n",
+               outcome.folder, counted(trainer.progress().step, "step"));
     return outcome;
   }
   save_config(setup, *folder, arguments, started, resuming);
@@ -367,7 +393,7 @@ Outcome train(const Config& config, const std::vector<std::string>& arguments, c
   if (profiled) profiled->attach(trainer, *telemetry);
   metrics::ConsoleOptions shown{console.out, console.live, config.run.quiet,
                                 static_cast<int>(config.run.log_every)};
-  if (telemetry) shown.device = [&telemetry] { return profile::live_text(telemetry->latest()); };
+  shown.device = [&telemetry] { return profile::live_text(telemetry->latest()); };
   recorder.add(std::make_unique<metrics::ConsoleSink>(shown));
   recorder.add(std::make_unique<OutcomeSink>(outcome));
   if (console.ended && !profiled) recorder.add(std::make_unique<EndedSink>(console.ended, outcome.folder));
@@ -378,18 +404,20 @@ Outcome train(const Config& config, const std::vector<std::string>& arguments, c
     checkpointer = std::make_unique<Checkpointer>(std::move(checkpoints), trainer.state());
     trainer.keep_checkpoints(*checkpointer);
   }
+  const Sampled sampled{telemetry.get(), !setup.backend->device_memory(), ranks.size(),
+                        trainer.progress().step, trainer.progress().samples};
   bool saved = true;
   try {
     const bool finished = trainer.run(signals.flag());
-    saved =
-        finish(recorder, trainer, checkpointer.get(), signals, signal_of(ranks, signals, finished), outcome);
+    saved = finish(recorder, trainer, checkpointer.get(), signals, signal_of(ranks, signals, finished),
+                   sampled, outcome);
     if (outcome.signal != 0) ranks.broadcast(outcome.checkpointed);
     if (profiled) {
       profiled->finish(setup, folder->profile(), *telemetry, console.out);
       if (console.ended) console.ended(outcome.folder);
     }
   } catch (const std::exception& failure) {
-    leave_after_failure(recorder, trainer, checkpointer.get(), signals, failure.what());
+    leave_after_failure(recorder, trainer, checkpointer.get(), signals, sampled, failure.what());
     throw;
   }
   // A signal that finds an earlier checkpoint loses steps, not the run.

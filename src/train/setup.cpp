@@ -89,7 +89,8 @@ std::int64_t default_workers(const Machine& machine, const backend::Backend& bac
 Config resolve(const Setup& setup) {
   Config config = setup.config;
   config.model.classes = setup.classes;
-  config.device.name = setup.backend->name();
+  if (!config.device.name.starts_with(setup.backend->name() + ":"))  // "cuda:1" stays
+    config.device.name = setup.backend->name();
   if (config.device.dtype != kTf32) config.device.dtype = graph::name_of(setup.dtype);
   config.device.amp = false;
   if (!config.schedule.epochs && !config.schedule.steps) config.schedule.epochs = kDefaultEpochs;
@@ -100,6 +101,8 @@ Config resolve(const Setup& setup) {
     config.model.init = std::filesystem::absolute(config.model.init).lexically_normal().string();
   if (!setup.synthetic())
     config.data.path = std::filesystem::absolute(config.data.path).lexically_normal().string();
+  if (!config.data.val_dir.empty())
+    config.data.val_dir = std::filesystem::absolute(config.data.val_dir).lexically_normal().string();
   return config;
 }
 
@@ -125,13 +128,12 @@ data::MixOptions mix_options(const AugmentConfig& augment) {
   return {augment.mixup_alpha, augment.cutmix_alpha};
 }
 
-data::LoaderOptions loader_options(const Config& config, const backend::Backend& backend, int rank,
-                                   bool train) {
+}  // namespace
+
+data::LoaderOptions loader_options(const Config& config, bool train) {
   data::LoaderOptions options;
-  options.rank = rank;
   options.ranks = static_cast<int>(config.ranks);
   options.fixed_split = config.device.deterministic;
-  options.allocator = backend.input_allocator();
   options.batch_size = static_cast<int>(config.optimizer.batch_size);
   options.threads = static_cast<int>(config.data.workers);
   options.slots = kSlots;
@@ -150,6 +152,16 @@ data::LoaderOptions loader_options(const Config& config, const backend::Backend&
   options.transform.centre = config.data.crop_pct;
   options.mix = mix_options(config.augment);
   options.limits.max_pixels = config.data.max_image_pixels;
+  return options;
+}
+
+namespace {
+
+data::LoaderOptions loader_options(const Config& config, const backend::Backend& backend, int rank,
+                                   bool train) {
+  data::LoaderOptions options = loader_options(config, train);
+  options.rank = rank;
+  options.allocator = backend.input_allocator();
   return options;
 }
 
@@ -350,13 +362,12 @@ Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communic
   setup.backend = open_device(config, std::move(communicator), stop);
   setup.dtype = resolve_dtype(config, *setup.backend, setup.machine.features);
   if (config.data.path != kSynthetic) {
-    const data::SourceOptions limits{config.data.max_image_bytes};
-    setup.train_records = data::open_source(config.data.path, data::Split::train, limits);
-    if (data::has_split(config.data.path, data::Split::val)) {
-      setup.val_records = data::open_source(config.data.path, data::Split::val, limits);
-    } else {
-      log_warning("{} has no val split: nothing is evaluated", config.data.path);
-    }
+    data::SourceOptions limits;
+    limits.max_bytes = config.data.max_image_bytes;
+    data::OpenSplits splits = data::open_splits(config.data.path, config.data.val_dir, limits);
+    setup.train_records = std::move(splits.train);
+    setup.val_records = std::move(splits.val);
+    if (!setup.val_records) log_warning("{} has no val split: nothing is evaluated", config.data.path);
   }
   setup.classes = resolve_classes(config, setup.train_records.get());
   setup.decoding.decoder = resolve_decoder(config, *setup.backend);

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "data/batch_source.h"
+#include "data/loader.h"
 #include "data/record_source.h"
 #include "plan/plan.h"
 #include "train/config.h"
@@ -109,6 +110,9 @@ Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communic
 // Throws BatchTooLarge for a run whose memory was refused although it should have fit: `what` the system
 // said, and the largest --batch-size that fits what is free now.
 [[noreturn]] void refuse_batch(const Setup& setup, const std::string& what);
+
+// How a run's batches are made from records, but for what depends on a device or a rank.
+data::LoaderOptions loader_options(const Config& config, bool train);
 
 // The batches of a prepared run. The second is empty when there is nothing held out.
 std::unique_ptr<data::BatchSource> train_batches(const Setup& setup);

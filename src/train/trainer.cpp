@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "train/observe.h"
 #include "train/trained_model.h"
 
@@ -400,7 +401,7 @@ void Trainer::combine(Totals& totals, const Started& own, metrics::Step& record)
   record.slowest_seconds = step.most_work;
   communication_seconds_ += step.exposed;
   if (const auto slow = ranks_.straggler(); slow && ranks_.rank() == 0) {
-    log_warning("{}", *slow);
+    if (stragglers_.say()) log_warning("{}{}", *slow, stragglers_.times());
     recorder_.notice({record.step, "straggler", *slow});
   }
 }
@@ -431,10 +432,10 @@ void Trainer::count_bad(const metrics::Step& step) {
 
 void Trainer::give_up(const metrics::Step& step) {
   throw UsageError(
-      "the gradients were not finite for {} steps in a row, up to step {}, where the loss was {}{}: lower "
+      "the gradients were not finite for {} in a row, up to step {}, where the loss was {}{}: lower "
       "--lr, "
       "give a longer --lr-warmup-epochs, or look at the data",
-      bad_in_a_row_, step.step, step.loss, first_bad_tensor(*train_));
+      counted(bad_in_a_row_, "step"), step.step, step.loss, first_bad_tensor(*train_));
 }
 
 void Trainer::note_spike(const metrics::Step& step) {
@@ -443,7 +444,7 @@ void Trainer::note_spike(const metrics::Step& step) {
   metrics::Notice notice{step.step, "loss_spike", ""};
   notice.text = fmt::format("the loss of step {} is {:.4g}, far from the {:.4g} of the {} steps before it",
                             step.step, step.loss, spike->median, spike->window);
-  log_warning("{}", notice.text);
+  if (loss_spikes_.say()) log_warning("{}{}", notice.text, loss_spikes_.times());
   recorder_.notice(notice);
 }
 

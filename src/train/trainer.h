@@ -18,6 +18,7 @@
 #include "profile/session.h"
 #include "train/checkpointer.h"
 #include "train/config.h"
+#include "train/folded.h"
 #include "train/loss_watch.h"
 #include "train/ranks.h"
 #include "train/schedule.h"
@@ -149,6 +150,7 @@ class Trainer {
   Checkpointer* checkpointer_ = nullptr;
   profile::Session* session_ = nullptr;
   LossWatch loss_watch_;
+  Folded loss_spikes_, stragglers_;  // warnings of them
 
   StepClock clock_;
   std::deque<Started> started_;  // oldest first

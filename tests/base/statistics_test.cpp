@@ -119,28 +119,6 @@ TEST(Statistics, FewOrEqualPairsAreNeverBeyondNoise) {
   EXPECT_THROW(compare_paired(std::vector<double>{0.0}, std::vector<double>{1.0}), InternalError);
 }
 
-std::vector<double> noisy(std::size_t count, double level, std::uint64_t stream) {
-  Random random(3, stream);
-  std::vector<double> values(count);
-  for (double& value : values) value = level * (1 + 0.02 * random.normal());
-  return values;
-}
-
-TEST(Statistics, MediansOfTwoSamples) {
-  const Change change = compare_medians(noisy(1000, 1.0, 1), noisy(700, 1.05, 2));
-  EXPECT_NEAR(change.change, 0.05, 0.005);
-  EXPECT_TRUE(change.beyond_noise());
-  EXPECT_LT(change.interval.high - change.interval.low, 0.01);
-  EXPECT_FALSE(compare_medians(noisy(7, 1.0, 1), noisy(7, 2.0, 2)).beyond_noise());
-}
-
-TEST(Statistics, EqualSamplesSeldomDiffer) {
-  int differ = 0;
-  for (std::uint64_t trial = 0; trial < 60; ++trial)
-    differ += compare_medians(noisy(100, 1.0, 2 * trial), noisy(100, 1.0, 2 * trial + 1)).beyond_noise();
-  EXPECT_LE(differ, 9);  // 3 are expected of a 95% interval; 10 and more in one of a thousand series
-}
-
 TEST(Statistics, CorrelationsAreSciPys) {
   const std::vector<double> x = {106, 100, 86, 101, 99, 103, 97, 113, 112, 110};
   const std::vector<double> y = {7, 27, 2, 50, 28, 29, 20, 12, 6, 17};

@@ -63,6 +63,27 @@ TEST(MemoryBench, CountsWhatMustMoveInTheTimeOfTheMedian) {
   EXPECT_EQ(ceiling(timings, MemoryGroup::from_device), 0);
 }
 
+// A copy of 64 KiB from the cache is no part of what a large one reaches.
+TEST(MemoryBench, TheTableDividesByThePlainCopyOfTheSameSize) {
+  const auto timing = [](std::size_t bytes, bool plain, double seconds) {
+    MemoryTiming made;
+    made.method = {MemoryGroup::access, plain ? "copy" : "read", 1, 2, plain};
+    made.bytes = bytes;
+    made.seconds = {seconds};
+    return made;
+  };
+  constexpr std::size_t kSmall = 65536, kBig = 16777216;
+  const std::vector<MemoryTiming> timings = {timing(kSmall, true, 1e-6), timing(kBig, true, 1e-3),
+                                             timing(kSmall, false, 2e-6), timing(kBig, false, 1e-3)};
+  EXPECT_NEAR(ceiling(timings, MemoryGroup::access, kSmall), 2 * 65536e6, 1);
+  EXPECT_NEAR(ceiling(timings, MemoryGroup::access), 2 * 16777216e3, 1);
+  const std::string csv = memory_csv(timings);
+  EXPECT_NE(csv.find("access,read,1,65536,2,1,1,0.000002000,65536000000,65536000000,65536000000,0.5000,ok"),
+            std::string::npos)
+      << csv;
+  EXPECT_NE(csv.find(",1.0000,ok"), std::string::npos) << csv;
+}
+
 TEST(MemoryBench, RefusesWordsOutOfPlace) {
   FakeStudy study;
   study.wrong = 3;

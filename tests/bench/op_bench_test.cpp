@@ -54,7 +54,7 @@ TEST_F(OpBenchTest, RowsHaveAllWorkOfTheStep) {
   const plan::Options options = training("resnet18", 2, 32);
   double expected = 0, found = 0;
   const plan::Plan plan = plan::make_plan(options, *backend_);
-  for (const graph::Op& op : plan.graph().ops()) expected += graph::flops(plan.graph(), op);
+  for (const plan::Work& work : plan::work_of(plan, plan::each_alone(plan.graph()))) expected += work.flops;
   for (const OpTiming& row : bench_ops({options, "", 1, true}, *backend_, kGoOn)) {
     found += row.flops * row.count;
     EXPECT_GT(row.bytes, 0) << row.description;

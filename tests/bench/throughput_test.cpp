@@ -12,38 +12,71 @@
 namespace redline::bench {
 namespace {
 
-// 40 steps that alternate a little around `seconds`.
-Throughput measured(std::int64_t batch, double seconds) {
+// Rounds of 40 steps that alternate a little around each of `seconds`.
+Throughput measured(std::int64_t batch, const std::vector<double>& seconds) {
   Throughput result;
   result.model = "resnet50";
   result.dtype = "fp32";
   result.batch = batch;
   result.device = "cpu";
   result.warmup = 2;
-  for (int i = 0; i < 40; ++i) result.step_seconds.push_back(seconds * (1 + 0.001 * (i % 5 - 2)));
+  for (const double level : seconds) {
+    ThroughputRound round;
+    for (int i = 0; i < 40; ++i) round.step_seconds.push_back(level * (1 + 0.001 * (i % 5 - 2)));
+    result.rounds.push_back(std::move(round));
+  }
   return result;
 }
 
-nlohmann::ordered_json record(const std::vector<Throughput>& results) {
-  nlohmann::ordered_json json = {{"kind", "bench throughput"}, {"results", nlohmann::ordered_json::array()}};
-  for (const Throughput& result : results) json["results"].push_back(to_json(result));
-  return json;
+TEST(Throughput, IsAllImagesOverTheTimeTheyTook) {
+  Throughput result = measured(64, {0.5});
+  EXPECT_NEAR(result.images_per_second(), 128, 0.01);
+  result.rounds[0].gap_seconds =
+      20;  // as long as the steps: half of the speed, however good the median step is
+  result.rounds[0].data_seconds = 10;
+  EXPECT_NEAR(result.images_per_second(), 64, 0.01);
+  EXPECT_NEAR(result.data_wait(), 0.25, 1e-9);
+  EXPECT_NEAR(median(result.step_seconds()), 0.5, 1e-9);
 }
 
-TEST(Throughput, IsTheBatchOverTheMedianStep) {
-  Throughput result = measured(64, 0.5);
-  result.step_seconds.push_back(30);  // a straggler
-  EXPECT_NEAR(result.images_per_second(), 128, 0.2);
+TEST(Throughput, ItsIntervalIsOfTheSpreadBetweenRounds) {
+  EXPECT_EQ(measured(64, {0.5}).images_per_second_interval().coverage, 0);
+  const Throughput result = measured(64, {0.49, 0.5, 0.51});
   const ConfidenceInterval interval = result.images_per_second_interval();
-  EXPECT_LE(interval.low, result.images_per_second());
-  EXPECT_GE(interval.high, result.images_per_second());
-  EXPECT_LT(interval.high - interval.low, 1);
-  EXPECT_EQ(result.images_per_joule(), 0);
-  result.telemetry.joules = 41 * 64 / 2.0;
-  EXPECT_DOUBLE_EQ(result.images_per_joule(), 2);
+  // Student's law with two degrees of freedom: 4.30 * 2% / sqrt(3).
+  EXPECT_NEAR(interval.high / result.images_per_second() - 1, 0.0509, 0.001);
+  EXPECT_NEAR(interval.low / result.images_per_second() - 1, -0.0485, 0.001);
+  EXPECT_DOUBLE_EQ(interval.coverage, 0.95);
 }
 
-TEST(Throughput, RefusesAWarmUpThatLeavesNothing) {
+TEST(Throughput, EnergyIsOfAllRounds) {
+  Throughput result = measured(64, {0.5, 0.5});
+  EXPECT_EQ(result.images_per_joule(), std::nullopt);
+  EXPECT_EQ(result.joules_per_step(), std::nullopt);
+  result.rounds[0].telemetry.joules = 40 * 30.0;
+  result.rounds[1].telemetry.joules = 40 * 34.0;
+  EXPECT_DOUBLE_EQ(*result.joules_per_step(), 32);
+  EXPECT_DOUBLE_EQ(*result.images_per_joule(), 2);
+}
+
+profile::TelemetrySummary telemetry(double power, double limit, double clock, std::uint64_t throttle) {
+  profile::TelemetrySummary made;
+  made.power_w = power;
+  made.power_limit_w = limit;
+  made.sm_clock_mhz = clock;
+  made.throttle = throttle;
+  return made;
+}
+
+TEST(Throughput, PowerBoundsWhatDrawsItsLimitAtALowerClock) {
+  EXPECT_EQ(power_bound({}), std::nullopt);
+  EXPECT_EQ(power_bound(telemetry(686, 700, 1680, 4)), true);
+  EXPECT_EQ(power_bound(telemetry(400, 700, 1980, 0)), false);
+  EXPECT_EQ(power_bound(telemetry(400, 700, 1680, 4)), false);   // capped for a moment
+  EXPECT_EQ(power_bound(telemetry(686, 700, 1400, 64)), false);  // hot
+}
+
+TEST(Throughput, RefusesWhatMakesNoSense) {
   ThroughputOptions options;
   options.warmup = options.stop_iteration;
   EXPECT_THROW(validate(options), UsageError);
@@ -51,51 +84,137 @@ TEST(Throughput, RefusesAWarmUpThatLeavesNothing) {
   EXPECT_NO_THROW(validate(options));
   options.batch_sizes = {8, 0};
   EXPECT_THROW(validate(options), UsageError);
+  options.batch_sizes = {8, 8};
+  EXPECT_THROW(validate(options), UsageError);
+  options.batch_sizes = {8};
+  options.rounds = 0;
+  EXPECT_THROW(validate(options), UsageError);
+  options.rounds = 1;
+  options.power_limits = {-5};
+  EXPECT_THROW(validate(options), UsageError);
 }
 
 TEST(Throughput, WritesEveryColumnWhateverIsKnown) {
-  Throughput refused;
-  refused.model = "resnet50";
-  refused.dtype = "fp32";
-  refused.batch = 4096;
-  refused.refusal = "too large";
-  Throughput known = measured(8, 0.1);
-  known.telemetry.power_w = 400;
-  known.telemetry.throttle = 4;
-  std::istringstream csv(throughput_csv({known, refused}));
-  std::string header, first, second;
-  std::getline(csv, header);
-  std::getline(csv, first);
-  std::getline(csv, second);
-  EXPECT_EQ(std::ranges::count(first, ','), std::ranges::count(header, ','));
-  EXPECT_EQ(std::ranges::count(second, ','), std::ranges::count(header, ','));
-  EXPECT_NE(first.find(",400.0,,sw_power_cap,"), std::string::npos) << first;
-  EXPECT_TRUE(first.ends_with(",ok"));
-  EXPECT_TRUE(second.ends_with(",does not fit"));
+  Throughput refused = measured(4096, {});
+  refused.failure = "too large, \"they\" say";
+  refused.fits = false;
+  Throughput known = measured(8, {0.1, 0.1});
+  known.power_limit = 400;
+  for (ThroughputRound& round : known.rounds) {
+    round.telemetry.power_w = 400;
+    round.telemetry.throttle = 4;
+  }
+  Throughput broken = measured(16, {0.1});
+  broken.failure = "a fault";
+  const Throughput waiting = measured(32, {});
+  std::istringstream csv(throughput_csv({known, refused, broken, waiting}));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(csv, line);) lines.push_back(line);
+  ASSERT_EQ(lines.size(), 4U);
+  for (const std::string& line : lines) {
+    bool quoted = false;
+    std::ptrdiff_t commas = 0;
+    for (const char c : line) {
+      quoted = quoted != (c == '"');
+      commas += c == ',' && !quoted ? 1 : 0;
+    }
+    EXPECT_EQ(commas, std::ranges::count(lines[0], ',')) << line;
+  }
+  EXPECT_TRUE(lines[1].starts_with("resnet50,fp32,8,400,2,80,2,80.000,")) << lines[1];
+  EXPECT_NE(lines[1].find(",400.0,,sw_power_cap,"), std::string::npos) << lines[1];
+  EXPECT_TRUE(lines[1].ends_with(",ok,")) << lines[1];
+  EXPECT_TRUE(lines[2].ends_with(",does not fit,\"too large, \"\"they\"\" say\"")) << lines[2];
+  EXPECT_TRUE(lines[3].ends_with(",failed,a fault")) << lines[3];
   EXPECT_NE(throughput_log(refused).find("not measured: too large"), std::string::npos);
+  EXPECT_NE(throughput_log(broken).find("failed then: a fault"), std::string::npos);
   EXPECT_NE(throughput_log(known).find("iteration 3 "), std::string::npos);
+  EXPECT_EQ(to_json(known)["rounds"].size(), 2U);
+  EXPECT_EQ(to_json(broken)["reason"], "a fault");
 }
 
-TEST(Throughput, TellsAChangeFromNoise) {
-  const auto before = record({measured(8, 0.1), measured(16, 0.2), measured(32, 0.4)});
-  const std::vector<Throughput> now = {measured(8, 0.1), measured(16, 0.1)};
-  const ThroughputComparison comparison = compare_throughput(before, "old.json", now);
-  ASSERT_EQ(comparison.batches.size(), 2U);
-  EXPECT_FALSE(comparison.batches[0].change.beyond_noise());
-  EXPECT_TRUE(comparison.batches[1].change.beyond_noise());
-  EXPECT_NEAR(comparison.batches[1].change.change, 1, 0.02);  // twice as fast
-  EXPECT_NEAR(comparison.batches[1].before, 80, 0.2);
-  EXPECT_EQ(comparison.overall.count, 2U);
+// A sweep of the smallest work there is, on the CPU.
+ThroughputOptions tiny() {
+  ThroughputOptions options;
+  options.config.data.path = "synthetic";
+  options.config.model.image_size = 32;
+  options.config.model.classes = 10;
+  options.config.device.name = "cpu";
+  options.models = {"resnet18"};
+  options.dtypes = {"fp32"};
+  options.batch_sizes = {1, 2};
+  options.stop_iteration = 3;
+  options.warmup = 1;
+  options.rounds = 2;
+  return options;
 }
 
-TEST(Throughput, RefusesRecordsOfOtherThings) {
-  EXPECT_THROW(compare_throughput({{"kind", "bench op"}}, "x", {}), DataError);
-  EXPECT_THROW(compare_throughput({{"schema", 1}}, "x", {}), DataError);
-  auto damaged = record({measured(8, 0.1)});
-  damaged["results"][0]["step_seconds"] = {0.1, -1.0};
-  EXPECT_THROW(compare_throughput(damaged, "x", {measured(8, 0.1)}), DataError);
-  damaged["results"][0]["step_seconds"] = "none";
-  EXPECT_THROW(compare_throughput(damaged, "x", {measured(8, 0.1)}), DataError);
+struct Watched {
+  std::vector<std::string> order;
+  ThroughputHooks hooks;
+  int measurements = 0;
+  Watched() {
+    hooks.progress = [this](const Throughput& now, int round, std::int64_t step) {
+      if (step == 0) order.push_back(fmt::format("{}:{}", round, now.batch));
+      return true;
+    };
+    hooks.done = [this](const std::vector<Throughput>&, const Throughput&) { ++measurements; };
+  }
+};
+
+TEST(ThroughputSweep, MeasuresEverySettingInEveryRound) {
+  Watched watched;
+  const auto results = bench_throughput(tiny(), watched.hooks);
+  ASSERT_EQ(results.size(), 2U);
+  for (const Throughput& r : results) {
+    EXPECT_EQ(r.rounds.size(), 2U);
+    EXPECT_EQ(r.rounds[0].step_seconds.size(), 2U);
+    EXPECT_GT(r.images_per_second(), 0);
+    EXPECT_EQ(r.classes, 10);
+  }
+  EXPECT_EQ(watched.measurements, 4);
+  EXPECT_EQ(watched.order.size(), 4U);
+  EXPECT_TRUE(watched.order[1].starts_with("0:"));  // rounds one after the other: settings are interleaved
+}
+
+TEST(ThroughputSweep, GoesOnAfterWhatFails) {
+  Watched watched;
+  ThroughputOptions options = tiny();
+  options.batch_sizes = {1'000'000, 1};
+  const auto results = bench_throughput(options, watched.hooks);
+  EXPECT_STREQ(results[0].status(), "does not fit");
+  EXPECT_FALSE(results[0].failure.empty());
+  EXPECT_EQ(results[1].rounds.size(), 2U);
+  EXPECT_EQ(watched.measurements, 3);  // it is not tried again
+  options.batch_sizes = {1};
+  options.config.data.path = "/nowhere/to/be/found";
+  const auto missing = bench_throughput(options, watched.hooks);
+  EXPECT_STREQ(missing[0].status(), "failed");
+  EXPECT_NE(missing[0].failure_code, ExitCode::ok);
+}
+
+TEST(ThroughputSweep, GivesWhatWasMeasuredWhenStopped) {
+  Watched watched;
+  watched.hooks.progress = [&](const Throughput&, int, std::int64_t) { return watched.measurements == 0; };
+  const auto results = bench_throughput(tiny(), watched.hooks);
+  EXPECT_EQ(results[0].rounds.size() + results[1].rounds.size(), 1U);
+}
+
+TEST(ThroughputSweep, SetsThePowerLimitBeforeEachMeasurement) {
+  Watched watched;
+  ThroughputOptions options = tiny();
+  options.batch_sizes = {1};
+  options.power_limits = {400, 500};
+  options.rounds = 1;
+  std::vector<int> limits;
+  watched.hooks.set_power_limit = [&](int watts) { limits.push_back(watts); };
+  const auto results = bench_throughput(options, watched.hooks);
+  ASSERT_EQ(results.size(), 2U);
+  EXPECT_EQ(results[0].power_limit, 400);
+  EXPECT_EQ(results[1].power_limit, 500);
+  std::ranges::sort(limits);
+  EXPECT_EQ(limits, (std::vector<int>{400, 500}));
+  watched.hooks.set_power_limit = [](int) { throw UnavailableError("no"); };
+  EXPECT_THROW(bench_throughput(options, watched.hooks), UnavailableError);
 }
 
 TEST(Chart, DrawsEveryPoint) {

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include "base/error.h"
 #include "base/temporary_folder.h"
 #include "base/tfrecord.h"
+#include "data/example.h"
 #include "data/loader.h"
 #include "data/pictures.h"
 #include "data/record_index.h"
@@ -42,8 +44,10 @@ struct DataSet {
   }
   std::map<std::string, std::vector<std::uint8_t>> files(const std::string& target) const {
     std::map<std::string, std::vector<std::uint8_t>> all;
+    // But for the index, which holds the times of the shards.
     for (const auto& entry : fs::directory_iterator(folder / target))
-      all[entry.path().filename().string()] = bytes_of(entry.path());
+      if (!entry.path().filename().string().starts_with("."))
+        all[entry.path().filename().string()] = bytes_of(entry.path());
     return all;
   }
 };
@@ -124,40 +128,68 @@ TEST(Convert, RefusesAnotherConversionsFolder) {
   EXPECT_THROW(convert_to_tfrecord(other), UsageError);
 }
 
-TEST(Convert, ReencodesPngAndCmykAndLeavesOutTheBad) {
+void put(const fs::path& path, const std::vector<std::uint8_t>& bytes) {
+  fs::create_directories(path.parent_path());
+  write_whole(path, bytes);
+}
+
+TEST(Convert, KeepsPngAsItIsReencodesCmykAndLeavesOutTheBad) {
   const TemporaryFolder folder;
-  const auto put = [&](const char* name, const std::vector<std::uint8_t>& bytes) {
-    fs::create_directories((folder / name).parent_path());
-    write_whole(folder / name, bytes);
-  };
   const Picture picture = gradient(40, 30);
-  put("in/train/a/1.png", encode_png(picture.rgb.data(), 40, 30));
-  put("in/train/a/2.jpg", bytes_of(golden("cmyk.jpg")));
-  put("in/train/b/3.jpg", bytes_of(golden("grey.jpg")));
-  put("in/train/b/4.jpg", {1, 2, 3});
+  const std::vector<std::uint8_t> png = encode_png(picture.rgb.data(), 40, 30);
+  put(folder / "in/train/a/1.png", png);
+  put(folder / "in/train/a/2.jpg", bytes_of(golden("cmyk.jpg")));
+  put(folder / "in/train/b/3.jpg", bytes_of(golden("grey.jpg")));
+  put(folder / "in/train/b/4.jpg", {1, 2, 3});
   ConvertOptions o;
   o.source = folder / "in";
   o.target = folder / "out";
   o.train_shards = 1;
+  o.max_bad = 0;
   EXPECT_THROW(convert_to_tfrecord(o), DataError);
   o.max_bad = 0.25;
   const ConvertResult result = convert_to_tfrecord(o);
   EXPECT_EQ(result.written, 3);
-  EXPECT_EQ(result.reencoded, 2);
+  EXPECT_EQ(result.reencoded, 1);
   ASSERT_EQ(result.bad.size(), 1u);
   EXPECT_EQ(result.bad[0].name, (folder / "in/train/b/4.jpg").string());
-  const auto source = open_source(folder / "out", Split::train);
+  const RandomFile shard(folder / "out/train-00000-of-00001");
   std::vector<std::uint8_t> scratch;
+  std::map<std::string, ImageExample> found;
   Decoder decoder;
-  for (std::int64_t i = 0; i < source->count(); ++i)
-    EXPECT_EQ(decoder.open(source->read(i, scratch)).format, ImageFormat::jpeg);
+  for (const RecordFrame& frame : list_records(shard).frames) {
+    const ImageExample example = parse_example(read_record(shard, frame, scratch));
+    const bool is_png = decoder.open(example.encoded).format == ImageFormat::png;
+    EXPECT_EQ(example.format, is_png ? "PNG" : "JPEG");
+    EXPECT_LE(example.channels, 3);
+    EXPECT_TRUE(!is_png || std::ranges::equal(png, example.encoded));
+    found[example.filename] = example;
+  }
+  EXPECT_EQ(found.at("1.png").format, "PNG");
+  EXPECT_EQ(found.at("2.jpg").format, "JPEG");
+}
+
+// The shards just written are not read again to index them, and the index is what reading them would give.
+TEST(Convert, WritesTheIndexThatOpeningWouldBuild) {
+  const DataSet data;
+  convert_to_tfrecord(data.options("out"));
+  for (const Split split : {Split::train, Split::val}) {
+    const fs::path kept = index_path(data.folder / "out", split);
+    const std::vector<std::uint8_t> written = bytes_of(kept);
+    ASSERT_FALSE(written.empty());
+    open_source(data.folder / "out", split);
+    EXPECT_EQ(bytes_of(kept), written);  // it was taken
+    fs::remove(kept);
+    open_source(data.folder / "out", split);
+    EXPECT_EQ(bytes_of(kept), written);  // and built the same
+  }
 }
 
 TEST(TfRecordFolder, KeepsItsIndexAndNoticesChanges) {
   const DataSet data;
   convert_to_tfrecord(data.options("out"));
   const fs::path kept = data.folder / "out/.redline-index-train";
-  EXPECT_FALSE(fs::exists(kept));
+  fs::remove(kept);
   const auto first = samples(*open_source(data.folder / "out", Split::train));
   ASSERT_TRUE(fs::exists(kept));
   EXPECT_EQ(samples(*open_source(data.folder / "out", Split::train)), first);  // from the index

@@ -103,12 +103,11 @@ TEST(Tar, LargeSizesSurvive) {
   EXPECT_EQ(members[0].size, size);
 }
 
-TEST(Tar, EveryTruncationInsideAMemberIsSeen) {
+// Also one between two members: a tar ends with zeros.
+TEST(Tar, EveryTruncationIsSeen) {
   const Bytes archive = archive_of({{"a", kSmall}, {"b", Bytes(600, 1)}});
   const std::size_t end_of_content = 512 + 512 + 512 + 600;
   for (std::size_t size = 1; size < end_of_content; ++size) {
-    if (size == 512 + 3 || size == 1024) continue;  // between members, where an archive may end
-    if (size > 512 + 3 && size < 1024) continue;    // in the padding: nothing is lost
     EXPECT_THROW(list({archive.begin(), archive.begin() + static_cast<std::ptrdiff_t>(size)}), DataError)
         << size;
   }

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/temporary_folder.h"
 #include "data/archives.h"
+#include "data/bad_limit.h"
 #include "data/convert.h"
 #include "data/ilsvrc.h"
 #include "data/pictures.h"
@@ -144,6 +145,7 @@ TEST(Unpack, BadImagesAreLeftOutUpToTheLimit) {
   UnpackOptions options;
   options.source = folder / "in";
   options.target = folder / "out";
+  options.max_bad = 0;
   EXPECT_THROW(unpack_to_folders(options), DataError);
   options.max_bad = 0.5;
   const UnpackResult result = unpack_to_folders(options);
@@ -151,6 +153,30 @@ TEST(Unpack, BadImagesAreLeftOutUpToTheLimit) {
   EXPECT_TRUE(result.bad[0].name.ends_with("2.jpg"));
   EXPECT_EQ(result.written + result.found, 2);
   EXPECT_TRUE(fs::exists(folder / "out/train/b/3.jpg"));
+}
+
+// A file that cannot be read is one bad image like others, with its name.
+TEST(Unpack, AnUnreadableFileIsNamedAndLeftOut) {
+  const TemporaryFolder folder;
+  put(folder / "in/train/a/1.jpg", gradient_jpeg(16, 16));
+  fs::create_symlink(folder / "nothing", folder / "in/train/a/2.jpg");
+  UnpackOptions options;
+  options.source = folder / "in";
+  options.target = folder / "out";
+  const UnpackResult result = unpack_to_folders(options);
+  ASSERT_EQ(result.bad.size(), 1u);
+  EXPECT_TRUE(result.bad[0].name.ends_with("in/train/a/2.jpg"));
+  EXPECT_EQ(result.written, 1);
+}
+
+TEST(Unpack, OneBadImageEndsNoWorkUnlessNoneMayBe) {
+  EXPECT_EQ(bad_limit(0.001, 3), 1);
+  EXPECT_EQ(bad_limit(0.001, 100), 5);
+  EXPECT_EQ(bad_limit(0.001, 1'000), 10);
+  EXPECT_EQ(bad_limit(0.001, 1'281'167), 1281);
+  EXPECT_EQ(bad_limit(0.5, 100), 50);
+  EXPECT_EQ(bad_limit(0, 1'000'000), 0);
+  EXPECT_THROW(bad_limit(1.5, 10), UsageError);
 }
 
 TEST(Unpack, TwoSamplesOfOneNameAreRefused) {
@@ -205,6 +231,46 @@ TEST(TinyImagenet, AHostileZipWritesNothingOutside) {
         << name;
     EXPECT_EQ(files(folder.path()).size(), 1u);
   }
+}
+
+// What is not train or val is not even read, however large it says it is; what is no image is not written.
+TEST(TinyImagenet, ABombInTheZipIsNotUnpacked) {
+  const TemporaryFolder folder;
+  put_tiny_imagenet(folder / "in/tiny-imagenet-200");
+  auto all = files(folder / "in");
+  all["tiny-imagenet-200/test/images/bomb.JPEG"] = std::vector<std::uint8_t>(64 << 20, 0);
+  all["tiny-imagenet-200/bomb"] = std::vector<std::uint8_t>(1 << 20, 0);
+  all["tiny-imagenet-200/train/n01/images/n01_9.JPEG"] = std::vector<std::uint8_t>(1 << 20, 0);
+  write_archive(folder / "tiny.zip", ArchiveFormat::zip, all);
+  EXPECT_LT(fs::file_size(folder / "tiny.zip"), 200'000u);
+  UnpackOptions options;
+  options.source = folder / "tiny.zip";
+  options.target = folder / "out";
+  const UnpackResult result = prepare_tiny_imagenet(options);
+  EXPECT_EQ(result.written, 4);
+  ASSERT_EQ(result.bad.size(), 1u);
+  EXPECT_TRUE(result.bad[0].name.ends_with("n01_9.JPEG"));
+  std::uintmax_t bytes = 0;
+  for (const auto& [name, content] : files(folder / "out")) bytes += content.size();
+  EXPECT_LT(bytes, 100'000u);
+}
+
+TEST(TinyImagenet, TheZipGoesOnWhereItWasStopped) {
+  const TemporaryFolder folder;
+  put_tiny_imagenet(folder / "in/tiny-imagenet-200");
+  write_archive(folder / "tiny.zip", ArchiveFormat::zip, files(folder / "in"));
+  UnpackOptions options;
+  options.source = folder / "tiny.zip";
+  options.target = folder / "out";
+  for (std::int64_t stop = 1; stop < 4; ++stop)
+    EXPECT_THROW(prepare_tiny_imagenet(options, [&](std::int64_t done, std::int64_t) { return done < stop; }),
+                 Stopped);
+  const UnpackResult result = prepare_tiny_imagenet(options);
+  EXPECT_EQ(result.written + result.found, 4);
+  EXPECT_GT(result.found, 0);
+  options.target = folder / "whole";
+  prepare_tiny_imagenet(options);
+  EXPECT_EQ(files(folder / "out"), files(folder / "whole"));
 }
 
 TEST(TinyImagenet, ValGoesIntoClassFoldersAndBoxesAreKept) {

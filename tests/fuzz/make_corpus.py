@@ -11,6 +11,7 @@ import pathlib
 import random
 import struct
 import tarfile
+import zipfile
 import zlib
 
 from PIL import Image
@@ -219,7 +220,44 @@ def tars():
     put("tar", "zeros.tar", b"\0" * 1024)
 
 
+def zips():
+    def archive(members, method=zipfile.ZIP_DEFLATED, comment=b""):
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", method) as file:
+            file.comment = comment
+            for name, content in members:
+                file.writestr(zipfile.ZipInfo(name), content, method)
+        return out.getvalue()
+    plain = archive([("train/n01/a.JPEG", b"abc" * 50), ("val/", b""), ("val/b.JPEG", b"")])
+    put("zip", "plain.zip", plain)
+    put("zip", "stored.zip", archive([("a", b"abc"), ("b", b"d")], zipfile.ZIP_STORED))
+    put("zip", "comment.zip", archive([("a", b"abc")], comment=b"PK\5\6" + b"x" * 30))
+    put("zip", "climbs.zip", archive([("../../a", b"abc")]))
+    put("zip", "bzip2.zip", archive([("a", b"abc")], zipfile.ZIP_BZIP2))
+    put("zip", "bomb.zip", archive([("a", b"\0" * (2 << 20))]))
+    put("zip", "cut.zip", plain[:len(plain) - 30])
+    put("zip", "empty.zip", archive([]))
+    entry = plain.find(b"PK\1\2")
+    put("zip", "encrypted.zip", changed(plain, entry + 8, b"\x01"))
+    put("zip", "lies_about_size.zip", changed(plain, entry + 24, struct.pack("<I", 100000)))
+    put("zip", "zip64_without_extra.zip", changed(plain, entry + 20, b"\xff" * 8))
+    put("zip", "past_end.zip", changed(plain, entry + 42, struct.pack("<I", 1 << 20)))
+    second = plain.find(b"PK\1\2", entry + 4)
+    put("zip", "shared.zip", changed(plain, plain.find(b"PK\1\2", second + 4) + 42, struct.pack("<I", 0)))
+    end = plain.find(b"PK\5\6")
+    put("zip", "many_entries.zip", changed(plain, end + 10, b"\xfe\xff"))
+    put("zip", "huge_directory.zip", changed(plain, end + 12, b"\xf0\xff\xff\xff"))
+
+
 def texts():
+    put("class_list", "good.txt", "n02\nn01\n10\n")
+    put("class_list", "windows.txt", "cat\r\ndog")
+    put("class_list", "climbs.txt", "cat\n../dog\n")
+    put("class_list", "twice.txt", "cat\ncat\n")
+    put("class_list", "gap.txt", "cat\n\ndog\n")
+    put("class_list", "zeros.txt", b"cat\0\n")
+    put("class_list", "solution.csv", "ImageId,PredictionString\nILSVRC2012_val_00000001,n02 1 2 3 4 \nb,n01\n")
+    put("class_list", "no_class.csv", "a,\n,n01\n")
     put("val_annotations", "good.txt", "val_0.JPEG\tn01443537\t0\t32\t44\t62\nval_1.JPEG\tn01629819\t52\t55\t57\t59\n")
     put("val_annotations", "windows.txt", "val_0.JPEG\tn01443537\t0\t32\t44\t62\r\n\r\n")
     put("val_annotations", "no_box.txt", "val_0.JPEG\tn01443537")
@@ -283,6 +321,7 @@ if __name__ == "__main__":
     boxes()
     records()
     tars()
+    zips()
     texts()
     mats()
     safetensors()

@@ -1,33 +1,10 @@
 // Reads any bytes as a TFRecord file and as the index of one: frames inside the file, or an error.
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/tfrecord.h"
-
-namespace {
-
-// A file in memory, with a path.
-class MemoryFile {
- public:
-  MemoryFile(const std::uint8_t* bytes, std::size_t size) : fd_(::memfd_create("fuzz", MFD_CLOEXEC)) {
-    if (fd_ < 0 || ::write(fd_, bytes, size) != static_cast<ssize_t>(size)) __builtin_trap();
-  }
-  ~MemoryFile() { ::close(fd_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-  std::string path() const { return "/proc/self/fd/" + std::to_string(fd_); }
-
- private:
-  int fd_;
-};
-
-}  // namespace
+#include "memory_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   using namespace redline;
@@ -44,7 +21,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
       }
     }
   };
-  read(list_records(file).frames);
+  const RecordList list = list_records(file);
+  read(list.frames);
+  std::vector<RecordFrame> scanned;
+  const std::string damage = scan_records(file, 1 << 20, [&](const RecordFrame& frame, auto data) {
+    if (data && data->size() != frame.size - kRecordOverhead) __builtin_trap();
+    scanned.push_back(frame);
+  });
+  if (scanned != list.frames || damage != list.damage) __builtin_trap();
   try {
     read(read_index(memory.path(), size));
   } catch (const DataError&) {

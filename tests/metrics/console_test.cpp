@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -136,6 +137,72 @@ TEST(Console, SummaryNamesTheBestEvaluationWhenItWasNotTheLast) {
   sink.end({});
   EXPECT_NE(capture.text().find("top-1 70.00%"), std::string::npos);
   EXPECT_NE(capture.text().find("(best top-1 80.00% after epoch 2)"), std::string::npos) << capture.text();
+}
+
+TEST(Console, TheEndTellsEnergyAndWhatDisturbedTheRun) {
+  Capture capture;
+  ConsoleSink sink({.out = capture.stream(), .live = false, .quiet = true, .log_every = 1});
+  sink.begin(info());
+  sink.notice({20, "bound", "the power limit sets the speed"});
+  sink.notice({20, "disturbed", "other processes used 38.0% of the CPU time"});
+  End end;
+  end.reason = "finished";
+  end.steps = end.energy_steps = 20;
+  end.samples = end.energy_samples = 1280;
+  end.energy_j = 2560;
+  sink.end(end);
+  const std::string text = capture.text();
+  EXPECT_NE(text.find("  energy    2.56 kJ: 128 J a step, 0.5 images/J\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("  bound     the power limit sets the speed\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("  disturbed other processes used 38.0% of the CPU time\n"), std::string::npos) << text;
+  Capture other;
+  ConsoleSink quiet({.out = other.stream(), .live = false, .quiet = true, .log_every = 1});
+  quiet.end({});
+  for (const char* word : {"energy", "bound", "disturbed", "warnings"})
+    EXPECT_EQ(other.text().find(word), std::string::npos) << word;
+}
+
+TEST(Console, RepeatedWarningsAreAddedUp) {
+  Capture capture;
+  ConsoleSink sink({.out = capture.stream(), .live = false, .quiet = true, .log_every = 1});
+  sink.begin(info());
+  for (int i = 1; i <= 34; ++i) sink.notice({10 * i, "loss_spike", "the loss jumped"});
+  sink.notice({7, "straggler", "rank 3 is slow"});  // the log has said so
+  sink.end({});
+  const std::string text = capture.text();
+  EXPECT_NE(text.find("  warnings  34 of a loss spike, the last at step 340\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("slow rank"), std::string::npos) << text;
+}
+
+TEST(Console, ALossWithLabelSmoothingIsNamedAsSuch) {
+  Capture plain, smoothed;
+  for (const auto& [capture, smoothing] : {std::pair{&plain, 0.0}, std::pair{&smoothed, 0.1}}) {
+    ConsoleSink sink({.out = capture->stream(), .live = false, .quiet = false, .log_every = 1});
+    RunInfo run = info();
+    run.label_smoothing = smoothing;
+    sink.begin(run);
+    sink.step(step(1, 2));
+  }
+  EXPECT_EQ(plain.text().find("smooth"), std::string::npos);
+  EXPECT_NE(smoothed.text().find("the training loss (label smoothing 0.1) is not comparable"),
+            std::string::npos);
+  EXPECT_NE(smoothed.text().find("  smoothed loss 2.0000"), std::string::npos) << smoothed.text();
+}
+
+TEST(Console, OneIsSingular) {
+  Capture capture;
+  ConsoleSink sink({.out = capture.stream(), .live = false, .quiet = false, .log_every = 1});
+  RunInfo run = info();
+  run.total_steps = run.steps_per_epoch = run.batch_size = 1;
+  sink.begin(run);
+  End end;
+  end.reason = "finished";
+  end.steps = end.samples = end.skipped_steps = 1;
+  sink.end(end);
+  const std::string text = capture.text();
+  EXPECT_NE(text.find("1 step of 1 image, 1 step an epoch\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("finished: 1 step, 1 image in"), std::string::npos) << text;
+  EXPECT_NE(text.find("skipped   1 step whose"), std::string::npos) << text;
 }
 
 }  // namespace

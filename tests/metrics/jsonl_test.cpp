@@ -214,5 +214,31 @@ TEST_F(Jsonl, DamageInTheMiddleCostsOnlyItsLine) {
   EXPECT_EQ(bytes_until(path(), {1, true}), all.find("\x01garbage"));
 }
 
+TEST_F(Jsonl, EnergyAndLabelSmoothingAreThereWhereTheyAreKnown) {
+  {
+    JsonlSink sink(path());
+    sink.begin({});
+    sink.end({});
+  }
+  const auto without = records();
+  EXPECT_FALSE(without.at(0).contains("label_smoothing"));
+  EXPECT_FALSE(without.at(1).contains("energy_j"));
+  fs::remove(path());
+  JsonlSink sink(path());
+  RunInfo info;
+  info.label_smoothing = 0.1;
+  sink.begin(info);
+  End end;
+  end.energy_j = 2560.5;
+  end.energy_steps = 20;
+  end.energy_samples = 1280;
+  sink.end(end);
+  const auto with = records();
+  EXPECT_EQ(with.at(0)["label_smoothing"], 0.1);
+  EXPECT_EQ(with.at(1)["energy_j"], 2560.5);
+  EXPECT_EQ(with.at(1)["energy_steps"], 20);
+  EXPECT_EQ(with.at(1)["energy_samples"], 1280);
+}
+
 }  // namespace
 }  // namespace redline::metrics

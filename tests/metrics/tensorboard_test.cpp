@@ -150,5 +150,19 @@ TEST(Histogram, CountsEveryFiniteValueOnce) {
   EXPECT_EQ(histogram_of("w", 0, std::vector<float>{NAN}).buckets.size(), 0u);
 }
 
+TEST(TensorBoard, ALossWithLabelSmoothingIsNamedInItsFirstValue) {
+  for (const double smoothing : {0.0, 0.1}) {
+    const TemporaryFolder folder;
+    TensorBoardSink sink(folder.path());
+    RunInfo run = info();
+    run.label_smoothing = smoothing;
+    sink.begin(run);
+    for (int i = 1; i <= 3; ++i) sink.step(step(i));
+    sink.end({});
+    EXPECT_EQ(count(folder, "Loss/train: loss (label smoothing 0.1)"), smoothing > 0 ? 1 : 0);
+    EXPECT_EQ(count(folder, "training loss (label smoothing 0.1)"), smoothing > 0 ? 1 : 0);  // of hparams
+  }
+}
+
 }  // namespace
 }  // namespace redline::metrics

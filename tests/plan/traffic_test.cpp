@@ -135,6 +135,34 @@ TEST(Traffic, AStrideBeyondTheWindowReadsAQuarter) {
   EXPECT_EQ(found, 3);  // the shortcuts of ResNet-18
 }
 
+// The three passes of ResNet-18 on 64 pixels, whose last layer has 2x2: of three taps along a side, two meet
+// it.
+TEST(Traffic, TapsOnPaddingAreNoWork) {
+  const Training t(DType::f32);
+  const std::vector<Work> work = work_of(t.plan, t.plan.groups);
+  int found = 0;
+  for (const OpKind kind : {OpKind::conv, OpKind::conv_grad_input, OpKind::conv_grad_weight}) {
+    for (const int at : t.positions(kind)) {
+      const graph::Op& op = t.op(at);
+      const double part = work[static_cast<std::size_t>(at)].flops / graph::flops(t.plan.graph(), op);
+      if (op.name == "layer4.1.conv2") {
+        EXPECT_DOUBLE_EQ(part, 4.0 / 9) << name_of(kind);
+        ++found;
+      }
+      // 4x4 to 2x2 with stride 2: along a side, one of six taps is on padding.
+      if (op.name == "layer4.0.conv1") {
+        EXPECT_DOUBLE_EQ(part, 25.0 / 36) << name_of(kind);
+        ++found;
+      }
+      if (op.name == "layer4.0.downsample.0") {
+        EXPECT_DOUBLE_EQ(part, 1) << name_of(kind);
+        ++found;
+      }
+    }
+  }
+  EXPECT_EQ(found, 9);
+}
+
 TEST(Traffic, NoWorkIsLostInGroups) {
   const Training t(DType::f32);
   std::vector<Group> groups = t.plan.groups;

@@ -1,6 +1,10 @@
 // Stands in for the driver's management library: one card at 0000:18:00.0, whose energy grows by a joule at
-// every question, and whose PCIe counters it does not have.
+// every question, and whose PCIe counters it does not have. Its power limit can be set from 200 to 700 W and
+// is kept, as a driver keeps it, in the file that REDLINE_FAKE_POWER_LIMIT names; REDLINE_FAKE_POWER_REFUSED
+// forbids it.
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 extern "C" {
@@ -25,12 +29,44 @@ int nvmlDeviceGetClockInfo(void*, int type, unsigned* mhz) {
   *mhz = type == 1 ? 1980 : 3201;
   return 0;
 }
+int nvmlDeviceGetMaxClockInfo(void*, int type, unsigned* mhz) {
+  *mhz = type == 1 ? 2010 : 3201;
+  return 0;
+}
+int nvmlDeviceGetPowerManagementLimitConstraints(void*, unsigned* least, unsigned* most) {
+  *least = 200000;
+  *most = 700000;
+  return 0;
+}
+// Three processes compute: who asks is one of them. Without room for them it fails, and gives their number.
+int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, void* list) {
+  const bool room = *count >= 3 && list != nullptr;
+  *count = 3;
+  return room ? 0 : 7;
+}
 int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) {
   *milliwatts = 412345;
   return 0;
 }
-int nvmlDeviceGetEnforcedPowerLimit(void*, unsigned* milliwatts) {
+int nvmlDeviceGetPowerManagementLimit(void*, unsigned* milliwatts) {
   *milliwatts = 700000;
+  const char* path = std::getenv("REDLINE_FAKE_POWER_LIMIT");
+  std::FILE* file = path == nullptr ? nullptr : std::fopen(path, "r");
+  if (file == nullptr) return 0;
+  const bool read = std::fscanf(file, "%u", milliwatts) == 1;
+  std::fclose(file);
+  return read ? 0 : 999;
+}
+int nvmlDeviceGetEnforcedPowerLimit(void* device, unsigned* milliwatts) {
+  return nvmlDeviceGetPowerManagementLimit(device, milliwatts);
+}
+int nvmlDeviceSetPowerManagementLimit(void*, unsigned milliwatts) {
+  if (std::getenv("REDLINE_FAKE_POWER_REFUSED") != nullptr) return 4;
+  const char* path = std::getenv("REDLINE_FAKE_POWER_LIMIT");
+  std::FILE* file = path == nullptr ? nullptr : std::fopen(path, "w");
+  if (file == nullptr) return 999;
+  std::fprintf(file, "%u", milliwatts);
+  std::fclose(file);
   return 0;
 }
 int nvmlDeviceGetTemperature(void*, int, unsigned* degrees) {

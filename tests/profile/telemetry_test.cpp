@@ -1,11 +1,15 @@
 #include "profile/telemetry.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -51,6 +55,10 @@ TEST(Nvml, GivesWhatTheCardTellsAndLeavesOutTheRest) {
   EXPECT_EQ(sample.use_pct, 97U);
   EXPECT_FALSE(sample.memory_used);
   EXPECT_FALSE(nvml.read_pcie().sent);
+  const GpuState state = nvml.read_state();
+  EXPECT_EQ(state.max_sm_clock_mhz, 2010U);
+  EXPECT_EQ(state.max_power_limit_mw, 700000U);
+  EXPECT_EQ(state.other_processes, 2U) << "of the three on the GPU, one is who asks";
 }
 
 TEST(Nvml, SaysWhyThereIsNone) {
@@ -102,12 +110,53 @@ TEST(CpuSensors, ReadsTheKernelsFiles) {
   EXPECT_EQ(sample.temperature_c, 61.5);
 }
 
+TEST(CpuSensors, AddsUpTheTimeOfTheProcessorsThatMayBeUsed) {
+  const TemporaryFolder root;
+  cpu_set_t set;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof set, &set), 0);
+  int mine = 0, not_mine = 0;
+  while (!CPU_ISSET(mine, &set)) ++mine;
+  while (CPU_ISSET(not_mine, &set)) ++not_mine;
+  const auto stat = [&](int user, int system, int idle, int stolen) {
+    put(root / "proc/stat", fmt::format("cpu  9 9 9 9 9 9 9 9 0 0\ncpu{} {} 0 {} {} 0 0 0 {} 0 0\n"
+                                        "cpu{} 77777 0 0 0 0 0 0 0 0 0\nintr 1",
+                                        mine, user, system, idle, stolen, not_mine));
+  };
+  stat(100, 50, 800, 10);
+  CpuSensors sensors(root.path(), Counting::off);
+  CpuSample before = sensors.read();
+  stat(160, 60, 820, 20);  // in hundredths of a second: 60 and 10 busy, 20 idle, 10 stolen
+  CpuSample after = sensors.read();
+  before.cpu_seconds = 5;
+  after.cpu_seconds = 5.3;
+  const auto shares = shares_between(before, after);
+  ASSERT_TRUE(shares);
+  const double unit = 100.0 / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  EXPECT_NEAR(shares->own, 0.3 / unit, 1e-9);
+  EXPECT_NEAR(shares->others, 0.7 - 0.3 / unit, 1e-9);
+  EXPECT_NEAR(shares->stolen, 0.1, 1e-9);
+  EXPECT_NEAR(shares->idle(), 0.2, 1e-9);
+  EXPECT_FALSE(shares_between(after, after)) << "no time lies between";
+}
+
+TEST(CpuSensors, SharesOfARealMachineAddUpToOne) {
+  CpuSensors sensors("/", Counting::off);
+  const CpuSample before = sensors.read();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+  for (volatile int i = 0; std::chrono::steady_clock::now() < end;) i = i + 1;
+  const auto shares = shares_between(before, sensors.read());
+  if (!shares) GTEST_SKIP() << "this machine does not tell";
+  EXPECT_GT(shares->own, 0);
+  EXPECT_NEAR(shares->own + shares->others + shares->stolen + shares->idle(), 1, 1e-9);
+}
+
 TEST(CpuSensors, LeavesOutWhatIsNotThere) {
   const TemporaryFolder root;
   const CpuSample sample = CpuSensors(root.path()).read();
   EXPECT_FALSE(sample.clock_mhz);
   EXPECT_FALSE(sample.energy_uj);
   EXPECT_FALSE(sample.temperature_c);
+  EXPECT_FALSE(sample.times);
 }
 
 TEST(Telemetry, WritesARowForEverySample) {
@@ -126,8 +175,10 @@ TEST(Telemetry, WritesARowForEverySample) {
   for (const std::string& line : first) EXPECT_EQ(std::ranges::count(line, ','), columns) << line;
   EXPECT_NE(first[1].find(",1980,3201,412345,700000,55,sw_power_cap|hw_thermal,97,60,,"), std::string::npos)
       << first[1];
-  EXPECT_TRUE(first[0].ends_with(",rank,host,device")) << first[0];
-  EXPECT_TRUE(first[1].ends_with(",3,node7,0000:1b:00.0")) << first[1];
+  EXPECT_TRUE(first[0].ends_with(",rank,host,device,cpu_steal_pct,cpu_others_pct,gpu_other_processes"))
+      << first[0];
+  EXPECT_NE(first[1].find(",3,node7,0000:1b:00.0,"), std::string::npos) << first[1];
+  EXPECT_TRUE(first[1].ends_with(",2")) << first[1];
   {
     Telemetry telemetry(options);  // a resumed run
   }
@@ -157,7 +208,24 @@ TEST(Telemetry, SumsUpWhatIsBetweenRestartAndSummary) {
   EXPECT_DOUBLE_EQ(*summary.power_w, 412.345);
   EXPECT_EQ(summary.temperature_c, 55);
   EXPECT_EQ(summary.throttle, 68U);
+  EXPECT_EQ(summary.max_sm_clock_mhz, 2010);
+  EXPECT_EQ(summary.max_power_limit_w, 700);
+  EXPECT_EQ(summary.power_capped, 1);
+  EXPECT_EQ(summary.faulted, 1);
+  EXPECT_EQ(summary.other_processes, 2U);
   EXPECT_DOUBLE_EQ(*summary.joules, 1);  // the fake's: one a question
+}
+
+TEST(Telemetry, TheWholeRunGoesOnWhenAWindowBegins) {
+  TelemetryOptions options = fast();
+  options.interval = std::chrono::seconds(60);
+  Telemetry telemetry(options);
+  while (!telemetry.latest()) std::this_thread::yield();
+  telemetry.restart();
+  EXPECT_EQ(telemetry.summary().samples, 2);
+  const TelemetrySummary whole = telemetry.whole();
+  EXPECT_EQ(whole.samples, 4);
+  EXPECT_DOUBLE_EQ(*whole.joules, 3);
 }
 
 TEST(Telemetry, GoesOnWithoutACard) {

@@ -87,7 +87,7 @@ TEST(Timeline, CommunicationIsExposedWhereNothingIsComputedBesideIt) {
                                          HandMade::event(Activity::Kind::kernel, kernel, 220, 230, 1),
                                          HandMade::event(Activity::Kind::kernel, nccl, 300, 340, 1),
                                          HandMade::event(Activity::Kind::kernel, kernel, 330, 400, 1)};
-  const CommunicationTime time = communication_time(make_timeline(records, {{1, 0, 900, 0, 0}}, {}, false));
+  const ExposedTime time = communication_time(make_timeline(records, {{1, 0, 900, 0, 0}}, {}, false));
   EXPECT_EQ(time.total, 100 + 40);
   EXPECT_EQ(time.exposed, (50 - 10) + 30);
 }
@@ -155,7 +155,7 @@ TEST(Summary, AddsUpByOpLayerAndKind) {
   EXPECT_EQ(summary.ops[0].name, "conv layer1.conv with relu");
   EXPECT_NEAR(summary.ops[0].seconds, 2e-3, 1e-12);
   EXPECT_DOUBLE_EQ(summary.ops[0].count, 1);
-  EXPECT_DOUBLE_EQ(summary.ops[0].flops, graph::flops(made.plan.graph(), made.ops()[0]));
+  EXPECT_DOUBLE_EQ(summary.ops[0].flops, made.conv_flops());
   // What is between the convolution and the relu is not stored: the input, the weights and the output are.
   EXPECT_DOUBLE_EQ(summary.ops[0].bytes, 2 * (2 * 16 * 8 * 8 * 4) + 16 * 16 * 9 * 4);
   EXPECT_EQ(summary.kinds[0].name, "conv with relu");
@@ -178,7 +178,7 @@ TEST(Summary, WhatIsDoneTogetherGoesByItsConvolution) {
   const HandMade made;
   const Summary summary = summarize(made.timeline(), {made.runs()}, {1e12, 1e9}, {});
   EXPECT_EQ(summary.ops[0].name, "conv layer1.conv with relu");
-  EXPECT_DOUBLE_EQ(summary.ops[0].flops, graph::flops(made.plan.graph(), made.ops()[0]));
+  EXPECT_DOUBLE_EQ(summary.ops[0].flops, made.conv_flops());
 }
 
 TEST(Summary, WorkIsCountedAsOftenAsItIsDone) {
@@ -186,13 +186,14 @@ TEST(Summary, WorkIsCountedAsOftenAsItIsDone) {
   PlanRuns accumulating = made.runs();
   accumulating.batches = 8;  // four for each of the two steps
   const Summary summary = summarize(made.timeline(), {accumulating}, {1e12, 1e9}, {});
-  EXPECT_DOUBLE_EQ(summary.ops[0].flops, 4 * graph::flops(made.plan.graph(), made.ops()[0]));
+  EXPECT_DOUBLE_EQ(summary.ops[0].flops, 4 * made.conv_flops());
 }
 
 TEST(Files, TheTraceHasEveryStepAndEvent) {
   const HandMade made;
   const TemporaryFolder folder;
-  const TraceWritten written = write_trace(made.timeline(), made.subject(), folder / "t.json.gz", 1 << 20);
+  const TraceWritten written =
+      write_trace(made.timeline(), {}, {}, made.subject(), folder / "t.json.gz", 1 << 20);
   EXPECT_EQ(written.steps, 2);
   EXPECT_EQ(written.steps_left_out, 0);
   const std::string text = unzipped(folder / "t.json.gz");
@@ -209,13 +210,58 @@ TEST(Files, TheTraceHasEveryStepAndEvent) {
   EXPECT_EQ(categories.size(), written.events);
 }
 
+TEST(Files, OpsOfATraceHaveShapesAndFlops) {
+  const HandMade made;
+  const TemporaryFolder folder;
+  write_trace(made.timeline(), op_arguments({made.runs()}), {}, made.subject(), folder / "t.json.gz",
+              1 << 20);
+  const auto trace = nlohmann::json::parse(unzipped(folder / "t.json.gz"));
+  int found = 0;
+  for (const auto& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "X" || (event.at("cat") != "kernel" && event.at("cat") != "gpu_user_annotation"))
+      continue;
+    const auto& args = event.at("args");
+    if (event.at("name") != made.conv && event.at("name") != "conv layer1.conv") continue;
+    ++found;
+    EXPECT_EQ(args.at("Input Dims").dump(), "[[2,16,8,8],[16,16,3,3]]");
+    EXPECT_EQ(args.at("Output Dims").dump(), "[[2,16,8,8]]");
+    EXPECT_EQ(args.at("op FLOPs"), made.conv_flops());
+    EXPECT_GT(args.at("op bytes").get<double>(), 0);
+  }
+  EXPECT_EQ(found, 4);  // a kernel and an op in each of two steps
+}
+
+TEST(Files, ATraceHasTracksOfClockAndPower) {
+  const HandMade made;
+  std::vector<TelemetrySample> samples(3);
+  const std::int64_t times[] = {500, 3500, 99000};  // before, within and after the steps, in microseconds
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    samples[i].time = std::chrono::steady_clock::time_point(std::chrono::microseconds(times[i]));
+    samples[i].gpu.emplace().sm_clock_mhz = 1980;
+    samples[i].gpu->power_mw = 412345;
+  }
+  const TemporaryFolder folder;
+  write_trace(made.timeline(), {}, samples, made.subject(), folder / "t.json.gz", 1 << 20);
+  std::map<std::string, nlohmann::json> counters;
+  const auto trace = nlohmann::json::parse(unzipped(folder / "t.json.gz"));
+  for (const auto& event : trace.at("traceEvents"))
+    if (event.at("ph") == "C") {
+      const bool first = counters.emplace(event.at("name"), event).second;
+      EXPECT_TRUE(first) << "one sample is within";
+    }
+  ASSERT_EQ(counters.size(), 2U);
+  EXPECT_EQ(counters["GPU clock (MHz)"].at("args").at("MHz"), 1980);
+  EXPECT_NEAR(counters["GPU power (W)"].at("args").at("W").get<double>(), 412.345, 1e-9);
+  EXPECT_EQ(counters["GPU power (W)"].at("ts"), 3500 - 1000);  // since the first event
+}
+
 TEST(Files, AKernelOfNoOpHasAPlainNameInTheTrace) {
   const std::string name = "void redline::clears_kernel(int)", call = "cudaGraphLaunch";
   const Timeline timeline = make_timeline({HandMade::event(Activity::Kind::call, call, 0, 1, 1),
                                            HandMade::event(Activity::Kind::kernel, name, 100, 200, 1)},
                                           {{1, 0, 900, 0, 0}}, {}, false);
   const TemporaryFolder folder;
-  write_trace(timeline, HandMade::subject(), folder / "t.json.gz", 1 << 20);
+  write_trace(timeline, {}, {}, HandMade::subject(), folder / "t.json.gz", 1 << 20);
   std::map<std::string, nlohmann::json> events;  // by category
   const auto trace = nlohmann::json::parse(unzipped(folder / "t.json.gz"));
   for (const auto& event : trace.at("traceEvents"))
@@ -229,8 +275,9 @@ TEST(Files, ATraceEndsWithTheLastWholeStepUnderItsBound) {
   const HandMade made;
   const TemporaryFolder folder;
   const Timeline timeline = made.timeline();
-  const std::uint64_t whole = write_trace(timeline, made.subject(), folder / "w.json.gz", 1 << 20).bytes;
-  const TraceWritten written = write_trace(timeline, made.subject(), folder / "t.json.gz", whole - 1);
+  const std::uint64_t whole =
+      write_trace(timeline, {}, {}, made.subject(), folder / "w.json.gz", 1 << 20).bytes;
+  const TraceWritten written = write_trace(timeline, {}, {}, made.subject(), folder / "t.json.gz", whole - 1);
   EXPECT_EQ(written.steps, 1);
   EXPECT_EQ(written.steps_left_out, 1);
   EXPECT_LT(written.bytes, whole);
@@ -245,7 +292,7 @@ TEST(Files, ATraceEndsWithTheLastWholeStepUnderItsBound) {
   EXPECT_EQ(complete, written.events);
   // A step, the data it waited for, two calls, a copy, two kernels and their ops.
   EXPECT_EQ(complete, 1U + 1U + 2U + 1U + 2U + 2U);
-  EXPECT_EQ(write_trace(timeline, made.subject(), folder / "n.json.gz", 10).steps, 0);
+  EXPECT_EQ(write_trace(timeline, {}, {}, made.subject(), folder / "n.json.gz", 10).steps, 0);
   EXPECT_NO_THROW(nlohmann::json::parse(unzipped(folder / "n.json.gz")));
 }
 

@@ -149,8 +149,17 @@ class Page:
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=key if len(key) == 1 else "")
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
 
-    def screenshot(self, file, whole=True):
-        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
+    def resize(self, width, height):
+        """Another screen; what it changes is drawn when this returns."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.js("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 100))))")
+
+    def screenshot(self, file):
+        """The whole page, which is first made to fit the screen: charts are drawn again for one that grows."""
+        width, height, whole = self.js("[innerWidth, innerHeight, Math.min(16000, document.documentElement.scrollHeight)]")
+        self.resize(width, whole)
+        data = self.call("Page.captureScreenshot", format="png")["data"]
+        self.resize(width, height)
         with open(file, "wb") as out:
             out.write(base64.b64decode(data))
 

@@ -11,13 +11,13 @@ import sys
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'`${alert(3)}\u2028 " + "very long " * 60
 
 
-def make_run(folder, steps=2000, speed=1.0, seed=0, name=None, hostile=False, end=True, telemetry=True, profile=True, ranks=1):
+def make_run(folder, steps=2000, speed=1.0, seed=0, name=None, hostile=False, end=True, telemetry=True, profile=True, ranks=1, smoothing=0.0):
     """Writes config.toml, metrics.jsonl and profile/ as a run on a GPU would; gives the folder."""
     chance = random.Random(seed)
     os.makedirs(os.path.join(folder, "profile"), exist_ok=True)
     text = HOSTILE if hostile else ""
-    write_config(folder, text, seed)
-    lines = [{"schema": "redline.metrics", "version": 1, "kind": "run", "name": name or os.path.basename(folder), "started": "2026-01-31T08:15:00Z",
+    write_config(folder, text, seed, smoothing)
+    lines = [{"schema": "redline.metrics", "version": 2, "kind": "run", "name": name or os.path.basename(folder), "started": "2026-01-31T08:15:00Z",
               "program": {"version": "0.1.0", "commit": "0123456789ab"}, "model": "resnet50" + text, "data": "flowers" + text, "device": "NVIDIA H200" + text,
               "dtype": "bf16", "optimizer": "sgd", "classes": 102, "image_size": 224, "batch_size": 256, "accumulate": 1, "parameters": 25557032,
               "train_samples": 1281167, "val_samples": 50000, "steps_per_epoch": max(1, steps // 4), "total_steps": steps, "seed": seed, "ranks": ranks}]
@@ -28,12 +28,15 @@ def make_run(folder, steps=2000, speed=1.0, seed=0, name=None, hostile=False, en
         for step in range(1, steps + 1):
             part = step / steps
             seconds = (0.062 + 0.004 * chance.random() + (0.2 if step == 1 else 0) + (0.15 if step % 977 == 0 else 0)) / speed
-            elapsed += seconds
+            gap = {"data_seconds": round(0.0005 * chance.random(), 6), "host_seconds": 0.0001}
+            if step % max(1, steps // 4) == 1 and step > 1:
+                gap.update(evaluation_seconds=20.5, checkpoint_seconds=0.011)
+            elapsed += seconds + sum(gap.values())
             record = {"kind": "step", "step": step, "epoch": int(4 * (step - 1) / steps), "step_in_epoch": 0,
                       "loss": round(6.9 * math.exp(-3 * part) + 0.9 + 0.25 * chance.gauss(0, 1) * math.exp(-part) + (5 if step == steps // 3 else 0), 5),
                       "top1": round(min(1, max(0, 0.8 * (1 - math.exp(-4 * part)) + 0.03 * chance.gauss(0, 1))), 5), "top5": round(1 - math.exp(-6 * part), 5),
                       "lr": 0.1 * 0.5 * (1 + math.cos(math.pi * part)), "gradient_norm": round(1 + 0.4 * chance.random(), 5), "loss_scale": 65536.0,
-                      "samples": 256, "seconds": round(seconds, 6), "data_seconds": round(0.0005 * chance.random(), 6),
+                      "samples": 256, "seconds": round(seconds, 6), "gap_seconds": round(sum(gap.values()), 6), **gap,
                       "images_per_second": round(256 / seconds, 2), "elapsed": round(elapsed, 4)}
             if ranks > 1:
                 record.update(communication_seconds=0.004 * chance.random(), slowest_rank=chance.randrange(ranks), slowest_seconds=seconds)
@@ -46,8 +49,8 @@ def make_run(folder, steps=2000, speed=1.0, seed=0, name=None, hostile=False, en
                                       "interval_seconds": 100.0, "write_seconds": 0.8, "elapsed": elapsed}) + "\n")
         out.write(json.dumps({"kind": "notice", "step": steps // 3, "what": "loss_spike", "text": "the loss jumped to 9.1, from a median of 3.4" + text}) + "\n")
         if end:
-            out.write(json.dumps({"kind": "end", "reason": "finished", "steps": steps, "samples": 256 * steps, "skipped_steps": 0, "seconds": elapsed + 82,
-                                  "train_seconds": elapsed, "data_seconds": 1.0}) + "\n")
+            out.write(json.dumps({"kind": "end", "reason": "finished", "steps": steps, "samples": 256 * steps, "skipped_steps": 0, "seconds": elapsed + 20.5,
+                                  "step_seconds": elapsed - 63, "gap_seconds": 83.5, "data_seconds": 1.0, "host_seconds": 0.5, "evaluation_seconds": 82.0}) + "\n")
     for rank in range(ranks if telemetry else 0):
         write_telemetry(folder, elapsed, chance, rank)
     if profile:
@@ -55,10 +58,10 @@ def make_run(folder, steps=2000, speed=1.0, seed=0, name=None, hostile=False, en
     return folder
 
 
-def write_config(folder, text, seed):
+def write_config(folder, text, seed, smoothing):
     quoted = json.dumps(text, ensure_ascii=True)
     with open(os.path.join(folder, "config.toml"), "w", encoding="utf-8") as out:
-        out.write(f'[model]\nname = "resnet50"\nimage_size = 224\n[data]\npath = {quoted}\n[optimizer]\nbatch_size = 256\nlr = 0.1\n[run]\nseed = {seed}\n'
+        out.write(f'[model]\nname = "resnet50"\nimage_size = 224\n[data]\npath = {quoted}\n[optimizer]\nbatch_size = 256\nlr = 0.1\nlabel_smoothing = {smoothing}\n[run]\nseed = {seed}\n'
                   f'[record]\nname = "made"\ncommand = "redline train flowers"\nversion = "0.1.0"\ncommit = "0123456789ab"\ndevice = "NVIDIA H200"\n'
                   f'hostname = "node-c{seed % 3}-{seed}"\nos = "Debian GNU/Linux 12 (bookworm)"\ncpu = "AMD EPYC 9654"\ncores = "16"\nmemory = "128 GiB"\nnote = {quoted}\n')
 
@@ -81,8 +84,9 @@ def write_profile(folder, text):
     def part(name, seconds, flops, count=10, kind="conv"):
         return {"name": name + text, "count": count, "seconds": seconds, "kind": kind + text, "flops": flops, "bytes": seconds * 2.4e12, "least_seconds": seconds * 0.7, "bound": "memory"}
 
+    kinds = ["conv", "conv_grad_weight", "batch_norm"]
     layers = [part(f"layer{i}.{j}", 0.001 * (5 - i) + 0.0003 * j, 1e11 * i) for i in range(1, 5) for j in range(3)]
-    ops = [part(f"conv layer{i}.{j}.conv{k}", 0.0004 * (5 - i) + 0.0001 * k, 4e10 * i * k) for i in range(1, 5) for j in range(3) for k in range(1, 4)]
+    ops = [part(f"conv layer{i}.{j}.conv{k}", 0.0004 * (5 - i) + 0.0001 * k, 4e10 * i * k, kind=kinds[k - 1]) for i in range(1, 5) for j in range(3) for k in range(1, 4)]
     summary = {"first_step": 20, "steps": 10, "steps_left_out": 0, "records_lost": 0, "iteration_seconds": [0.064] * 10, "elapsed_seconds": 0.64, "busy_seconds": 0.61,
                "utilisation": 0.953, "named_share": 0.99, "tracing": {"untraced_step_seconds": 0.063, "traced_step_seconds": 0.064, "overhead": 0.016},
                "ceilings": {"flops_per_second": 8e14, "bytes_per_second": 4.2e12}, "gap_seconds": {"input": 0.001, "launch": 0.004, "communication": 0.0, "host": 0.002},

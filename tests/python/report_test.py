@@ -3,6 +3,7 @@
 Screenshots are left in $REDLINE_SCREENSHOTS where that is set."""
 
 import os
+import random
 import signal
 import subprocess
 import time
@@ -31,6 +32,38 @@ def all_drawn(page, least):
     assert page.complaints() == [], page.complaints()
 
 
+# Elements that reach out of the screen or of their box, unless a part of them scrolls by itself.
+OVERFLOWING = """(() => {
+  const scrolls = (node) => { for (node = node.parentElement; node; node = node.parentElement) if (getComputedStyle(node).overflowX !== 'visible') return true; return false; };
+  const seen = (node) => node.getClientRects().length && !node.closest('.unseen, .skip, thead, svg');
+  return [...document.querySelectorAll('body *')].filter((node) => seen(node) && !scrolls(node))
+    .filter((node) => node.getBoundingClientRect().right > innerWidth + 1 || (node.scrollWidth > node.clientWidth + 1 && getComputedStyle(node).display !== 'inline'
+      && getComputedStyle(node).overflowX === 'visible' && node.clientWidth > 0))
+    .map((node) => node.tagName + '#' + node.id + '.' + node.className + ': ' + node.textContent.slice(0, 40));
+})()"""
+# Tables of which a part is out of sight until it is scrolled to.
+CUT = "[...document.querySelectorAll('.scroll')].filter((box) => box.clientWidth && box.scrollWidth > box.clientWidth + 1).map((box) => box.getAttribute('aria-label'))"
+# Words in the heads of tables that are cut into two lines: the lines of a word's range are more than one.
+BROKEN = """[...document.querySelectorAll('th')].filter((head) => head.getClientRects().length).flatMap((head) => {
+  const found = [], walker = document.createTreeWalker(head, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) for (const word of walker.currentNode.data.matchAll(/[\\p{L}\\p{N}]+/gu)) {
+    const range = document.createRange();
+    range.setStart(walker.currentNode, word.index);
+    range.setEnd(walker.currentNode, word.index + word[0].length);
+    if (new Set([...range.getClientRects()].map((r) => Math.round(r.top))).size > 1) found.push(word[0]);
+  }
+  return found;
+})"""
+
+
+def fits(page, width):
+    """Nothing sticks out, no column is cut off, no word in a table's head is broken."""
+    page.resize(width, 900)
+    assert page.js("document.documentElement.scrollWidth") <= width, "it scrolls sideways"
+    for what in (OVERFLOWING, CUT, BROKEN):
+        assert page.js(what) == [], f"{width} px: {page.js(what)}"
+
+
 def range_of(page, chart):
     return page.js(f"(() => {{ const x = cards.get('{chart}').chart.scales.x; return [x.min, x.max]; }})()")
 
@@ -43,18 +76,64 @@ def one_run(browser, folder):
     page = browser.open(f"file://{folder}/first/report.html")
     all_drawn(page, 15)
     assert page.requests() == [f"file://{folder}/first/report.html"], page.requests()
-    assert page.js("document.querySelector('#profile-0-cores').textContent").count("61.25 %") == 1
+    assert page.js("document.querySelector('#profile-0-cores').textContent").count("61.25\u00a0%") == 1
     look(page, "light")
+    where_time_went(page)
+    roofline(page)
     for_everyone(page)
     zooming(page)
     assert page.js("spoken.textContent") == "Loss: everything"
     sorting(page)
+    choosing(page)
     page.js("document.querySelector('.tools button').click()")
     assert page.js("document.documentElement.dataset.theme") == "dark"
     all_drawn(page, 15)
     assert page.js(FAINT) == [], page.js(FAINT)
     printing(page)
     page.close()
+
+
+def where_time_went(page):
+    """The time of the run by cause: in a table, and over the run; no warm-up step sets a scale."""
+    heads = page.js("[...document.querySelectorAll('#time-split th')].map((head) => head.textContent)")
+    assert heads == ["shares", "steps", "waiting for data", "host late", "evaluation", "in all"], heads
+    shares = page.js("[...document.querySelectorAll('#time-split .stack span')].map((part) => part.getBoundingClientRect().width / part.parentNode.getBoundingClientRect().width)")
+    assert abs(sum(shares) - 1) < 0.02 and shares[0] > 0.5, shares
+    assert page.js("cards.get('split').chart.data.datasets.map((set) => set.label)") == ["steps", "waiting for data", "host late", "evaluation"]
+    assert page.js("cards.get('seconds').chart.data.datasets[0].data[0].y") is None, "the warm-up step is not drawn"
+    assert "without the warm-up step (26" in page.js("cards.get('seconds').caption.textContent")
+    assert page.js("cards.get('seconds').chart.scales.y.max") < 0.1, "spikes of 0.2 s are beyond the scale"
+    page.js("cards.get('seconds').all.click()")
+    assert page.js("cards.get('seconds').chart.scales.y.max") > 0.2
+    page.js("cards.get('seconds').all.click()")
+
+
+def roofline(page):
+    """Ops by kind, the larger the longer they take, the largest with a name."""
+    sets = page.js("cards.get('roofline').spec.sets.map((set) => [set.label, set.points.map((p) => p.size), set.points.filter((p) => p.tag).length])")
+    assert {label for label, *_ in sets} == {"conv", "conv_grad_weight", "batch_norm", "what this machine can do"}, sets
+    assert sum(named for *_, named in sets) == 10
+    sizes = [size for _, of, _ in sets[:-1] for size in of]
+    assert max(sizes) == 14 and min(sizes) < 9, sizes
+    colours = page.js("cards.get('roofline').chart.data.datasets.map((set) => set.backgroundColor)")
+    assert len(set(colours)) == len(colours), colours
+
+
+def choosing(page):
+    """Charts over steps, epochs or time, with curves as smooth as wanted."""
+    choose = "(name, value) => { const list = document.querySelector(`select[name=${name}]`); list.value = value; list.dispatchEvent(new Event('change')); }"
+    page.js(f"({choose})('axis', 'epoch')")
+    assert range_of(page, "loss") == [1 / 750, 4], range_of(page, "loss")
+    page.js(f"({choose})('axis', 'time')")
+    assert page.js("cards.get('loss').spec.x") == "time" and 240 < range_of(page, "seconds")[1] < 260, range_of(page, "seconds")
+    page.js(f"({choose})('axis', 'step')")
+    wobble = "(() => { const y = cards.get('gradient_norm').spec.sets.at(-1).points.map((p) => p.y).slice(20, -20); return Math.max(...y) - Math.min(...y); })()"
+    light = page.js(wobble)
+    page.js(f"({choose})('smoothing', 'strong')")
+    assert page.js(wobble) < 0.5 * light
+    page.js(f"({choose})('smoothing', 'none')")
+    assert page.js("cards.get('gradient_norm').spec.sets.length") == 1
+    page.js(f"({choose})('smoothing', 'light')")
 
 
 # Of text that is seen, what stands out less from what is behind it than WCAG's 4.5 (3 for large text).
@@ -138,7 +217,7 @@ def sorting(page):
 
 
 def several_runs(browser, folder):
-    make_run(f"{folder}/second", 2000, speed=1.04, seed=1, ranks=4)
+    make_run(f"{folder}/second", 2000, speed=1.04, seed=1, ranks=4, smoothing=0.1)
     redline("report", f"{folder}/first", f"{folder}/second", "-o", f"{folder}/both.html")
     page = browser.open(f"file://{folder}/both.html", dark=True)
     all_drawn(page, 15)
@@ -146,6 +225,7 @@ def several_runs(browser, folder):
     assert "better" in row and "+3." in row or "+4." in row, row
     assert page.js("document.querySelector('#differences').textContent").count("run.seed") == 1
     assert page.js("cards.get('loss').chart.data.datasets.length") == 6
+    assert page.js("cards.get('loss').chart.data.datasets.map((set) => set.label)")[2:4] == ["label smoothing 0.1, second (each step)", "label smoothing 0.1, second"]
     assert page.js("document.querySelectorAll('#slowest tbody tr').length") == 4
     assert page.js("cards.get('scaling').figure.isConnected")
     assert page.js("[...document.querySelectorAll('#devices tbody tr')].map((row) => row.children[2].textContent)") == ["node0", "node0", "node0", "node1", "node1"]
@@ -153,10 +233,52 @@ def several_runs(browser, folder):
     page.close()
 
 
+def four_runs(browser, folder):
+    """Side by side on a desktop and on a phone; long names are cut where they may be."""
+    names = ["resnet50-imagenet-20261115-044113", "resnet50-imagenet-20261115-071502-bf16", "resnet50-imagenet-20261116-010203", "resnet50-imagenet-largebatch-20261116"]
+    for index, name in enumerate(names):
+        make_run(f"{folder}/four/{name}", 600, speed=1 + 0.03 * index, seed=index, ranks=1 + index // 3, smoothing=0.1)
+    os.makedirs(f"{folder}/four/pictures")
+    said = redline("report", *(f"{folder}/four/{name}" for name in sorted(os.listdir(f"{folder}/four"))), "-o", f"{folder}/four.html")
+    assert f"passed over {folder}/four/pictures: it is not a run folder" in said, said
+    page = browser.open(f"file://{folder}/four.html", width=1400)
+    all_drawn(page, 15)
+    for width, kind in ((1400, "four"), (390, "phone")):
+        fits(page, width)
+        all_drawn(page, 15)
+        look(page, kind)
+    page.resize(1400, 900)
+    page.js("document.querySelector('#runs input').click()")
+    assert page.js("cards.get('lr').chart.data.datasets.length") == 3, "a run that is not ticked is not drawn"
+    page.js("document.querySelector('.tools button').click()")
+    all_drawn(page, 15)
+    look(page, "four-dark")
+    page.close()
+
+
+def many_runs(browser, folder):
+    """A table that is sorted and filtered; charts of the first few, or of those that the filter leaves."""
+    for index in range(24):
+        make_run(f"{folder}/many/run-{index:02d}-{'even' if index % 2 == 0 else 'odd'}", 60, speed=1 + 0.01 * index, seed=index, telemetry=False, profile=False)
+    redline("report", *(f"{folder}/many/{name}" for name in sorted(os.listdir(f"{folder}/many"))), "-o", f"{folder}/many.html")
+    page = browser.open(f"file://{folder}/many.html", width=1400)
+    all_drawn(page, 5)
+    assert page.js("cards.get('lr').chart.data.datasets.length") == 10
+    assert page.js("document.querySelectorAll('#runs tbody tr').length") == 20
+    page.js("document.querySelector('#runs').closest('.table').querySelector('.more').click()")
+    assert page.js("document.querySelectorAll('#runs tbody tr').length") == 24
+    page.js("(() => { const box = document.querySelector('#runs').closest('.table').querySelector('input[type=search]'); box.value = 'odd'; box.dispatchEvent(new Event('input')); })()")
+    assert page.js("document.querySelectorAll('#runs tbody tr').length") == 12
+    page.js("[...document.querySelectorAll('button')].find((button) => button.textContent.startsWith('draw those')).click()")
+    assert page.js("cards.get('lr').chart.data.datasets.length") == 12
+    look(page, "many")
+    page.close()
+
+
 def narrow(browser, folder):
     page = browser.open(f"file://{folder}/first/report.html", width=390, height=800)
     all_drawn(page, 15)
-    assert page.js("document.documentElement.scrollWidth") <= 390, "it scrolls sideways"
+    fits(page, 390)
     look(page, "narrow")
     page.close()
 
@@ -212,7 +334,35 @@ def variability(browser, folder):
     page.close()
 
 
+def many_devices(browser, folder):
+    """800 devices, one of them far from the others: boxes that can be read, tables that are cut short but saved whole."""
+    chance = random.Random(1)
+    with open(f"{folder}/fleet.csv", "w", encoding="utf-8") as out:
+        out.write("device,node,cabinet,median_s,clock_mhz,temperature_c,power_w\n")
+        for device in range(800):
+            usual = 0.1 * (1 + 0.01 * chance.gauss(0, 1)) * (1.35 if device == 77 else 1)
+            for repeat in range(4):
+                time_s = usual * (1 + 0.004 * chance.gauss(0, 1))
+                out.write(f"node{device // 8:03d}-gpu{device % 8},node{device // 8:03d},cabinet{device // 64},{time_s},{2000 - 3000 * time_s},{50 + device % 20},{300 + repeat}\n")
+    redline("variability", f"{folder}/fleet.csv", "-o", f"{folder}/fleet")
+    page = browser.open(f"file://{folder}/fleet/variability.html", width=1400)
+    all_drawn(page, 6)
+    heights = page.js("[...cards.values()].filter((card) => card.spec.boxes).map((card) => { const y = card.chart.scales.y; "
+                      "return card.spec.boxes.map((box) => Math.abs(y.getPixelForValue(box.q1) - y.getPixelForValue(box.q3))).sort((a, b) => a - b)[card.spec.boxes.length >> 1]; })")
+    assert all(height > 4 for height in heights), f"boxes of {heights} pixels"
+    assert page.js("cards.get('rank').spec.sets.reduce((sum, set) => sum + set.points.length, 0)") == 800
+    assert page.js("document.querySelector('#devices tbody td').textContent") == "node009-gpu5"
+    assert page.js("document.querySelectorAll('#devices tbody tr').length") == 20
+    page.js("saveCsv = (name, rows) => { window.saved = [name, rows.length, rows[0][0], rows[1][0]]; }")
+    page.js("document.querySelector('#devices').closest('.table').querySelector('.bar button').click()")
+    assert page.js("window.saved") == ["devices.csv", 801, "device", "node009-gpu5"], page.js("window.saved")
+    for width, kind in ((1400, "fleet"), (390, "fleet-phone")):
+        fits(page, width)
+        look(page, kind)
+    page.close()
+
+
 with Chromium() as chromium, scratch() as place:
-    for part in (one_run, several_runs, narrow, hostile, live, variability):
+    for part in (one_run, several_runs, four_runs, many_runs, narrow, hostile, live, variability, many_devices):
         part(chromium, place)
 print("passed")

@@ -49,10 +49,26 @@ def check_plugin(trace, folder, steps, microseconds):
     assert {"overall", "kernel", "trace"} <= {view.name for view in profile.views}, profile.views
 
 
-def check_perfetto(browser, trace, steps, category, microseconds):
+def check_details(perfetto):
+    """Shapes and FLOPs of ops, and the counters of clock and power, as Perfetto finds them."""
+    dims = perfetto.query("select distinct int_value as v from args where key glob 'args.Input Dims*'")
+    assert {2, 16, 8, 3} <= {row.v for row in dims}, [row.v for row in dims]
+    flops = perfetto.query("select int_value as v from args where key = 'args.op FLOPs' and int_value > 0")
+    assert flops, "no event has FLOPs"
+    values = {}
+    for row in perfetto.query("select t.name as name, c.value as value from counter c join process_counter_track t on c.track_id = t.id"):
+        values.setdefault(row.name, []).append(row.value)
+    clock = next(v for name, v in values.items() if name.startswith("GPU clock"))
+    power = next(v for name, v in values.items() if name.startswith("GPU power"))
+    assert clock == [1980 - i for i in range(8)] and set(power) == {686}, values
+
+
+def check_perfetto(browser, trace, steps, category, microseconds, details=False):
     """Perfetto finds every step and all the time of a category, and drops nothing: it lists what it could not place."""
     with PerfettoEngine(browser) as perfetto:
         perfetto.load(trace)
+        if details:
+            check_details(perfetto)
         (found,) = perfetto.query("select count(*) as n from slice where name glob 'ProfilerStep#*'")
         assert found.n == steps, found.n
         (found,) = perfetto.query(f"select sum(dur) as d from slice where category = '{category}'")
@@ -72,6 +88,8 @@ def check_cpu(browser, folder):
     assert data.steps_names == ["2", "3"], data.steps_names
     names = {row["name"] for row in profile.operation_table_by_name["data"]}
     assert any(name.startswith("conv layer1.0.conv1") for name in names), names
+    shapes = [row["input_shape"] for row in profile.operation_table_by_name_input["data"] if row["name"] == "conv layer1.0.conv1"]
+    assert shapes and "[2, 64, 8, 8]" in shapes[0], shapes
     with gzip.open(trace, "rt") as file:
         ops = [event["dur"] for event in json.load(file)["traceEvents"] if event.get("cat") == "cpu_op"]
     check_perfetto(browser, trace, 2, "cpu_op", sum(ops))
@@ -83,5 +101,5 @@ if __name__ == "__main__":
         written, count, time = hand_made(f"{root}/gpu")
         check_hta(f"{root}/gpu", time)
         check_plugin(written, root, count, time)
-        check_perfetto(chromium, written, count, "kernel", time)
+        check_perfetto(chromium, written, count, "kernel", time, details=True)
         check_cpu(chromium, root)

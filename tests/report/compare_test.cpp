@@ -1,15 +1,18 @@
-// Thinning, summaries beside each other, the terminal and the tables.
+// Thinning, runs beside each other, the terminal and the tables.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "../base/temporary_folder.h"
 #include "base/atomic_file.h"
+#include "base/random.h"
+#include "report/comparison.h"
 #include "report/csv.h"
+#include "report/document.h"
 #include "report/export.h"
-#include "report/summary.h"
 #include "report/terminal.h"
 #include "report/thin.h"
 #include "run_folder.h"
@@ -65,26 +68,266 @@ class TwoRuns : public ::testing::Test {
   std::vector<const report::Run*> pointers_;
 };
 
-TEST_F(TwoRuns, AreComparedBeyondNoise) {
-  const auto rows = compare(pointers_, {summarize(runs_[0]), summarize(runs_[1])});
-  ASSERT_GE(rows.size(), 4u);
-  EXPECT_EQ(rows[0].name, "images per second");
-  ASSERT_TRUE(rows[0].changes[1]);
-  EXPECT_NEAR(rows[0].changes[1]->change, 0.5 / 0.45 - 1, 1e-9);
-  EXPECT_TRUE(rows[0].changes[1]->beyond_noise());
-  EXPECT_NEAR(rows[1].changes[1]->change, 0.45 / 0.5 - 1, 1e-9);
-  const auto accuracy = std::ranges::find(rows, "best top-1", &Comparison::name);
-  ASSERT_NE(accuracy, rows.end());
-  EXPECT_FALSE(accuracy->changes[1]->beyond_noise()) << "600 of 1000 in both";
-  EXPECT_NEAR(accuracy->changes[1]->interval.high, 1.96 * std::sqrt(2 * 0.24 / 1000) / 0.6, 1e-4);
+std::vector<RunSummary> summaries_of(const std::vector<const report::Run*>& runs) {
+  std::vector<RunSummary> summaries;
+  for (const report::Run* run : runs) summaries.push_back(summarize(*run));
+  return summaries;
+}
+
+const Comparison& row_of(const Compared& compared, const std::string& name) {
+  const auto found = std::ranges::find(compared.rows, name, &Comparison::name);
+  if (found == compared.rows.end()) throw std::runtime_error("no row " + name);
+  return *found;
+}
+
+TEST_F(TwoRuns, SpeakOfTheseTwo) {
+  const Compared compared = compare(pointers_, summaries_of(pointers_));
+  const Comparison &speed = compared.rows[0], &step = row_of(compared, "median step");
+  EXPECT_EQ(speed.name, "images per second");
+  ASSERT_TRUE(speed.changes[1]);
+  EXPECT_NEAR(1 + speed.changes[1]->change, *speed.values[1] / *speed.values[0], 1e-9);
+  EXPECT_EQ(speed.changes[1]->evidence, Evidence::two_runs);
+  EXPECT_EQ(speed.verdicts[1], "faster");
+  EXPECT_NEAR(step.changes[1]->change, 0.45 / 0.5 - 1, 1e-9);
+  EXPECT_EQ(step.verdicts[1], "faster");
+  ASSERT_EQ(compared.advice[1].size(), 2u);
+  EXPECT_NE(compared.advice[1][0].find("redline bench ab"), std::string::npos);
+  EXPECT_EQ(row_of(compared, "99th percentile step").verdicts[1], "") << "one value a side is not judged";
+}
+
+TEST_F(TwoRuns, OfOneSeedEachHaveNoBetterAccuracy) {
+  runs_[1].evaluations[0].top1 = 0.9;  // of 1000 images, against 0.6
+  const Compared compared = compare(pointers_, summaries_of(pointers_));
+  const Comparison& accuracy = row_of(compared, "best top-1");
+  EXPECT_EQ(accuracy.verdicts[1], "undecided");
+  EXPECT_NEAR(accuracy.changes[1]->change, 0.3, 1e-9) << "a difference in parts of one";
+  ASSERT_TRUE(accuracy.changes[1]->within);
+  EXPECT_NEAR(accuracy.changes[1]->within->high - 0.3, 2.0537489 * std::sqrt((0.24 + 0.09) / 1000), 1e-6);
+  EXPECT_NE(compared.advice[1][1].find("--seed"), std::string::npos);
 }
 
 TEST_F(TwoRuns, OfSeveralRanksAreComparedByRank) {
   runs_[1].info.ranks = 2;
-  const auto rows = compare(pointers_, {summarize(runs_[0]), summarize(runs_[1])});
-  const auto each = std::ranges::find(rows, "images per second a rank", &Comparison::name);
-  ASSERT_NE(each, rows.end());
-  EXPECT_NEAR(*each->values[1], *rows[0].values[1] / 2, 1e-9);
+  const Compared compared = compare(pointers_, summaries_of(pointers_));
+  EXPECT_NEAR(*row_of(compared, "images per second a rank").values[1], *compared.rows[0].values[1] / 2, 1e-9);
+}
+
+TEST_F(TwoRuns, ThatDidOtherWorkAreNotJudged) {
+  runs_[1].info.image_size = 96;
+  const Compared compared = compare(pointers_, summaries_of(pointers_));
+  EXPECT_EQ(compared.rows[0].verdicts[1], "unlike");
+  EXPECT_EQ(compared.unlike[1],
+            std::vector<std::string>{"model.image_size 96 against 64: speed is not comparable"});
+  EXPECT_EQ(row_of(compared, "best top-1").verdicts[1], "undecided") << "the same questions were asked";
+  EXPECT_EQ(compared.differences[0].name, "model.image_size");
+  EXPECT_EQ(compare(pointers_, summaries_of(pointers_), true).rows[0].verdicts[1], "faster");
+  const auto json = nlohmann::json::parse(document(pointers_, Detail::full));
+  EXPECT_EQ(json["comparison"][0]["changes"][1]["verdict"], "unlike");
+  EXPECT_EQ(json["comparison"][0]["changes"][1]["beyond_noise"], false);
+  EXPECT_EQ(json["groups"][1]["unlike"].size(), 1u);
+  EXPECT_EQ(json["differences"][0]["unlike_speed"], true);
+  EXPECT_NE(terminal_text(pointers_).find("not comparable"), std::string::npos);
+}
+
+TEST_F(TwoRuns, OfOtherDataHaveNoComparableAccuracy) {
+  runs_[1].info.classes = 7;
+  EXPECT_EQ(row_of(compare(pointers_, summaries_of(pointers_)), "best top-1").verdicts[1], "unlike");
+  runs_[1].info.classes = 10;
+  runs_[1].info.data = "/elsewhere/flowers";
+  EXPECT_TRUE(compare(pointers_, summaries_of(pointers_)).unlike[1].empty())
+      << "where data lies is no matter";
+  runs_[1].info.dtype = "bf16";
+  EXPECT_EQ(compare(pointers_, summaries_of(pointers_)).rows[0].verdicts[1], "faster")
+      << "a type is what people compare";
+}
+
+// Steps given by how long the device took, and how long it stood still before.
+report::Run made_run(const std::string& name, const std::vector<double>& seconds,
+                     const std::vector<double>& gaps = {}, double images = 64) {
+  report::Run run;
+  run.name = name;
+  run.info.model = "resnet18";
+  double elapsed = 0;
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    for (const StepColumn& column : step_columns()) (run.steps.*column.values).push_back(0);
+    const double gap = i < gaps.size() ? gaps[i] : 0;
+    elapsed += seconds[i] + gap;
+    run.steps.step.back() = static_cast<double>(i + 1);
+    run.steps.seconds.back() = seconds[i];
+    run.steps.gap_seconds.back() = run.steps.data_seconds.back() = gap;
+    run.steps.samples.back() = images;
+    run.steps.elapsed.back() = elapsed;
+  }
+  return run;
+}
+
+// 6,400 images that took 3:28, most of it standing still, against 42.7 images a second without a stall.
+TEST(Speed, CountsStalls) {
+  std::vector<double> gaps(101, 0);
+  for (std::size_t i = 1; i < gaps.size(); i += 4) gaps[i] = 4.85;
+  const report::Run stalled = made_run("stalled", std::vector<double>(101, 0.864), gaps);
+  const report::Run steady = made_run("steady", std::vector<double>(101, 1.5));
+  const Compared compared = compare({&stalled, &steady}, summaries_of({&stalled, &steady}));
+  EXPECT_NEAR(*compared.rows[0].values[0], 6400 / (100 * 0.864 + 25 * 4.85), 1e-6);
+  EXPECT_NEAR(*summarize(stalled).images_per_second_at_median, 74.07, 0.01);
+  EXPECT_EQ(compared.rows[0].verdicts[1], "faster");
+  EXPECT_EQ(row_of(compared, "median step").verdicts[1], "slower");
+  EXPECT_NEAR(*summarize(stalled).data_wait, 25 * 4.85 / (101 * 0.864 + 25 * 4.85), 1e-6);
+}
+
+TEST(Speed, LeavesEvaluationsOut) {
+  report::Run run = made_run("run", std::vector<double>(20, 0.5));
+  run.steps.gap_seconds[10] = run.steps.evaluation_seconds[10] = 100;
+  EXPECT_NEAR(*summarize(run).images_per_second, 128, 1e-9);
+}
+
+// Equal runs whose steps resemble their neighbours, each a little off as a whole.
+TEST(Speed, OfEqualRunsIsSeldomCalledDifferent) {
+  int claims = 0;
+  for (std::uint64_t trial = 0; trial < 1000; ++trial) {
+    Random random(21, trial);
+    const auto simulate = [&] {
+      const double level = 0.1 * (1 + 0.01 * random.normal());
+      std::vector<double> seconds(100);
+      double state = random.normal();
+      for (double& value : seconds) {
+        value = level * (1 + 0.02 * state);
+        state = 0.9 * state + std::sqrt(1 - 0.81) * random.normal();
+      }
+      return seconds;
+    };
+    const report::Run before = made_run("before", simulate()), after = made_run("after", simulate());
+    const Compared compared = compare({&before, &after}, summaries_of({&before, &after}));
+    const std::string& verdict = compared.rows[0].verdicts[1];
+    claims += verdict == "faster" || verdict == "slower";
+  }
+  EXPECT_LE(claims, 50);
+}
+
+class Repeats : public ::testing::Test {
+ protected:
+  // Three runs a side that differ by seed; those of the second are of another type.
+  Repeats() {
+    for (int i = 0; i < 6; ++i) {
+      const double level = (i < 3 ? 0.5 : 0.4) * (1 + 0.005 * (i % 3));
+      runs_.push_back(made_run(fmt::format("run{}", i), std::vector<double>(30, level)));
+      runs_.back().options = {{"run.seed", std::to_string(i)}, {"device.dtype", i < 3 ? "fp32" : "bf16"}};
+      runs_.back().info.dtype = i < 3 ? "fp32" : "bf16";
+      runs_.back().end = metrics::End{};
+      runs_.back().end->reason = "finished";
+      runs_.back().evaluations.push_back({30, 1, "model", 1, 0.7 + 0.0005 * i, 0.9, 1000, 1, 9});
+    }
+    for (const report::Run& run : runs_) pointers_.push_back(&run);
+  }
+  std::vector<report::Run> runs_;
+  std::vector<const report::Run*> pointers_;
+};
+
+TEST_F(Repeats, AreGroupedAndTheirSpreadIsUsed) {
+  const Compared compared = compare(pointers_, summaries_of(pointers_));
+  ASSERT_EQ(compared.groups.size(), 2u);
+  EXPECT_EQ(compared.groups[0].name, "run0 and 2 repeats");
+  EXPECT_EQ(compared.groups[1].runs, (std::vector<std::size_t>{3, 4, 5}));
+  const Change& change = *compared.rows[0].changes[1];
+  EXPECT_EQ(change.evidence, Evidence::repeats);
+  EXPECT_NEAR(change.change, 0.25, 1e-9);
+  EXPECT_NEAR(change.spread, 0.005, 0.0001);
+  EXPECT_EQ(compared.rows[0].verdicts[1], "faster");
+  EXPECT_EQ(row_of(compared, "best top-1").verdicts[1], "same") << "0.15 points, and seeds differ by 0.05";
+  const auto json = nlohmann::json::parse(document(pointers_, Detail::full));
+  EXPECT_TRUE(json["comparison"][0]["changes"][2].is_null()) << "of the first group";
+  EXPECT_EQ(json["comparison"][0]["changes"][5]["evidence"], "repeats");
+  EXPECT_EQ(json["groups"][1]["runs"], (std::vector<int>{3, 4, 5}));
+  EXPECT_NE(terminal_text(pointers_).find("run3 and 2 repeats against run0 and 2 repeats:"),
+            std::string::npos);
+}
+
+TEST_F(Repeats, OfSeedsAloneAreComparedAsTheyAre) {
+  pointers_.resize(3);
+  const Compared compared = compare(pointers_, summaries_of(pointers_));
+  EXPECT_EQ(compared.groups.size(), 3u);
+  for (std::size_t g : {1u, 2u}) {
+    EXPECT_EQ(compared.rows[0].verdicts[g], "undecided");
+    EXPECT_EQ(row_of(compared, "best top-1").verdicts[g], "undecided");
+  }
+}
+
+// Two devices of 100 and 300 W over 20 steps of half a second in two epochs, an evaluation between them.
+TEST(Energy, OfStepsEpochsAndTheRun) {
+  report::Run run = made_run("run", std::vector<double>(20, 0.5));
+  for (std::size_t i = 10; i < 20; ++i) {
+    run.steps.epoch[i] = 1;
+    run.steps.elapsed[i] += 2;
+  }
+  run.steps.gap_seconds[10] = run.steps.evaluation_seconds[10] = 2;
+  for (const char* device : {"0000:01", "0000:02", "0000:02"}) {  // two ranks share the second
+    Telemetry telemetry;
+    telemetry.source = device;
+    telemetry.add_line("seconds,gpu_power_mw,gpu_throttle,rank,host,device");
+    const int milliwatts = std::string(device) == "0000:01" ? 100'000 : 300'000;
+    for (int i = 0; i <= 24; ++i)
+      telemetry.add_line(
+          fmt::format("{},{},{},0,box,{}", 0.5 * i, milliwatts, i < 12 ? "none" : "sw_power_cap", device));
+    run.telemetry.push_back(telemetry);
+  }
+  const RunSummary summary = summarize(run);
+  ASSERT_TRUE(summary.energy);
+  EXPECT_NEAR(summary.energy->power_w, 400, 1e-3);
+  EXPECT_NEAR(*summary.energy->joules, 400 * 12, 1e-2);
+  EXPECT_NEAR(*summary.energy->joules_per_step, 200, 1e-3) << "the evaluation is left out";
+  EXPECT_NEAR(*summary.energy->images_per_joule, 64 / 200.0, 1e-6);
+  ASSERT_EQ(summary.energy->epochs.size(), 2u);
+  EXPECT_NEAR(summary.energy->epochs[1].joules, 2000, 1e-2);
+  EXPECT_EQ(summary.energy->epochs[1].images, 640);
+  ASSERT_EQ(summary.throttling.size(), 1u);
+  EXPECT_EQ(summary.throttling[0].reason, "sw_power_cap");
+  EXPECT_NEAR(summary.throttling[0].share, 0.5, 1e-9);
+  const std::string text = terminal_text({&run});
+  EXPECT_NE(text.find("  energy      4.8K J, 200 J a step, 2K J an epoch, 0.32 images/J\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("  throttled   sw_power_cap 50% of the time\n"), std::string::npos) << text;
+  run.resumes = 1;
+  EXPECT_TRUE(energy_of(run)->epochs.empty()) << "where a process ended, the axes part";
+  EXPECT_NEAR(*energy_of(run)->joules_per_step, 200, 1e-3);
+}
+
+TEST(Energy, IsTheCountersWhereThereIsOne) {
+  report::Run run = made_run("run", std::vector<double>(4, 1));
+  Telemetry telemetry;
+  telemetry.add_line("seconds,gpu_power_mw,gpu_energy_mj");
+  for (int i = 0; i <= 4; ++i) telemetry.add_line(fmt::format("{},100000,{}", i, 5000 + 110'000 * i));
+  run.telemetry.push_back(telemetry);
+  EXPECT_NEAR(*energy_of(run)->joules, 440, 1e-2);
+  EXPECT_NEAR(*energy_of(run)->joules_per_step, 110, 1e-2);
+}
+
+TEST(Terminal, TellsOfRanksProfileAndWhatDisturbed) {
+  report::Run run = made_run("run", std::vector<double>(20, 40.0));
+  run.info.ranks = 2;
+  for (std::size_t i = 0; i < 20; ++i) {
+    run.steps.slowest_rank[i] = i < 15 ? 1 : 0;
+    run.steps.communication_seconds[i] = 4;
+  }
+  run.notices.push_back({9, "disturbed", "other processes used 35% of the CPU time"});
+  run.notices.push_back({20, "bound", "the power limit bounds the speed"});
+  run.steps.skipped = 1;
+  run.profile = Profile{
+      "profile/summary.json",
+      R"({"steps":1,"utilisation":0.953,"busy_seconds":0.05,"kinds":[{"name":"conv","seconds":0.04}],)"
+      R"("losses":[{"what":"norms move 2.1 GB","seconds":0.006}]})"};
+  const std::string text = terminal_text({&run});
+  for (const char* line :
+       {"  ranks       2 ranks, 10.0% of the step waiting for others' gradients, rank 1 "
+        "the slowest in 75% of the steps\n",
+        "  step        median 40 s, 90% 40 s, 99% 40 s, slowest 40 s\n",
+        "  profile     1 step profiled, device busy 95.3% of them: conv 80%\n",
+        "  lost        norms move 2.1 GB (6 ms a step)\n", "  bound       the power limit bounds the speed\n",
+        "  disturbed   other processes used 35% of the CPU time\n",
+        "  warning     1 step was skipped: a gradient was not finite\n"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  run.profile = Profile{"profile/summary.json", R"({"steps":"many","kinds":7})"};
+  EXPECT_EQ(terminal_text({&run}).find("  profile"), std::string::npos);
 }
 
 TEST_F(TwoRuns, DifferInWhatWasSet) {
@@ -99,13 +342,16 @@ TEST_F(TwoRuns, AreTextForATerminal) {
   const std::string text = terminal_text(pointers_);
   EXPECT_NE(text.find("slow: finished after step 60 of 20"), std::string::npos) << text;
   EXPECT_NE(text.find("fast against slow:"), std::string::npos);
-  EXPECT_NE(text.find("beyond noise"), std::string::npos);
+  EXPECT_EQ(text.find("Set differently:"), 0u) << "what differs comes first";
+  EXPECT_NE(text.find("faster in these two runs"), std::string::npos);
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
 }
 
 TEST_F(TwoRuns, AreTablesOfEverything) {
   const auto names = write_csv(pointers_, folder_.path() / "out" / "tables");
-  EXPECT_EQ(names, (std::vector<std::string>{"summary.csv", "steps.csv", "evaluations.csv"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"summary.csv", "steps.csv", "evaluations.csv", "changes.csv"}));
+  const CsvTable changes = read_csv(folder_.path() / "out" / "tables" / "changes.csv");
+  EXPECT_EQ(changes.rows[0][static_cast<std::size_t>(changes.column("verdict"))], "faster");
   const CsvTable steps = read_csv(folder_.path() / "out" / "tables" / "steps.csv");
   EXPECT_EQ(steps.rows.size(), 120u);
   EXPECT_EQ(steps.header.front(), "run");

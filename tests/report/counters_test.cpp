@@ -29,7 +29,7 @@ TEST(ReadCounters, TakesTheLongForm) {
   ASSERT_EQ(kernels.size(), 2U);
   EXPECT_EQ(kernels[0].name, "gemm, wide");
   EXPECT_DOUBLE_EQ(kernels[0].values.at("dram__bytes_read.sum"), 2.5e6);
-  EXPECT_DOUBLE_EQ(profile::core_utilisation(kernels).tensor, 40.25);
+  EXPECT_DOUBLE_EQ(profile::core_utilisation(kernels).tensor.value(), 40.25);
 }
 
 TEST(ReadCounters, TakesTheWideForm) {
@@ -42,7 +42,7 @@ TEST(ReadCounters, TakesTheWideForm) {
       "t.csv");
   ASSERT_EQ(kernels.size(), 2U);
   const auto use = profile::core_utilisation(kernels);
-  EXPECT_DOUBLE_EQ(use.sfu, 12);
+  EXPECT_DOUBLE_EQ(use.sfu.value(), 12);
   EXPECT_EQ(use.left_out, 1U);
 }
 

@@ -43,6 +43,26 @@ TEST(Document, LongRunsStaySmallAndBytesOfAnyKindAreText) {
   EXPECT_EQ(Json::parse(text)["runs"].size(), 3u);
 }
 
+TEST(Document, TellsWhereTheTimeWentAndLeavesWarmUpOutOfSeries) {
+  const TemporaryFolder folder;
+  write_run(folder.path() / "first", 20);
+  const report::Run run = read_run(folder.path() / "first");
+  const Json json = Json::parse(document({&run}, Detail::page))["runs"][0];
+  ASSERT_EQ(json["warm_up"].size(), 1u);
+  EXPECT_EQ(json["warm_up"][0]["step"], 1);
+  EXPECT_EQ(json["series"]["loss"]["y"].size(), 20u);
+  for (const char* name : {"seconds", "images_per_second", "data_wait"}) {
+    EXPECT_TRUE(json["series"][name]["y"][0].is_null()) << name;
+    EXPECT_TRUE(json["series"][name]["y"][1].is_number()) << name;
+  }
+  EXPECT_EQ(json["series"]["split"]["x"].size(), 19u);
+  EXPECT_EQ(json["series"]["elapsed"]["y"].size(), 20u);
+  double sum = 0;
+  for (const auto& [name, seconds] : json["time"].items()) sum += seconds.get<double>();
+  EXPECT_GT(json["time"]["step"], 0.5 * sum);
+  EXPECT_GT(json["time"]["data"], 0);
+}
+
 TEST(Document, LongProfilesAreCutForAPage) {
   report::Run run;
   Json profile = {{"steps", 3}, {"kernels", Json::array()}};

@@ -139,6 +139,47 @@ TEST_F(LiveServer, ServesFiftyAtOnceWhileOthersDawdle) {
   }
 }
 
+TEST_F(LiveServer, GivesMetricsToPrometheus) {
+  const std::string answer = get("/metrics");
+  EXPECT_EQ(first_line(answer), "HTTP/1.1 200 OK");
+  EXPECT_NE(answer.find("Content-Type: text/plain; version=0.0.4"), std::string::npos);
+  EXPECT_NE(answer.find("\nredline_steps_total{run=\"run\"} 20\n"), std::string::npos);
+  EXPECT_EQ(first_line(get("/metrics", "attacker.example")), "HTTP/1.1 403 Forbidden");
+}
+
+TEST_F(LiveServer, ManySmallHeaderLinesAreTooLargeTogether) {
+  std::string request = "GET / HTTP/1.1\r\nHost: localhost\r\n";
+  for (int i = 0; i < 1000; ++i) request += "a: b\r\n";
+  EXPECT_EQ(first_line(ask(request + "\r\n")), "HTTP/1.1 431 Request Header Fields Too Large");
+}
+
+// A time limit of each read would let them go on for ever.
+TEST_F(LiveServer, ClientsThatTrickleHoldUpNobodyAndGetNoAnswer) {
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 40; ++i) clients.push_back(std::make_unique<Client>(server_.port()));
+  for (const auto& client : clients) client->say("GET / HTTP/1.1\r\n");
+  const Stopwatch watch;
+  EXPECT_EQ(first_line(get("/data.json")), "HTTP/1.1 200 OK");
+  EXPECT_LT(watch.seconds(), 5);
+  while (watch.seconds() < 0.6) {  // twice the time of a request
+    for (const auto& client : clients) client->say("a: b\r\n");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  for (const auto& client : clients) EXPECT_EQ(first_line(client->hear()), "HTTP/1.1 408 Request Timeout");
+}
+
+TEST(Server, StopsAtOnceWhileAClientTrickles) {
+  Server server("127.0.0.1", 0);
+  std::atomic<bool> stop = false;
+  std::thread thread([&] { server.serve([](const std::string&) { return Response{}; }, stop); });
+  const Client client(server.port());
+  client.say("GET / HTTP/1.1\r\n");
+  const Stopwatch watch;
+  stop = true;
+  thread.join();
+  EXPECT_LT(watch.seconds(), 2);
+}
+
 TEST(Server, RefusesAnAddressThatIsNone) {
   EXPECT_THROW(Server("example.org", 0), UsageError);
   const Server first("127.0.0.1", 0);

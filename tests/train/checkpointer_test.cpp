@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "tests/base/temporary_folder.h"
 #include "tests/train/fake_state.h"
+#include "train/folded.h"
 #include "train/loss_watch.h"
 
 namespace redline::train {
@@ -159,8 +160,35 @@ TEST(LossWatch, ASpikeIsToldOnceAndNoiseIsNot) {
     }
   }
   EXPECT_FALSE(watch.add(1).has_value());
-  EXPECT_TRUE(watch.add(30).has_value());  // another one
+  EXPECT_FALSE(watch.add(25).has_value());  // as large as those before: nothing new
+  EXPECT_TRUE(watch.add(90).has_value());   // another one
   EXPECT_FALSE(watch.add(std::nan("")).has_value());
+}
+
+// A small batch whose loss has a long tail: one in ten is several times the others.
+TEST(LossWatch, LossesThatJumpOftenAreNotNewsEachTime) {
+  LossWatch watch;
+  Random random(3);
+  Folded warnings;
+  int told = 0, said = 0;
+  for (int step = 0; step < 4000; ++step) {
+    const double tail = random.normal();
+    if (!watch.add(1 + 0.02 * random.normal() + (step % 10 == 9 ? 2 * tail * tail : 0))) continue;
+    ++told;
+    said += warnings.say() ? 1 : 0;
+  }
+  EXPECT_LE(told, 4000 / 100);
+  EXPECT_LE(said, 6);
+}
+
+TEST(Folded, SaysTheFirstAndThenEachDoubling) {
+  Folded warning;
+  std::vector<int> said;
+  EXPECT_EQ(warning.times(), "");
+  for (int i = 1; i <= 40; ++i)
+    if (warning.say()) said.push_back(i);
+  EXPECT_EQ(said, (std::vector<int>{1, 2, 4, 8, 16, 32}));
+  EXPECT_EQ(warning.times(), " (40 times so far)");
 }
 
 TEST(LossWatch, ANewLevelBecomesNormal) {

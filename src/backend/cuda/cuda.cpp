@@ -17,6 +17,7 @@
 #include "backend/cuda/reductions.h"
 #include "backend/cuda/state.h"
 #include "backend/cuda/trace.h"
+#include "backend/cuda_plugin.h"
 #include "backend/placed_tensors.h"
 #include "base/build_info.h"
 
@@ -272,7 +273,7 @@ class CudaBackend final : public Backend {
   explicit CudaBackend(const DeviceOptions& options)
       : rules_{options.deterministic, options.tf32, options.tune, options.stop, options.tuning},
         input_copy_(options.input_copy) {
-    const int device = take_device(options.communicator.get());
+    const int device = take_device(options.communicator.get(), gpu_number(options.device));
     check_cuda(cudaGetDeviceProperties(&properties_, device), "asking about the device");
     check_architecture(properties_);
     check_input_copy(input_copy_);

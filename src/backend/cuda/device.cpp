@@ -111,16 +111,28 @@ Type type_of(graph::DType dtype) {
   }
 }
 
-int take_device(const comm::Communicator* communicator) {
+int take_device(const comm::Communicator* communicator, std::optional<int> number) {
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
   if (result != cudaSuccess || count == 0) {
     throw UnavailableError("no CUDA device can be used ({}): use --device cpu", cudaGetErrorString(result));
   }
+  const comm::Neighbours here =
+      communicator == nullptr ? comm::Neighbours{0, 1} : comm::neighbours(*communicator);
+  if (number && here.count > 1)
+    throw UsageError(
+        "--device cuda:{} names one GPU for the {} processes of this machine: use --device cuda, and "
+        "CUDA_VISIBLE_DEVICES to choose among GPUs",
+        *number, here.count);
+  if (number && *number >= count)
+    throw UnavailableError(
+        "--device cuda:{}: this process sees {} (cuda:0{}); CUDA_VISIBLE_DEVICES may hide others", *number,
+        count == 1 ? "one GPU" : fmt::format("{} GPUs", count),
+        count == 1 ? "" : fmt::format(" to cuda:{}", count - 1));
   // Ranks that share a machine take one each.
-  const int place = communicator == nullptr ? 0 : comm::neighbours(*communicator).index;
-  check_cuda(cudaSetDevice(place % count), "choosing the device");
-  return place % count;
+  const int chosen = number.value_or(here.index % count);
+  check_cuda(cudaSetDevice(chosen), "choosing the device");
+  return chosen;
 }
 
 void check_architecture(const cudaDeviceProp& device) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -78,9 +79,10 @@ std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph);  // in the order of ca
 
 Type type_of(graph::DType dtype);  // throws InternalError for integers
 
-// Chooses this process's device, makes it the current one, and gives its number: among the ranks that share a
-// machine each takes another, as long as there are some. Throws UnavailableError when there is none.
-int take_device(const comm::Communicator* communicator);
+// Chooses this process's device, makes it the current one, and gives its number: the one that was asked for,
+// or else another for each of the ranks that share a machine, as long as there are some. Throws
+// UnavailableError when there is none, UsageError when several ranks of a machine ask for one by number.
+int take_device(const comm::Communicator* communicator, std::optional<int> number = {});
 
 // Throws UnavailableError, naming what to rebuild with, when this build has no code for the device; as
 // check_cuda when it fails otherwise.

@@ -32,24 +32,32 @@ class Card {
     const button = (text, label, action) => control(el("button", {type: "button", title: label, onclick: action}, text), label);
     this.log = button("log", "log: logarithmic scale", () => this.toggleLog());
     this.log.setAttribute("aria-pressed", "false");
+    this.all = button("all", "all: a scale that has every point in it", () => this.toggleAll());
+    this.all.setAttribute("aria-pressed", "false");
     this.data = el("details", {ontoggle: () => this.fillTable()}, control(el("summary", {}, "Data as a table"), "Data as a table"));
-    this.bar = el("div", {class: "bar"}, this.caption, this.log, button("+", "Zoom in", () => this.zoomBy(0.5)),
+    this.bar = el("div", {class: "bar"}, this.caption, this.all, this.log, button("+", "Zoom in", () => this.zoomBy(0.5)),
       button("−", "Zoom out", () => this.zoomBy(2)), button("reset", "reset: show everything", () => this.zoom(null)),
       button("PNG", "Save as a picture, PNG", () => this.savePicture()), button("CSV", "Save the numbers, CSV", () => this.saveNumbers()));
     this.figure = el("figure", {id: "chart-" + id, "aria-labelledby": this.caption.id}, this.bar, el("div", {class: "frame"}, this.canvas), this.data);
     this.range = null;
     this.logarithmic = false;
+    this.whole = false;
     this.listen();
   }
 
-  // spec: {title, note, x, xUnit, unit, sets: [{label, points, index, faint, dots, stepped, dashed}], marks: [{x, text}],
-  //        link: charts of the same name zoom together, log: may be switched, wide, bars, boxes}
+  // spec: {title, note, x, xUnit, unit, sets: [{label, points: [{x, y, name, tag: written beside it, size}], index, faint, dots, shape, stepped, dashed}],
+  //        marks: [{x, to, text}], link: charts of the same name zoom together, log: may be switched, wide, stacked,
+  //        boxes: [{label, low, q1, median, q3, high}], ranges: [{x, low, high}], robust: few far values do not set the scale}
   draw(spec) {
     this.spec = spec;
+    this.limits = spec.robust ? limitsOf(spec) : null;
+    const beyond = this.limits && !this.whole ? `${plain(this.limits.beyond)} beyond the scale, at its edge; “all” shows them` : "";
     const many = this.lines() > mostNamed ? `${this.lines()} lines: the pointer and the table name them` : "";
-    this.caption.replaceChildren(spec.title + " ", el("small", {}, [spec.note, many].filter(Boolean).join("; ")));
+    this.caption.replaceChildren(spec.title + " ", el("small", {}, [spec.note, many, beyond].filter(Boolean).join("; ")));
     this.figure.classList.toggle("wide", Boolean(spec.wide));
+    this.figure.classList.toggle("tall", Boolean(spec.tall));
     this.log.hidden = !spec.log;
+    this.all.hidden = !this.limits;
     this.bounds = this.extent();
     const what = spec.sets.map((set) => `${set.label}: ${this.describe(set)}`).join("; ");
     for (const {node, label} of this.named) node.setAttribute("aria-label", `${label}: ${spec.title}`);
@@ -74,7 +82,16 @@ class Card {
     } else {
       this.chart = new Chart(this.canvas, config);
     }
+    if (!printing) this.makeRoom();
     if (this.data.open) this.fillTable();
+  }
+
+  // A long legend makes the chart higher, not its lines lower.
+  makeRoom() {
+    const frame = this.canvas.parentNode, more = Math.max(0, this.chart.legend.height - 30);
+    frame.style.height = "";
+    if (more > 0) frame.style.height = `${frame.clientHeight + more}px`;
+    this.chart.resize();
   }
 
   describe(set) {
@@ -98,32 +115,35 @@ class Card {
 
   config() {
     const spec = this.spec, ink = variable("--soft"), line = variable("--line"), shown = this.range || this.bounds;
-    const datasets = spec.sets.map((set) => {
-      const tint = colour(set.index);
+    const datasets = spec.sets.map((set, index) => {
+      const tint = set.tint ? set.tint() : colour(set.index);
       return {
-        label: set.label, data: set.points, borderColor: set.faint ? tint + "55" : tint, backgroundColor: set.fill ? tint + "66" : tint,
-        borderWidth: set.faint ? 1 : 1.8, pointRadius: set.dots ? (set.dots === true ? 3.5 : set.dots) : 0, pointHoverRadius: 4, showLine: !set.only,
-        stepped: set.stepped || false, borderDash: set.dashed ? [5, 4] : [], fill: set.fill ? "origin" : false, spanGaps: false, order: set.faint ? 2 : 1,
+        label: set.label, data: set.points, borderColor: set.faint ? tint + "30" : tint, backgroundColor: spec.stacked ? tint + "cc" : set.fill ? tint + "66" : set.only ? tint + (set.solid ? "" : "99") : tint,
+        borderWidth: set.only ? 0.8 : set.faint ? 1 : 1.8, pointRadius: set.points.some((p) => p.size) ? set.points.map((p) => p.size) : set.dots ? (set.dots === true ? 3.5 : set.dots) : 0,
+        pointStyle: set.shape || "circle", pointHoverRadius: set.points.some((p) => p.size) ? set.points.map((p) => p.size + 1) : 4, showLine: !set.only,
+        stepped: set.stepped || false, borderDash: set.dashed || set.index >= palette.light.length ? [5, 4] : [], fill: spec.stacked ? (index ? "-1" : "origin") : set.fill ? "origin" : false, spanGaps: false,
+        order: spec.stacked ? index : set.faint ? 2 : 1,
       };
     });
     const unit = (value) => format(value, spec.unit);
     return {
-      type: "line", data: {datasets}, plugins: [marks, selection, boxes],
+      type: "line", data: {datasets}, plugins: [marks, selection, ranges, boxes, beyond, tags],
       options: {
         parsing: false, normalized: true, animation: false, responsive: true, maintainAspectRatio: false, card: this, devicePixelRatio: printing ? 2 : undefined,
         interaction: {mode: spec.boxes || spec.scatter ? "nearest" : "column", axis: "xy", intersect: false},
         scales: {
           x: {type: spec.xLog ? "logarithmic" : "linear", min: shown.min, max: shown.max, grid: {color: line, drawTicks: false},
             title: {display: true, text: spec.x, color: ink},
-            ticks: {color: ink, includeBounds: !spec.scatter || spec.boxes, maxRotation: spec.boxes ? 60 : 0, autoSkipPadding: 16, stepSize: spec.boxes ? 1 : undefined, autoSkip: !spec.boxes || spec.boxes.length > 40,
+            ticks: {color: ink, includeBounds: !spec.scatter && !spec.boxes, maxRotation: spec.boxes ? 60 : 0, autoSkipPadding: 16, stepSize: spec.boxes ? 1 : undefined, autoSkip: !spec.boxes || spec.boxes.length > 40,
               callback: (value) => spec.boxes ? (Number.isInteger(value) && spec.boxes[value] ? spec.boxes[value].label.slice(0, 24) : "") : format(value, spec.xUnit)}},
-          y: {type: this.logarithmic || spec.yLog ? "logarithmic" : "linear", grid: {color: line, drawTicks: false}, beginAtZero: Boolean(spec.zero),
-            ...(spec.boxes ? {suggestedMin: Math.min(...spec.boxes.map((box) => box.low)), suggestedMax: Math.max(...spec.boxes.map((box) => box.high))} : {}),
-            ticks: {color: ink, callback: unit, maxTicksLimit: 8, stepSize: spec.unit === "B" ? this.byteStep() : undefined}, title: {display: false}},
+          y: {type: this.logarithmic || spec.yLog ? "logarithmic" : "linear", grid: {color: line, drawTicks: false}, beginAtZero: Boolean(spec.zero), stacked: Boolean(spec.stacked),
+            ...(this.limits && !this.whole ? {min: this.limits.min, max: this.limits.max}
+              : spec.boxes ? {suggestedMin: Math.min(...spec.boxes.map((box) => box.low)), suggestedMax: Math.max(...spec.boxes.map((box) => box.high))} : {}),
+            ticks: {color: ink, callback: unit, maxTicksLimit: 8, includeBounds: false, stepSize: spec.unit === "B" ? this.byteStep() : undefined}, title: {display: false}},
         },
         plugins: {
-          legend: {display: this.lines() > 1 && this.lines() <= mostNamed, labels: {color: variable("--ink"), boxWidth: 18, boxHeight: 2,
-            filter: (item) => !spec.sets[item.datasetIndex].faint,
+          legend: {display: this.lines() > 1 && this.lines() <= mostNamed, labels: {color: variable("--ink"), boxWidth: spec.scatter || spec.boxes ? 8 : 18, boxHeight: spec.scatter || spec.boxes ? 8 : spec.stacked ? 10 : 2,
+            filter: (item) => !spec.sets[item.datasetIndex].faint && !spec.sets[item.datasetIndex].unnamed, usePointStyle: Boolean(spec.scatter || spec.boxes),
             generateLabels: (chart) => Chart.defaults.plugins.legend.labels.generateLabels(chart).map((label) => ({...label, text: label.text.slice(0, 48)}))}},
           tooltip: {animation: false, filter: (item, index) => index < 2 * mostNamed, callbacks: {
             title: (items) => items.length ? (spec.boxes ? (items[0].raw.name || "") : `${spec.x} ${format(items[0].parsed.x, spec.xUnit)}`).slice(0, 80) : "",
@@ -133,7 +153,7 @@ class Card {
     };
   }
 
-  lines() { return this.spec.sets.filter((set) => !set.faint).length; }
+  lines() { return this.spec.sets.filter((set) => !set.faint && !set.unnamed).length; }
 
   // Bytes are read by powers of two: so are the lines between them.
   byteStep() {
@@ -165,6 +185,12 @@ class Card {
   zoomBy(factor) {
     const {min, max} = this.range || this.bounds, middle = (min + max) / 2, half = (max - min) / 2 * factor;
     this.zoom({min: middle - half, max: middle + half});
+  }
+
+  toggleAll() {
+    this.whole = !this.whole;
+    this.all.setAttribute("aria-pressed", String(this.whole));
+    this.draw(this.spec);
   }
 
   toggleLog() {
@@ -221,80 +247,16 @@ class Card {
   saveNumbers() { saveCsv(this.id + ".csv", this.rows()); }
 
   fillTable() {
-    const old = this.data.querySelector(".scroll");
+    const old = this.data.querySelector(".table");
     if (old) old.remove();
     if (!this.data.open) return;
     const all = this.rows().slice(1), stride = Math.ceil(all.length / 200);
     const part = all.filter((row, index) => index % stride === 0);
     this.data.append(table("data-" + this.id, stride > 1 ? `One in ${stride} of the points drawn` : "The points drawn",
       [{title: "series", get: (r) => r[0], text: true}, {title: this.spec.x, get: (r) => r[1], text: Boolean(this.spec.boxes), unit: this.spec.xUnit},
-       {title: this.spec.title, get: (r) => r[2], unit: this.spec.unit}], part) || "");
+       {title: this.spec.title, get: (r) => r[2], unit: this.spec.unit}], part, {fixed: true, most: 200}) || "");
   }
 }
-
-// Vertical lines with words: throttling, resumed runs.
-const marks = {
-  id: "marks",
-  beforeDatasetsDraw(chart) {
-    const spec = chart.options.card && chart.options.card.spec, area = chart.chartArea;
-    if (!spec || !spec.marks) return;
-    const context = chart.ctx;
-    context.save();
-    context.beginPath();
-    context.rect(area.left, area.top, area.right - area.left, area.bottom - area.top);
-    context.clip();
-    for (const mark of spec.marks) {
-      const from = chart.scales.x.getPixelForValue(mark.x), to = chart.scales.x.getPixelForValue(mark.to ?? mark.x);
-      context.fillStyle = variable("--warn-line") + "33";
-      context.fillRect(from, area.top, Math.max(1.5, to - from), area.bottom - area.top);
-    }
-    context.restore();
-  },
-};
-
-// What is being dragged over.
-const selection = {
-  id: "selection",
-  afterDraw(chart) {
-    const drag = chart.options.card && chart.options.card.drag, area = chart.chartArea;
-    if (!drag) return;
-    const from = chart.scales.x.getPixelForValue(drag.from), to = chart.scales.x.getPixelForValue(drag.to);
-    chart.ctx.save();
-    chart.ctx.fillStyle = variable("--focus") + "33";
-    chart.ctx.fillRect(Math.min(from, to), area.top, Math.abs(to - from), area.bottom - area.top);
-    chart.ctx.restore();
-  },
-};
-
-// Boxes from the first to the third quartile with whiskers, under the points of a box plot.
-const boxes = {
-  id: "boxes",
-  beforeDatasetsDraw(chart) {
-    const spec = chart.options.card && chart.options.card.spec;
-    if (!spec || !spec.boxes) return;
-    const context = chart.ctx, x = chart.scales.x, y = chart.scales.y, area = chart.chartArea;
-    context.save();
-    context.beginPath();
-    context.rect(area.left, area.top, area.right - area.left, area.bottom - area.top);
-    context.clip();
-    context.strokeStyle = variable("--ink");
-    context.fillStyle = variable("--wash");
-    context.lineWidth = 1.2;
-    spec.boxes.forEach((box, index) => {
-      const left = x.getPixelForValue(index - 0.3), right = x.getPixelForValue(index + 0.3), middle = (left + right) / 2;
-      const line = (x1, y1, x2, y2) => { context.beginPath(); context.moveTo(x1, y1); context.lineTo(x2, y2); context.stroke(); };
-      const [low, q1, mid, q3, high] = [box.low, box.q1, box.median, box.q3, box.high].map((value) => y.getPixelForValue(value));
-      context.fillRect(left, q3, right - left, q1 - q3);
-      context.strokeRect(left, q3, right - left, q1 - q3);
-      line(left, mid, right, mid);
-      line(middle, q1, middle, low);
-      line(middle, q3, middle, high);
-      line((left + middle) / 2, low, (right + middle) / 2, low);
-      line((left + middle) / 2, high, (right + middle) / 2, high);
-    });
-    context.restore();
-  },
-};
 
 // Of each series the point nearest to the pointer's place: their places need not be the same.
 Chart.Interaction.modes.column = (chart, event) => {

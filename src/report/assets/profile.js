@@ -7,7 +7,7 @@ function partTable(id, caption, parts, step) {
   const share = (part) => isNumber(step) && step > 0 ? part.seconds / step : null;
   const known = parts.some((part) => isNumber(part.least_seconds));
   return table(id, caption, [
-    {title: "name", key: "name", text: true}, {title: "a step", key: "count"}, {title: "time", key: "seconds", unit: "s"},
+    {title: "name", key: "name", text: true, cell: (part) => breakable(part.name)}, {title: "a step", key: "count"}, {title: "time", key: "seconds", unit: "s"},
     {title: "of the step", get: share, cell: (part) => {
       const meter = el("span", {class: "meter", "aria-hidden": "true"});
       meter.style.width = `${Math.min(100, 100 * (share(part) || 0))}%`;
@@ -21,23 +21,39 @@ function partTable(id, caption, parts, step) {
   ], parts);
 }
 
+// Each op a point: its colour tells its kind, its area the time it takes, its shape the run. The largest have names.
+const shapes = ["circle", "triangle", "rectRot", "rect", "star"];
+const mostNames = 10;
+
 function roofline(doc) {
-  const sets = [];
-  let low = Infinity, high = 0;
-  doc.runs.forEach((run, index) => {
-    const ops = run.profile ? list(run.profile.ops).filter((op) => op.flops > 0 && op.bytes > 0 && op.seconds > 0) : [];
-    for (const op of ops) { low = Math.min(low, op.flops / op.bytes); high = Math.max(high, op.flops / op.bytes); }
-    sets.push({label: several(doc) ? short(run.name) : "ops", index, only: true, dots: 4,
-      points: ops.map((op) => ({x: op.flops / op.bytes, y: op.flops / op.seconds, name: short(String(op.name))})).sort((a, b) => a.x - b.x)});
+  const runs = drawn(doc).filter((run) => run.profile), ops = [];
+  runs.forEach((run, at) => {
+    for (const op of list(run.profile.ops).filter((op) => op.flops > 0 && op.bytes > 0 && op.seconds > 0))
+      ops.push({x: op.flops / op.bytes, y: op.flops / op.seconds, seconds: op.seconds, kind: String(op.kind || "other"), shape: shapes[at % shapes.length], op: short(String(op.name)), run});
   });
-  if (!(low < Infinity)) return null;
-  const ceilings = (doc.runs.find((run) => run.profile && run.profile.ceilings) || {profile: {ceilings: {}}}).profile.ceilings;
+  if (!ops.length) return null;
+  const time = (some) => some.reduce((sum, op) => sum + op.seconds, 0), longest = Math.max(...ops.map((op) => op.seconds));
+  let named = 0;
+  ops.sort((a, b) => b.seconds - a.seconds);
+  ops.forEach((op, at) => {
+    op.size = 3 + 11 * Math.sqrt(op.seconds / longest);
+    op.name = `${op.op}${several(doc) ? ", " + op.run.label : ""}, ${format(op.seconds, "s")} a step`;
+    if (ops.findIndex((other) => other.op === op.op) === at && named++ < mostNames) op.tag = op.op.slice(0, 32);
+  });
+  const ofKind = (kind) => ops.filter((op) => op.kind === kind);
+  const kinds = [...new Set(ops.map((op) => op.kind))].sort((a, b) => time(ofKind(b)) - time(ofKind(a)));
+  const sets = kinds.flatMap((kind, index) => [...new Set(ofKind(kind).map((op) => op.shape))].map((shape, at) => ({
+    unnamed: at > 0, label: kind.slice(0, 40), index: index % (palette.light.length - 3), only: true, dots: 4, shape, points: ofKind(kind).filter((op) => op.shape === shape).sort((a, b) => a.x - b.x)})));
+  const ceilings = (runs.find((run) => run.profile.ceilings) || {profile: {ceilings: {}}}).profile.ceilings;
   if (ceilings.flops_per_second > 0 && ceilings.bytes_per_second > 0) {
-    const ridge = ceilings.flops_per_second / ceilings.bytes_per_second, from = 10 ** Math.floor(Math.log10(Math.min(low, ridge / 2))), to = 10 ** Math.ceil(Math.log10(Math.max(high, ridge * 2)));
-    sets.push({label: "what this machine can do", index: 5, points: [from, ridge, to].map((x) => ({x, y: Math.min(ceilings.flops_per_second, x * ceilings.bytes_per_second)}))});
+    const places = ops.map((op) => op.x), ridge = ceilings.flops_per_second / ceilings.bytes_per_second;
+    const from = 10 ** Math.floor(Math.log10(Math.min(...places, ridge / 2))), to = 10 ** Math.ceil(Math.log10(Math.max(...places, ridge * 2)));
+    sets.push({label: "what this machine can do", index: 5, shape: "line", points: [from, ridge, to].map((x) => ({x, y: Math.min(ceilings.flops_per_second, x * ceilings.bytes_per_second)}))});
   }
-  return chart("roofline", {title: "Roofline", note: "each op: arithmetic per byte moved, and speed", x: "FLOP per byte", unit: "FLOP/s", xLog: true, yLog: true, scatter: true, wide: true, sets});
+  const words = ["an op each; the larger, the more time it takes", ...(runs.length > 1 ? runs.map((run, at) => `${run.label}: ${shapeNames[at % shapes.length]}`) : [])];
+  return chart("roofline", {title: "Roofline", note: words.join("; "), x: "FLOP per byte", unit: "FLOP/s", xLog: true, yLog: true, scatter: true, wide: true, tall: true, sets});
 }
+const shapeNames = ["circles", "triangles", "diamonds", "squares", "stars"];
 
 function gaps(profile, step) {
   const gap = profile.gap_seconds && typeof profile.gap_seconds === "object" ? Object.entries(profile.gap_seconds).filter(([, seconds]) => seconds > 0) : [];
@@ -64,7 +80,7 @@ function profileOf(doc, run, index) {
   if (trace.steps_left_out > 0) left.push(`The trace has the first ${plain(trace.steps)} of them, to stay small enough for viewers.`);
   if (profile.records_lost > 0) left.push(`The device lost ${plain(profile.records_lost)} records.`);
   return [
-    several(doc) ? el("h3", {}, swatch(index), run.name) : null,
+    several(doc) ? el("h3", {}, swatch(index), breakable(run.name)) : null,
     facts.length ? el("dl", {class: "tiles"}, facts) : null,
     left.length ? el("p", {class: "soft"}, left.join(" ")) : null,
     losses.length ? el("div", {}, el("h3", {}, "The largest losses"), el("ol", {class: "losses"}, losses)) : null,
@@ -93,5 +109,5 @@ function coreUse(id, caption, counters, units) {
 
 function profileSection(doc) {
   if (!doc.runs.some((run) => run.profile)) return null;
-  return section("time", "Where the time goes", charts(roofline(doc)), doc.runs.flatMap((run, index) => run.profile ? profileOf(doc, run, index) : []));
+  return section("time", "Where the time goes", charts(roofline(doc)), drawn(doc).flatMap((run) => run.profile ? profileOf(doc, run, run.index) : []));
 }

@@ -24,87 +24,118 @@ function plain(value) {
   return String(Number(value.toPrecision(4)));
 }
 
+const counted = (count, thing) => `${plain(count)} ${thing}${count === 1 ? "" : "s"}`;
+
 function duration(seconds) {
-  if (seconds === 0) return "0 s";
-  if (seconds < 1e-3) return plain(seconds * 1e6) + " µs";
-  if (seconds < 1) return plain(seconds * 1e3) + " ms";
-  if (seconds < 120) return plain(seconds) + " s";
+  if (seconds === 0) return "0\u00a0s";
+  if (seconds < 1e-3) return plain(seconds * 1e6) + "\u00a0µs";
+  if (seconds < 1) return plain(seconds * 1e3) + "\u00a0ms";
+  if (seconds < 120) return plain(seconds) + "\u00a0s";
   const whole = Math.round(seconds), two = (n) => String(n).padStart(2, "0");
   const minutes = Math.floor(whole / 60) % 60, hours = Math.floor(whole / 3600);
-  return hours ? `${hours}:${two(minutes)}:${two(whole % 60)} h` : `${minutes}:${two(whole % 60)} min`;
+  return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}\u00a0h` : `${minutes}:${two(whole % 60)}\u00a0min`;
 }
 
 function scaled(value, units, base) {
   let at = 0;
   while (Math.abs(value) >= base && at < units.length - 1) { value /= base; ++at; }
-  return plain(value) + " " + units[at];
+  return plain(value) + "\u00a0" + units[at];
 }
 
-// A value with its unit, as a person reads it.
+// A value with its unit, as a person reads it; a line never ends between them.
 function format(value, unit) {
   if (!isNumber(value)) return "–";
   switch (unit) {
     case "s": return duration(value);
     case "ms": return duration(value / 1e3);
-    case "part": return Number((100 * value).toPrecision(Math.abs(value) >= 0.1 ? 4 : 3)) + " %";
+    case "part": return Number((100 * value).toPrecision(Math.abs(value) >= 0.1 ? 4 : 3)) + "\u00a0%";
     case "B": return scaled(value, ["B", "KiB", "MiB", "GiB", "TiB"], 1024);
     case "B/s": return scaled(value, ["B/s", "KB/s", "MB/s", "GB/s", "TB/s"], 1000);
     case "FLOP": return scaled(value, ["FLOP", "KFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"], 1000);
     case "FLOP/s": return scaled(value, ["FLOP/s", "KFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s"], 1000);
-    case "": case undefined: case null: return plain(value);
-    default: return plain(value) + " " + unit;
+    case "": case "1/s": case "1/J": case undefined: case null: return plain(value);  // the name says it
+    default: return plain(value) + "\u00a0" + unit;
   }
 }
 
-const percent = (change) => (change > 0 ? "+" : change < 0 ? "−" : "±") + Number(Math.abs(100 * change).toPrecision(3)) + " %";
+// A change, to a hundredth of a percent at most: no measurement here knows more.
+const percent = (change) => {
+  const size = Math.abs(100 * change), text = String(Number(size < 10 ? size.toFixed(2) : size.toPrecision(3)));
+  return (text === "0" ? "±" : change > 0 ? "+" : "−") + text + "\u00a0%";
+};
 
-const sorted = new Map();  // of a table's id: the column and direction it is sorted by
+// Text that may be cut into lines after its signs, never within a word.
+const breakable = (text) => String(text).split(/(?<=[-_\/.,:=+@])/).flatMap((part, index) => index ? [el("wbr"), part] : [part]);
 
-// columns: [{title, unit, key or get(row), text: true for words, cell(row): an element}]
+const tables = new Map();  // by id, what was chosen: the column and direction it is sorted by, a filter, all of its rows
+const mostRows = 20;       // that a table shows at first
+
+const valueOf = (column, row) => column.get ? column.get(row) : row[column.key];
+
+function sortRows(rows, column, down) {
+  const keyed = rows.map((row, place) => ({row, place, value: valueOf(column, row)}));
+  const unknown = (entry) => isNumber(entry.value) || column.text ? 0 : 1;  // comes last either way
+  keyed.sort((a, b) => {
+    if (unknown(a) !== unknown(b)) return unknown(a) - unknown(b);
+    if (unknown(a)) return a.place - b.place;
+    const by = column.text ? String(a.value).localeCompare(String(b.value), "en", {numeric: true}) : a.value - b.value;
+    return (down ? -by : by) || a.place - b.place;
+  });
+  return keyed.map((entry) => entry.row);
+}
+
+// A table that is sorted by its heads, filtered by words where it is long, and saved whole as CSV; on narrow screens its
+// rows become blocks.
+// columns: [{title, unit, key or get(row), text: true for words, cell(row): what is shown, mark(row): a class, head: instead of the title}]
+// options: {fixed: it is not sorted, most: rows shown at first, onfilter(rows): told which rows the filter leaves}
 function table(id, caption, columns, rows, options) {
   if (!rows.length) return null;
-  const body = el("tbody");
-  const valueOf = (column, row) => column.get ? column.get(row) : row[column.key];
-  const heads = columns.map((column, index) => {
-    const button = el("button", {type: "button", onclick: () => {
-      const now = sorted.get(id);
-      sorted.set(id, {index, down: now && now.index === index ? !now.down : !column.text});
-      draw();
-    }}, column.title);
-    return el("th", {scope: "col", class: column.text ? "" : "number"}, options && options.fixed ? column.title : button);
-  });
+  options = options || {};
+  if (!tables.has(id)) tables.set(id, {order: null, words: "", all: false});
+  const state = tables.get(id), most = options.most || mostRows, blocks = columns.length > 3;
+  const body = el("tbody", {role: "rowgroup"});
+  const sortBy = (index, down) => { state.order = {index, down}; draw(); };
+  const heads = columns.map((column, index) => el("th", {scope: "col", role: "columnheader", class: column.text ? "" : "number"}, options.fixed ? column.head || column.title
+    : el("button", {type: "button", onclick: () => sortBy(index, state.order && state.order.index === index ? !state.order.down : !column.text)}, column.head || column.title)));
+  const shownText = (column, row) => column.text ? String(valueOf(column, row) ?? "") : format(valueOf(column, row), column.unit);
+  const matches = (row) => state.words.toLowerCase().split(/\s+/).every((word) => columns.some((column) => column.text && shownText(column, row).toLowerCase().includes(word)));
+  const filtered = () => state.words ? rows.filter(matches) : rows;
+  const more = el("button", {type: "button", class: "more", onclick: () => { state.all = !state.all; draw(); }});
   function draw() {
-    const order = sorted.get(id);
-    let list = rows;
-    if (order && columns[order.index]) {
-      const column = columns[order.index];
-      list = rows.map((row, place) => ({row, place, value: valueOf(column, row)}));
-      list.sort((a, b) => {
-        const none = (isNumber(a.value) || column.text ? 0 : 1) - (isNumber(b.value) || column.text ? 0 : 1);
-        if (none) return none;  // what is not known comes last either way
-        const by = column.text ? String(a.value).localeCompare(String(b.value), "en", {numeric: true}) : a.value - b.value;
-        return (order.down ? -by : by) || a.place - b.place;
-      });
-      list = list.map((entry) => entry.row);
-    }
+    const order = state.order && columns[state.order.index] ? state.order : null;
+    let list = filtered();
+    if (order) list = sortRows(list, columns[order.index], order.down);
     heads.forEach((head, index) => {
       if (order && order.index === index) head.setAttribute("aria-sort", order.down ? "descending" : "ascending");
       else head.removeAttribute("aria-sort");
     });
-    body.replaceChildren(...list.map((row) => el("tr", {}, columns.map((column) => {
-      const value = valueOf(column, row);
-      const content = column.cell ? column.cell(row) : column.text ? String(value ?? "") : format(value, column.unit);
-      return el("td", {class: (column.text ? "" : "number ") + (column.mark ? column.mark(row) : "")}, content);
-    }))));
+    more.hidden = list.length <= most;
+    more.textContent = state.all ? `Show the first ${most}` : `Show all ${plain(list.length)} rows`;
+    body.replaceChildren(...(state.all ? list : list.slice(0, most)).map((row) => el("tr", {role: "row"}, columns.map((column) =>
+      el("td", {role: "cell", "data-title": column.title, class: (column.text ? "" : "number ") + (column.mark ? column.mark(row) : "")}, column.cell ? column.cell(row) : shownText(column, row))))));
   }
   draw();
-  return el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": caption},
-    el("table", {id}, el("caption", {}, caption), el("thead", {}, el("tr", {}, heads)), body));
+  const tools = [];
+  if (!options.fixed && blocks && rows.length > 1)
+    tools.push(el("select", {class: "sort", "aria-label": `Sort ${caption} by`, onchange: (event) => { if (event.target.value !== "") sortBy(Number(event.target.value), !columns[Number(event.target.value)].text); }},
+      el("option", {value: ""}, "sort by"), columns.map((column, index) => el("option", {value: index}, column.title))));
+  if (rows.length > 12 && columns.some((column) => column.text))
+    tools.push(el("input", {type: "search", placeholder: "filter", value: state.words, "aria-label": `Filter ${caption}`,
+      oninput: (event) => { state.words = event.target.value.trim(); draw(); if (options.onfilter) options.onfilter(filtered()); }}));
+  if (!options.fixed)
+    tools.push(el("button", {type: "button", title: "Save the whole table, CSV", "aria-label": `Save the whole table, CSV: ${caption}`, onclick: () => saveTable(id, columns, rows)}, "CSV"));
+  return el("div", {class: "table"},
+    el("div", {class: "bar"}, el("span", {class: "caption", id: `${id}-caption`}, caption), tools),
+    el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": caption},
+      el("table", {id, role: "table", "aria-label": caption, class: blocks ? "blocks" : ""}, el("thead", {role: "rowgroup"}, el("tr", {role: "row"}, heads)), body)),
+    more);
 }
 
-function listing(caption, pairs) {
-  return table(null, caption, [{title: "what", get: (p) => p[0], text: true}, {title: "value", get: (p) => p[1], text: true}],
-    pairs, {fixed: true});
+const withUnit = (column) => !column.unit ? column.title : `${column.title} (${column.unit === "part" ? "fraction" : column.unit})`;
+const saveTable = (id, columns, rows) => saveCsv(id + ".csv", [columns.map(withUnit), ...rows.map((row) => columns.map((column) => valueOf(column, row)))]);
+
+function listing(id, caption, pairs) {
+  return table(id, caption, [{title: "what", get: (p) => p[0], text: true}, {title: "value", get: (p) => p[1], text: true}], pairs, {fixed: true, most: 30});
 }
 
 function save(name, url) {

@@ -1,63 +1,110 @@
 // The sections of a variability study.
 
-function boxChart(id, title, level) {
-  const kept = level.groups.length > 120 ? [...level.groups.slice(0, 60), ...level.groups.slice(-60)] : level.groups;
-  return {kept, chart: (runs, nameOf) => chart(id, {
-    title, note: kept.length < level.groups.length ? `the 60 slowest and the 60 fastest of ${level.groups.length}` : "1 is the median over all devices",
-    x: "", boxes: kept.map((group) => ({label: group.name, ...group.box})), wide: true, link: id,
-    sets: [{label: "run", index: 0, only: true, dots: 2.5, points: kept.flatMap((group, index) => {
-      const of = runs.filter((run) => nameOf(run) === group.name);
-      return of.map((run, place) => ({x: index + (of.length > 1 ? 0.4 * (place / (of.length - 1) - 0.5) : 0), y: run.normalized, name: `${group.name}, ${run.run}`}));
-    })}],
-  })};
+const mostBoxes = 40;     // that have room for their names
+const mostInBox = 60;     // points beside one box; of more, only those outside its whiskers
+
+// The points that belong to a box, spread out so that they can be told apart.
+function pointsAt(box, list, at) {
+  const kept = list.length > mostInBox ? list.filter((p) => p.y < box.low || p.y > box.high) : list;
+  return kept.map((p, index) => ({...p, x: at + (kept.length > 1 ? 0.44 * (index * 0.618 % 1 - 0.5) : 0)}));
+}
+
+// A box a group: all of them, or the slowest where they are many.
+function boxChart(id, title, level, runs, nameOf) {
+  const kept = level.groups.slice(0, mostBoxes), by = new Map(kept.map((group) => [group.name, []]));
+  for (const run of runs) if (by.has(nameOf(run))) by.get(nameOf(run)).push({y: run.normalized, name: `${nameOf(run)}, ${run.run}`});
+  return chart(id, {
+    title, note: (kept.length < level.groups.length ? `the ${kept.length} slowest of ${plain(level.groups.length)}; ` : "") + "1 is the median over all devices",
+    x: "", boxes: kept.map((group) => ({label: group.name, ...group.box})), wide: true, link: id, robust: true,
+    sets: [{label: "run", index: 0, only: true, dots: 2.5, points: kept.flatMap((group, index) => pointsAt(group.box, by.get(group.name), index))}],
+  });
+}
+
+// Every device of many, from the fastest to the slowest: its median, a line over its quartiles, names where it stands out.
+function rankChart(level) {
+  const rising = [...level.groups].reverse().map((group, index) => ({x: index + 1, y: group.normalized, name: group.name, group}));
+  const slow = rising.filter((p) => p.group.outlier), usual = rising.filter((p) => !p.group.outlier);
+  slow.slice(-12).forEach((p) => { p.tag = p.name.slice(0, 32); });
+  return chart("rank", {title: "All devices by iteration time", note: "1 is the median over all devices; lines from the first to the third quartile of a device's runs", x: "place, fastest first", wide: true, robust: true, scatter: true,
+    ranges: rising.map((p) => ({x: p.x, low: p.group.box.q1, high: p.group.box.q3})),
+    sets: [{label: "device", index: 0, only: true, dots: 2, points: usual}, {label: "stands out", index: 1, only: true, solid: true, dots: 3.5, points: slow}]});
 }
 
 // All of them in one picture: each run a point, and each device's median.
 function allTogether(doc) {
-  const spread = (values, at) => values.map(({y, name}, place) => ({x: at + (values.length > 1 ? 0.44 * (place / (values.length - 1) - 0.5) : 0), y, name}));
-  return chart("all", {title: "All runs and all devices", note: "1 is the median over all devices", x: "", wide: true,
+  const runs = doc.runs.map((run) => ({y: run.normalized, name: `${run.device}, ${run.run}`})), devices = doc.devices.groups.map((group) => ({y: group.normalized, name: group.name}));
+  return chart("all", {title: "All runs and all devices", note: "1 is the median over all devices" + (runs.length > mostInBox ? "; points are those outside the whiskers" : ""), x: "", wide: true, robust: true,
     boxes: [{label: "runs", ...doc.box}, {label: "devices", ...doc.devices.box}],
-    sets: [{label: "run", index: 0, only: true, dots: 2.5, points: spread(doc.runs.map((run) => ({y: run.normalized, name: `${run.device}, ${run.run}`})), 0)},
-      {label: "median of a device", index: 1, only: true, dots: 3.5, points: spread(doc.devices.groups.map((group) => ({y: group.normalized, name: group.name})), 1)}]});
+    sets: [{label: "run", index: 0, only: true, dots: 2.5, points: pointsAt(doc.box, runs, 0)},
+      {label: "median of a device", index: 1, only: true, dots: 3.5, points: pointsAt(doc.devices.box, devices, 1)}]});
 }
 
-const groupColumns = (kind) => [
-  {title: kind, key: "name", text: true}, ...(kind === "device" ? [{title: "node", key: "node", text: true}] : []),
-  ...(kind === "cabinet" ? [] : [{title: "cabinet", key: "cabinet", text: true}]), {title: "runs", key: "runs"}, {title: "median iteration", key: "median_s", unit: "s"},
+const throttleText = (list) => (list || []).map((entry) => `${entry.reason} ${format(entry.share, "part")}`).join(", ");
+const standsOut = (group) => !group.outlier ? "" : group.normalized > 1 ? "slow" : "fast";
+
+// Columns that any of the groups has a value for.
+const groupColumns = (kind, groups) => [
+  {title: kind, key: "name", text: true, cell: (g) => breakable(g.name)}, ...(kind === "device" ? [{title: "node", key: "node", text: true, cell: (g) => breakable(g.node)}] : []),
+  ...(kind === "cabinet" ? [] : [{title: "cabinet", key: "cabinet", text: true, cell: (g) => breakable(g.cabinet)}]), {title: "runs", key: "runs"}, {title: "median iteration", key: "median_s", unit: "s"},
   {title: "of the median", key: "normalized", cell: (g) => percent(g.normalized - 1)}, {title: "clock", key: "clock_mhz", unit: "MHz"}, {title: "temperature", key: "temperature_c", unit: "°C"},
-  {title: "power", key: "power_w", unit: "W"}, {title: "runs outside", key: "outlier_runs"},
-  {title: "stands out", get: (g) => g.outlier ? (g.normalized > 1 ? "slow" : "fast") : "", text: true, mark: (g) => g.outlier ? "worse" : ""}];
+  {title: "power", key: "power_w", unit: "W"}, {title: "deviation of runs", key: "run_deviation", unit: "part"}, {title: "deviation of iterations", key: "iteration_deviation", unit: "part"},
+  {title: "throttled by", get: (g) => throttleText(g.throttle), text: true}, {title: "changes", get: (g) => g.changes || null}, {title: "runs outside", get: (g) => g.outlier_runs || null},
+  {title: "speed", get: (g) => g.score, cell: (g) => two(g.score)},
+  {title: kind === "device" ? "class" : "stands out", get: (g) => g.class || standsOut(g), text: true, mark: (g) => ({fast: "better", normal: "", unknown: "", "": ""})[g.class || standsOut(g)] ?? "worse"},
+  {title: "why", get: (g) => g.why || "", text: true},
+].filter((column) => groups.some((group) => { const value = valueOf(column, group); return column.text ? value : isNumber(value); }));
+const groupTable = (id, caption, kind, level) => table(id, caption, groupColumns(kind, level.groups), level.groups);
 
 const two = (value) => isNumber(value) ? value.toFixed(2) : "–";
 const words = {clock_mhz: "Clock", memory_clock_mhz: "Memory clock", temperature_c: "Temperature", power_w: "Power"};
 const units = {clock_mhz: "MHz", memory_clock_mhz: "MHz", temperature_c: "°C", power_w: "W"};
 
+// How the runs went whose speed changed, over their own length.
+function changeCharts(doc) {
+  const most = 12, changed = doc.runs.filter((run) => run.change && (run.change.over_time || []).length);
+  return changed.slice(0, most).map((run, index) => chart("change-" + index, {
+    title: `${run.device}, ${run.run}`, note: `${percent(run.change.by)} after ${format(run.change.at, "part")}${run.change.cause ? ": " + run.change.cause : ""}${changed.length > most && index === 0 ? `; the first ${most} of ${changed.length}` : ""}`,
+    x: "part of the run", xUnit: "part", marks: [{x: run.change.at}],
+    sets: [{label: "iteration time, 1 is the median over all devices", index: 0, points: run.change.over_time.map((y, place) => ({x: (place + 0.5) / run.change.over_time.length, y}))}]}));
+}
+
+// How many of a level stand out; told only where there are enough to tell. Documents of version 1 do not say.
+function standTile(tile, name, level) {
+  if (!level.groups.length || (level.tested === false && name !== "devices")) return null;
+  const count = level.groups.filter((group) => group.outlier).length;
+  return tile(`${name} that stand out`, level.tested === false ? "–" : String(count), level.tested === undefined ? "outside the whiskers" : level.tested ? "beyond what chance does" : "too few to tell");
+}
+
 function renderVariability(doc) {
   const tile = (name, value, small) => el("div", {class: "tile"}, el("dt", {}, name), el("dd", {}, value, el("small", {}, small)));
-  const out = (level) => level.groups.filter((group) => group.outlier).length;
-  const devices = boxChart("devices", "Iteration time by device", doc.devices);
-  const cabinets = doc.cabinets.groups.length ? boxChart("cabinets", "Iteration time by cabinet", doc.cabinets) : null;
+  const changed = doc.runs.filter((run) => run.change).length, deviations = doc.deviations || {};
+  const deviation = ["iterations", "runs", "devices"].filter((key) => isNumber(deviations[key]))
+    .map((key) => `${format(deviations[key], "part")} ${{iterations: "within runs", runs: "between runs of a device", devices: "between devices"}[key]}`);
+  const many = doc.devices.groups.length > mostBoxes;
   const scatter = doc.correlations.map((entry) => chart("with-" + entry.with, {
     title: `${words[entry.with]} and iteration time`, x: words[entry.with], xUnit: units[entry.with], scatter: true,
     note: isNumber(entry.pearson) ? `Pearson ${two(entry.pearson)}${entry.coverage ? ` (95%: ${two(entry.low)} to ${two(entry.high)})` : ""}, Spearman ${two(entry.spearman)}` : "one side does not vary",
-    sets: [{label: "run", index: 0, only: true, dots: 3, points: doc.runs.filter((run) => isNumber(run[entry.with]))
+    sets: [{label: "run", index: 0, only: true, dots: doc.runs.length > 200 ? 2 : 3, points: doc.runs.filter((run) => isNumber(run[entry.with]))
       .map((run) => ({x: run[entry.with], y: run.normalized, name: `${run.device}, ${run.run}`})).sort((a, b) => a.x - b.x)}]}));
   const sections = [
-    section("spread", "Spread", charts(allTogether(doc), devices.chart(doc.runs, (run) => run.device), cabinets ? cabinets.chart(doc.runs, (run) => run.cabinet) : null)),
+    section("spread", "Spread", charts(allTogether(doc), many ? rankChart(doc.devices) : null, boxChart("devices", "Iteration time by device", doc.devices, doc.runs, (run) => run.device),
+      doc.cabinets.groups.length ? boxChart("cabinets", "Iteration time by cabinet", doc.cabinets, doc.runs, (run) => run.cabinet) : null)),
     section("correlation", "What goes along with it", charts(scatter)),
-    section("groups", "Devices, nodes, cabinets", table("devices", "Devices", groupColumns("device"), doc.devices.groups),
-      table("nodes", "Nodes", groupColumns("node"), doc.nodes.groups), table("cabinets", "Cabinets", groupColumns("cabinet"), doc.cabinets.groups)),
+    section("changes", "Changes within runs", charts(changeCharts(doc))),
+    section("groups", "Devices, nodes, cabinets", groupTable("devices", "Devices", "device", doc.devices), groupTable("nodes", "Nodes", "node", doc.nodes), groupTable("cabinets", "Cabinets", "cabinet", doc.cabinets)),
     section("runs", "Runs", table("all-runs", "Runs", [{title: "run", key: "run", text: true}, {title: "device", key: "device", text: true}, {title: "median", key: "median_s", unit: "s"},
       {title: "mean", key: "mean_s", unit: "s"}, {title: "fastest", key: "min_s", unit: "s"}, {title: "slowest", key: "max_s", unit: "s"}, {title: "of the median", key: "normalized", cell: (r) => percent(r.normalized - 1)},
-      {title: "clock", key: "clock_mhz", unit: "MHz"}, {title: "temperature", key: "temperature_c", unit: "°C"}, {title: "power", key: "power_w", unit: "W"}], doc.runs.slice(0, 2000))),
+      {title: "clock", key: "clock_mhz", unit: "MHz"}, {title: "temperature", key: "temperature_c", unit: "°C"}, {title: "power", key: "power_w", unit: "W"}], doc.runs)),
   ].filter(Boolean);
   return {
     title: "Variability between devices", sections,
-    words: [el("p", {class: "soft"}, `${doc.runs.length} runs on ${doc.devices.groups.length} devices of ${doc.nodes.groups.length} nodes`)],
+    words: [el("p", {class: "soft"}, `${counted(doc.runs.length, "run")} on ${counted(doc.devices.groups.length, "device")} of ${counted(doc.nodes.groups.length, "node")}`)],
     content: [el("dl", {class: "tiles"}, tile("over runs", format(doc.box.variability, "part"), "whisker to whisker, of the median"),
-      tile("over devices", format(doc.devices.box.variability, "part"), "of their medians"), tile("devices that stand out", String(out(doc.devices)), "outside the whiskers"),
-      tile("nodes that stand out", String(out(doc.nodes)), "outside the whiskers"), doc.cabinets.groups.length ? tile("cabinets that stand out", String(out(doc.cabinets)), "outside the whiskers") : null),
+      doc.devices.groups.length > 1 ? tile("over devices", format(doc.devices.box.variability, "part"), "of their medians") : null,
+      standTile(tile, "devices", doc.devices), standTile(tile, "nodes", doc.nodes), standTile(tile, "cabinets", doc.cabinets),
+      changed ? tile("runs whose speed changed", String(changed), "within them") : null),
       doc.problems.length ? el("ul", {class: "warnings"}, doc.problems.map((text) => el("li", {}, text))) : null, ...sections],
-    note: `Redline ${doc.program.version} (${doc.program.commit}), ${doc.generated}. Times are medians of a run's iterations without the first, divided by the median over all devices.`,
+    note: `Redline ${doc.program.version} (${doc.program.commit}), ${doc.generated}. Times are medians of a run's iterations without the first, divided by the median over all devices.`
+      + (deviation.length ? ` Standard deviations, as parts of the median: ${deviation.join(", ")}.` : ""),
   };
 }

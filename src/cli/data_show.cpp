@@ -1,0 +1,79 @@
+// redline data show: a page of what a network sees.
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "cli/data.h"
+#include "cli/train_options.h"
+#include "data/record_source.h"
+#include "data/show.h"
+#include "train/setup.h"
+
+namespace redline::cli {
+namespace {
+
+struct ShowFlags {
+  TrainOptions train;
+  std::string page = "samples.html";
+  std::string split = "train";
+  std::int64_t images = 64;
+  std::int64_t epoch = 0;
+};
+
+data::Split split_of(const std::string& name) {
+  if (name == "train") return data::Split::train;
+  if (name == "val") return data::Split::val;
+  throw UsageError("--split {} is neither train nor val", name);
+}
+
+int run_show(const ShowFlags& flags) {
+  const train::Config config = flags.train.config();
+  train::validate(config);
+  if (config.data.path.empty() || config.data.path == "synthetic")
+    throw UsageError("give the data set to show");
+  if (flags.images < 1 || flags.images > 4096)
+    throw UsageError("--images {} is not between 1 and 4096", flags.images);
+  if (flags.epoch < 0) throw UsageError("--epoch {} is negative", flags.epoch);
+  const data::Split split = split_of(flags.split);
+  data::SourceOptions limits;
+  limits.max_bytes = config.data.max_image_bytes;
+  data::OpenSplits splits = data::open_splits(config.data.path, config.data.val_dir, limits);
+  std::shared_ptr<const data::RecordSource> source =
+      split == data::Split::train ? std::move(splits.train) : std::move(splits.val);
+  if (!source) throw UsageError("{} has no val split", config.data.path);
+  data::ShowOptions options;
+  options.page = flags.page;
+  options.title = fmt::format("{} ({}, {})", config.data.path, data::split_name(split), source->kind());
+  options.epoch = flags.epoch;
+  options.loader = train::loader_options(config, split == data::Split::train);
+  options.loader.batch_size = static_cast<int>(flags.images);
+  options.loader.threads = std::max(1, options.loader.threads);
+  const data::ShownBatch shown = data::write_sample_page(source, options);
+  fmt::print("{}: {} images of {} classes, as the network sees them{}\n", printable(flags.page), shown.images,
+             shown.classes, shown.bad.empty() ? "" : fmt::format("; {} bad ones met", shown.bad.size()));
+  return 0;
+}
+
+}  // namespace
+
+void add_data_show(CLI::App& group, Context& context) {
+  CLI::App& command = add_command(
+      group, "show", "Write a page of what the network sees: a batch after augmentation, with labels",
+      {"redline data show shapes", "redline data show shapes --auto-augment ra --images 32 --page batch.html",
+       "redline data show shapes --split val"});
+  const auto flags = std::make_shared<ShowFlags>();
+  flags->train.add(command);
+  command.add_option("--page", flags->page, "The page to write")->capture_default_str();
+  command.add_option("--split", flags->split, "train, or val: as evaluation sees them")
+      ->capture_default_str();
+  command.add_option("--images", flags->images, "Images to show")->capture_default_str();
+  command.add_option("--epoch", flags->epoch, "Whose order and crops: the first batch of it is shown")
+      ->capture_default_str();
+  on_run(command, context, [flags] { return run_show(*flags); });
+}
+
+}  // namespace redline::cli

@@ -1,0 +1,323 @@
+#include "report/comparison.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+namespace redline::report {
+namespace {
+
+using Optional = std::optional<double>;
+using Better = Comparison::Better;
+using Kind = Comparison::Kind;
+
+bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// Names of one run, which say nothing about how it was set.
+bool names_a_run(std::string_view name) {
+  return is_one_of(name, {"name", "started", "command", "run.name", "run.output_dir"});
+}
+
+// A data set by its own name: the folder it lies in differs between machines.
+std::string data_of(const metrics::RunInfo& info) {
+  const std::string name = std::filesystem::path(info.data).lexically_normal().filename().string();
+  return fmt::format("{}, {} training images", name.empty() ? info.data : name, info.train_samples);
+}
+
+// What a run's first line says about the work, by the option that sets it where there is one: runs that lost
+// their configuration are compared too, and a default such as "as many classes as the data has" is resolved.
+Pairs work_of(const Run& run) {
+  const metrics::RunInfo& info = run.info;
+  if (info.model.empty()) return {};
+  return {{"model.name", info.model},
+          {"data", data_of(info)},
+          {"model.image_size", std::to_string(info.image_size)},
+          {"model.classes", std::to_string(info.classes)},
+          {"validation images", std::to_string(info.val_samples)},
+          {"optimizer.batch_size", std::to_string(info.batch_size)},
+          {"device.dtype", info.dtype},
+          {"ranks", std::to_string(info.ranks)}};
+}
+
+bool makes_speed_unlike(std::string_view name) {
+  return is_one_of(name, {"model.name", "data", "model.image_size", "model.classes", "schedule.train_sizes"});
+}
+bool makes_accuracy_unlike(std::string_view name) {
+  return is_one_of(name, {"data", "model.classes", "validation images"});
+}
+
+std::vector<double> values_in(const Comparison& row, const RunGroup& group) {
+  std::vector<double> values;
+  for (std::size_t i : group.runs)
+    if (row.values[i]) values.push_back(*row.values[i]);
+  return values;
+}
+
+// A quantity that each run has as one number.
+template <typename Value>
+Comparison row_of(std::string name, std::string unit, Better better, Kind kind,
+                  const std::vector<RunSummary>& summaries, Value value) {
+  Comparison row{std::move(name), std::move(unit), better, kind, {}, {}, {}};
+  for (const RunSummary& summary : summaries) row.values.push_back(value(summary));
+  return row;
+}
+
+std::vector<Comparison> rows_of(const std::vector<const Run*>& runs, const std::vector<RunSummary>& all) {
+  std::vector<Comparison> rows;
+  const auto add = [&](const char* name, const char* unit, Better better, auto value,
+                       Kind kind = Kind::other) {
+    rows.push_back(row_of(name, unit, better, kind, all, value));
+  };
+  const auto of_steps = [](double Summary::*field) {
+    return [field](const RunSummary& run) {
+      return run.step_seconds ? Optional((*run.step_seconds).*field) : Optional();
+    };
+  };
+  const auto of_energy = [](auto field) {
+    return
+        [field](const RunSummary& run) { return run.energy ? Optional((*run.energy).*field) : Optional(); };
+  };
+  add(
+      "images per second", "1/s", Better::higher, [](const auto& run) { return run.images_per_second; },
+      Kind::speed);
+  if (std::ranges::any_of(runs, [](const Run* run) { return run->info.ranks > 1; })) {
+    add("images per second a rank", "1/s", Better::higher,
+        [](const auto& run) { return run.images_per_second; });
+    for (std::size_t i = 0; i < runs.size(); ++i)
+      if (rows.back().values[i]) *rows.back().values[i] /= static_cast<double>(runs[i]->info.ranks);
+  }
+  add("median step", "s", Better::lower, of_steps(&Summary::median), Kind::speed);
+  add("99th percentile step", "s", Better::lower, of_steps(&Summary::p99));
+  add("waiting for data", "part", Better::lower, [](const auto& run) { return run.data_wait; });
+  add(
+      "best top-1", "part", Better::higher,
+      [](const RunSummary& run) { return run.best ? Optional(run.best->top1) : Optional(); }, Kind::accuracy);
+  add("final training loss", "", Better::lower, [](const auto& run) { return run.final_loss; });
+  add("mean power", "W", Better::lower, of_energy(&Energy::power_w));
+  add("energy", "J", Better::lower, of_energy(&Energy::joules));
+  add("energy a step", "J", Better::lower, of_energy(&Energy::joules_per_step));
+  add("images per joule", "1/J", Better::higher, of_energy(&Energy::images_per_joule));
+  add("median clock", "MHz", Better::neither, [](const auto& run) { return run.clock_mhz; });
+  add("highest temperature", "°C", Better::neither, [](const auto& run) { return run.temperature_c; });
+  add("most memory", "B", Better::lower, [](const auto& run) { return run.memory_bytes; });
+  add("duration", "s", Better::lower,
+      [](const RunSummary& run) { return run.seconds > 0 ? Optional(run.seconds) : Optional(); });
+  std::erase_if(rows,
+                [](const Comparison& row) { return std::ranges::none_of(row.values, &Optional::has_value); });
+  return rows;
+}
+
+Change inverse(const Change& change) {
+  const auto turned = [](const ConfidenceInterval& interval) {
+    return ConfidenceInterval{1 / (1 + interval.high) - 1, 1 / (1 + interval.low) - 1, interval.coverage};
+  };
+  Change result = change;
+  result.change = 1 / (1 + change.change) - 1;
+  result.interval = turned(change.interval);
+  if (change.within) result.within = turned(*change.within);
+  return result;
+}
+
+// Two shares of the samples of an evaluation: what chance does to them is binomial. It says nothing of other
+// seeds, so it is no interval of the change.
+Change compare_accuracies(const metrics::Evaluation& before, const metrics::Evaluation& after) {
+  const auto variance = [](const metrics::Evaluation& evaluation) {
+    return evaluation.top1 * (1 - evaluation.top1) /
+           static_cast<double>(std::max<std::int64_t>(1, evaluation.samples));
+  };
+  Change change;
+  change.count = 1;
+  change.change = after.top1 - before.top1;
+  change.evidence = Evidence::two_runs;
+  change.interval = {change.change, change.change, 0};
+  const double reach =
+      normal_quantile(0.5 + kClaimConfidence / 2) * std::sqrt(variance(before) + variance(after));
+  change.within = {change.change - reach, change.change + reach, kClaimConfidence};
+  return change;
+}
+
+// One run a side.
+std::optional<Change> compare_runs(const Comparison& row, const Run& before, const RunSummary& old_summary,
+                                   const Run& after, const RunSummary& new_summary) {
+  if (row.kind == Kind::accuracy && old_summary.best && new_summary.best &&
+      std::isfinite(old_summary.best->top1) && std::isfinite(new_summary.best->top1))
+    return compare_accuracies(*old_summary.best, *new_summary.best);
+  if (row.kind != Kind::speed) return {};
+  const bool of_step = row.better == Better::lower;
+  const std::vector<double> old_seconds = of_step ? step_seconds(before) : seconds_per_image(before);
+  const std::vector<double> new_seconds = of_step ? step_seconds(after) : seconds_per_image(after);
+  if (old_seconds.empty() || new_seconds.empty()) return {};
+  return of_step ? compare_medians(old_seconds, new_seconds)
+                 : inverse(compare_means(old_seconds, new_seconds));
+}
+
+std::optional<Change> compare_groups(const Comparison& row, const RunGroup& first, const RunGroup& other) {
+  const std::vector<double> before = values_in(row, first), after = values_in(row, other);
+  if (before.empty() || after.empty()) return {};
+  const auto finite = [](double value) { return std::isfinite(value); };
+  if (!std::ranges::all_of(before, finite) || !std::ranges::all_of(after, finite)) return {};
+  if (row.kind == Kind::accuracy) return compare_repeats_by_difference(before, after);
+  const auto positive = [](double value) { return value > 0; };
+  if (!std::ranges::all_of(before, positive) || !std::ranges::all_of(after, positive)) return {};
+  return compare_repeats(before, after);
+}
+
+std::string verdict_of(const Comparison& row, const std::optional<Change>& change, bool comparable) {
+  if (!row.judged() || !change) return "";
+  if (!comparable) return "unlike";
+  const Verdict verdict = change->verdict(row.kind == Kind::accuracy ? kSameAccuracy : kSameWithin);
+  if (verdict == Verdict::same || verdict == Verdict::undecided) return redline::name_of(verdict);
+  const bool good = (verdict == Verdict::more) == (row.better == Better::higher);
+  if (row.kind == Kind::accuracy) return good ? "better" : "worse";
+  return good ? "faster" : "slower";
+}
+
+// Why a group's runs are not comparable with the first's, by what is not.
+struct Unlike {
+  bool speed = false, accuracy = false;
+  std::vector<std::string> reasons;
+};
+
+Unlike unlike_first(const std::vector<Difference>& rows, const std::vector<RunSummary>& summaries,
+                    const RunGroup& first, const RunGroup& other) {
+  Unlike unlike;
+  for (const Difference& row : rows) {
+    const std::string &before = row.values[first.runs.front()], &after = row.values[other.runs.front()];
+    if (before == after || before.empty() || after.empty() || !(row.unlike_speed || row.unlike_accuracy))
+      continue;
+    unlike.speed |= row.unlike_speed;
+    unlike.accuracy |= row.unlike_accuracy;
+    const char* what = row.unlike_speed && row.unlike_accuracy ? "speed and accuracy"
+                       : row.unlike_speed                      ? "speed"
+                                                               : "accuracy";
+    unlike.reasons.push_back(
+        fmt::format("{} {} against {}: {} not comparable", row.name, after, before,
+                    what + std::string(row.unlike_speed && row.unlike_accuracy ? " are" : " is")));
+  }
+  for (const RunGroup* group : {&first, &other}) {
+    const auto done = [&](std::size_t i) { return summaries[i].state == State::finished; };
+    if (std::ranges::all_of(group->runs, done) || !summaries[group->runs.front()].best) continue;
+    unlike.accuracy = true;
+    unlike.reasons.push_back(fmt::format("{} did not finish: accuracy is not comparable", group->name));
+  }
+  return unlike;
+}
+
+std::vector<std::string> advice_for(const std::vector<Comparison>& rows, std::size_t group, bool repeated) {
+  std::vector<std::string> advice;
+  const auto undecided = [&](Kind kind) {
+    return std::ranges::any_of(
+        rows, [&](const Comparison& row) { return row.kind == kind && row.verdicts[group] == "undecided"; });
+  };
+  const auto judged = [&](Kind kind) {
+    return std::ranges::any_of(rows, [&](const Comparison& row) {
+      return row.kind == kind && !row.verdicts[group].empty() && row.verdicts[group] != "unlike";
+    });
+  };
+  if (!repeated && judged(Kind::speed))
+    advice.push_back(
+        "one run a side: this speaks of these two runs, and allows for a spread of at least 1% between runs; "
+        "'redline bench ab' repeats both in turns and settles it");
+  if (repeated && undecided(Kind::speed))
+    advice.emplace_back("the runs spread too much to tell; more repeats narrow the interval");
+  if (!repeated && judged(Kind::accuracy))
+    advice.emplace_back(
+        "one seed a side: what another seed changes is not known; repeat both with other --seed");
+  if (repeated && undecided(Kind::accuracy))
+    advice.emplace_back("the seeds spread too much to tell accuracies apart; more seeds narrow the interval");
+  return advice;
+}
+
+}  // namespace
+
+std::vector<Difference> differences(const std::vector<const Run*>& runs) {
+  std::vector<Difference> found;
+  const auto put = [&](const Pairs& list, std::size_t run) {
+    for (const auto& [name, value] : list) {
+      auto at = std::ranges::find(found, name, &Difference::name);
+      if (at == found.end()) {
+        found.push_back({name, std::vector<std::string>(runs.size()), makes_speed_unlike(name),
+                         makes_accuracy_unlike(name)});
+        at = std::prev(found.end());
+      }
+      if (at->values[run].empty()) at->values[run] = value;
+    }
+  };
+  for (std::size_t i = 0; i < runs.size(); ++i) put(work_of(*runs[i]), i);
+  for (std::size_t i = 0; i < runs.size(); ++i) put(runs[i]->options, i);
+  for (std::size_t i = 0; i < runs.size(); ++i) put(runs[i]->facts, i);
+  std::erase_if(found, [&](const Difference& row) {
+    return names_a_run(row.name) || std::ranges::all_of(row.values, [&](const std::string& value) {
+             return value == row.values.front();
+           });
+  });
+  return found;
+}
+
+std::vector<RunGroup> groups_of(const std::vector<const Run*>& runs) {
+  std::vector<Difference> settings = differences(runs);
+  std::erase_if(settings, [](const Difference& row) { return row.name == "run.seed"; });
+  std::vector<RunGroup> groups;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const auto same = [&](const RunGroup& group) {
+      return std::ranges::all_of(
+          settings, [&](const Difference& row) { return row.values[i] == row.values[group.runs.front()]; });
+    };
+    const auto at = std::ranges::find_if(groups, same);
+    if (at == groups.end()) {
+      groups.push_back({runs[i]->name, {i}});
+    } else {
+      at->runs.push_back(i);
+    }
+  }
+  // Runs that are all alike are what is to be compared, as a run with itself: each stands for itself.
+  if (groups.size() == 1) {
+    groups.clear();
+    for (std::size_t i = 0; i < runs.size(); ++i) groups.push_back({runs[i]->name, {i}});
+  }
+  for (RunGroup& group : groups)
+    if (const std::size_t more = group.runs.size() - 1; more > 0)
+      group.name += fmt::format(" and {} {}", more, more == 1 ? "repeat" : "repeats");
+  return groups;
+}
+
+std::optional<double> value_of(const Comparison& row, const RunGroup& group) {
+  const std::vector<double> values = values_in(row, group);
+  return values.empty() ? std::nullopt : std::optional(mean(values));
+}
+
+Compared compare(const std::vector<const Run*>& runs, const std::vector<RunSummary>& summaries,
+                 bool judge_unlike) {
+  Compared result;
+  result.groups = groups_of(runs);
+  result.differences = differences(runs);
+  result.rows = rows_of(runs, summaries);
+  const std::size_t count = result.groups.size();
+  result.unlike.resize(count);
+  result.advice.resize(count);
+  for (Comparison& row : result.rows) {
+    row.changes.resize(count);
+    row.verdicts.resize(count);
+  }
+  for (std::size_t g = 1; g < count; ++g) {
+    const RunGroup &first = result.groups.front(), &other = result.groups[g];
+    const Unlike unlike = unlike_first(result.differences, summaries, first, other);
+    result.unlike[g] = unlike.reasons;
+    const bool repeated = first.runs.size() > 1 || other.runs.size() > 1;
+    for (Comparison& row : result.rows) {
+      const std::size_t a = first.runs.front(), b = other.runs.front();
+      row.changes[g] = repeated ? compare_groups(row, first, other)
+                                : compare_runs(row, *runs[a], summaries[a], *runs[b], summaries[b]);
+      const bool comparable = !(row.kind == Kind::speed ? unlike.speed : unlike.accuracy);
+      row.verdicts[g] = verdict_of(row, row.changes[g], comparable || judge_unlike);
+    }
+    result.advice[g] = advice_for(result.rows, g, repeated);
+  }
+  return result;
+}
+
+}  // namespace redline::report

@@ -1,0 +1,146 @@
+#include "report/energy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace redline::report {
+namespace {
+
+constexpr double kMilli = 1e-3;
+
+bool has_values(const Telemetry::Column* column) {
+  return column != nullptr &&
+         std::ranges::any_of(column->values, [](float value) { return std::isfinite(value); });
+}
+
+// The energy that one device had drawn at each of its samples.
+struct Drawn {
+  std::vector<double> seconds, joules;
+  double power_sum = 0;  // W, over the samples that have it
+  std::size_t samples = 0;
+
+  double at(double time) const {
+    const auto after = std::ranges::upper_bound(seconds, time);
+    if (after == seconds.begin()) return joules.front();
+    if (after == seconds.end()) return joules.back();
+    const auto i = static_cast<std::size_t>(after - seconds.begin());
+    const double part = (time - seconds[i - 1]) / (seconds[i] - seconds[i - 1]);
+    return joules[i - 1] + part * (joules[i] - joules[i - 1]);
+  }
+};
+
+// What a counter that only grows says it drew; none where it is missing or began anew.
+std::optional<double> counted_joules(const Telemetry& telemetry) {
+  const Telemetry::Column* counter = telemetry.column("gpu_energy_mj");
+  if (!has_values(counter)) return {};
+  std::vector<double> known;
+  for (float value : counter->values)
+    if (std::isfinite(value)) known.push_back(value);
+  if (!std::ranges::is_sorted(known)) return {};
+  const double joules = kMilli * (known.back() - known.front());
+  return joules > 0 ? std::optional(joules) : std::nullopt;
+}
+
+Drawn drawn_by(const Telemetry& telemetry, const Telemetry::Column& power) {
+  Drawn drawn;
+  for (std::size_t i = 0; i < telemetry.seconds.size(); ++i) {
+    const double now = kMilli * static_cast<double>(power.values[i]);
+    if (!std::isfinite(now)) continue;
+    double joules = drawn.samples == 0 ? 0 : drawn.joules.back();
+    const double before = i == 0 ? now : kMilli * static_cast<double>(power.values[i - 1]);
+    if (i > 0 && std::isfinite(before))  // where one end of a stretch is not known, nothing is made up
+      joules += (before + now) / 2 * (telemetry.seconds[i] - telemetry.seconds[i - 1]);
+    drawn.seconds.push_back(telemetry.seconds[i]);
+    drawn.joules.push_back(joules);
+    drawn.power_sum += now;
+    ++drawn.samples;
+  }
+  // The counter is exact in its sum; the samples of power tell how it is spread over the run.
+  const std::optional<double> counted = counted_joules(telemetry);
+  if (counted && drawn.joules.back() > 0) {
+    const double scale = *counted / drawn.joules.back();
+    for (double& joules : drawn.joules) joules *= scale;
+  }
+  return drawn;
+}
+
+std::vector<Drawn> devices_of(const Run& run) {
+  const bool gpu = std::ranges::any_of(
+      run.telemetry, [](const Telemetry& telemetry) { return has_values(telemetry.column("gpu_power_mw")); });
+  std::set<std::string> counted;
+  std::vector<Drawn> devices;
+  for (const Telemetry& telemetry : run.telemetry) {
+    const Telemetry::Column* power = telemetry.column(gpu ? "gpu_power_mw" : "cpu_power_mw");
+    const std::string owner = telemetry.host.empty() ? telemetry.source
+                              : gpu                  ? telemetry.host + "/" + telemetry.device
+                                                     : telemetry.host;
+    if (has_values(power) && counted.insert(owner).second) devices.push_back(drawn_by(telemetry, *power));
+  }
+  return devices;
+}
+
+// Samples begin with training, and both axes go on together until a process ends.
+void add_training(const Run& run, const std::vector<Drawn>& devices, Energy& energy) {
+  const Steps& steps = run.steps;
+  double joules = 0, images = 0;
+  std::size_t count = 0;
+  double covered = devices.front().seconds.back();
+  for (const Drawn& device : devices) covered = std::min(covered, device.seconds.back());
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const double end = steps.elapsed[i], seconds = training_seconds(steps, i);
+    if (!std::isfinite(end) || !std::isfinite(seconds) || !(steps.samples[i] > 0) || end > covered) continue;
+    double drawn = 0;
+    for (const Drawn& device : devices) drawn += device.at(end) - device.at(end - seconds);
+    joules += drawn;
+    images += steps.samples[i];
+    ++count;
+    const auto epoch = std::isfinite(steps.epoch[i]) ? static_cast<std::int64_t>(steps.epoch[i]) : 0;
+    if (energy.epochs.empty() || energy.epochs.back().epoch != epoch)
+      energy.epochs.push_back({epoch, 0, 0, 0});
+    Energy::Epoch& last = energy.epochs.back();
+    last.joules += drawn;
+    last.images += steps.samples[i];
+    ++last.steps;
+  }
+  if (!(joules > 0)) return energy.epochs.clear();
+  energy.joules_per_step = joules / static_cast<double>(count);
+  energy.images_per_joule = images / joules;
+}
+
+// The two axes have nothing in common: the mean power, for as long as training took.
+void add_training_by_mean(const Run& run, Energy& energy) {
+  const Steps& steps = run.steps;
+  double seconds = 0, images = 0;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const double taken = training_seconds(steps, i);
+    if (!std::isfinite(taken) || !(steps.samples[i] > 0)) continue;
+    seconds += taken;
+    images += steps.samples[i];
+    ++count;
+  }
+  if (!(seconds * energy.power_w > 0)) return;
+  energy.joules_per_step = seconds * energy.power_w / static_cast<double>(count);
+  energy.images_per_joule = images / (seconds * energy.power_w);
+}
+
+}  // namespace
+
+std::optional<Energy> energy_of(const Run& run) {
+  const std::vector<Drawn> devices = devices_of(run);
+  if (devices.empty()) return {};
+  Energy energy;
+  for (const Drawn& device : devices) {
+    energy.power_w += device.power_sum / static_cast<double>(device.samples);
+    if (device.samples > 1) energy.joules = energy.joules.value_or(0) + device.joules.back();
+  }
+  if (energy.joules && run.resumes == 0) {
+    add_training(run, devices, energy);
+  } else {
+    add_training_by_mean(run, energy);
+  }
+  return energy;
+}
+
+}  // namespace redline::report

@@ -1,0 +1,17 @@
+// Runs in the text format that Prometheus scrapes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/run.h"
+
+namespace redline::report {
+
+inline constexpr const char* kPrometheusType = "text/plain; version=0.0.4; charset=utf-8";
+
+// Progress, speed, learning and the newest telemetry of each run, labelled with its name (its folder where
+// names repeat). Base units; what a run does not know is left out. docs/reports.md lists the metrics.
+std::string prometheus_text(const std::vector<const Run*>& runs);
+
+}  // namespace redline::report

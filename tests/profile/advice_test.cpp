@@ -1,0 +1,337 @@
+#include "profile/advice.h"
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "profile/hand_made.h"
+#include "profile/summary.h"
+#include "profile/tracing_windows.h"
+
+namespace redline::profile {
+namespace {
+
+// Everything is known, and no rule has a reason to speak.
+Facts content() {
+  Facts facts;
+  RunFacts& r = facts.run;
+  r.gpu = true;
+  r.synthetic = true;
+  r.shards = true;
+  r.gpu_decodes = true;
+  r.gpu_could = false;
+  r.workers = r.cores = 8;
+  r.threads = 4;
+  r.batch = 64;
+  r.ranks = 1;
+  r.histograms_every = 0;
+  r.log_every = 10;
+  r.deterministic = false;
+  r.fused = true;
+  r.narrower = false;
+  TelemetrySummary& t = facts.telemetry.emplace();
+  t.seconds = 60;
+  t.cpu = CpuShares{0.95, 0.01, 0};
+  t.sm_clock_mhz = t.max_sm_clock_mhz = 1980;
+  t.power_w = 500;
+  t.power_limit_w = t.max_power_limit_w = 700;
+  facts.op = OpFacts{true, true, 1e-3};
+  return facts;
+}
+
+using Change = std::function<void(Facts&)>;
+
+struct RuleTest {
+  Change speaks;                // what makes it true
+  std::string says;             // a part of its text
+  std::vector<Change> silent;   // each, after that, makes it false
+  std::vector<Change> unknown;  // each, after that, takes a fact away
+};
+
+void files_on_cpu(Facts& f) {
+  f.run.synthetic = false;
+  f.run.shards = false;
+  f.run.gpu_decodes = false;
+}
+
+void neighbours(Facts& f) { f.telemetry->cpu = CpuShares{0.5, 0.45, 0}; }
+
+const std::map<std::string, RuleTest>& rule_tests() {
+  static const RuleTest decode{
+      [](Facts& f) {
+        files_on_cpu(f);
+        f.run.gpu_could = true;
+      },
+      "--decode gpu",
+      {[](Facts& f) { f.run.gpu_decodes = true; }, [](Facts& f) { f.run.gpu_could = false; },
+       [](Facts& f) { f.run.gpu = false; }, [](Facts& f) { f.run.synthetic = true; }},
+      {[](Facts& f) { f.run.gpu_decodes.reset(); }, [](Facts& f) { f.run.gpu_could.reset(); }}};
+  static const std::map<std::string, RuleTest> all = {
+      {"more_workers",
+       {[](Facts& f) {
+          files_on_cpu(f);
+          f.run.workers = 3;
+        },
+        "more --workers: 3 of 8 cores",
+        {[](Facts& f) { f.run.workers = 8; }, [](Facts& f) { f.run.gpu = false; },
+         [](Facts& f) { f.run.synthetic = true; }},
+        {[](Facts& f) { f.run.workers.reset(); }, [](Facts& f) { f.run.cores.reset(); }}}},
+      {"decode_gpu", decode},
+      {"send_files", decode},
+      {"convert_to_shards",
+       {files_on_cpu,
+        "data convert",
+        {[](Facts& f) { f.run.shards = true; }, [](Facts& f) { f.run.synthetic = true; }},
+        {[](Facts& f) { f.run.shards.reset(); }}}},
+      {"bench_data", {files_on_cpu, "bench data", {[](Facts& f) { f.run.synthetic = true; }}, {[](Facts& f) {
+                        f.run.synthetic.reset();
+                      }}}},
+      {"larger_launches",
+       {[](Facts&) {}, "--batch-size", {[](Facts& f) { f.run.gpu = false; }}, {[](Facts& f) {
+          f.run.gpu.reset();
+        }}}},
+      {"exchange_less",
+       {[](Facts& f) { f.run.ranks = 4; },
+        "--accumulate",
+        {[](Facts& f) { f.run.ranks = 1; }},
+        {[](Facts& f) { f.run.ranks.reset(); }}}},
+      {"fewer_histograms",
+       {[](Facts& f) { f.run.histograms_every = 100; },
+        "--histograms-every 0",
+        {[](Facts& f) { f.run.histograms_every = 0; }},
+        {[](Facts& f) { f.run.histograms_every.reset(); }}}},
+      {"fewer_lines",
+       {[](Facts& f) { f.run.log_every = 1; },
+        "--log-every",
+        {[](Facts& f) { f.run.log_every = 10; }},
+        {[](Facts& f) { f.run.log_every.reset(); }}}},
+      {"own_cores",
+       {neighbours,
+        "nobody else",
+        {[](Facts& f) {
+           f.telemetry->cpu = CpuShares{0.9, 0.05, 0};
+         },
+         [](Facts& f) { f.run.ranks = 2; }},
+        {[](Facts& f) { f.telemetry->cpu.reset(); }, [](Facts& f) { f.telemetry.reset(); },
+         [](Facts& f) { f.run.ranks.reset(); }}}},
+      {"narrower_type",
+       {[](Facts& f) { f.run.narrower = true; },
+        "narrower --dtype",
+        {[](Facts& f) { f.op->activations = false; }, [](Facts& f) { f.run.narrower = false; }},
+        {[](Facts& f) { f.run.narrower.reset(); }, [](Facts& f) { f.op.reset(); }}}},
+      {"fuse",
+       {[](Facts& f) { f.run.fused = false; },
+        "leave out --no-fuse",
+        {[](Facts& f) { f.run.fused = true; }, [](Facts& f) { f.op->memory_bound = false; }},
+        {[](Facts& f) { f.run.fused.reset(); }}}},
+      {"any_kernel",
+       {[](Facts& f) { f.run.deterministic = true; },
+        "leave out --deterministic",
+        {[](Facts& f) { f.run.deterministic = false; }, [](Facts& f) { f.run.gpu = false; },
+         [](Facts& f) { f.op->activations = false; }},
+        {[](Facts& f) { f.run.deterministic.reset(); }}}},
+      {"longer_kernels",
+       {[](Facts& f) { f.op->kernel_seconds = 5e-6; },
+        "a kernel takes 5 us",
+        {[](Facts& f) { f.op->kernel_seconds = 50e-6; }, [](Facts& f) { f.op->activations = false; },
+         [](Facts& f) { f.run.gpu = false; }},
+        {[](Facts& f) { f.run.gpu.reset(); }}}},
+      {"divide_the_batch",
+       {[](Facts& f) { f.run.batch = 6; },
+        "4 threads divide",
+        {[](Facts& f) { f.run.batch = 8; }, [](Facts& f) { f.run.threads = 1; }},
+        {[](Facts& f) { f.run.batch.reset(); }, [](Facts& f) { f.run.threads.reset(); }}}},
+      {"quiet_machine",
+       {neighbours,
+        "when the machine is quiet",
+        {[](Facts& f) {
+           f.telemetry->cpu = CpuShares{0.2, 0.45, 0};
+         },
+         [](Facts& f) { f.run.ranks = 2; }},
+        {[](Facts& f) { f.telemetry->cpu.reset(); }}}},
+      {"raise_power_limit",
+       {[](Facts& f) {
+          f.telemetry->sm_clock_mhz = 1500;
+          f.telemetry->power_w = f.telemetry->power_limit_w = 500;
+        },
+        "can be set to 700 W",
+        {[](Facts& f) { f.telemetry->max_power_limit_w = 500; },  // it is as high as it can be
+         [](Facts& f) { f.telemetry->power_w = 300; }, [](Facts& f) { f.telemetry->sm_clock_mhz = 1980; }},
+        {[](Facts& f) { f.telemetry->max_power_limit_w.reset(); },
+         [](Facts& f) { f.telemetry->max_sm_clock_mhz.reset(); }}}},
+      {"cool",
+       {[](Facts& f) {
+          f.telemetry->throttle = 64;
+          f.telemetry->faulted = 0.3;
+        },
+        "cooling",
+        {[](Facts& f) { f.telemetry->faulted = 0; }, [](Facts& f) { f.telemetry->throttle = 128; }},
+        {[](Facts& f) { f.telemetry.reset(); }}}},
+      {"power_supply",
+       {[](Facts& f) {
+          f.telemetry->throttle = 128;
+          f.telemetry->faulted = 0.3;
+        },
+        "power supply",
+        {[](Facts& f) { f.telemetry->faulted = 0; }, [](Facts& f) { f.telemetry->throttle = 64; }},
+        {[](Facts& f) { f.telemetry.reset(); }}}},
+  };
+  return all;
+}
+
+TEST(Advice, EveryRuleSpeaksWhereItIsTrueAndIsSilentWhereItIsNot) {
+  for (const Rule& rule : rules()) {
+    const auto found = rule_tests().find(rule.name);
+    ASSERT_NE(found, rule_tests().end()) << rule.name << " has no test";
+    const RuleTest& test = found->second;
+    ASSERT_FALSE(test.silent.empty() || test.unknown.empty()) << rule.name;
+    Facts facts = content();
+    test.speaks(facts);
+    const auto said = rule.advise(facts);
+    ASSERT_TRUE(said) << rule.name;
+    EXPECT_NE(said->find(test.says), std::string::npos) << rule.name << ": " << *said;
+    EXPECT_NE(advice(rule.cause, facts).find(*said), std::string::npos) << rule.name;
+    for (const auto* changes : {&test.silent, &test.unknown}) {
+      for (std::size_t i = 0; i < changes->size(); ++i) {
+        Facts other = facts;
+        (*changes)[i](other);
+        EXPECT_FALSE(rule.advise(other))
+            << rule.name << (changes == &test.silent ? " false " : " unknown ") << i;
+      }
+    }
+  }
+  EXPECT_EQ(rule_tests().size(), rules().size());
+}
+
+TEST(Advice, NothingKnownIsNothingSaid) {
+  for (const Rule& rule : rules()) EXPECT_FALSE(rule.advise({})) << rule.name;
+}
+
+// Two steps on a CPU with an op that is far from the ceilings, and threads that wait.
+Summary on_cpu(const TelemetrySummary& telemetry, const RunFacts& run) {
+  Summary summary;
+  summary.steps = 2;
+  summary.elapsed = summary.busy = 2;
+  summary.threads = {0.9, 0.7};
+  Part conv;
+  conv.name = conv.kind = "conv";
+  conv.seconds = 0.8;
+  conv.count = 10;
+  conv.least = 0.3;
+  conv.activations = true;
+  summary.kinds = {conv};
+  summary.telemetry = telemetry;
+  find_losses(summary, /*host_computes=*/true, run);
+  return summary;
+}
+
+TEST(Losses, OpsAreNotBlamedForWhatNeighboursTook) {
+  Facts facts = content();
+  facts.run.gpu = false;
+  const Summary quiet = on_cpu(*facts.telemetry, facts.run);
+  ASSERT_EQ(quiet.losses.size(), 2U);
+  EXPECT_EQ(quiet.losses[0].what, "conv takes 800.00 ms, 37% of what the arithmetic allows");
+  neighbours(facts);
+  const Summary busy = on_cpu(*facts.telemetry, facts.run);
+  ASSERT_EQ(busy.losses.size(), 1U);
+  EXPECT_EQ(busy.losses[0].what, "others took 45% of the CPU time, so that ops and threads cannot be judged");
+  EXPECT_DOUBLE_EQ(busy.losses[0].seconds, 0.45);
+  EXPECT_NE(busy.losses[0].advice.find("quiet"), std::string::npos);
+}
+
+TEST(Losses, WithoutAdviceALossStandsAlone) {
+  Facts facts = content();
+  const Summary summary = on_cpu(*facts.telemetry, facts.run);
+  ASSERT_FALSE(summary.losses.empty());
+  EXPECT_EQ(summary.losses[0].advice, "");
+  EXPECT_EQ(summary_text(summary, 3).find("try"), std::string::npos);
+}
+
+TEST(Losses, ThePowerLimitIsNamedAsWhatBoundsTheSpeed) {
+  Facts facts = content();
+  facts.telemetry->power_w = 686;
+  facts.telemetry->sm_clock_mhz = 1680;
+  Summary summary;
+  summary.steps = 1;
+  summary.elapsed = summary.busy = 1;
+  summary.telemetry = *facts.telemetry;
+  find_losses(summary, false, facts.run);
+  EXPECT_EQ(summary.bound, "the power limit sets the speed: 686 of 700 W, the clock at 1680 of 1980 MHz");
+  EXPECT_TRUE(summary.losses.empty()) << "the limit is as high as it can be: there is nothing to try";
+  summary.telemetry.max_power_limit_w = 1000;
+  find_losses(summary, false, facts.run);
+  ASSERT_EQ(summary.losses.size(), 1U);
+  EXPECT_NE(summary.losses[0].advice.find("1000 W"), std::string::npos);
+  summary.telemetry.power_w = 400;
+  summary.bound.clear();
+  find_losses(summary, false, facts.run);
+  EXPECT_EQ(summary.bound, "");
+  EXPECT_TRUE(summary.losses.empty());
+}
+
+TEST(Losses, CopiesBesideKernelsCostNothing) {
+  const HandMade made;  // its first copy comes before its step, the second runs with nothing beside it
+  const Summary summary = summarize(made.timeline(), {made.runs()}, {1e12, 1e9}, {});
+  EXPECT_NEAR(summary.copies_exposed, 0.5e-3, 1e-12);
+  std::vector<backend::Activity> records = made.records();
+  for (backend::Activity& record : records) {
+    if (record.kind != backend::Activity::Kind::copy || record.correlation != 20) continue;
+    record.begin -= 3000 * HandMade::kUs;  // while the first step's convolution runs
+    record.end -= 3000 * HandMade::kUs;
+  }
+  const Timeline beside = make_timeline(records, made.timeline().steps, {}, false);
+  EXPECT_EQ(copy_time(beside).exposed, 0);
+  EXPECT_GT(copy_time(beside).total, 0);
+}
+
+using Kind = TracingWindows::Kind;
+
+// The cost that windows find when a step takes `untraced` or `traced` seconds and the machine slows down.
+TracingCost measured(std::int64_t end, double untraced, double traced, double drift) {
+  TracingWindows windows(4, end);
+  Kind under_way = Kind::none;
+  double seconds = 0;
+  for (std::int64_t step = 1; step <= end; ++step) {
+    if (windows.turns(step)) {
+      windows.add(under_way, seconds);
+      under_way = windows.at(step);
+      seconds = 0;
+    }
+    const double jitter = 1 + 1e-3 * static_cast<double>(step * 7 % 5);
+    seconds +=
+        (under_way == Kind::traced ? traced : untraced) * (1 + drift * static_cast<double>(step)) * jitter;
+  }
+  return windows.cost();
+}
+
+TEST(TracingWindows, FindWhatRecordingCostsOnAMachineThatSlowsDown) {
+  for (const std::int64_t end : {21, 101, 1001}) {
+    const TracingCost cost = measured(end, 0.010, 0.0105, 0.005);
+    EXPECT_GE(cost.pairs, 6U);
+    EXPECT_TRUE(cost.change.beyond_noise()) << end;
+    EXPECT_NEAR(cost.change.change, 0.05, 0.01) << end;
+  }
+}
+
+TEST(TracingWindows, ClaimNothingWhereRecordingCostsNothing) {
+  for (const double drift : {-0.005, 0.0, 0.01, 0.03}) {
+    const TracingCost cost = measured(41, 0.010, 0.010, drift);
+    EXPECT_FALSE(cost.change.beyond_noise()) << drift;
+    Summary summary;
+    summary.tracing = cost;
+    EXPECT_NE(summary_text(summary, 0).find("what recording costs is not measurable here"),
+              std::string::npos);
+  }
+}
+
+TEST(TracingWindows, AreNoneWithTooFewSteps) {
+  EXPECT_EQ(measured(15, 1, 2, 0).pairs, 0U);
+  EXPECT_EQ(measured(16, 1, 2, 0).pairs, 6U);
+  EXPECT_FALSE(TracingWindows(4, 2).turns(4));
+}
+
+}  // namespace
+}  // namespace redline::profile

@@ -5,6 +5,8 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,7 +18,6 @@
 #include "base/host_allocator.h"
 #include "graph/tensor.h"
 #include "plan/plan.h"
-#include "plan/traffic.h"
 
 namespace redline::comm {
 class Communicator;
@@ -54,9 +55,9 @@ class State {
   virtual std::unique_ptr<StateCopy> make_copy() = 0;  // of the tensors that are there now
 };
 
-// How long one op of the plan took in a timed run.
+// How long one group of the plan took in a timed run.
 struct OpTime {
-  int op = 0;  // position in plan.graph().ops()
+  int group = 0;  // position in plan.groups
   std::chrono::nanoseconds start{}, duration{};
 };
 
@@ -95,7 +96,7 @@ class Executable {
   virtual void take_images(graph::TensorId, const DeviceImages&) {
     throw InternalError("images in the memory of another device");
   }
-  // `times`, when given, is filled with one entry per op run (and slows a device down).
+  // `times`, when given, is filled with one entry per group run (and slows a device down).
   virtual void run(Section section, std::vector<OpTime>* times = nullptr) = 0;
   // Any tensor that is still alive when a section ends: metrics, logits, gradients, state. Plain fp32.
   virtual void read(graph::TensorId id, std::span<float> values) const = 0;
@@ -105,8 +106,6 @@ class Executable {
   // Gives the oldest that were asked for and not taken yet. Empty when there are none, or when they are still
   // to come and `wait` is false.
   virtual std::optional<Metrics> take_metrics(bool wait) = 0;
-  // Which of the plan's ops it does in one go: what an op's time in run() is the time of.
-  virtual plan::Groups groups() const { return plan::each_alone(plan()); }
   virtual ExecutableMemory memory() const = 0;
 };
 
@@ -156,6 +155,11 @@ struct DeviceOptions {
   bool deterministic = false;  // cuda: only kernels that give the same bits every time
   bool tf32 = false;           // cuda: fp32 products may round their inputs to tf32
   std::string cache_dir = {};  // cuda: where the choice of kernels is remembered; empty for nowhere
+  bool tune = false;  // cuda: times every candidate kernel before the first step, however long it takes
+  // cuda, while kernels are chosen: asked from any thread, true to time no more of them; and told, in the
+  // thread that compiles, how many choices are made.
+  std::function<bool()> stop = {};
+  std::function<void(std::int64_t made, std::int64_t all)> tuning = {};
   InputCopy input_copy = InputCopy::pinned;  // cuda: how inputs get to the device
   // The ranks that train one model, which may be this process alone; empty: it exchanges nothing with anyone.
   std::shared_ptr<comm::Communicator> communicator = {};

@@ -24,6 +24,7 @@ class OpView {
 
   graph::OpKind kind() const { return op_.kind; }
   const std::string& name() const { return op_.name; }
+  const graph::Op& op() const { return op_; }
   template <typename Attr>
   const Attr& attr() const {
     return op_.attr<Attr>();

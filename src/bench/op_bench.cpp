@@ -28,22 +28,21 @@ bool matches(const Op& op, const std::string& filter) {
 }
 
 // `whole` makes one row of an optimizer's ops on all parameters, which a device may do in one launch.
-std::vector<Row> make_rows(const plan::Plan& plan, const plan::Groups& groups, const std::string& filter,
-                           bool whole) {
+std::vector<Row> make_rows(const plan::Plan& plan, const std::vector<plan::Group>& groups,
+                           const std::string& filter, bool whole) {
   const graph::Graph& graph = plan.graph();
   const std::vector<plan::Work> work = plan::work_of(plan, groups);
-  const std::vector<std::vector<int>> named = plan::named_ops(graph, groups);
   std::vector<Row> rows;
   std::map<std::string, std::size_t> known;
-  for (std::size_t i = 0; i < named.size(); ++i) {
+  for (std::size_t i = 0; i < groups.size(); ++i) {
     const auto op_at = [&](int position) -> const Op& {
       return graph.ops()[static_cast<std::size_t>(position)];
     };
-    if (std::ranges::none_of(named[i], [&](int at) { return matches(op_at(at), filter); })) continue;
-    const Op& op = op_at(named[i].front());
+    if (std::ranges::none_of(groups[i].ops, [&](int at) { return matches(op_at(at), filter); })) continue;
+    const Op& op = op_at(plan::lead_of(graph, groups[i]));
     const bool joined = whole && plan::updates_one(op.kind);
     const std::string text = joined ? fmt::format("{} of every parameter", name_of(op.kind))
-                                    : describe(graph, op) + plan::others_text(graph, named[i]);
+                                    : describe(graph, op) + plan::others_text(graph, groups[i]);
     const auto [at, added] = known.try_emplace(text, rows.size());
     if (added) {
       Row row;
@@ -86,13 +85,12 @@ std::vector<OpTiming> bench_ops(const OpBenchOptions& options, backend::Backend&
                                 const Progress& progress) {
   if (options.repeat < 1) throw UsageError("--repeat {} must be at least 1", options.repeat);
   const auto plan = std::make_shared<plan::Plan>(plan::make_plan(options.plan, backend));
-  // Within steps they are made again when it is known what is done together; a bad filter costs no
-  // measurement.
-  std::vector<Row> rows = make_rows(*plan, plan::each_alone(*plan), options.filter, options.in_step);
+  // Within steps, ops are timed as the device does them; else each is isolated.
+  std::vector<Row> rows = make_rows(*plan, options.in_step ? plan->groups : plan::each_alone(plan->graph()),
+                                    options.filter, options.in_step);
   std::vector<OpTiming> result;
   if (options.in_step) {
-    const auto [times, groups] = time_ops_in_steps(options.plan, plan, backend, options.repeat, progress);
-    rows = make_rows(*plan, groups, options.filter, options.in_step);
+    const auto times = time_ops_in_steps(options.plan, plan, backend, options.repeat, progress);
     for (Row& row : rows) {
       double sum = 0.0, fastest = 0.0;
       for (std::size_t i : row.ops) {

@@ -52,14 +52,15 @@ struct ReadyStep {
 // device is kept busy while ops are queued, so that no time of theirs has the host's launching in it.
 std::vector<std::vector<double>> time_ops(backend::Executable& executable, bool runs_ahead, int repeat,
                                           const StepProgress& progress) {
-  std::vector<std::vector<double>> times(executable.plan().graph().ops().size());
+  std::vector<std::vector<double>> times(executable.plan().groups.size());
   for (int i = 0; i <= repeat; ++i) {
     for (backend::Section section : {backend::Section::compute, backend::Section::update}) {
       std::vector<backend::OpTime> measured;
       if (runs_ahead) executable.run(backend::Section::compute);
       executable.run(section, &measured);
       if (i == 0) continue;  // warms up
-      for (const auto& time : measured) times[static_cast<std::size_t>(time.op)].push_back(seconds_of(time));
+      for (const auto& time : measured)
+        times[static_cast<std::size_t>(time.group)].push_back(seconds_of(time));
     }
     if (!progress(i + 1, repeat + 1) && i > 0) break;
   }
@@ -91,10 +92,12 @@ double seconds_of(const backend::OpTime& time) {
   return std::chrono::duration<double>(time.duration).count();
 }
 
-OpSeconds time_ops_in_steps(const plan::Options& options, std::shared_ptr<const plan::Plan> plan,
-                            backend::Backend& backend, int repeat, const StepProgress& progress) {
+std::vector<std::vector<double>> time_ops_in_steps(const plan::Options& options,
+                                                   std::shared_ptr<const plan::Plan> plan,
+                                                   backend::Backend& backend, int repeat,
+                                                   const StepProgress& progress) {
   const ReadyStep step(options, std::move(plan), backend);
-  return {time_ops(*step.executable, backend.runs_ahead(), repeat, progress), step.executable->groups()};
+  return time_ops(*step.executable, backend.runs_ahead(), repeat, progress);
 }
 
 std::optional<StepShape> measure_step(const plan::Options& options, backend::Backend& backend,
@@ -118,7 +121,7 @@ std::optional<StepShape> measure_step(const plan::Options& options, backend::Bac
   }
   if (stopped) return std::nullopt;
 
-  std::vector<double> ends;  // of each op, when they run one after the other
+  std::vector<double> ends;  // of each group, when they run one after the other
   double sum = 0;
   for (const std::vector<double>& times : ops) ends.push_back(sum += times.empty() ? 0 : median(times));
   StepShape shape;
@@ -127,7 +130,7 @@ std::optional<StepShape> measure_step(const plan::Options& options, backend::Bac
   shape.backward_end = update == 0 ? 0 : ends[update - 1];
   for (const plan::Bucket& bucket : plan->buckets)
     shape.buckets.push_back(
-        {bytes_of(*plan, bucket, wire), ends[static_cast<std::size_t>(std::max(0, bucket.ready_after_op))]});
+        {bytes_of(*plan, bucket, wire), ends[static_cast<std::size_t>(std::max(0, bucket.ready_after))]});
   std::ranges::stable_sort(shape.buckets, {}, &StepShape::Bucket::ready);
   return shape.scaled_to(median(units));
 }

@@ -19,14 +19,12 @@ double seconds_of(const backend::OpTime& time);
 // Called after each step with what is done and how much there is; false stops.
 using StepProgress = std::function<bool(std::int64_t done, std::int64_t total)>;
 
-struct OpSeconds {
-  std::vector<std::vector<double>> seconds;  // by position in the graph, of each step
-  plan::Groups groups;                       // what they are the times of
-};
-// In each of `repeat` steps; a first one warms up. On a device, ops wait behind other work until all are
-// queued.
-OpSeconds time_ops_in_steps(const plan::Options& options, std::shared_ptr<const plan::Plan> plan,
-                            backend::Backend& backend, int repeat, const StepProgress& progress);
+// By group of the plan, seconds in each of `repeat` steps; a first one warms up. On a device, ops wait behind
+// other work until all are queued.
+std::vector<std::vector<double>> time_ops_in_steps(const plan::Options& options,
+                                                   std::shared_ptr<const plan::Plan> plan,
+                                                   backend::Backend& backend, int repeat,
+                                                   const StepProgress& progress);
 
 // What a step looks like to the network: how long it takes as one unit (the median of `repeat` times a few
 // steps), and when, by the times of its ops, each gradient bucket is complete. `wire` is the type in which

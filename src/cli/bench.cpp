@@ -49,6 +49,7 @@ int run_op_bench(OpFlags& flags) {
   flags.options.plan.model.dtype = graph::parse_dtype(flags.dtype);
   flags.options.plan.fuse = !flags.no_fuse;
   flags.device.cache_dir = cache_folder();
+  flags.device.tune = true;  // what is measured is the fastest there is
   const auto backend = backend::make_backend(flags.device);
   if (!backend->supports(graph::OpKind::conv, flags.options.plan.model.dtype)) {
     throw UnavailableError("the device {} has no {} kernels", flags.device.device, flags.dtype);

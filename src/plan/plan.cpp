@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "graph/autodiff.h"
 #include "plan/arena.h"
-#include "plan/beside.h"
 #include "plan/fuse.h"
 
 namespace redline::plan {
@@ -151,7 +150,6 @@ void add_optimizer(Graph& graph, const Options& options, TensorId scalars, Tenso
 
 void add_update(Plan& plan, const Options& options, const Guard& guard, const graph::Gradients& gradients) {
   Graph& graph = plan.model.graph;
-  plan.update_begin = static_cast<int>(graph.ops().size());
   plan.check = add_check(graph, options, plan.model.scalars, guard, gradients);
   for (TensorId parameter : graph.of_kind(TensorKind::parameter)) {
     add_optimizer(graph, options, plan.model.scalars, plan.check, parameter, gradients.at(parameter));
@@ -172,17 +170,16 @@ void add_update(Plan& plan, const Options& options, const Guard& guard, const gr
 
 // All-reduce ops go in front of the update, one per bucket, once buckets are known.
 void add_all_reduce(Plan& plan, DType wire) {
-  Graph out;
-  for (const Tensor& tensor : plan.graph().tensors()) out.add_tensor(tensor);
-  const auto& ops = plan.graph().ops();
-  for (std::size_t i = 0; i < ops.size(); ++i) {
-    if (static_cast<int>(i) == plan.update_begin) {
+  Graph out = plan.graph().without_ops();
+  bool added = false;
+  for (const Op& op : plan.graph().ops()) {
+    if (op.phase == Phase::update && !std::exchange(added, true)) {
       for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
         out.add_op({OpKind::all_reduce, "bucket" + std::to_string(b), Phase::update,
                     plan.buckets[b].gradients, plan.buckets[b].gradients, graph::ReduceAttr{wire}});
       }
     }
-    out.add_op(ops[i]);
+    out.add_op(op);
   }
   plan.model.graph = std::move(out);
 }
@@ -192,6 +189,22 @@ void validate(const Options& options) {
   if (!options.model.training && (options.optimizer != OptimizerKind::none || options.ema)) {
     throw UsageError("an evaluation plan has no optimizer");
   }
+}
+
+// The type of activations: that of the first convolution's input.
+DType activation_type(const Graph& graph) {
+  const auto conv = std::ranges::find(graph.ops(), OpKind::conv, &Op::kind);
+  return conv == graph.ops().end() ? DType::f32 : graph.tensor(conv->inputs[0]).dtype;
+}
+
+// What is left to do when all ops are there.
+void group_and_place(Plan& plan, const Capabilities& backend, std::size_t bucket_bytes, bool keep_all) {
+  plan.weights = backend.weight_copy(activation_type(plan.graph()));
+  plan.groups = find_groups(plan.graph(), backend.group_rows(), backend.side_stream_groups());
+  plan.update_begin = static_cast<int>(std::ranges::count_if(plan.groups, [&](const Group& group) {
+    return plan.graph().ops()[static_cast<std::size_t>(group.ops.front())].phase != Phase::update;
+  }));
+  place_tensors(plan, backend, bucket_bytes, keep_all);
 }
 
 std::vector<std::string> count_fused(const Graph& graph) {
@@ -236,25 +249,17 @@ Plan make_plan(const Options& options, const Capabilities& backend) {
     if (options.accumulate > 1) {
       plan.model.graph = with_accumulation(plan.model.graph, plan.model.scalars, gradients);
     }
-    if (backend.weight_gradients_beside() > 0) {
-      plan.model.graph = norm_gradients_before_readers(sums_before_weight_gradients(plan.model.graph));
-    }
-    plan.update_begin = static_cast<int>(plan.graph().ops().size());
     if (options.optimizer != OptimizerKind::none) {
       Guard guard;
       plan.model.graph = with_guard(plan.model.graph, options, plan.model.scalars, guard);
       add_update(plan, options, guard, gradients);
     }
-    plan.beside = find_beside(plan.graph(), plan.update_begin, backend.weight_gradients_beside());
-  } else {
-    plan.update_begin = static_cast<int>(plan.graph().ops().size());
   }
   plan.fusions = count_fused(plan.graph());
-  place_tensors(plan, backend, options.bucket_bytes, /*keep_all=*/false);
+  group_and_place(plan, backend, options.bucket_bytes, /*keep_all=*/false);
   if (options.all_reduce) {
     add_all_reduce(plan, options.gradient_wire);
-    plan.buckets.clear();
-    place_tensors(plan, backend, options.bucket_bytes, /*keep_all=*/false);
+    group_and_place(plan, backend, options.bucket_bytes, /*keep_all=*/false);
   }
   return plan;
 }
@@ -262,9 +267,7 @@ Plan make_plan(const Options& options, const Capabilities& backend) {
 Plan make_plan(Graph graph, const Capabilities& backend) {
   Plan plan;
   plan.model.graph = std::move(graph);
-  plan.update_begin = static_cast<int>(
-      std::ranges::count_if(plan.graph().ops(), [](const Op& op) { return op.phase != Phase::update; }));
-  place_tensors(plan, backend, Options{}.bucket_bytes, /*keep_all=*/true);
+  group_and_place(plan, backend, Options{}.bucket_bytes, /*keep_all=*/true);
   return plan;
 }
 

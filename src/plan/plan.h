@@ -10,6 +10,7 @@
 
 #include "graph/graph.h"
 #include "graph/models/resnet.h"
+#include "plan/groups.h"
 #include "plan/layout.h"
 
 namespace redline::plan {
@@ -47,17 +48,17 @@ class Capabilities {
   virtual graph::DType weight_gradient(graph::DType) const { return graph::DType::f32; }
   // Whether norms can take the batches of all ranks together.
   virtual bool synchronises_norms() const { return false; }
-  // For how many ops after a norm_grad_apply its y is read still, by a backend that does it later, with
-  // others.
-  virtual int input_stays(const graph::Graph&, int /*op*/) const { return 0; }
-  // Whether a tensor is never stored: the backend makes it again wherever it is read.
-  virtual bool remakes(const graph::Graph&, graph::TensorId) const { return false; }
-  // How many weight gradients may be under way beside the other ops; each keeps its inputs alive for longer.
-  virtual int weight_gradients_beside() const { return 0; }
+  // In what type kernels read matrices and filters, for activations of a type. Other than fp32: an update
+  // writes such a copy of each of them.
+  virtual graph::DType weight_copy(graph::DType) const { return graph::DType::f32; }
+  // What it does in one go, the best first. A group that is found is compiled.
+  virtual std::vector<GroupRow> group_rows() const { return {}; }
+  // How many groups may be under way on the side stream; each keeps its inputs alive for longer.
+  virtual int side_stream_groups() const { return 0; }
 };
 
 enum class Region : std::uint8_t {
-  none,     // not used by any op (its producer may skip it), or remade by the backend
+  none,     // not used by any op (its producer may skip it), or not stored by its group
   arena,    // shares the step's arena with others, by lifetime
   bucket,   // a slice of a gradient bucket
   state,    // persistent, shared between executables by name
@@ -69,19 +70,14 @@ struct Placement {
   std::size_t offset = 0;  // in the arena, or in the gradient memory
   std::size_t bytes = 0;   // as stored: padded by the layout
   Layout layout = Layout::plain;
-  int first_op = -1, last_op = -1;  // lifetime, as positions in graph.ops()
+  int first = -1, last = -1;  // lifetime, as positions in Plan::groups
 };
 
 // Gradients that are reduced together, in the order in which backward gives them; contiguous in memory.
 struct Bucket {
   std::vector<graph::TensorId> gradients;
   std::size_t offset = 0, bytes = 0;
-  int ready_after_op = -1;  // position of the op after which it is complete, and may be reduced
-};
-
-// An op that may run beside those that follow it; op `join` begins when it is done.
-struct Beside {
-  int op = 0, join = 0;
+  int ready_after = -1;  // position of the group after which it is complete, and may be reduced
 };
 
 struct Plan {
@@ -89,12 +85,13 @@ struct Plan {
   graph::TensorId check = graph::kNone;  // f32 [kStepChecks]; none without an optimizer
   std::vector<Placement> placements;     // by TensorId
   std::vector<Bucket> buckets;
-  std::vector<Beside> beside;  // by rising op
+  std::vector<Group> groups;  // what runs, in order
   std::size_t arena_bytes = 0;
   std::size_t gradient_bytes = 0;
-  int update_begin = 0;              // ops from here on are the update
-  int fused_ops = 0;                 // model ops that went into fused ones
-  std::vector<std::string> fusions;  // what was fused, one line per form: "affine_act: 49"
+  graph::DType weights = graph::DType::f32;  // that kernels read matrices and filters in
+  int update_begin = 0;                      // groups from here on are the update
+  int fused_ops = 0;                         // model ops that went into fused ones
+  std::vector<std::string> fusions;          // what was fused, one line per form: "affine_act: 49"
 
   const graph::Graph& graph() const { return model.graph; }
   const Placement& placement(graph::TensorId id) const { return placements.at(static_cast<std::size_t>(id)); }

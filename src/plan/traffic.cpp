@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "graph/operands.h"
+
 namespace redline::plan {
 namespace {
 
@@ -13,7 +15,9 @@ using graph::Op;
 using graph::OpKind;
 using graph::TensorId;
 
-constexpr std::size_t kWeights = 1, kSums = 5;  // inputs of ops that read them
+namespace operands = graph::operands;
+
+constexpr std::size_t kWeights = operands::Conv::w;  // of all ops that read them
 
 bool reads_weights(OpKind kind) {
   return kind == OpKind::conv || kind == OpKind::conv_grad_input || kind == OpKind::linear ||
@@ -29,7 +33,7 @@ bool reads(const Op& op, std::size_t input) {
   if (op.inputs[input] == graph::kNone) return false;
   if (moves_nothing(op)) return input == 0;
   if (op.kind != OpKind::norm_stats || input > 0) return true;
-  const bool has_sums = op.inputs.size() > kSums && op.inputs[kSums] != graph::kNone;
+  const bool has_sums = operands::in(op, operands::NormStats::sums) != graph::kNone;
   return op.attr<graph::NormAttr>().training && !has_sums;
 }
 
@@ -72,26 +76,13 @@ double needed_flops(const graph::Graph& graph, const Op& op) {
          taps_on_image(image[3], result[3], filter[3], attr);
 }
 
-// By op, the position where it is done first; done again elsewhere, it stores nothing.
-std::vector<int> first_places(const Groups& groups) {
-  std::vector<int> places(groups.ops.size(), -1);
-  for (std::size_t at = 0; at < groups.ops.size(); ++at) {
-    for (const int position : groups.ops[at]) {
-      int& place = places[static_cast<std::size_t>(position)];
-      if (place < 0) place = static_cast<int>(at);
-    }
-  }
-  return places;
-}
-
 class Counter {
  public:
-  Counter(const Plan& plan, const Groups& groups)
-      : plan_(plan), groups_(groups), wanted_(plan.placements.size()), home_(first_places(groups)) {
+  Counter(const Plan& plan, const std::vector<Group>& groups) : plan_(plan), wanted_(plan.placements.size()) {
     std::vector<bool> is_read(wanted_.size());
-    for (const std::vector<int>& ops : groups.ops) {
+    for (const Group& group : groups) {
       std::set<TensorId> made;
-      for (const int position : ops) {
+      for (const int position : all_of(group)) {
         const Op& op = op_at(position);
         for (std::size_t i = 0; i < op.inputs.size(); ++i) {
           if (!reads(op, i)) continue;
@@ -108,11 +99,11 @@ class Counter {
     }
   }
 
-  Work work_at(std::size_t at) const {
+  Work work_of(const Group& group) const {
     Work work;
     std::set<TensorId> known, written;  // read or made so far
-    for (const int position : groups_.ops[at]) {
-      const bool again = home_[static_cast<std::size_t>(position)] != static_cast<int>(at);
+    for (const int position : all_of(group)) {
+      const bool again = std::ranges::count(group.recomputes, position) > 0;  // and is not stored again
       const Op& op = op_at(position);
       work.flops += needed_flops(plan_.graph(), op);
       for (std::size_t i = 0; i < op.inputs.size(); ++i) {
@@ -124,12 +115,17 @@ class Counter {
         known.insert(id);
         if (!again && wanted_[index(id)] && written.insert(id).second) work.bytes += stored(id);
       }
-      if (is_optimizer(op.kind)) work.bytes += copy_bytes(op.inputs[0], groups_.weights);
+      if (is_optimizer(op.kind)) work.bytes += copy_bytes(op.inputs[0], plan_.weights);
     }
     return work;
   }
 
  private:
+  static std::vector<int> all_of(const Group& group) {
+    std::vector<int> ops = group.recomputes;
+    ops.insert(ops.end(), group.ops.begin(), group.ops.end());
+    return ops;
+  }
   static std::size_t index(TensorId id) { return static_cast<std::size_t>(id); }
   const Op& op_at(int position) const { return plan_.graph().ops().at(static_cast<std::size_t>(position)); }
   double stored(TensorId id) const { return static_cast<double>(plan_.placement(id).bytes); }
@@ -147,62 +143,41 @@ class Counter {
   double read_bytes(const Op& op, std::size_t input) const {
     const TensorId id = op.inputs[input];
     if (reads_weights(op.kind) && input == kWeights &&
-        plan_.graph().tensor(op.inputs[0]).dtype == groups_.weights) {
-      if (const double bytes = copy_bytes(id, groups_.weights); bytes > 0) return bytes;
+        plan_.graph().tensor(op.inputs[0]).dtype == plan_.weights) {
+      if (const double bytes = copy_bytes(id, plan_.weights); bytes > 0) return bytes;
     }
     return input == 0 ? stored(id) * seen(plan_.graph(), op) : stored(id);
   }
 
   const Plan& plan_;
-  const Groups& groups_;
   std::vector<bool> wanted_;  // by TensorId: what makes it has to store it
-  std::vector<int> home_;     // by op: where it is done first
 };
 
 }  // namespace
 
-Groups each_alone(const Plan& plan) {
-  Groups groups;
-  for (std::size_t i = 0; i < plan.graph().ops().size(); ++i) groups.ops.push_back({static_cast<int>(i)});
-  return groups;
-}
-
-std::vector<Work> work_of(const Plan& plan, const Groups& groups) {
+std::vector<Work> work_of(const Plan& plan, const std::vector<Group>& groups) {
   const Counter counter(plan, groups);
   std::vector<Work> work;
-  for (std::size_t at = 0; at < groups.ops.size(); ++at) work.push_back(counter.work_at(at));
+  for (const Group& group : groups) work.push_back(counter.work_of(group));
   return work;
 }
 
 bool updates_one(OpKind kind) { return is_optimizer(kind) || kind == OpKind::ema; }
 
-bool updates_many(const graph::Graph& graph, const std::vector<int>& ops) {
+bool updates_many(const graph::Graph& graph, const Group& group) {
   const auto kind_of = [&](int position) { return graph.ops().at(static_cast<std::size_t>(position)).kind; };
-  return ops.size() > 1 && std::ranges::all_of(ops, [&](int position) {
-           return kind_of(position) == kind_of(ops.front()) && updates_one(kind_of(position));
+  return group.ops.size() > 1 && std::ranges::all_of(group.ops, [&](int position) {
+           return kind_of(position) == kind_of(group.ops.front()) && updates_one(kind_of(position));
          });
 }
 
-std::vector<std::vector<int>> named_ops(const graph::Graph& graph, const Groups& groups) {
-  const std::vector<int> home = first_places(groups);
-  std::vector<std::vector<int>> named = groups.ops;
-  for (std::size_t at = 0; at < named.size(); ++at) {
-    std::vector<int>& ops = named[at];
-    std::erase_if(ops, [&](int op) { return home[static_cast<std::size_t>(op)] != static_cast<int>(at); });
-    auto first = std::ranges::find_if(
-        ops, [&](int op) { return is_convolution(graph.ops().at(static_cast<std::size_t>(op)).kind); });
-    if (first == ops.end()) first = std::ranges::find(ops, static_cast<int>(at));
-    if (first != ops.end()) std::rotate(ops.begin(), first, first + 1);
-  }
-  return named;
-}
-
-std::string others_text(const graph::Graph& graph, const std::vector<int>& named) {
-  if (updates_many(graph, named)) return {};
+std::string others_text(const graph::Graph& graph, const Group& group) {
+  if (updates_many(graph, group)) return {};
   std::string text;
-  for (std::size_t i = 1; i < named.size(); ++i) {
-    text += fmt::format("{}{}", i == 1 ? " with " : ", ",
-                        name_of(graph.ops().at(static_cast<std::size_t>(named[i])).kind));
+  for (const int position : group.ops) {
+    if (position == lead_of(graph, group)) continue;
+    text += fmt::format("{}{}", text.empty() ? " with " : ", ",
+                        name_of(graph.ops().at(static_cast<std::size_t>(position)).kind));
   }
   return text;
 }

@@ -374,13 +374,12 @@ OpArguments op_arguments(const std::vector<PlanRuns>& plans) {
   OpArguments all;
   for (const PlanRuns& runs : plans) {
     const graph::Graph& graph = runs.plan->graph();
-    const std::vector<plan::Work> work = plan::work_of(*runs.plan, runs.groups);
-    const std::vector<std::vector<int>> named = plan::named_ops(graph, runs.groups);
+    const std::vector<plan::Work> work = plan::work_of(*runs.plan, runs.plan->groups);
     for (std::size_t i = 0; i < work.size(); ++i) {
-      if (named[i].empty()) continue;
-      const graph::Op& op = graph.ops()[static_cast<std::size_t>(named[i].front())];
+      const plan::Group& group = runs.plan->groups[i];
+      const graph::Op& op = graph.ops()[static_cast<std::size_t>(plan::lead_of(graph, group))];
       std::string text;
-      if (!plan::updates_many(graph, named[i]))
+      if (!plan::updates_many(graph, group))
         text = fmt::format("\"Input Dims\": {}, \"Output Dims\": {}, ", dims_of(graph, op.inputs),
                            dims_of(graph, op.outputs));
       all[&op] =

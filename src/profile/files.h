@@ -27,7 +27,7 @@ struct Subject {
 };
 
 // What an op works on and how much work that is, once, as members of a JSON object: "Input Dims", "Output
-// Dims", "op FLOPs", "op bytes". Ops go by those of OpNames.
+// Dims", "op FLOPs", "op bytes". Ops are those that groups are named after.
 using OpArguments = std::unordered_map<const graph::Op*, std::string>;
 OpArguments op_arguments(const std::vector<PlanRuns>& plans);
 

@@ -90,16 +90,16 @@ void Session::run(backend::Executable& executable, backend::Section section) {
   if (counting_ && tracer_) return count(executable, section);
   if (trial_ == TracingWindows::Kind::traced && !sees_kernels()) return executable.run(section, &times_);
   if (!recording_) return executable.run(section);
-  const PlanRuns& plan = note_run(executable, section);
+  note_run(executable, section);
   const Span span(this, HostWork::launch);
   if (sees_kernels()) return executable.run(section);
   const std::int64_t origin = steady_nanoseconds();
   executable.run(section, &times_);
-  const auto& ops = executable.plan().graph().ops();
+  const plan::Plan& plan = executable.plan();
   for (const backend::OpTime& time : times_) {
-    if (plan.groups.ops[static_cast<std::size_t>(time.op)].empty()) continue;  // another op's time has it
+    const plan::Group& group = plan.groups[static_cast<std::size_t>(time.group)];
     backend::Activity activity;
-    activity.op = &ops[static_cast<std::size_t>(time.op)];
+    activity.op = &plan.graph().ops()[static_cast<std::size_t>(plan::lead_of(plan.graph(), group))];
     activity.begin = origin + time.start.count();
     activity.end = activity.begin + time.duration.count();
     // Where the device is another, an op belongs to the run that it was timed in.
@@ -108,12 +108,11 @@ void Session::run(backend::Executable& executable, backend::Section section) {
   }
 }
 
-const PlanRuns& Session::note_run(const backend::Executable& executable, backend::Section section) {
+void Session::note_run(const backend::Executable& executable, backend::Section section) {
   auto known = std::ranges::find(plans_, &executable.plan(), &PlanRuns::plan);
-  if (known == plans_.end()) known = plans_.insert(known, {&executable.plan(), executable.groups(), 0, 0});
+  if (known == plans_.end()) known = plans_.insert(known, {&executable.plan(), 0, 0});
   if (section != backend::Section::update) ++known->batches;
   if (section != backend::Section::compute) ++known->updates;
-  return *known;
 }
 
 void Session::end_steps() {
@@ -126,9 +125,7 @@ void Session::end_steps() {
 void Session::count(backend::Executable& executable, backend::Section section) {
   counting_ = false;  // of several accumulated batches, the first
   try {
-    auto counts = tracer_->count(executable, section, profile_metrics());
-    const OpNames names({{&executable.plan(), executable.groups(), 0, 0}});
-    for (backend::KernelCounts& kernel : counts) kernel.op = names.of(kernel.op);
+    const auto counts = tracer_->count(executable, section, profile_metrics());
     counted_ = counted_kernels(counts, profile_metrics());
   } catch (const UnavailableError& reason) {
     log_warning("{}", reason.what());
@@ -142,8 +139,6 @@ Profile Session::finish(const Ceilings& ceilings, const TelemetrySummary& teleme
     std::vector<backend::Activity> traced = tracer_->take();
     records_.insert(records_.end(), traced.begin(), traced.end());
   }
-  const OpNames names(plans_);
-  for (backend::Activity& record : records_) record.op = names.of(record.op);
   // Op times of a device are taken with the host waiting, so they lie within its steps as a CPU's do.
   const bool within = host_computes_ || !sees_kernels();
   Profile profile;

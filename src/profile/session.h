@@ -71,7 +71,7 @@ class Session {
   void turn(std::int64_t number);  // from one window of trial_ to the next
   bool sees_kernels() const;
   void count(backend::Executable& executable, backend::Section section);
-  const PlanRuns& note_run(const backend::Executable& executable, backend::Section section);
+  void note_run(const backend::Executable& executable, backend::Section section);
 
   SessionOptions options_;
   std::function<void()> on_open_, on_close_;

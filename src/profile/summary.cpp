@@ -62,17 +62,15 @@ std::unordered_map<const Op*, KnownOp> known_ops(const std::vector<PlanRuns>& pl
   std::unordered_map<const Op*, KnownOp> known;
   for (const PlanRuns& runs : plans) {
     const graph::Graph& graph = runs.plan->graph();
-    const std::vector<plan::Work> work = plan::work_of(*runs.plan, runs.groups);
-    const std::vector<std::vector<int>> named = plan::named_ops(graph, runs.groups);
+    const std::vector<plan::Work> work = plan::work_of(*runs.plan, runs.plan->groups);
     for (std::size_t i = 0; i < work.size(); ++i) {
-      if (named[i].empty()) continue;
-      const Op& op = graph.ops()[static_cast<std::size_t>(named[i].front())];
-      const std::string others = plan::others_text(graph, named[i]);
+      const plan::Group& group = runs.plan->groups[i];
+      const Op& op = graph.ops()[static_cast<std::size_t>(plan::lead_of(graph, group))];
+      const std::string others = plan::others_text(graph, group);
       const bool update = static_cast<int>(i) >= runs.plan->update_begin;
       const double times = static_cast<double>(update ? runs.updates : runs.batches) / steps;
-      known[&op] = {plan::updates_many(graph, named[i])
-                        ? fmt::format("{} of every parameter", name_of(op.kind))
-                        : label_of(op) + others,
+      known[&op] = {plan::updates_many(graph, group) ? fmt::format("{} of every parameter", name_of(op.kind))
+                                                     : label_of(op) + others,
                     std::string(name_of(op.kind)) + others,
                     {work[i].flops * times, work[i].bytes * times},
                     has_activations(graph, op)};
@@ -157,22 +155,6 @@ std::string tracing_text(const TracingCost& cost) {
 }
 
 }  // namespace
-
-OpNames::OpNames(const std::vector<PlanRuns>& plans) {
-  for (const PlanRuns& runs : plans) {
-    const std::vector<Op>& ops = runs.plan->graph().ops();
-    const std::vector<std::vector<int>> named = plan::named_ops(runs.plan->graph(), runs.groups);
-    for (std::size_t i = 0; i < named.size(); ++i) {
-      if (!named[i].empty() && named[i].front() != static_cast<int>(i))
-        others_[&ops[i]] = &ops[static_cast<std::size_t>(named[i].front())];
-    }
-  }
-}
-
-const Op* OpNames::of(const Op* op) const {
-  const auto found = others_.find(op);
-  return found == others_.end() ? op : found->second;
-}
 
 Summary summarize(const Timeline& timeline, const std::vector<PlanRuns>& plans, const Ceilings& ceilings,
                   const TelemetrySummary& telemetry, const RunFacts& run) {

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -20,19 +19,8 @@ namespace redline::profile {
 
 // A plan that ran while a timeline was recorded.
 struct PlanRuns {
-  const plan::Plan* plan = nullptr;  // whose ops the events are of
-  plan::Groups groups;
+  const plan::Plan* plan = nullptr;       // whose ops the events are of
   std::int64_t batches = 0, updates = 0;  // how often its two sections ran
-};
-
-// By which op the work goes that is done at an op's position, with others: plan::named_ops. The plans stay.
-class OpNames {
- public:
-  explicit OpNames(const std::vector<PlanRuns>& plans);
-  const graph::Op* of(const graph::Op* op) const;  // itself unless it is known to go by another
-
- private:
-  std::unordered_map<const graph::Op*, const graph::Op*> others_;
 };
 
 // Time of one op, or of a group of them, in a step.
@@ -86,7 +74,7 @@ struct Summary {
   double step() const { return steps > 0 ? elapsed / static_cast<double>(steps) : 0; }  // seconds, the mean
 };
 
-// Of a timeline whose ops are those of OpNames.
+// Of a timeline whose ops are those that groups are named after (plan::lead_of).
 Summary summarize(const Timeline& timeline, const std::vector<PlanRuns>& plans, const Ceilings& ceilings,
                   const TelemetrySummary& telemetry, const RunFacts& run = {});
 // Works out the three largest losses of what is known by then, and what bounds the speed.

@@ -80,6 +80,7 @@ struct DeviceConfig {
   bool amp = false;
   std::int64_t threads = 0;  // 0: all cores this process may use
   bool deterministic = false;
+  bool tune = false;  // times every kernel that could be taken before the first step
   bool no_fuse = false;
   // How batches get to a GPU: "auto", or a name of backend::InputCopy.
   std::string input_copy = "auto";

@@ -230,6 +230,11 @@ std::vector<Field> device_fields() {
       {"device", "deterministic", "--deterministic",
        "the same bits for the same seed and thread count, on a GPU too, where it costs speed",
        [](Config& c) -> bool& { return c.device.deterministic; }},
+      {"device", "tune", "--tune",
+       "on a GPU, time every kernel that could be taken before the first step, however long that takes; "
+       "without "
+       "it, those that matter most for a few seconds, and the rest in later runs",
+       [](Config& c) -> bool& { return c.device.tune; }},
       {"device", "no_fuse", "--no-fuse", "run every op of the model by itself",
        [](Config& c) -> bool& { return c.device.no_fuse; }},
       {"device", "input_copy", "--input-copy",

@@ -334,7 +334,7 @@ Outcome train(const Config& config, const std::vector<std::string>& arguments, c
               const Resume& resume, const std::optional<profile::SessionOptions>& profiling,
               const StopSignals& signals, const std::shared_ptr<comm::Communicator>& communicator) {
   Ranks ranks(communicator);
-  const Setup setup = prepare(config, communicator);
+  const Setup setup = prepare(config, communicator, &signals.flag());
   const auto train = train_batches(setup);
   const auto val = profiling ? nullptr : val_batches(setup);
   if (profiling && profiling->counters && !ranks.alone())

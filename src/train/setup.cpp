@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <optional>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -25,6 +28,15 @@ constexpr int kSlots = 4;
 constexpr std::int64_t kLookedAt = 64;                     // images, to learn how large they are
 constexpr std::uint64_t kSeedStride = 0x9e3779b97f4a7c15;  // between the ranks' synthetic data
 constexpr const char* kCheckpointEvery = "10m";  // loses little, and costs little however long an epoch is
+
+// Says once a second how far the choice of kernels is.
+std::function<void(std::int64_t, std::int64_t)> tell_tuning() {
+  return [watch = std::optional<Stopwatch>()](std::int64_t made, std::int64_t all) mutable {
+    if (watch && watch->seconds() < 1 && made < all) return;
+    watch.emplace();
+    log_info("timing kernels to take the fastest: {} of {}", made, all);
+  };
+}
 
 bool fits_into(const Memory& need, const Memory& available) {
   const auto fits = [](std::uint64_t wanted, std::uint64_t there) { return there == 0 || wanted <= there; };
@@ -264,7 +276,8 @@ void refuse_batch(const Setup& setup, const std::string& what) {
 }
 
 std::unique_ptr<backend::Backend> open_device(const Config& config,
-                                              std::shared_ptr<comm::Communicator> communicator) {
+                                              std::shared_ptr<comm::Communicator> communicator,
+                                              const std::atomic<bool>* stop) {
   backend::DeviceOptions device;
   device.communicator = std::move(communicator);
   device.device = config.device.name;
@@ -272,6 +285,9 @@ std::unique_ptr<backend::Backend> open_device(const Config& config,
   device.deterministic = config.device.deterministic;
   device.tf32 = config.device.dtype == kTf32;
   device.cache_dir = cache_folder();
+  device.tune = config.device.tune;
+  device.tuning = tell_tuning();
+  if (stop != nullptr) device.stop = [stop] { return stop->load(); };
   const std::string& copy = config.device.input_copy;
   if (copy != kAuto) device.input_copy = backend::parse_input_copy(copy);
   auto backend = backend::make_backend(device);
@@ -336,13 +352,14 @@ std::string Setup::data_text() const {
   return fmt::format("{} ({})", config.data.path, train_records->kind());
 }
 
-Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communicator) {
+Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communicator,
+              const std::atomic<bool>* stop) {
   validate(config);
   Setup setup;
   if (communicator != nullptr) setup.rank = communicator->rank();
   setup.config = config;
   setup.machine = inspect_machine();
-  setup.backend = open_device(config, std::move(communicator));
+  setup.backend = open_device(config, std::move(communicator), stop);
   setup.dtype = resolve_dtype(config, *setup.backend, setup.machine.features);
   if (config.data.path != kSynthetic) {
     data::SourceOptions limits;

@@ -2,6 +2,7 @@
 // plans of training and evaluation, and whether all of it fits into memory. Nothing is written.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -75,7 +76,8 @@ void check_memory(const Config& config, const backend::Backend& backend, graph::
 // The device that a configuration names, for a process alone or a rank among others. Throws UnavailableError
 // when it is not there.
 std::unique_ptr<backend::Backend> open_device(const Config& config,
-                                              std::shared_ptr<comm::Communicator> communicator = {});
+                                              std::shared_ptr<comm::Communicator> communicator = {},
+                                              const std::atomic<bool>* stop = nullptr);
 
 // The element type that --dtype and --amp mean on this device. Throws UnavailableError when it has no such
 // type. tf32 is fp32 whose products a GPU may round.
@@ -102,7 +104,8 @@ struct Setup {
 };
 
 // Throws UsageError, DataError or UnavailableError, each naming the flag or path to change.
-Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communicator = {});
+Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communicator = {},
+              const std::atomic<bool>* stop = nullptr);
 
 // Throws BatchTooLarge for a run whose memory was refused although it should have fit: `what` the system
 // said, and the largest --batch-size that fits what is free now.

@@ -45,7 +45,7 @@ class Gradients {
   }
   void complete_after(std::size_t op, int step) {
     for (const plan::Bucket& bucket : plan_.buckets) {
-      if (bucket.ready_after_op != static_cast<int>(op)) continue;
+      if (bucket.ready_after != static_cast<int>(op)) continue;
       for (const std::size_t i : places(bucket)) values_[i] = value_of(rank_, i, step);
     }
   }

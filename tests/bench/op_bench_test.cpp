@@ -54,7 +54,7 @@ TEST_F(OpBenchTest, RowsHaveAllWorkOfTheStep) {
   const plan::Options options = training("resnet18", 2, 32);
   double expected = 0, found = 0;
   const plan::Plan plan = plan::make_plan(options, *backend_);
-  for (const plan::Work& work : plan::work_of(plan, plan::each_alone(plan))) expected += work.flops;
+  for (const plan::Work& work : plan::work_of(plan, plan::each_alone(plan.graph()))) expected += work.flops;
   for (const OpTiming& row : bench_ops({options, "", 1, true}, *backend_, kGoOn)) {
     found += row.flops * row.count;
     EXPECT_GT(row.bytes, 0) << row.description;
@@ -64,21 +64,19 @@ TEST_F(OpBenchTest, RowsHaveAllWorkOfTheStep) {
 }
 
 #ifdef REDLINE_TEST_CUDA
-TEST_F(OpBenchTest, EveryOpIsDoneAndOnlyActivationsAgain) {
+TEST_F(OpBenchTest, EveryOpIsDoneOnceAndOnlyActivationsAreRecomputed) {
   for (const char* model : {"resnet18", "resnet50"}) {
     const plan::Options options = training(model, 32, 64);
-    const auto plan = std::make_shared<plan::Plan>(plan::make_plan(options, *backend_));
-    const auto groups = backend_->compile(plan, backend_->make_state())->groups();
-    std::map<int, int> done;
-    for (std::size_t i = 0; i < groups.ops.size(); ++i) {
-      const std::vector<int>& group = groups.ops[i];
-      EXPECT_TRUE(group.empty() || std::ranges::count(group, static_cast<int>(i)) == 1) << i;
-      for (const int op : group) ++done[op];
+    const plan::Plan plan = plan::make_plan(options, *backend_);
+    std::map<int, int> done, again;
+    for (const plan::Group& group : plan.groups) {
+      for (const int op : group.ops) ++done[op];
+      for (const int op : group.recomputes) ++again[op];
     }
-    for (std::size_t i = 0; i < groups.ops.size(); ++i) {
-      const graph::Op& op = plan->graph().ops()[i];
-      EXPECT_GE(done[static_cast<int>(i)], 1) << name_of(op.kind) << " " << op.name;
-      EXPECT_LE(done[static_cast<int>(i)], op.kind == OpKind::affine_act ? 2 : 1)
+    for (std::size_t i = 0; i < plan.graph().ops().size(); ++i) {
+      const graph::Op& op = plan.graph().ops()[i];
+      EXPECT_EQ(done[static_cast<int>(i)], 1) << name_of(op.kind) << " " << op.name;
+      EXPECT_LE(again[static_cast<int>(i)], op.kind == OpKind::affine_act ? 1 : 0)
           << name_of(op.kind) << " " << op.name;
     }
   }
@@ -91,20 +89,17 @@ TEST_F(OpBenchTest, NothingIsFasterThanMemory) {
   const plan::Options options = training("resnet50", 256, 224);
   const auto plan = std::make_shared<plan::Plan>(plan::make_plan(options, *backend_));
   const profile::Ceilings ceilings = profile::measure_ceilings(*backend_, kType);
-  const auto [times, groups] = time_ops_in_steps(options, plan, *backend_, 5, kGoOn);
-  const std::vector<plan::Work> work = plan::work_of(*plan, groups);
-  const std::vector<std::vector<int>> named = plan::named_ops(plan->graph(), groups);
+  const auto times = time_ops_in_steps(options, plan, *backend_, 5, kGoOn);
+  const std::vector<plan::Work> work = plan::work_of(*plan, plan->groups);
   int large = 0;
   for (std::size_t i = 0; i < work.size(); ++i) {
-    const graph::Op& op = plan->graph().ops()[i];
-    if (groups.ops[i].empty()) {
-      EXPECT_EQ(median(times[i]), 0) << name_of(op.kind) << " " << op.name;
-    }
     if (work[i].bytes < kBeyondCaches) continue;
     ++large;
-    const graph::Op& first = plan->graph().ops()[static_cast<std::size_t>(named[i].front())];
+    const plan::Group& group = plan->groups[i];
+    const graph::Op& lead =
+        plan->graph().ops()[static_cast<std::size_t>(plan::lead_of(plan->graph(), group))];
     EXPECT_LE(work[i].bytes / median(times[i]), 1.1 * ceilings.bytes)
-        << name_of(first.kind) << " " << first.name << plan::others_text(plan->graph(), named[i]);
+        << name_of(lead.kind) << " " << lead.name << plan::others_text(plan->graph(), group);
   }
   EXPECT_GT(large, 20);
 }

@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -36,16 +37,23 @@ std::vector<Variant> variants() {
     add("unfused", [](Variant& v) { v.options.fuse = false; });
     add("blocked", [](Variant& v) { v.backend.blocked = true; });
     add("sums", [](Variant& v) { v.backend.sums = true; });
-    add("overlapping", [](Variant& v) { v.backend.beside = 2; });
+    add("overlapping", [](Variant& v) {
+      v.backend.side_stream = 2;
+      v.backend.rows = {fake_rows::kWeightGradient};
+    });
     add("overlapping and accumulating", [](Variant& v) {
-      v.backend.beside = 1;
+      v.backend.side_stream = 1;
+      v.backend.rows = {fake_rows::kWeightGradient};
       v.options.accumulate = 2;
     });
-    add("overlapping and merging", [](Variant& v) {
-      v.backend.beside = 1;
-      v.backend.stays = 2;
+    add("overlapping and grouping", [](Variant& v) {
+      v.backend.side_stream = 1;
+      v.backend.rows = {fake_rows::kThroughNorm, fake_rows::kWeightGradient};
+      v.options.all_reduce = true;
     });
-    add("remaking", [](Variant& v) { v.backend.remade = true; });
+    add("recomputing", [](Variant& v) {
+      v.backend.rows = {fake_rows::kRecomputing, fake_rows::kUnstored, fake_rows::kThroughNorm};
+    });
     add("bf16", [](Variant& v) { v.options.model.dtype = graph::DType::bf16; });
     add("accumulating", [](Variant& v) { v.options.accumulate = 4; });
     add("ema and reduce", [](Variant& v) { v.options.ema = v.options.all_reduce = true; });
@@ -64,157 +72,118 @@ bool overlap(const Placement& a, const Placement& b) {
   return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }
 
-// Two tensors may lie in the same place when one dies before the other is born, or when the op where they
-// meet writes one over the other element by element.
-bool may_share(const Plan& plan, TensorId first, TensorId second) {
-  const Placement &a = plan.placement(first), &b = plan.placement(second);
-  if (a.last_op < b.first_op || b.last_op < a.first_op) return true;
-  const bool a_first = a.last_op == b.first_op;
-  if (!a_first && b.last_op != a.first_op) return false;
-  const Op& op = plan.graph().ops()[static_cast<std::size_t>(a_first ? b.first_op : a.first_op)];
-  const TensorId source = a_first ? first : second, target = a_first ? second : first;
-  const std::set<OpKind> elementwise = {
-      OpKind::relu,           OpKind::add, OpKind::affine_act, OpKind::relu_grad, OpKind::norm_grad_stats,
-      OpKind::norm_grad_apply};
-  return elementwise.contains(op.kind) && a.offset == b.offset && a.bytes == b.bytes &&
-         std::ranges::count(op.inputs, source) == 1 && std::ranges::count(op.outputs, target) == 1;
-}
+// Memory as a step uses it: who wrote each byte last. A group on the side stream reads until its join.
+class Memory {
+ public:
+  explicit Memory(const Plan& plan) : plan_(plan) {}
 
-TEST(Arena, NoTwoLiveTensorsShareMemory) {
+  void write(TensorId id) {
+    if (plan_.placement(id).region != Region::arena) return;
+    for (TensorId other : written_) {
+      if (other != id && overlap(plan_.placement(id), plan_.placement(other))) lost_.insert(other);
+    }
+    lost_.erase(id);
+    written_.insert(id);
+  }
+  void expect_intact(TensorId id) const {
+    EXPECT_FALSE(lost_.contains(id)) << plan_.graph().tensor(id).name << " is read after it was written over";
+  }
+
+ private:
+  const Plan& plan_;
+  std::set<TensorId> written_, lost_;
+};
+
+TEST(Arena, NobodyReadsWhatWasWrittenOver) {
   for (const Variant& v : variants()) {
     SCOPED_TRACE(v.name);
     const Plan plan = make_plan(v.options, v.backend);
-    const auto count = static_cast<TensorId>(plan.placements.size());
-    for (TensorId a = 0; a < count; ++a) {
-      if (plan.placement(a).region != Region::arena) continue;
-      EXPECT_LE(plan.placement(a).offset + plan.placement(a).bytes, plan.arena_bytes);
-      for (TensorId b = a + 1; b < count; ++b) {
-        if (plan.placement(b).region != Region::arena || !overlap(plan.placement(a), plan.placement(b)))
-          continue;
-        EXPECT_TRUE(may_share(plan, a, b))
-            << plan.graph().tensor(a).name << " and " << plan.graph().tensor(b).name;
+    Memory memory(plan);
+    std::multimap<int, const Group*> joins;
+    for (int i = 0; i < static_cast<int>(plan.groups.size()); ++i) {
+      for (auto [at, end] = joins.equal_range(i); at != end; ++at) {
+        for (TensorId id : reads_of(plan.graph(), *at->second)) memory.expect_intact(id);
+        for (TensorId id : writes_of(plan.graph(), *at->second)) memory.expect_intact(id);
       }
+      const Group& group = plan.groups[static_cast<std::size_t>(i)];
+      const std::vector<TensorId> reads = reads_of(plan.graph(), group),
+                                  writes = writes_of(plan.graph(), group);
+      for (TensorId id : reads) memory.expect_intact(id);
+      for (TensorId written : writes) {
+        memory.write(written);
+        // While a group runs, what it writes lies over what it reads only where it said that it may.
+        for (TensorId read : reads) {
+          const Placement &a = plan.placement(read), &b = plan.placement(written);
+          if (read == written || a.region != Region::arena || b.region != Region::arena || !overlap(a, b))
+            continue;
+          EXPECT_TRUE(a.offset == b.offset && a.bytes == b.bytes &&
+                      std::ranges::any_of(group.in_place,
+                                          [&](const InPlace& choice) {
+                                            return choice.input == read && choice.output == written;
+                                          }))
+              << plan.graph().tensor(written).name << " over " << plan.graph().tensor(read).name;
+        }
+      }
+      for (TensorId id : writes) memory.expect_intact(id);
+      if (group.side_stream) joins.emplace(group.join, &group);
     }
   }
 }
 
-TEST(Arena, LifetimesCoverEveryUse) {
+TEST(Arena, HasAPlaceForEverythingThatIsReadOrWritten) {
   for (const Variant& v : variants()) {
     SCOPED_TRACE(v.name);
     const Plan plan = make_plan(v.options, v.backend);
-    const auto& ops = plan.graph().ops();
-    for (std::size_t i = 0; i < ops.size(); ++i) {
-      for (const auto* ids : {&ops[i].inputs, &ops[i].outputs}) {
-        for (TensorId id : *ids) {
-          if (id == kNone || v.backend.remakes(plan.graph(), id)) continue;
+    for (std::size_t i = 0; i < plan.groups.size(); ++i) {
+      for (const auto& ids :
+           {reads_of(plan.graph(), plan.groups[i]), writes_of(plan.graph(), plan.groups[i])}) {
+        for (TensorId id : ids) {
           const Placement& placement = plan.placement(id);
           EXPECT_NE(placement.region, Region::none) << plan.graph().tensor(id).name;
-          EXPECT_LE(placement.first_op, static_cast<int>(i));
-          EXPECT_GE(placement.last_op, static_cast<int>(i));
+          EXPECT_LE(placement.first, static_cast<int>(i));
+          EXPECT_GE(placement.last, static_cast<int>(i));
           EXPECT_EQ(placement.bytes, stored_bytes(plan.graph().tensor(id), placement.layout));
+          if (placement.region == Region::arena) {
+            EXPECT_LE(placement.offset + placement.bytes, plan.arena_bytes);
+          }
         }
       }
     }
-    EXPECT_EQ(plan.placement(plan.model.logits).last_op, static_cast<int>(ops.size()) - 1)
+    EXPECT_EQ(plan.placement(plan.model.logits).last, static_cast<int>(plan.groups.size()) - 1)
         << "the host reads the logits";
   }
 }
 
-TEST(Overlap, HoldsMemoryUntilTheJoin) {
+// Nothing but the update waits for what the side stream makes.
+TEST(SideStream, IsJoinedBeforeItsResultsAreRead) {
   for (const Variant& v : variants()) {
     SCOPED_TRACE(v.name);
     const Plan plan = make_plan(v.options, v.backend);
-    const auto& ops = plan.graph().ops();
-    const auto gradients =
-        std::ranges::count_if(ops, [](const Op& op) { return op.kind == OpKind::conv_grad_weight; });
-    EXPECT_EQ(std::ranges::count_if(plan.beside,
-                                    [&](const Beside& beside) {
-                                      return ops[static_cast<std::size_t>(beside.op)].kind ==
-                                             OpKind::conv_grad_weight;
-                                    }),
-              v.backend.beside > 0 ? gradients : 0);
-    for (const Beside& beside : plan.beside) {
-      EXPECT_GT(beside.join, beside.op);
-      EXPECT_LE(beside.join, plan.update_begin);
-      const Op& op = ops[static_cast<std::size_t>(beside.op)];
-      for (const auto* ids : {&op.inputs, &op.outputs}) {
-        for (TensorId id : *ids) {
-          if (id == kNone) continue;
-          EXPECT_GE(plan.placement(id).last_op, beside.join - 1);
-        }
-      }
-      // Nobody else reads what it writes before the join; a gradient and its addition to a total run in
-      // order.
-      for (int later = beside.op + 1; later < beside.join; ++later) {
-        const Op& reader = ops[static_cast<std::size_t>(later)];
-        if (reader.kind == OpKind::accumulate) continue;
-        for (TensorId written : op.outputs) EXPECT_EQ(std::ranges::count(reader.inputs, written), 0);
+    for (std::size_t i = 0; i < plan.groups.size(); ++i) {
+      const Group& group = plan.groups[i];
+      if (!group.side_stream) continue;
+      EXPECT_GT(group.join, static_cast<int>(i));
+      EXPECT_LE(group.join, plan.update_begin);
+      for (std::size_t later = i + 1; later < static_cast<std::size_t>(group.join); ++later) {
+        for (TensorId written : writes_of(plan.graph(), group))
+          EXPECT_EQ(std::ranges::count(reads_of(plan.graph(), plan.groups[later]), written), 0);
       }
     }
   }
 }
 
-// Its y is read by what comes two ops later.
-TEST(Arena, KeepsTheInputOfANormsGradientThatIsDoneLater) {
-  FakeBackend backend;
-  backend.beside = 2;
-  backend.stays = 2;
-  const Plan plan = make_plan(small("resnet50"), backend);
-  const auto& ops = plan.graph().ops();
-  int kept = 0;
-  for (std::size_t i = 0; i < ops.size(); ++i) {
-    if (ops[i].kind != OpKind::norm_grad_apply) continue;
-    const Placement& y = plan.placement(ops[i].inputs[1]);
-    const int stays = backend.input_stays(plan.graph(), static_cast<int>(i));
-    EXPECT_EQ(y.last_op, static_cast<int>(i) + stays) << ops[i].name;
-    kept += stays > 0 ? 1 : 0;
-    for (std::size_t later = i; stays > 0 && later <= i + 2; ++later) {
-      for (const TensorId made : ops[later].outputs) {
-        if (made == kNone || plan.placement(made).region != Region::arena) continue;
-        EXPECT_FALSE(overlap(y, plan.placement(made)))
-            << plan.graph().tensor(made).name << " is made over the input of " << ops[i].name;
-      }
-    }
-  }
-  EXPECT_EQ(kept, 20) << "the last norm of each of the 16 blocks, and of the four shortcuts";
-}
-
-TEST(Arena, HasNoPlaceForWhatIsRemade) {
-  FakeBackend backend;
-  const std::size_t before = make_plan(small("resnet50"), backend).arena_bytes;
-  backend.remade = true;
-  const Plan plan = make_plan(small("resnet50"), backend);
-  const Plan all_kept = make_plan(plan.graph(), backend);
-  std::size_t remade = 0, bytes = 0;
-  for (std::size_t i = 0; i < plan.placements.size(); ++i) {
-    if (!backend.remakes(plan.graph(), static_cast<TensorId>(i))) continue;
-    EXPECT_EQ(plan.placements[i].region, Region::none) << plan.graph().tensors()[i].name;
-    EXPECT_NE(all_kept.placements[i].region, Region::none) << plan.graph().tensors()[i].name;
-    ++remade;
-    bytes += plan.placements[i].bytes;
-  }
-  EXPECT_EQ(remade, 32U) << "the first two of each of the 16 blocks; the stem's goes into its pool";
-  // All of them would be there when backward begins; the peak may be a little later.
-  EXPECT_LT(plan.arena_bytes, before - bytes * 9 / 10);
-}
-
-// A device may clear them all when the step begins, and do the norm that reads them with what follows it.
-TEST(Arena, KeepsConvolutionsSumsFreeFromTheBeginningAndForTwoOpsMore) {
+// A device may clear them all when the step begins.
+TEST(Arena, KeepsConvolutionsSumsFreeFromTheBeginning) {
   FakeBackend backend;
   backend.sums = true;
   const Plan plan = make_plan(small("resnet18"), backend);
-  const auto& ops = plan.graph().ops();
-  for (std::size_t i = 0; i < ops.size(); ++i) {
-    if (ops[i].kind != OpKind::norm_stats) continue;
-    EXPECT_GE(plan.placement(ops[i].inputs.at(5)).last_op, static_cast<int>(i) + 2) << ops[i].name;
-  }
   int convolutions = 0;
-  for (const Op& op : ops) {
+  for (const Op& op : plan.graph().ops()) {
     const TensorId sums = sums_of(op);
     EXPECT_EQ(sums != graph::kNone, op.kind == OpKind::conv) << op.name;
     if (sums == graph::kNone) continue;
     ++convolutions;
-    EXPECT_EQ(plan.placement(sums).first_op, 0) << op.name;
+    EXPECT_EQ(plan.placement(sums).first, 0) << op.name;
   }
   EXPECT_EQ(convolutions, 20);
 }
@@ -238,9 +207,9 @@ TEST(Buckets, AreContiguousCompleteAndInOrder) {
     for (const Bucket& bucket : plan.buckets) {
       EXPECT_EQ(bucket.offset, offset);
       EXPECT_FALSE(bucket.gradients.empty());
-      EXPECT_GE(bucket.ready_after_op, ready) << "backward completes buckets in order";
-      EXPECT_LT(bucket.ready_after_op, plan.update_begin);
-      ready = bucket.ready_after_op;
+      EXPECT_GE(bucket.ready_after, ready) << "backward completes buckets in order";
+      EXPECT_LT(bucket.ready_after, plan.update_begin);
+      ready = bucket.ready_after;
       std::size_t inside = bucket.offset;
       for (TensorId id : bucket.gradients) {
         const Placement& placement = plan.placement(id);
@@ -279,9 +248,12 @@ TEST(Update, ComesLastAndTouchesEveryParameterOnce) {
     const Plan plan = make_plan(v.options, v.backend);
     const auto& ops = plan.graph().ops();
     std::multiset<TensorId> updated;
-    for (std::size_t i = 0; i < ops.size(); ++i) {
-      EXPECT_EQ(ops[i].phase == Phase::update, static_cast<int>(i) >= plan.update_begin) << ops[i].name;
-      if (ops[i].kind == OpKind::sgd || ops[i].kind == OpKind::lars) updated.insert(ops[i].outputs[0]);
+    for (std::size_t i = 0; i < plan.groups.size(); ++i) {
+      for (const int position : plan.groups[i].ops) {
+        const Op& op = ops[static_cast<std::size_t>(position)];
+        EXPECT_EQ(op.phase == Phase::update, static_cast<int>(i) >= plan.update_begin) << op.name;
+        if (op.kind == OpKind::sgd || op.kind == OpKind::lars) updated.insert(op.outputs[0]);
+      }
     }
     const auto parameters = plan.graph().of_kind(TensorKind::parameter);
     const bool trains = v.options.optimizer != OptimizerKind::none;

@@ -1,6 +1,8 @@
 #include "plan/traffic.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -25,38 +27,40 @@ Plan chain(int readers) {
   return make_plan(std::move(graph), FakeBackend());
 }
 
-std::vector<double> bytes_of(const Plan& plan, const std::vector<std::vector<int>>& ops) {
+std::vector<double> bytes_of(const Plan& plan, const std::vector<Group>& groups) {
   std::vector<double> bytes;
-  for (const Work& work : work_of(plan, {ops, DType::f32})) bytes.push_back(work.bytes / kTensor);
+  for (const Work& work : work_of(plan, groups)) bytes.push_back(work.bytes / kTensor);
   return bytes;
+}
+Group of(std::vector<int> ops, std::vector<int> recomputes = {}) {
+  return {.ops = std::move(ops), .recomputes = std::move(recomputes)};
 }
 
 using Tensors = std::vector<double>;
 
 TEST(Traffic, AnOpAloneReadsAndWritesItsTensors) {
   const Plan plan = chain(1);
-  EXPECT_EQ(bytes_of(plan, each_alone(plan).ops), (Tensors{2, 2, 2}));
+  EXPECT_EQ(bytes_of(plan, each_alone(plan.graph())), (Tensors{2, 2, 2}));
 }
 
 TEST(Traffic, WhatAGroupMakesForItselfIsNotStored) {
-  EXPECT_EQ(bytes_of(chain(1), {{}, {0, 1}, {2}}), (Tensors{0, 2, 2}));
-  EXPECT_EQ(bytes_of(chain(1), {{0, 1, 2}, {}, {}}), (Tensors{2, 0, 0}));
+  EXPECT_EQ(bytes_of(chain(1), {of({0, 1}), of({2})}), (Tensors{2, 2}));
+  EXPECT_EQ(bytes_of(chain(1), {of({0, 1, 2})}), (Tensors{2}));
 }
 
 TEST(Traffic, WhatIsReadElsewhereIsStoredOnce) {
-  EXPECT_EQ(bytes_of(chain(2), {{0}, {1, 2}, {}, {3}}), (Tensors{2, 3, 0, 2}));
+  EXPECT_EQ(bytes_of(chain(2), {of({0}), of({1, 2}), of({3})}), (Tensors{2, 3, 2}));
 }
 
-TEST(Traffic, WhatIsDoneAgainForEachReaderIsNotStored) {
-  // The op before both readers is in each one's list.
-  EXPECT_EQ(bytes_of(chain(2), {{0}, {}, {1, 2}, {1, 3}}), (Tensors{2, 0, 2, 2}));
+TEST(Traffic, WhatEveryReaderRecomputesIsNotStored) {
+  EXPECT_EQ(bytes_of(chain(2), {of({0}), of({1, 2}), of({3}, {1})}), (Tensors{2, 2, 2}));
 }
 
-TEST(Traffic, WhatIsDoneAgainIsStoredWhereItIsFirstDone) {
+TEST(Traffic, WhatIsRecomputedIsStoredForOtherReaders) {
   // The second op is done by itself, for the reader that follows it, and again for the other one.
-  EXPECT_EQ(bytes_of(chain(2), {{0}, {1}, {2}, {1, 3}}), (Tensors{2, 2, 2, 2}));
-  // It is first done with a reader, then again for another, and stored once for the third.
-  EXPECT_EQ(bytes_of(chain(3), {{0}, {}, {1, 2}, {1, 3}, {4}}), (Tensors{2, 0, 3, 2, 2}));
+  EXPECT_EQ(bytes_of(chain(2), {of({0}), of({1}), of({2}), of({3}, {1})}), (Tensors{2, 2, 2, 2}));
+  // It is done with a reader, then again for another, and stored once for the third.
+  EXPECT_EQ(bytes_of(chain(3), {of({0}), of({1, 2}), of({3}, {1}), of({4})}), (Tensors{2, 3, 2, 2}));
 }
 
 struct Training {
@@ -83,7 +87,7 @@ TEST(Traffic, ANormWithSumsDoesNotReadTheActivation) {
   const Training with(DType::f16, true), without(DType::f16, false);
   const auto first = [](const Training& t) {
     const int at = t.positions(OpKind::norm_stats).front();
-    const double bytes = work_of(t.plan, each_alone(t.plan))[static_cast<std::size_t>(at)].bytes;
+    const double bytes = work_of(t.plan, t.plan.groups)[static_cast<std::size_t>(at)].bytes;
     return bytes / t.stored(t.op(at).inputs[0]);
   };
   EXPECT_LT(first(with), 0.1);
@@ -91,12 +95,12 @@ TEST(Traffic, ANormWithSumsDoesNotReadTheActivation) {
 }
 
 TEST(Traffic, CopiesOfWeightsAreWrittenByTheUpdateAndReadByConvolutions) {
-  const Training t(DType::f16);
+  Training t(DType::f16);
+  t.plan.weights = DType::f16;
   const std::vector<int> updates = t.positions(OpKind::sgd);
-  Groups groups = each_alone(t.plan);
-  for (const int position : updates) groups.ops[static_cast<std::size_t>(position)].clear();
-  groups.ops[static_cast<std::size_t>(updates.front())] = updates;
-  groups.weights = DType::f16;
+  std::vector<Group> groups = each_alone(t.plan.graph());
+  std::erase_if(groups, [&](const Group& group) { return std::ranges::count(updates, group.ops[0]) > 0; });
+  groups.push_back(of(updates));
   const std::vector<Work> work = work_of(t.plan, groups);
 
   const graph::Op& first = t.op(updates.front());
@@ -107,8 +111,7 @@ TEST(Traffic, CopiesOfWeightsAreWrittenByTheUpdateAndReadByConvolutions) {
     const bool copied = t.plan.graph().tensor(op.inputs[0]).shape.rank() > 1;
     expected += 4 * master + t.stored(op.inputs[1]) + (copied ? master / 2 : 0);
   }
-  EXPECT_DOUBLE_EQ(work[static_cast<std::size_t>(updates.front())].bytes, expected);
-  EXPECT_EQ(work[static_cast<std::size_t>(updates.back())].bytes, 0);
+  EXPECT_DOUBLE_EQ(work.back().bytes, expected);
 
   const int conv = t.positions(OpKind::conv).front();
   const graph::Op& op = t.op(conv);
@@ -118,7 +121,7 @@ TEST(Traffic, CopiesOfWeightsAreWrittenByTheUpdateAndReadByConvolutions) {
 
 TEST(Traffic, AStrideBeyondTheWindowReadsAQuarter) {
   const Training t(DType::f32);
-  const std::vector<Work> work = work_of(t.plan, each_alone(t.plan));
+  const std::vector<Work> work = work_of(t.plan, t.plan.groups);
   int found = 0;
   for (const int at : t.positions(OpKind::conv)) {
     const graph::Op& op = t.op(at);
@@ -136,7 +139,7 @@ TEST(Traffic, AStrideBeyondTheWindowReadsAQuarter) {
 // it.
 TEST(Traffic, TapsOnPaddingAreNoWork) {
   const Training t(DType::f32);
-  const std::vector<Work> work = work_of(t.plan, each_alone(t.plan));
+  const std::vector<Work> work = work_of(t.plan, t.plan.groups);
   int found = 0;
   for (const OpKind kind : {OpKind::conv, OpKind::conv_grad_input, OpKind::conv_grad_weight}) {
     for (const int at : t.positions(kind)) {
@@ -162,7 +165,7 @@ TEST(Traffic, TapsOnPaddingAreNoWork) {
 
 TEST(Traffic, NoWorkIsLostInGroups) {
   const Training t(DType::f32);
-  Groups groups = each_alone(t.plan);
+  std::vector<Group> groups = t.plan.groups;
   const auto total = [&] {
     Work sum;
     for (const Work& work : work_of(t.plan, groups)) {
@@ -172,9 +175,9 @@ TEST(Traffic, NoWorkIsLostInGroups) {
     return sum;
   };
   const Work apart = total();
-  for (std::size_t i = 0; i + 1 < groups.ops.size(); i += 2) {
-    groups.ops[i].push_back(groups.ops[i + 1].front());
-    groups.ops[i + 1].clear();
+  for (std::size_t i = 0; i + 1 < groups.size(); ++i) {
+    groups[i].ops.push_back(groups[i + 1].ops.front());
+    groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(i) + 1);
   }
   EXPECT_DOUBLE_EQ(total().flops, apart.flops);
   EXPECT_LT(total().bytes, apart.bytes);
@@ -196,29 +199,20 @@ TEST(Traffic, GroupsAreNamedByTheirFirstConvolution) {
   const int input = position_of(t, OpKind::conv_grad_input, layer + "conv2");
   const int sums = position_of(t, OpKind::norm_grad_stats, layer + "bn1");
   const int weight = position_of(t, OpKind::conv_grad_weight, layer + "conv2");
-  Groups groups = each_alone(t.plan);
-  for (const int position : {apply, input, sums, weight}) groups.ops[static_cast<std::size_t>(position)] = {};
-  groups.ops[static_cast<std::size_t>(sums)] = {act, apply, input, sums, weight};  // the activation: again
-  const auto named = named_ops(t.plan.graph(), groups);
-  EXPECT_EQ(named[static_cast<std::size_t>(sums)], (std::vector<int>{input, apply, sums, weight}));
-  EXPECT_EQ(others_text(t.plan.graph(), named[static_cast<std::size_t>(sums)]),
-            " with norm_grad_apply, norm_grad_stats, conv_grad_weight");
-  EXPECT_EQ(named[static_cast<std::size_t>(act)], std::vector<int>{act});
-  EXPECT_EQ(others_text(t.plan.graph(), {act}), "");
-  EXPECT_TRUE(named[static_cast<std::size_t>(input)].empty());
+  const Group group = of({apply, input, sums, weight}, {act});
+  EXPECT_EQ(lead_of(t.plan.graph(), group), input);
+  EXPECT_EQ(others_text(t.plan.graph(), group), " with norm_grad_apply, norm_grad_stats, conv_grad_weight");
+  EXPECT_EQ(others_text(t.plan.graph(), of({act})), "");
 }
 
-TEST(Traffic, OtherGroupsAreNamedByTheOpWhereTheyAreDone) {
+TEST(Traffic, OtherGroupsAreNamedByTheirLastOp) {
   const Training t(DType::f32);
   const int norm = t.positions(OpKind::norm_stats).front(), act = t.positions(OpKind::affine_act).front();
-  Groups groups = each_alone(t.plan);
-  groups.ops[static_cast<std::size_t>(norm)] = {};
-  groups.ops[static_cast<std::size_t>(act)] = {norm, act};
-  const auto named = named_ops(t.plan.graph(), groups)[static_cast<std::size_t>(act)];
-  EXPECT_EQ(named, (std::vector<int>{act, norm}));
-  EXPECT_EQ(others_text(t.plan.graph(), named), " with norm_stats");
-  EXPECT_FALSE(updates_many(t.plan.graph(), named));
-  const std::vector<int> updates = t.positions(OpKind::sgd);
+  const Group group = of({norm, act});
+  EXPECT_EQ(lead_of(t.plan.graph(), group), act);
+  EXPECT_EQ(others_text(t.plan.graph(), group), " with norm_stats");
+  EXPECT_FALSE(updates_many(t.plan.graph(), group));
+  const Group updates = of(t.positions(OpKind::sgd));
   EXPECT_EQ(others_text(t.plan.graph(), updates), "");
   EXPECT_TRUE(updates_many(t.plan.graph(), updates));
 }

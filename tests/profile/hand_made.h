@@ -25,6 +25,8 @@ struct HandMade {
     const auto x = builder.input("x", {2, 16, 8, 8}, graph::DType::f32);
     builder.batch_norm("layer1.bn", builder.relu("layer1.relu", builder.conv("layer1.conv", x, 16, 3, 1, 1)));
     plan = plan::make_plan(std::move(graph), plan::FakeBackend());
+    plan.groups = {{"", {0, 1}}, {"", {2}}};
+    plan.update_begin = 2;
   }
 
   const std::vector<graph::Op>& ops() const { return plan.graph().ops(); }
@@ -32,7 +34,7 @@ struct HandMade {
   // do along each side of its 8 pixels.
   static double conv_flops() { return 2.0 * 2 * 16 * 16 * 22 * 22; }
   // As the two steps ran it.
-  PlanRuns runs() const { return {&plan, {{{0, 1}, {}, {2}}, graph::DType::f32}, 2, 2}; }
+  PlanRuns runs() const { return {&plan, 2, 2}; }
 
   static backend::Activity event(backend::Activity::Kind kind, const std::string& name, std::int64_t begin,
                                  std::int64_t end, std::uint32_t correlation) {

@@ -1,363 +1,275 @@
-#include "backend/cuda/conv.h"
-
-#include <cudnn_frontend.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <map>
-#include <mutex>
-#include <thread>
-#include <unordered_map>
 
-#include "backend/cuda/device.h"
+#include "backend/cuda/kernels/stem_conv.h"
+#include "backend/cuda/step.h"
 
 namespace redline::backend::cuda {
 namespace {
 
-namespace fe = cudnn_frontend;
-using TensorPtr = std::shared_ptr<fe::graph::Tensor_attributes>;
+namespace operands = graph::operands;
+using graph::OpKind;
 
-fe::DataType_t data_type(graph::DType dtype) {
-  switch (dtype) {
-    case graph::DType::f16:
-      return fe::DataType_t::HALF;
-    case graph::DType::bf16:
-      return fe::DataType_t::BFLOAT16;
+// What candidates are called: this, and the name of cuDNN's plan.
+constexpr const char *kCudnn = "cudnn ", *kCudnnSums = "cudnn_sums ";
+
+struct ConvTensors {
+  graph::TensorId x, w, y;
+};
+
+ConvTensors tensors_of(const graph::Op& op) {
+  using namespace operands;
+  switch (op.kind) {
+    case OpKind::conv:
+      return {in(op, Conv::x), in(op, Conv::w), out(op, Conv::y)};
+    case OpKind::conv_grad_input:
+      return {out(op, ConvGradInput::dx), in(op, ConvGradInput::w), in(op, ConvGradInput::dy)};
+    case OpKind::conv_grad_weight:
+      return {in(op, ConvGradWeight::x), out(op, ConvGradWeight::dw), in(op, ConvGradWeight::dy)};
     default:
-      return fe::DataType_t::FLOAT;
+      throw InternalError("{} is not a convolution", name_of(op.kind));
   }
 }
 
-class CudnnHandle {
- public:
-  CudnnHandle() {
-    const cudnnStatus_t status = cudnnCreate(&handle_);
-    if (status != CUDNN_STATUS_SUCCESS)
-      throw UnavailableError("cuDNN does not start: {}", cudnnGetErrorString(status));
-  }
-  ~CudnnHandle() { cudnnDestroy(handle_); }
-  CudnnHandle(const CudnnHandle&) = delete;
-  CudnnHandle& operator=(const CudnnHandle&) = delete;
-  cudnnHandle_t get() const { return handle_; }
-
- private:
-  cudnnHandle_t handle_ = nullptr;
-};
-
-// Ids of a graph's tensors, the same in every graph.
-enum Uid : std::int64_t { kX = 1, kW, kY, kSum, kSquares };
-
-// One convolution as a cuDNN graph, channels-last.
-class ConvGraph {
- public:
-  explicit ConvGraph(const ConvShape& s) : shape_(s) {
-    graph_.set_io_data_type(data_type(s.dtype))
-        .set_intermediate_data_type(fe::DataType_t::FLOAT)
-        .set_compute_data_type(fe::DataType_t::FLOAT);
-    switch (s.pass) {
-      case ConvPass::forward:
-      case ConvPass::forward_sums: {
-        const TensorPtr y = graph_.conv_fprop(activation(kX, s.c, s.h, s.w), filter(),
-                                              windowed(fe::graph::Conv_fprop_attributes()));
-        y->set_output(true).set_uid(kY);
-        if (s.pass == ConvPass::forward) break;
-        auto [sum, squares] = graph_.genstats(y, fe::graph::Genstats_attributes());
-        sum->set_output(true).set_data_type(fe::DataType_t::FLOAT).set_uid(kSum);
-        squares->set_output(true).set_data_type(fe::DataType_t::FLOAT).set_uid(kSquares);
-        break;
-      }
-      case ConvPass::grad_input: {
-        const TensorPtr dx = graph_.conv_dgrad(activation(kY, s.k, s.out_h, s.out_w), filter(),
-                                               windowed(fe::graph::Conv_dgrad_attributes()));
-        dx->set_output(true).set_uid(kX).set_dim({s.n, s.c, s.h, s.w}).set_stride(strides(s.c, s.h, s.w));
-        break;
-      }
-      case ConvPass::grad_weight: {
-        const TensorPtr dw =
-            graph_.conv_wgrad(activation(kY, s.k, s.out_h, s.out_w), activation(kX, s.c, s.h, s.w),
-                              windowed(fe::graph::Conv_wgrad_attributes()));
-        dw->set_output(true).set_uid(kW).set_dim({s.k, s.c, s.kernel, s.kernel});
-        dw->set_stride(strides(s.c, s.kernel, s.kernel));
-        break;
-      }
-    }
-  }
-
-  // False, with why, when cuDNN does not know the pattern.
-  bool prepare(cudnnHandle_t handle, const ConvRules& rules, std::string& why) {
-    if (failed(graph_.validate(), why) || failed(graph_.build_operation_graph(handle), why)) return false;
-    if (failed(graph_.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}), why))
-      return false;
-    if (rules.deterministic) graph_.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
-    // No transforms that lose digits, and no sums in 16 bits: which plan wins is a matter of timing, and how
-    // exact a result is must not be. Deselecting moves no index, so that remembered choices hold; one of a
-    // plan that is deselected no longer builds and is made anew.
-    graph_.deselect_numeric_notes({fe::NumericalNote_t::WINOGRAD, fe::NumericalNote_t::FFT,
-                                   fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION});
-    // fp32 means fp32: no matrix units, which round inputs to tf32, unless that was asked for.
-    if (shape_.dtype == graph::DType::f32 && !rules.tf32) {
-      graph_.deselect_numeric_notes(
-          {fe::NumericalNote_t::TENSOR_CORE, fe::NumericalNote_t::DOWN_CONVERT_INPUTS});
-    }
-    return true;
-  }
-
-  fe::graph::Graph& graph() { return graph_; }
-
- private:
-  static bool failed(fe::error_t error, std::string& why) {
-    if (error.is_good()) return false;
-    why = error.get_message();
-    return true;
-  }
-
-  static std::vector<std::int64_t> strides(std::int64_t c, std::int64_t h, std::int64_t w) {
-    return {c * h * w, 1, c * w, c};
-  }
-
-  TensorPtr activation(std::int64_t uid, std::int64_t c, std::int64_t h, std::int64_t w) {
-    return graph_.tensor(fe::graph::Tensor_attributes()
-                             .set_uid(uid)
-                             .set_dim({shape_.n, c, h, w})
-                             .set_stride(strides(c, h, w)));
-  }
-
-  TensorPtr filter() {
-    const ConvShape& s = shape_;
-    return graph_.tensor(fe::graph::Tensor_attributes()
-                             .set_uid(kW)
-                             .set_dim({s.k, s.c, s.kernel, s.kernel})
-                             .set_stride(strides(s.c, s.kernel, s.kernel)));
-  }
-
-  template <typename Attributes>
-  Attributes windowed(Attributes attributes) const {
-    attributes.set_padding({shape_.pad, shape_.pad})
-        .set_stride({shape_.stride, shape_.stride})
-        .set_dilation({std::int64_t{1}, std::int64_t{1}});
-    return attributes;
-  }
-
-  ConvShape shape_;
-  fe::graph::Graph graph_;
-};
-
-std::unordered_map<std::int64_t, void*> pack(const ConvShape& shape, const ConvPointers& p) {
-  std::unordered_map<std::int64_t, void*> pack = {{kX, p.x}, {kW, p.w}, {kY, p.y}};
-  if (shape.pass == ConvPass::forward_sums) {
-    pack[kSum] = p.sums;
-    pack[kSquares] = p.sums + shape.k;
-  }
-  return pack;
+bool is_conv(OpKind kind) {
+  return kind == OpKind::conv || kind == OpKind::conv_grad_input || kind == OpKind::conv_grad_weight;
 }
 
-// The handle that plans run with; cuDNN ties a stream to a handle, so one per library, used by one thread.
-class CudnnPlan final : public ConvPlan {
- public:
-  CudnnPlan(std::unique_ptr<ConvGraph> graph, const ConvShape& shape, std::int64_t index,
-            std::shared_ptr<CudnnHandle> handle)
-      : graph_(std::move(graph)), shape_(shape), index_(index), handle_(std::move(handle)) {}
-
-  void run(const ConvPointers& pointers, void* workspace, cudaStream_t stream) const override {
-    cudnnSetStream(handle_->get(), stream);
-    auto variant = pack(shape_, pointers);
-    auto result = graph_->graph().execute_plan_at_index(handle_->get(), variant, workspace, index_);
-    check(result.is_good(), "cuDNN fails at {}: {}", shape_.key(), result.get_message());
-  }
-  std::size_t workspace_bytes() const override {
-    return static_cast<std::size_t>(graph_->graph().get_workspace_size_plan_at_index(index_));
-  }
-
- private:
-  std::unique_ptr<ConvGraph> graph_;
-  ConvShape shape_;
-  std::int64_t index_;
-  std::shared_ptr<CudnnHandle> handle_;
-};
-
-// Random bytes that are finite, small numbers in every type: timing on zeros flatters.
-DeviceMemory random_memory(std::size_t bytes) {
-  DeviceMemory memory(bytes);
-  std::vector<std::uint16_t> pattern(std::size_t{1} << 20);
-  std::uint32_t state = 1;
-  for (std::uint16_t& value : pattern) {
-    state = state * 1664525U + 1013904223U;
-    value = static_cast<std::uint16_t>(0x3000U | (state >> 20 & 0x7ffU) | (state >> 31 << 15));
-  }
-  for (std::size_t at = 0; at < bytes; at += pattern.size() * 2) {
-    check_cuda(cudaMemcpy(memory.data() + at, pattern.data(), std::min(pattern.size() * 2, bytes - at),
-                          cudaMemcpyHostToDevice),
-               "filling device memory");
-  }
-  return memory;
+bool is_folded(const plan::Plan& plan, const graph::Op& op) {
+  return plan.placement(tensors_of(op).x).layout == plan::Layout::folded;
 }
 
-class CudnnLibrary final : public ConvLibrary {
- public:
-  CudnnLibrary(Choices& choices, const ConvRules& rules)
-      : choices_(choices), rules_(rules), handle_(std::make_shared<CudnnHandle>()) {
-    check_cuda(cudaGetDevice(&device_), "asking for the device");
-  }
+bool gives_sums(const graph::Op& op) { return plan::sums_of(op) != graph::kNone; }
 
-  std::vector<std::shared_ptr<const ConvPlan>> find(const std::vector<ConvShape>& shapes) override {
-    std::vector<ConvShape> todo;
-    for (const ConvShape& shape : shapes) {
-      if (known_.contains(shape.key())) continue;
-      known_[shape.key()] = nullptr;
-      todo.push_back(shape);
-    }
-    build_all(todo);
-    std::vector<std::shared_ptr<const ConvPlan>> plans;
-    for (const ConvShape& shape : shapes) plans.push_back(known_.at(shape.key()));
-    return plans;
-  }
+// The pass whose result is all that the op gives.
+ConvPass pass_of(const graph::Op& op) {
+  if (op.kind == OpKind::conv_grad_input) return ConvPass::grad_input;
+  if (op.kind == OpKind::conv_grad_weight) return ConvPass::grad_weight;
+  return gives_sums(op) ? ConvPass::forward_sums : ConvPass::forward;
+}
 
- private:
-  // Plans are compiled on all cores; timing takes turns on the device.
-  void build_all(const std::vector<ConvShape>& shapes) {
-    if (shapes.empty()) return;
-    std::size_t bytes = 0;
-    for (const ConvShape& s : shapes) {
-      const auto element = graph::size_of(s.dtype);
-      bytes = std::max({bytes, static_cast<std::size_t>(s.n * s.c * s.h * s.w) * element,
-                        static_cast<std::size_t>(s.n * s.k * s.out_h * s.out_w) * element,
-                        static_cast<std::size_t>(s.k * s.c * s.kernel * s.kernel) * element});
-    }
-    const DeviceMemory x = random_memory(bytes), w = random_memory(bytes), y = random_memory(bytes);
-    const DeviceMemory sums(std::size_t{1} << 20);
-    DeviceMemory workspace;
-    pointers_ = {x.data(), w.data(), y.data(), reinterpret_cast<float*>(sums.data())};
-    workspace_ = &workspace;
-    std::atomic<std::size_t> next{0};
-    std::mutex error_mutex;
-    std::exception_ptr error;
-    std::vector<std::thread> workers;
-    const unsigned count = std::clamp(std::thread::hardware_concurrency(), 1U, 16U);
-    for (unsigned t = 0; t < count; ++t) {
-      workers.emplace_back([&] {
-        try {
-          check_cuda(cudaSetDevice(device_), "choosing the device");
-          const CudnnHandle handle;
-          for (std::size_t i = next++; i < shapes.size(); i = next++) build(shapes[i], handle.get());
-        } catch (...) {
-          const std::lock_guard lock(error_mutex);
-          error = std::current_exception();
-        }
-      });
-    }
-    for (std::thread& worker : workers) worker.join();
-    if (error) std::rethrow_exception(error);
+ConvShape shape_of(const plan::Plan& plan, const graph::Op& op, ConvPass pass) {
+  const ConvTensors t = tensors_of(op);
+  const graph::Shape &x = plan.graph().tensor(t.x).shape, &w = plan.graph().tensor(t.w).shape;
+  const graph::Shape& y = plan.graph().tensor(t.y).shape;
+  const auto& attr = op.attr<graph::ConvAttr>();
+  ConvShape shape;
+  shape.pass = pass;
+  shape.dtype = plan.graph().tensor(t.x).dtype;
+  shape.n = x.n();
+  shape.c = plan.placement(t.x).layout == plan::Layout::channels_last4 ? (x.c() + 3) / 4 * 4 : x.c();
+  shape.h = x.h();
+  shape.w = x.w();
+  shape.k = y.c();
+  shape.out_h = y.h();
+  shape.out_w = y.w();
+  shape.kernel = static_cast<int>(w[2]);
+  shape.stride = attr.stride;
+  shape.pad = attr.pad;
+  if (is_folded(plan, op)) {
+    shape.c = 16;
+    shape.h = y.h() + 3;
+    shape.w = y.w() + 3;
+    shape.kernel = 4;
+    shape.stride = 1;
+    shape.pad = 0;
   }
+  return shape;
+}
 
-  void build(const ConvShape& shape, cudnnHandle_t handle) {
-    // Its sums are added in the order in which blocks end.
-    if (rules_.deterministic && shape.pass == ConvPass::forward_sums) return;
-    auto graph = std::make_unique<ConvGraph>(shape);
-    std::string why;
-    if (!graph->prepare(handle, rules_, why)) {
-      if (shape.pass == ConvPass::forward_sums) return;
-      throw UnavailableError("cuDNN has no plan for {}: {}", shape.key(), why);
-    }
-    const std::int64_t cached = choices_.find(shape.key());
-    std::int64_t chosen = -1;
-    if (cached >= 0 && cached < graph->graph().get_execution_plan_count() &&
-        graph->graph().build_plan_at_index(handle, cached).is_good()) {
-      chosen = cached;
-    } else {
-      chosen = time_plans(*graph, shape, handle);
-    }
-    const std::lock_guard lock(mutex_);
-    if (chosen < 0) {
-      if (shape.pass == ConvPass::forward_sums) return;
-      throw UnavailableError("none of cuDNN's plans for {} works on this device", shape.key());
-    }
-    choices_.put(shape.key(), chosen);
-    known_[shape.key()] = std::make_shared<CudnnPlan>(std::move(graph), shape, chosen, handle_);
+// The stem's shape where kernels of our own can do it; none of the others has three channels.
+std::optional<StemShape> stem_of(const plan::Plan& plan, const graph::Op& op, const cudaDeviceProp& device) {
+  const ConvTensors t = tensors_of(op);
+  const graph::Tensor& x = plan.graph().tensor(t.x);
+  if (plan.placement(t.x).layout != plan::Layout::channels_last4 || x.shape.c() != 3 ||
+      plan.graph().tensor(t.y).dtype != x.dtype) {
+    return std::nullopt;
   }
+  const graph::Shape& w = plan.graph().tensor(t.w).shape;
+  const auto& attr = op.attr<graph::ConvAttr>();
+  const StemShape shape{type_of(x.dtype),
+                        static_cast<int>(x.shape.n()),
+                        static_cast<int>(x.shape.h()),
+                        static_cast<int>(x.shape.w()),
+                        static_cast<int>(w[0]),
+                        static_cast<int>(w[2]),
+                        attr.stride,
+                        attr.pad};
+  return shape.possible(device) ? std::optional(shape) : std::nullopt;
+}
 
-  // The index of the fastest plan that runs; -1 when none does.
-  std::int64_t time_plans(ConvGraph& graph, const ConvShape& shape, cudnnHandle_t handle) {
-    constexpr std::int64_t kMost = 16;
-    constexpr std::int64_t kMostWorkspace = std::int64_t{1} << 31;
-    std::vector<std::int64_t> built;
-    const std::int64_t count = graph.graph().get_execution_plan_count();
-    for (std::int64_t i = 0; i < count && static_cast<std::int64_t>(built.size()) < kMost; ++i) {
-      if (graph.graph().build_plan_at_index(handle, i).is_good() &&
-          graph.graph().get_workspace_size_plan_at_index(i) <= kMostWorkspace) {
-        built.push_back(i);
-      }
-    }
-    // Timing differs from run to run; where bits may not, cuDNN's first proposal is taken.
-    if (rules_.deterministic && !built.empty()) return built.front();
-    const std::lock_guard lock(timing_mutex_);
-    std::int64_t chosen = -1;
-    double best = 0.0;
-    for (const std::int64_t index : built) {
-      const double ms = time_plan(graph, shape, handle, index);
-      if (ms > 0.0 && (chosen < 0 || ms < best)) {
-        best = ms;
-        chosen = index;
-      }
-    }
-    return chosen;
-  }
-
-  // Milliseconds of one run, best of a few; negative when it fails.
-  double time_plan(ConvGraph& graph, const ConvShape& shape, cudnnHandle_t handle, std::int64_t index) {
-    const auto needed = static_cast<std::size_t>(graph.graph().get_workspace_size_plan_at_index(index));
-    if (workspace_->size() < needed) {
-      *workspace_ = DeviceMemory();
-      *workspace_ = DeviceMemory(needed);
-    }
-    auto variant = pack(shape, pointers_);
-    const Stream stream = make_stream();
-    cudnnSetStream(handle, stream.get());
-    const auto run = [&] {
-      return graph.graph().execute_plan_at_index(handle, variant, workspace_->data(), index).is_good();
+Step cudnn_step(std::shared_ptr<const ConvPlan> plan, const ConvPointers& pointers, Shared& shared) {
+  // Counters, mostly: in memory of their own they can be cleared before the step.
+  if (const auto own = shared.need_own(plan->workspace_bytes())) {
+    return [plan = std::move(plan), pointers, at = *own, &shared](cudaStream_t stream) {
+      plan->run(pointers, shared.own_work(at), stream);
     };
-    if (!run() || !run()) return -1.0;
-    const Event begin = make_event(true), end = make_event(true);
-    double best = -1.0;
-    for (int repeat = 0; repeat < 3; ++repeat) {
-      constexpr int kRuns = 4;
-      cudaEventRecord(begin.get(), stream.get());
-      for (int i = 0; i < kRuns; ++i) {
-        if (!run()) return -1.0;
-      }
-      cudaEventRecord(end.get(), stream.get());
-      if (cudaEventSynchronize(end.get()) != cudaSuccess) return -1.0;
-      float ms = 0.0F;
-      cudaEventElapsedTime(&ms, begin.get(), end.get());
-      if (best < 0.0 || ms / kRuns < best) best = ms / kRuns;
-    }
-    return best;
   }
+  shared.need(plan->workspace_bytes());
+  return [plan = std::move(plan), pointers, &shared](cudaStream_t stream) {
+    plan->run(pointers, shared.work(), stream);
+  };
+}
 
-  Choices& choices_;
-  ConvRules rules_;
-  std::shared_ptr<CudnnHandle> handle_;
-  int device_ = 0;
-  std::map<std::string, std::shared_ptr<const ConvPlan>> known_;
-  std::mutex mutex_, timing_mutex_;
-  ConvPointers pointers_;
-  DeviceMemory* workspace_ = nullptr;
-};
+// A candidate for each plan that cuDNN has for a shape; `make` turns a plan into a step.
+template <typename Make>
+void add_cudnn(Candidates& candidates, const char* prefix, const ConvShape& shape, Shared& shared,
+               const Make& make) {
+  for (const auto& plan : shared.convs().plans(shape)) {
+    candidates.list.push_back({prefix + plan->name(), [plan, make] { return make(plan); }});
+  }
+}
+
+Step by_stem(const GroupView& group, const StemShape& shape, Shared& shared) {
+  using operands::Conv;
+  const OpView op = group.op();
+  const StemForward own(shape, shared.device(), op.in(Conv::x), group.weights(op), op.out(Conv::y),
+                        op.out<float>(Conv::sums));
+  shared.need(own.partials() * sizeof(float));
+  return [own, &shared](cudaStream_t stream) { own.run(shared.reduce_space(), stream); };
+}
+
+// In the order in which a weight gradient is made: by a kernel, widened where it is wanted in fp32 though
+// convolutions give the activations' type, cleared where it is padded, and added to a total.
+Step finished_weight_gradient(const GroupView& group, const Step& kernel,
+                              std::shared_ptr<DeviceMemory> narrow) {
+  const OpView op = group.op(OpKind::conv_grad_weight);
+  using Grad = operands::ConvGradWeight;
+  std::vector<Step> steps{kernel};
+  if (narrow != nullptr) {
+    steps.push_back([narrow = std::move(narrow), type = type_of(op.in_tensor(Grad::x).dtype),
+                     count = op.out_stored(Grad::dw), dw = op.out<float>(Grad::dw)](cudaStream_t stream) {
+      widen(type, count, narrow->data(), dw, stream);
+    });
+  }
+  if (is_folded(group.plan(), op.op())) {
+    const graph::Tensor& dw = op.out_tensor(Grad::dw);
+    steps.push_back([type = type_of(dw.dtype), filters = dw.shape[0], to = op.out(Grad::dw)](
+                        cudaStream_t stream) { clear_folded_padding(type, filters, to, stream); });
+  }
+  if (group.has(OpKind::accumulate)) steps.push_back(accumulate_step(group.op(OpKind::accumulate)));
+  if (steps.size() == 1) return kernel;
+  return [steps](cudaStream_t stream) {
+    for (const Step& step : steps) step(stream);
+  };
+}
+
+Step cudnn_weight_gradient(const GroupView& group, std::shared_ptr<const ConvPlan> plan, Shared& shared) {
+  using Grad = operands::ConvGradWeight;
+  const OpView op = group.op(OpKind::conv_grad_weight);
+  ConvPointers pointers{op.in(Grad::x), op.out(Grad::dw), op.in(Grad::dy), nullptr};
+  std::shared_ptr<DeviceMemory> narrow;
+  if (const graph::DType dtype = op.in_tensor(Grad::x).dtype; dtype != op.out_tensor(Grad::dw).dtype) {
+    narrow = std::make_shared<DeviceMemory>(static_cast<std::size_t>(op.out_stored(Grad::dw)) *
+                                            graph::size_of(dtype));
+    pointers.w = narrow->data();
+  }
+  shared.side_work().need(plan->workspace_bytes());
+  const Step kernel = [plan = std::move(plan), pointers, &shared](cudaStream_t stream) {
+    plan->run(pointers, shared.side_work().data(), stream);
+  };
+  return finished_weight_gradient(group, kernel, std::move(narrow));
+}
+
+Step stem_weight_gradient(const GroupView& group, const StemShape& shape, Shared& shared) {
+  using Grad = operands::ConvGradWeight;
+  const OpView op = group.op(OpKind::conv_grad_weight);
+  const StemWeightGradient own(shape, shared.device(), op.in(Grad::x), op.in(Grad::dy), op.out(Grad::dw),
+                               type_of(op.out_tensor(Grad::dw).dtype));
+  shared.side_work().need(own.partials() * sizeof(float));
+  const Step kernel = [own, &shared](cudaStream_t stream) {
+    own.run(reinterpret_cast<float*>(shared.side_work().data()), stream);
+  };
+  return finished_weight_gradient(group, kernel, nullptr);
+}
+
+// The shape as a key, with what else the answer depends on.
+std::string key_of(const GroupView& group, const OpView& op) {
+  const bool widened =
+      op.kind() == OpKind::conv_grad_weight && op.in_tensor(0).dtype != op.out_tensor(0).dtype;
+  return shape_of(group.plan(), op.op(), pass_of(op.op())).key() + (widened ? "_widened" : "");
+}
 
 }  // namespace
 
-std::string cudnn_version() {
-  const std::size_t v = cudnnGetVersion();
-  return fmt::format("{}.{}.{}", v / 10000, v / 100 % 100, v % 100);
+Candidates make_conv(const GroupView& group, Shared& shared) {
+  using operands::Conv;
+  const OpView op = group.op();
+  const ConvPointers pointers{op.in(Conv::x), group.weights(op), op.out(Conv::y), op.out<float>(Conv::sums)};
+  const bool sums = gives_sums(op.op());
+  Candidates candidates{key_of(group, op)};
+  if (const auto stem = stem_of(group.plan(), op.op(), shared.device()))
+    candidates.list.push_back(
+        {"stem", [group, stem = *stem, &shared] { return by_stem(group, stem, shared); }});
+  if (sums) {
+    for (Candidate& own : pointwise_convs(group, shared)) candidates.list.push_back(std::move(own));
+    add_cudnn(candidates, kCudnnSums, shape_of(group.plan(), op.op(), ConvPass::forward_sums), shared,
+              [=, &shared](const auto& plan) { return cudnn_step(plan, pointers, shared); });
+  }
+  const Matrix m = matrix_of(op.out_tensor(Conv::y).shape);
+  const Type type = type_of(op.out_tensor(Conv::y).dtype);
+  add_cudnn(candidates, kCudnn, shape_of(group.plan(), op.op(), ConvPass::forward), shared,
+            [=, &shared](const auto& plan) -> Step {
+              const Step conv = cudnn_step(plan, pointers, shared);
+              if (!sums) return conv;
+              shared.need(reduce_partials(m, type) * sizeof(float));
+              return [=, &shared](cudaStream_t stream) {
+                conv(stream);
+                channel_sums(type, m, pointers.y, nullptr, pointers.sums, shared.reduce_space(), stream);
+              };
+            });
+  return candidates;
 }
 
-std::string ConvShape::key() const {
-  constexpr const char* kPasses[] = {"forward", "forward_sums", "grad_input", "grad_weight"};
-  return fmt::format("{}_{}_n{}c{}h{}w{}k{}r{}s{}p{}", kPasses[static_cast<int>(pass)], name_of(dtype), n, c,
-                     h, w, k, kernel, stride, pad);
+Candidates make_conv_grad_input(const GroupView& group, Shared& shared) {
+  using operands::ConvGradInput;
+  const OpView op = group.op();
+  const ConvPointers pointers{op.out(ConvGradInput::dx), group.weights(op), op.in(ConvGradInput::dy),
+                              nullptr};
+  Candidates candidates{key_of(group, op)};
+  add_cudnn(candidates, kCudnn, shape_of(group.plan(), op.op(), ConvPass::grad_input), shared,
+            [=, &shared](const auto& plan) { return cudnn_step(plan, pointers, shared); });
+  return candidates;
 }
 
-std::unique_ptr<ConvLibrary> make_conv_library(Choices& choices, const ConvRules& rules) {
-  return std::make_unique<CudnnLibrary>(choices, rules);
+Candidates make_weight_gradient(const GroupView& group, Shared& shared) {
+  const OpView op = group.op(OpKind::conv_grad_weight);
+  Candidates candidates{key_of(group, op)};
+  if (const auto stem = stem_of(group.plan(), op.op(), shared.device())) {
+    candidates.list.push_back(
+        {"stem", [group, stem = *stem, &shared] { return stem_weight_gradient(group, stem, shared); }});
+  }
+  add_cudnn(candidates, kCudnn, shape_of(group.plan(), op.op(), ConvPass::grad_weight), shared,
+            [group, &shared](const auto& plan) { return cudnn_weight_gradient(group, plan, shared); });
+  return candidates;
+}
+
+std::optional<ConvQuestion> conv_question(const GroupView& group) {
+  const std::string parts = key_of_parts(group);
+  if (!parts.empty()) {
+    auto question = conv_question(group.part({OpKind::conv, OpKind::conv_grad_input}));
+    for (ConvQuestion::Plans& plans : question->plans) plans.prefix = kApart + plans.prefix;
+    question->key = parts;
+    question->fused = true;
+    return question;
+  }
+  const OpView op = group.op();  // what else a group of cuDNN's does comes after its convolution
+  const bool alone = group.group().name.empty() || op.kind() == OpKind::conv_grad_weight;
+  if (!alone || !is_conv(op.kind())) return std::nullopt;
+  ConvQuestion question{key_of(group, op), {}};
+  const auto add = [&](const char* prefix, ConvPass pass) {
+    question.plans.push_back({prefix, shape_of(group.plan(), op.op(), pass)});
+  };
+  switch (pass_of(op.op())) {
+    case ConvPass::forward_sums:
+      add(kCudnnSums, ConvPass::forward_sums);
+      add(kCudnn, ConvPass::forward);
+      break;
+    default:
+      add(kCudnn, pass_of(op.op()));
+  }
+  return question;
 }
 
 }  // namespace redline::backend::cuda

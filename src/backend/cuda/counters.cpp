@@ -76,13 +76,13 @@ std::string kernel_name(CUgraphNode node) {
   return plain ? plain.get() : name;
 }
 
-// The kernels of one op, in order: found by capturing it, which runs nothing.
-void plan_kernels(OpLauncher& ops, std::size_t i, std::vector<Planned>& kernels) {
-  const Graph graph = capture_graph(ops.stream(), [&] { ops.launch_op(i); });
+// The kernels of one group, in order: found by capturing it, which runs nothing.
+void plan_kernels(GroupLauncher& groups, std::size_t i, std::vector<Planned>& kernels) {
+  const Graph graph = capture_graph(groups.stream(), [&] { groups.launch_group(i); });
   for (const cudaGraphNode_t node : nodes_of(graph.get())) {  // a chain, in the order of capture
     cudaGraphNodeType type{};
     if (cudaGraphNodeGetType(node, &type) == cudaSuccess && type == cudaGraphNodeTypeKernel)
-      kernels.push_back({&ops.op(i), kernel_name(node)});
+      kernels.push_back({&groups.lead(i), kernel_name(node)});
   }
 }
 
@@ -235,7 +235,7 @@ class RangeProfiler {
 
 }  // namespace
 
-std::vector<KernelCounts> count_kernels(const SharedLibrary& cupti, OpLauncher& ops, Section section,
+std::vector<KernelCounts> count_kernels(const SharedLibrary& cupti, GroupLauncher& groups, Section section,
                                         const std::vector<std::string>& metrics) {
   check_cuda(cudaDeviceSynchronize(), "waiting for the device");
   RangeProfiler profiler(cupti);
@@ -247,16 +247,16 @@ std::vector<KernelCounts> count_kernels(const SharedLibrary& cupti, OpLauncher& 
     place.push_back(i);
   }
   if (known.empty()) throw UnavailableError("no counters: the device has none of those asked for");
-  const auto [begin, end] = ops.ops_of(section);
+  const auto [begin, end] = groups.groups_of(section);
   std::vector<Planned> planned;
-  for (std::size_t i = begin; i < end; ++i) plan_kernels(ops, i, planned);
+  for (std::size_t i = begin; i < end; ++i) plan_kernels(groups, i, planned);
   profiler.configure(known, planned.size());
-  ops.open_run();
+  groups.open_run();
   profiler.start();
-  for (std::size_t i = begin; i < end; ++i) ops.launch_op(i);
-  check_cuda(cudaStreamSynchronize(ops.stream()), "counting");
+  for (std::size_t i = begin; i < end; ++i) groups.launch_group(i);
+  check_cuda(cudaStreamSynchronize(groups.stream()), "counting");
   profiler.stop();
-  ops.close_run();
+  groups.close_run();
   std::vector<KernelCounts> counts;
   const std::size_t counted = profiler.counted();
   // Ranges are numbered as kernels run. Where there are more or fewer than planned, whose is whose is not

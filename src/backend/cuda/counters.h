@@ -12,21 +12,21 @@
 
 namespace redline::backend::cuda {
 
-// An executable whose ops can be launched one at a time.
-class OpLauncher {
+// An executable whose groups can be launched one at a time.
+class GroupLauncher {
  public:
-  virtual ~OpLauncher() = default;
-  virtual std::pair<std::size_t, std::size_t> ops_of(
-      Section section) const = 0;  // first, and one past the last
-  virtual const graph::Op& op(std::size_t i) const = 0;
-  virtual void open_run() = 0;                // before the first op of a section
-  virtual void launch_op(std::size_t i) = 0;  // on stream()
-  virtual void close_run() = 0;               // after the last: the metrics are those of this run
+  virtual ~GroupLauncher() = default;
+  virtual std::pair<std::size_t, std::size_t> groups_of(
+      Section section) const = 0;                          // first, and one past the last
+  virtual const graph::Op& lead(std::size_t i) const = 0;  // that it is named after
+  virtual void open_run() = 0;                             // before the first group of a section
+  virtual void launch_group(std::size_t i) = 0;            // on stream()
+  virtual void close_run() = 0;  // after the last: the metrics are those of this run
   virtual cudaStream_t stream() const = 0;
 };
 
 // See Tracer::count.
-std::vector<KernelCounts> count_kernels(const SharedLibrary& cupti, OpLauncher& ops, Section section,
+std::vector<KernelCounts> count_kernels(const SharedLibrary& cupti, GroupLauncher& groups, Section section,
                                         const std::vector<std::string>& metrics);
 
 }  // namespace redline::backend::cuda

@@ -60,19 +60,6 @@ void upload(std::byte* to, std::span<const std::byte> from) {
   check_cuda(cudaStreamSynchronize(cudaStreamLegacy), "copying to the device");
 }
 
-KeptMemory::KeptMemory(const std::vector<std::span<std::byte>>& places) {
-  for (const std::span<std::byte> place : places) {
-    std::vector<std::byte>& bytes = kept_.emplace_back(place.data(), place.size()).second;
-    check_cuda(cudaMemcpy(bytes.data(), place.data(), place.size(), cudaMemcpyDeviceToHost),
-               "copying from the device");
-  }
-}
-
-KeptMemory::~KeptMemory() {
-  for (const auto& [at, bytes] : kept_) cudaMemcpy(at, bytes.data(), bytes.size(), cudaMemcpyHostToDevice);
-  if (!kept_.empty()) cudaStreamSynchronize(cudaStreamLegacy);
-}
-
 Stream make_stream(bool urgent) {
   cudaStream_t stream = nullptr;
   int lowest = 0, highest = 0;

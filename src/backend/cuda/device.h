@@ -45,18 +45,6 @@ std::shared_ptr<DeviceMemory> make_table(const std::vector<Row>& rows) {
   return table;
 }
 
-// Memory of the device as it was: put back when this goes. Nothing may be under way with it either time.
-class KeptMemory {
- public:
-  explicit KeptMemory(const std::vector<std::span<std::byte>>& places);
-  ~KeptMemory();
-  KeptMemory(const KeptMemory&) = delete;
-  KeptMemory& operator=(const KeptMemory&) = delete;
-
- private:
-  std::vector<std::pair<std::byte*, std::vector<std::byte>>> kept_;  // where, and what
-};
-
 template <typename Handle, cudaError_t (*kDestroy)(Handle)>
 class CudaHandle {
  public:

@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "graph/operands.h"
 
 namespace redline::backend::cuda {
 
+namespace operands = graph::operands;
 using graph::DType;
 using graph::OpKind;
 
@@ -23,10 +25,12 @@ Reductions::Reductions(const plan::Plan& plan, std::shared_ptr<Nccl> nccl, const
                        DType activations)
     : plan_(plan), nccl_(std::move(nccl)) {
   if (nccl_ == nullptr) return;
-  const auto& ops = plan.graph().ops();
-  for (std::size_t i = 0; i < ops.size(); ++i) {
-    if (ops[i].kind == OpKind::all_reduce) add_bucket(i, address, activations);
-    if (ops[i].kind == OpKind::norm_stats || ops[i].kind == OpKind::norm_grad_stats) add_norm(i, address);
+  for (std::size_t i = 0; i < plan.groups.size(); ++i) {
+    for (const int position : plan.groups[i].ops) {
+      const graph::Op& op = plan.graph().ops()[static_cast<std::size_t>(position)];
+      if (op.kind == OpKind::all_reduce) add_bucket(i, op, address, activations);
+      if (op.kind == OpKind::conv || op.kind == OpKind::norm_grad_stats) add_norm(i, op, address);
+    }
   }
   if (reductions_.empty()) return;
   stream_ = make_stream(/*urgent=*/true);
@@ -34,14 +38,15 @@ Reductions::Reductions(const plan::Plan& plan, std::shared_ptr<Nccl> nccl, const
   exposed_ = DeviceMemory(sizeof(std::uint64_t));  // cleared
 }
 
-void Reductions::add_bucket(std::size_t op, const Address& address, DType activations) {
-  const DType wire = plan_.graph().ops()[op].attr<graph::ReduceAttr>().wire;
+void Reductions::add_bucket(std::size_t group, const graph::Op& op, const Address& address,
+                            DType activations) {
+  const DType wire = op.attr<graph::ReduceAttr>().wire;
   if (wire != DType::f32 && wire != activations) {
     throw UnavailableError("--grad-dtype {}: gradients on a GPU travel as they are kept, in {}; leave it out",
                            name_of(wire), name_of(activations));
   }
   const plan::Bucket& bucket = plan_.buckets.at(reductions_.size());
-  Reduction reduction{op, static_cast<std::size_t>(bucket.ready_after_op), {}};
+  Reduction reduction{group, static_cast<std::size_t>(bucket.ready_after), {}};
   for (const graph::TensorId id : bucket.gradients) {
     const DType type = plan_.graph().tensor(id).dtype;
     const std::size_t count = plan_.placement(id).bytes / graph::size_of(type);
@@ -56,34 +61,39 @@ void Reductions::add_bucket(std::size_t op, const Address& address, DType activa
   reductions_.push_back(std::move(reduction));
 }
 
-// A convolution made the sums that norm_stats reads, and norm_grad_stats makes its own; a norm without such
-// sums averages inside its own step.
-void Reductions::add_norm(std::size_t op, const Address& address) {
-  const auto& ops = plan_.graph().ops();
-  const auto& attr = ops[op].attr<graph::NormAttr>();
-  if (!attr.synchronised || !attr.training) return;
-  const auto range = [&](graph::TensorId id) {
-    return ReduceRange{address(id), plan_.placement(id).bytes / sizeof(float), DType::f32};
+// A convolution makes the sums that norm_stats reads, and norm_grad_stats its own; a norm without such sums
+// averages inside its own step.
+void Reductions::add_norm(std::size_t group, const graph::Op& op, const Address& address) {
+  const auto is_synchronised = [](const graph::Op& norm) {
+    const auto& attr = norm.attr<graph::NormAttr>();
+    return attr.synchronised && attr.training;
   };
-  if (ops[op].kind == OpKind::norm_grad_stats) {
-    averages_[op] = {range(ops[op].outputs[0]), range(ops[op].outputs[1])};
+  const auto add = [&](graph::TensorId id) {
+    averages_[group].push_back({address(id), plan_.placement(id).bytes / sizeof(float), DType::f32});
+  };
+  if (op.kind == OpKind::norm_grad_stats) {
+    if (!is_synchronised(op)) return;
+    add(op.outputs[operands::NormGradStats::dgamma]);
+    add(op.outputs[operands::NormGradStats::dbeta]);
     return;
   }
-  const graph::TensorId sums = ops[op].inputs.size() > 5 ? ops[op].inputs[5] : graph::kNone;
+  const graph::TensorId sums = plan::sums_of(op);
   if (sums == graph::kNone) return;
-  for (std::size_t i = 0; i < op; ++i) {
-    if (std::ranges::count(ops[i].outputs, sums) > 0) averages_[i] = {range(sums)};
-  }
+  const bool wanted = std::ranges::any_of(plan_.graph().ops(), [&](const graph::Op& norm) {
+    return norm.kind == OpKind::norm_stats && operands::in(norm, operands::NormStats::sums) == sums &&
+           is_synchronised(norm);
+  });
+  if (wanted) add(sums);
 }
 
-Step Reductions::make(const graph::Op& op) const {
+Step Reductions::make(std::size_t group) const {
   for (const Reduction& reduction : reductions_) {
-    if (&plan_.graph().ops()[reduction.op] != &op) continue;
+    if (reduction.group != group) continue;
     return [nccl = nccl_.get(), &reduction](cudaStream_t stream) {
       nccl->all_reduce(reduction.ranges, Reduce::sum, stream);
     };
   }
-  return [](cudaStream_t) {};  // alone, the sum over ranks is the tensor itself
+  return {};
 }
 
 void Reductions::follow(cudaStream_t later, cudaStream_t earlier) {
@@ -92,37 +102,35 @@ void Reductions::follow(cudaStream_t later, cudaStream_t earlier) {
   check_cuda(cudaStreamWaitEvent(later, marks_.back().get()), "ordering steps");
 }
 
-bool Reductions::before(std::size_t op, cudaStream_t stream, cudaStream_t beside, const Launched& launched) {
+bool Reductions::before(std::size_t group, cudaStream_t stream, cudaStream_t side, const Launched& launched) {
   if (reductions_.empty()) return false;
   for (const Reduction& reduction : reductions_) {
-    if (reduction.ready_after + 1 != op) continue;
+    if (reduction.ready_after + 1 != group) continue;
     follow(stream_.get(), stream);
-    if (beside != nullptr) follow(stream_.get(), beside);
+    if (side != nullptr) follow(stream_.get(), side);
     nccl_->all_reduce(reduction.ranges, Reduce::sum, stream_.get());
-    launched(reduction.op, stream_.get());
+    launched(reduction.group, stream_.get());
     marks_.push_back(make_event(false));
     check_cuda(cudaEventRecord(marks_.back().get(), stream_.get()), "marking a step");
-    begun_[reduction.op] = marks_.back().get();
+    begun_[reduction.group] = marks_.back().get();
   }
-  if (op == reductions_.front().op) {
+  if (group == reductions_.front().group) {
     start_stopwatch(at<std::uint64_t>(computed_), stream);
-    launched(op, stream);
+    launched(group, stream);
   }
-  const auto found = begun_.find(op);
+  const auto found = begun_.find(group);
   if (found == begun_.end()) return false;
   check_cuda(cudaStreamWaitEvent(stream, found->second), "ordering steps");
-  if (op == reductions_.back().op) {
+  if (group == reductions_.back().group) {
     stop_stopwatch(at<std::uint64_t>(computed_), at<std::uint64_t>(exposed_), stream);
-    launched(op, stream);
+    launched(group, stream);
   }
   return true;
 }
 
-bool Reductions::after(std::size_t op, cudaStream_t stream) const {
-  const auto found = averages_.find(op);
-  if (found == averages_.end()) return false;
-  nccl_->all_reduce(found->second, Reduce::average, stream);
-  return true;
+void Reductions::after(std::size_t group, cudaStream_t stream) const {
+  const auto found = averages_.find(group);
+  if (found != averages_.end()) nccl_->all_reduce(found->second, Reduce::average, stream);
 }
 
 void Reductions::await(const std::function<bool()>& done) {

@@ -1,5 +1,5 @@
 // What a step exchanges with other ranks, inside its graph. Gradients are added up, each bucket as soon as
-// backward has given it, on a stream beside the one that computes, which waits for it where the plan says so.
+// backward has given it, on a stream of their own; the one that computes waits for it where the plan says so.
 // The sums of synchronised norms are averaged where they are made.
 #pragma once
 
@@ -22,19 +22,20 @@ class Reductions {
   Reductions(const plan::Plan& plan, std::shared_ptr<Nccl> nccl, const Address& address,
              graph::DType activations);
 
-  // An all_reduce op on the stream that it is given.
-  Step make(const graph::Op& op) const;
+  // An all_reduce on the stream that it is given; empty for other groups, or where there is nobody to
+  // exchange with.
+  Step make(std::size_t group) const;
 
-  // Around the capture of a whole step: begin(), then before every op `before`. It begins the buckets that
-  // are complete, after what `stream` and `beside` (null while unused) hold so far, telling `launched` each
-  // one's op and stream; true when the op itself is one of those, and `stream` has been made to wait for it.
-  using Launched = std::function<void(std::size_t op, cudaStream_t stream)>;
+  // Around the capture of a whole step: begin(), then before every group `before`. It begins the buckets that
+  // are complete, after what `stream` and `side` (null while unused) hold so far, telling `launched` each
+  // one's group and stream; true when the group itself is one of those, and `stream` has been made to wait
+  // for it.
+  using Launched = std::function<void(std::size_t group, cudaStream_t stream)>;
   void begin() { begun_.clear(); }
-  bool before(std::size_t op, cudaStream_t stream, cudaStream_t beside, const Launched& launched);
+  bool before(std::size_t group, cudaStream_t stream, cudaStream_t side, const Launched& launched);
 
-  // Puts on a stream what the ranks exchange after an op: the sums for a synchronised norm that it made.
-  // False where there are none.
-  bool after(std::size_t op, cudaStream_t stream) const;
+  // Puts on a stream what the ranks exchange after a group: the sums for a synchronised norm that it made.
+  void after(std::size_t group, cudaStream_t stream) const;
 
   // Returns when `done` says so; where other ranks are needed for that and one is lost, throws as
   // Nccl::await.
@@ -45,22 +46,22 @@ class Reductions {
 
  private:
   struct Reduction {
-    std::size_t op = 0, ready_after = 0;
+    std::size_t group = 0, ready_after = 0;
     std::vector<ReduceRange> ranges;
   };
-  void add_bucket(std::size_t op, const Address& address, graph::DType activations);
-  void add_norm(std::size_t op, const Address& address);
+  void add_bucket(std::size_t group, const graph::Op& op, const Address& address, graph::DType activations);
+  void add_norm(std::size_t group, const graph::Op& op, const Address& address);
   void follow(cudaStream_t later, cudaStream_t earlier);
 
   const plan::Plan& plan_;
   std::shared_ptr<Nccl> nccl_;
   std::vector<Reduction> reductions_;                         // in the order of the buckets
-  std::map<std::size_t, std::vector<ReduceRange>> averages_;  // op that makes them -> a norm's sums
+  std::map<std::size_t, std::vector<ReduceRange>> averages_;  // group that makes them -> norms' sums
   Stream stream_;
   DeviceMemory computed_;                     // when backward was done, by the device's clock
   DeviceMemory exposed_;                      // nanoseconds that the device has counted
   std::vector<Event> marks_;                  // of the capture
-  std::map<std::size_t, cudaEvent_t> begun_;  // op -> mark of its end
+  std::map<std::size_t, cudaEvent_t> begun_;  // group -> mark of its end
 };
 
 }  // namespace redline::backend::cuda

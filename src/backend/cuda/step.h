@@ -1,29 +1,26 @@
-// How an op becomes launches: a maker looks at the op once, at compile time, and gives a Step that only puts
-// work on a stream, so that it can be captured into a CUDA graph. Makers are grouped by family, one file
-// each.
+// How a group of ops becomes launches. A maker looks at the group once, at compile time, and gives its
+// candidates; the one that is chosen becomes a Step, which only puts work on a stream, so that it can be
+// captured into a CUDA graph. Makers are in files by family, as the CPU backend's; step_table.cpp lists them.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "backend/cuda/clears.h"
-#include "backend/cuda/conv.h"
+#include "backend/cuda/cudnn.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/nccl.h"
 #include "backend/op_view.h"
+#include "graph/operands.h"
 
 namespace redline::backend::cuda {
 
-// Empty for an op that another one's step does too.
 using Step = std::function<void(cudaStream_t)>;
 
 // Scratch memory of the steps of one stream, which run one after the other: makers say how much they need
@@ -31,7 +28,7 @@ using Step = std::function<void(cudaStream_t)>;
 class WorkSpace {
  public:
   void need(std::size_t bytes) { bytes_ = bytes > bytes_ ? bytes : bytes_; }
-  void allocate() { memory_ = DeviceMemory(bytes_); }
+  void allocate();  // nothing where there is enough
   std::byte* data() const { return memory_.data(); }
   std::size_t size() const { return memory_.size(); }
 
@@ -52,14 +49,16 @@ class Shared {
   ConvLibrary& convs() { return convs_; }
   const cudaDeviceProp& device() const { return device_; }
   void need(std::size_t bytes) { work_.need(bytes); }
-  WorkSpace& beside() { return beside_; }  // of the steps that run beside the others
+  WorkSpace& side_work() { return side_work_; }  // of the steps on the side stream
   // Scratch memory that one step has to itself: where it will lie in own_work(). None for more than a little.
   std::optional<std::size_t> need_own(std::size_t bytes);
   std::byte* own_work(std::size_t offset) const { return own_.data() + offset; }
   MemorySpan own_work() const { return {own_.data(), own_.size()}; }
+  // Gives what was needed so far; may be called again when more is needed, and moves what was there.
   void allocate();
+  void forget_own() { own_bytes_ = 0; }  // steps with memory of their own are gone
   std::byte* work() const { return work_.data(); }
-  std::size_t work_bytes() const { return work_.size() + beside_.size() + own_.size(); }
+  std::size_t work_bytes() const { return work_.size() + side_work_.size() + own_.size(); }
   ReduceSpace reduce_space() const;
   void* blas() const { return blas_; }  // cublasHandle_t
   // With whom a norm shares its statistics; null for its own rank alone.
@@ -71,23 +70,10 @@ class Shared {
   ConvLibrary& convs_;
   const cudaDeviceProp& device_;
   std::shared_ptr<const Nccl> nccl_;
-  WorkSpace work_, beside_;
+  WorkSpace work_, side_work_;
   std::size_t own_bytes_ = 0;
   DeviceMemory own_, counters_, blas_work_;
   void* blas_ = nullptr;
-};
-
-// Several ways to do the work of neighbouring ops: each gives one step per op. The fastest is found by timing
-// them, once per key.
-struct Ways {
-  std::string key;  // of the choice; unused when there is one way only
-  std::vector<std::vector<Step>> ways;
-  // Where they merge the ops, which of them (counted from the first) each step does; as plan::Groups::ops.
-  std::vector<std::vector<int>> does = {};
-  // The first of other ops that have to be merged for these to be: they make again what is not written here.
-  std::optional<std::size_t> needs = {};
-  // What the steps change of what a run keeps, which timing them must not.
-  std::vector<std::span<std::byte>> kept = {};
 };
 
 // Where a plan's tensors lie, and its weights as kernels of activations of a type read them.
@@ -96,66 +82,115 @@ struct Places {
   std::function<std::byte*(graph::TensorId, graph::DType)> weights;
 };
 
-// conv_steps.cpp: cuDNN's plans for every convolution of a graph, found together.
-class ConvSteps {
+// One group of a plan as it is compiled. The plan outlives it.
+class GroupView {
  public:
-  ConvSteps(const plan::Plan& plan, const Places& places, Shared& shared);
-  Ways make(const graph::Op& op) const;
+  GroupView(const plan::Plan& plan, const plan::Group& group, Places places);
+  // Some of its ops as a group of their own.
+  GroupView part(const std::vector<graph::OpKind>& kinds) const;
+
+  const plan::Plan& plan() const { return plan_; }
+  const plan::Group& group() const { return group_; }
+  OpView op() const { return view(group_.ops.front()); }  // of a group of one
+  // The op of a kind that it does or recomputes; throws InternalError when there is none.
+  OpView op(graph::OpKind kind) const;
+  bool has(graph::OpKind kind) const { return find(kind) >= 0; }
+  std::vector<OpView> ops() const;
+  // The matrix or filter of an op in the type of its activations.
+  std::byte* weights(const OpView& op) const;
+  std::byte* weights(graph::TensorId id, graph::DType dtype) const { return places_.weights(id, dtype); }
 
  private:
-  struct Found {
-    std::shared_ptr<const ConvPlan> plain, with_sums;  // the latter may be null
-  };
+  GroupView(const plan::Plan& plan, std::shared_ptr<const plan::Group> part, Places places);
+  int find(graph::OpKind kind) const;
+  OpView view(int position) const;
+
   const plan::Plan& plan_;
+  std::shared_ptr<const plan::Group> part_;  // null for a group of the plan
+  const plan::Group& group_;
   Places places_;
-  Shared& shared_;
-  std::map<const graph::Op*, Found> found_;
 };
 
-// merged.cpp: ways to do neighbouring ops, beginning with the op at a position, in one kernel; those of fewer
-// ops first. None where they cannot be merged; without a key where that always pays.
-std::vector<Ways> merge_steps(const plan::Plan& plan, std::size_t position, const Places& places,
-                              Shared& shared);
-// The 1x1 convolution that also gives the norm's sums, by kernels of our own; empty where they cannot be
-// used.
-std::vector<Step> make_pointwise_sums(const OpView& op, std::byte* weights, Shared& shared);
+// One way to run a group.
+struct Candidate {
+  std::string name;            // of its own among those of a group: it is what is remembered
+  std::function<Step()> make;  // says what memory the step needs
+};
 
+// The candidates of a group, the one to be taken unless timing says otherwise first.
+struct Candidates {
+  std::string key = {};  // the same for groups to which the same answer applies; unused for one candidate
+  std::vector<Candidate> list = {};
+};
+
+// For a group that can be run one way only.
+Candidates only(std::function<Step()> make);
+
+// step_table.cpp: throws InternalError for a group that no maker knows.
+Candidates make_candidates(const GroupView& group, Shared& shared);
+
+// conv.cpp: convolutions by cuDNN and by kernels of our own.
+Candidates make_conv(const GroupView& group, Shared& shared);
+Candidates make_conv_grad_input(const GroupView& group, Shared& shared);
+Candidates make_weight_gradient(const GroupView& group, Shared& shared);  // with or without accumulate
+// What cuDNN is asked for on behalf of a group, before its candidates are made; nothing where it is not.
+struct ConvQuestion {
+  struct Plans {
+    std::string prefix;  // of the names of candidates that use them; the plan's name follows
+    ConvShape shape;
+  };
+  std::string key;  // of the candidates
+  std::vector<Plans> plans;
+  bool fused = false;  // a kernel of our own for all of the group comes before them
+};
+std::optional<ConvQuestion> conv_question(const GroupView& group);
+// conv_groups.cpp: 1x1 convolutions that do the work of the norms around them, on Hopper.
+Candidates make_expand_gradient(const GroupView& group, Shared& shared);
+Candidates make_norm_gradient(const GroupView& group, Shared& shared);
+Candidates make_gradient_sums(const GroupView& group, Shared& shared);
+Candidates make_activated_expand(const GroupView& group, Shared& shared);
+Candidates make_join(const GroupView& group, Shared& shared);
+// Where the ops of such a group may also run one after the other: what its candidates are asked for by, and
+// the convolution among them. Empty where they may not, as something that they pass on is not stored.
+std::string key_of_parts(const GroupView& group);
+inline constexpr const char* kApart = "apart ";  // the names of such candidates begin with
+// A 1x1 convolution that also gives the norm's sums; none where these kernels cannot be used.
+std::vector<Candidate> pointwise_convs(const GroupView& group, Shared& shared);
 // linear.cpp
-Step make_linear(const OpView& op, std::byte* weights, Shared& shared);
-Step make_linear_grad_input(const OpView& op, std::byte* weights, Shared& shared);
-Step make_linear_grad_weight(const OpView& op, Shared& shared);
-// steps.cpp: everything but convolutions, matrix products and updates.
-Step make_step(const OpView& op, Shared& shared);
-Pool pool_of(const graph::Shape& in, const graph::Shape& out, const graph::PoolAttr& attr);
-// `sums` are this rank's, or their mean over the ranks that the norm takes together.
-NormFinalize norm_finalize_of(const OpView& op, const float* sums, float* affine, const Shared& shared);
-// With `finalize`, the affine is worked out there too.
-Step make_affine_act(const OpView& op, const std::optional<NormFinalize>& finalize);
-NormGradStats norm_grad_stats_of(const OpView& op);
+Candidates make_linear(const GroupView& group, Shared& shared);
+Candidates make_linear_grad_input(const GroupView& group, Shared& shared);
+Candidates make_linear_grad_weight(const GroupView& group, Shared& shared);
+// norm.cpp
+Candidates make_batch_norm(const GroupView& group, Shared& shared);
+Candidates make_batch_norm_grad(const GroupView& group, Shared& shared);
+Candidates make_norm_stats(const GroupView& group, Shared& shared);
+Candidates make_affine_act(const GroupView& group, Shared& shared);  // with or without norm_stats
+Candidates make_norm_grad_stats(const GroupView& group, Shared& shared);
+Candidates make_norm_grad_apply(const GroupView& group, Shared& shared);
+NormFinalize norm_finalize_of(const OpView& norm, const Shared& shared);  // from a convolution's sums
 NormGradApply norm_grad_apply_of(const OpView& op);
+// pool.cpp
+Candidates make_max_pool(const GroupView& group, Shared& shared);  // and affine_pool
+Candidates make_max_pool_grad(const GroupView& group, Shared& shared);
+Candidates make_pool_gradient(const GroupView& group, Shared& shared);
+Candidates make_avg_pool(const GroupView& group, Shared& shared);
+Candidates make_avg_pool_grad(const GroupView& group, Shared& shared);
+// elementwise.cpp
+Candidates make_normalize_image(const GroupView& group, Shared& shared);
+Candidates make_relu(const GroupView& group, Shared& shared);
+Candidates make_relu_grad(const GroupView& group, Shared& shared);
+Candidates make_add(const GroupView& group, Shared& shared);
+Step accumulate_step(const OpView& op);
+Candidates make_accumulate(const GroupView& group, Shared& shared);
+// loss.cpp
+Candidates make_softmax_cross_entropy(const GroupView& group, Shared& shared);
+// update.cpp
+Candidates make_update(const GroupView& group, Shared& shared);  // one launch for all tensors of a group
+Candidates make_gradient_check(const GroupView& group, Shared& shared);
+Candidates make_snapshot(const GroupView& group, Shared& shared);
+Candidates make_restore(const GroupView& group, Shared& shared);
 
-// update_steps.cpp: ops that are one launch over many tensors, and the ops around them.
-class UpdateSteps {
- public:
-  using Address = std::function<std::byte*(graph::TensorId)>;
-  // `copy` gives the copy of a matrix or filter in `copy_type` that kernels read, to be kept up to date; not
-  // asked for when that is fp32, whose copy is the parameter itself.
-  UpdateSteps(const plan::Plan& plan, Address address, Address copy, graph::DType copy_type, Shared& shared);
-  static bool makes(graph::OpKind kind);
-  // The first optimizer op of a kind updates the parameters of all of them; the others do nothing.
-  Step make(const graph::Op& op);
-
- private:
-  Step make_optimizer(const graph::Op& first);
-  Step make_check(const graph::Op& op);
-  Step make_copies(const graph::Op& op, const float* flag);
-  void add_chunks(const graph::Op& op, std::vector<UpdateChunk>& chunks) const;
-
-  const plan::Plan& plan_;
-  Address address_, copy_;
-  graph::DType copy_type_;
-  Shared& shared_;
-  std::set<graph::OpKind> made_;
-};
+// A norm's input as its kernels see it: rows (pixels of all images) by channels.
+Matrix matrix_of(const graph::Shape& shape);
 
 }  // namespace redline::backend::cuda

@@ -217,7 +217,7 @@ std::vector<Activity> CuptiTracer::take() {
 
 std::vector<KernelCounts> CuptiTracer::count(Executable& executable, Section section,
                                              const std::vector<std::string>& metrics) {
-  auto* launcher = dynamic_cast<OpLauncher*>(&executable);
+  auto* launcher = dynamic_cast<GroupLauncher*>(&executable);
   redline::check(launcher != nullptr && !running_, "counters of another backend, or while recording");
   return count_kernels(cupti_->from, *launcher, section, metrics);
 }

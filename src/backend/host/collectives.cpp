@@ -16,7 +16,7 @@ Collectives::Collectives(std::shared_ptr<comm::Communicator> communicator, const
     : communicator_(std::move(communicator)) {
   for (const plan::Bucket& bucket : plan.buckets) {
     works_.push_back({reinterpret_cast<float*>(gradients + bucket.offset), bucket.bytes / sizeof(float),
-                      bucket.ready_after_op, -1, State::idle});
+                      bucket.ready_after, -1, State::idle});
   }
   std::size_t next = 0, longest = 0;
   const auto& ops = plan.graph().ops();

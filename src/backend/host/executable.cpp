@@ -47,6 +47,7 @@ std::shared_ptr<HostState> own_state(const std::shared_ptr<State>& state) {
 HostExecutable::HostExecutable(std::shared_ptr<const plan::Plan> plan, const std::shared_ptr<State>& state,
                                std::shared_ptr<comm::Communicator> communicator)
     : plan_(std::move(plan)), state_(own_state(state)), tensors_(*plan_, *state_) {
+  check(plan_->groups.size() == plan_->graph().ops().size(), "the plan has groups of another backend");
   if (communicator != nullptr)
     collectives_ =
         std::make_unique<Collectives>(std::move(communicator), *plan_, tensors_.gradients().data());
@@ -80,7 +81,7 @@ void HostExecutable::run(Section section, std::vector<OpTime>* times) {
 void HostExecutable::run_ops(Section section, std::vector<OpTime>* times) {
   const auto border = static_cast<std::size_t>(plan_->update_begin);
   const std::size_t begin = section == Section::update ? border : 0;
-  const std::size_t end = section == Section::compute ? border : plan_->graph().ops().size();
+  const std::size_t end = section == Section::compute ? border : plan_->groups.size();
   if (times == nullptr) {
     for (std::size_t i = begin; i < end; ++i) execute_any(i, section == Section::step);
     return;

@@ -55,7 +55,7 @@ class ReferenceExecutable final : public HostExecutable {
     for (std::size_t i = 0; i < written.size(); ++i) {
       const plan::Placement& placement = plan().placements[i];
       if (placement.region != Region::arena || !written[i]) continue;
-      const auto last = static_cast<std::size_t>(placement.last_op);
+      const auto last = static_cast<std::size_t>(placement.last);
       if (last + 1 < ops.size() && !overwritten_by(ops[last], placement)) {
         dying_[last].push_back(static_cast<TensorId>(i));
       }

@@ -106,14 +106,13 @@ bool stem_pool(Type type, const Pool& pool, const void* x, const float* affine, 
                std::uint8_t* index /* ? */, void* picked /* ? */, cudaStream_t stream);
 
 // The gradient of a norm and ReLU in front of a max pool of 3x3, stride 2, pad 1 over an even number of rows
-// and columns, from the pool's gradient and indices: the gradient in between is never written. `gate` of the
+// and columns (is_even_stem_pool), from the pool's gradient and indices: the gradient in between is never
+// written. `gate` of the
 // arguments is by affine; their `g` is not used.
 struct PooledGradient {
   Pool pool;
   const void* dy;
   const std::uint8_t* index;
-
-  static bool possible(const Pool& pool, Type type);
 };
 void pooled_norm_grad_apply(Type type, const PooledGradient& pooled, const NormGradApply& args,
                             cudaStream_t stream);

@@ -38,6 +38,13 @@ struct Pointwise {
   const std::uint8_t* mask = nullptr;  // a bit per element of `out`
   // sums: [2, n] of the values and their squares. Otherwise dbeta and dgamma, [n] each.
   float *first = nullptr, *second = nullptr;
+
+  // On Hopper: the block's columns of b and two stages of each ring fit in shared memory.
+  static constexpr std::int64_t kTile = 64;
+  static bool possible(Epilogue epilogue, std::int64_t k, std::int64_t n) {
+    return k % kTile == 0 && n % kTile == 0 && n / kTile <= static_cast<std::int64_t>(kReduceCounters) &&
+           k <= (epilogue == Epilogue::joined ? 960 : 1216);
+  }
 };
 
 // A launch made ready: tiles described to the copy engine, ring sizes chosen.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "backend/cuda/kernels/stem_pool.h"
 #include "backend/cuda/kernels/vec.cuh"
 
 namespace redline::backend::cuda {
@@ -43,13 +44,6 @@ struct Strips {
     return {i / across / down, row, min(row + rows, p.out_h), column, min(columns, p.out_w - column)};
   }
 };
-
-// A thread's vector is the same in every column, and strips are small enough to count.
-bool has_strips(const Pool& p, int vector) {
-  return p.kernel == 3 && p.stride == 2 && p.pad == 1 && p.channels % vector == 0 &&
-         32 % (p.channels / vector) == 0 &&
-         std::int64_t{p.images} * p.out_h * p.out_w * p.channels < std::int64_t{1} << 32;
-}
 
 // All threads of a block begin to copy; who waits for it has to synchronise with the others then.
 template <typename Vector>
@@ -385,7 +379,7 @@ void launch_strips(Kernel kernel, const Pool& p, const Strips& strips, int row_v
 
 bool stem_pool(Type type, const Pool& p, const void* x, const float* affine, void* y, std::uint8_t* index,
                void* picked, cudaStream_t stream) {
-  if (type == Type::f32 || !has_strips(p, 8)) return false;
+  if (type == Type::f32 || !is_stem_pool(p, 2)) return false;
   const int row_vectors = p.channels / 8;
   const Strips strips(p, row_vectors);
   const std::size_t bytes =
@@ -396,10 +390,6 @@ bool stem_pool(Type type, const Pool& p, const void* x, const float* affine, voi
   };
   type == Type::f16 ? run(stem_pool_kernel<__half>) : run(stem_pool_kernel<__nv_bfloat16>);
   return true;
-}
-
-bool PooledGradient::possible(const Pool& p, Type type) {
-  return has_strips(p, type == Type::f32 ? 4 : 8) && p.h == 2 * p.out_h && p.w == 2 * p.out_w;
 }
 
 void pooled_norm_grad_apply(Type type, const PooledGradient& pooled, const NormGradApply& args,

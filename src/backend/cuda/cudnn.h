@@ -1,4 +1,4 @@
-// Convolutions by cuDNN's graph API. A plan is found once per shape by timing what cuDNN offers.
+// Convolutions by cuDNN's graph API: its plans for a shape, to choose from.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/choices.h"
 #include "graph/tensor.h"
 
 namespace redline::backend::cuda {
@@ -34,20 +33,31 @@ struct ConvPointers {
   float* sums = nullptr;
 };
 
-// A cuDNN plan that was chosen for one shape. Runs on the stream it is given; captures into CUDA graphs.
+// A cuDNN plan for one shape. Runs on the stream it is given; captures into CUDA graphs.
 class ConvPlan {
  public:
   virtual ~ConvPlan() = default;
+  virtual const std::string& name() const = 0;  // cuDNN's: engine and knobs
   virtual void run(const ConvPointers& pointers, void* workspace, cudaStream_t stream) const = 0;
   virtual std::size_t workspace_bytes() const = 0;
+};
+
+struct ConvRequest {
+  ConvShape shape;
+  std::string plan = {};  // the only one that is wanted; empty: any
+  double value = 0;       // how much the choice matters
 };
 
 class ConvLibrary {
  public:
   virtual ~ConvLibrary() = default;
-  // Finds a plan for every shape, in parallel on the host, timing on the device. An entry is null where cuDNN
-  // has none (only forward_sums may come back null: the plain convolution always exists).
-  virtual std::vector<std::shared_ptr<const ConvPlan>> find(const std::vector<ConvShape>& shapes) = 0;
+  // Builds plans for every shape, in parallel on the host: the one that is wanted, or cuDNN's first proposal;
+  // then others, up to `most` of a shape, those that matter most first, as long as `go_on` says so. It is
+  // called from several threads. Throws UnavailableError where cuDNN has none for a shape; for forward_sums
+  // that is no error.
+  virtual void build(std::vector<ConvRequest> requests, int most, const std::function<bool()>& go_on) = 0;
+  // Those that were built for a shape, in cuDNN's order.
+  virtual std::vector<std::shared_ptr<const ConvPlan>> plans(const ConvShape& shape) const = 0;
 };
 
 // Which of cuDNN's kernels may be taken.
@@ -56,8 +66,7 @@ struct ConvRules {
   bool tf32 = false;  // fp32 convolutions may round their inputs to tf32
 };
 
-// `choices` outlives the library.
-std::unique_ptr<ConvLibrary> make_conv_library(Choices& choices, const ConvRules& rules);
+std::unique_ptr<ConvLibrary> make_conv_library(const ConvRules& rules);
 std::string cudnn_version();  // "9.19.0"
 
 }  // namespace redline::backend::cuda

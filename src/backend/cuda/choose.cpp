@@ -1,0 +1,304 @@
+#include "backend/cuda/choose.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "plan/traffic.h"
+
+namespace redline::backend::cuda {
+namespace {
+
+using graph::DType;
+using graph::TensorId;
+using plan::Region;
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+// Together with what else a start takes, the first step begins within ten seconds.
+constexpr double kBuildSeconds = 2.5, kTimingSeconds = 5.5;
+constexpr int kMostPlans = 16;  // of cuDNN's, of one shape
+
+// Random bytes that are finite, small numbers in every type: timing on zeros flatters.
+void fill_random(const DeviceMemory& memory) {
+  std::vector<std::uint16_t> pattern(std::size_t{1} << 20);
+  std::uint32_t state = 1;
+  for (std::uint16_t& value : pattern) {
+    state = state * 1664525U + 1013904223U;
+    value = static_cast<std::uint16_t>(0x3000U | (state >> 20 & 0x7ffU) | (state >> 31 << 15));
+  }
+  const std::size_t bytes = memory.size();
+  std::size_t filled = std::min(pattern.size() * 2, bytes);
+  upload(memory.data(), std::as_bytes(std::span(pattern)).first(filled));
+  while (filled < bytes) {
+    const std::size_t next = std::min(filled, bytes - filled);
+    check_cuda(cudaMemcpy(memory.data() + filled, memory.data(), next, cudaMemcpyDeviceToDevice),
+               "filling device memory");
+    filled += next;
+  }
+}
+
+// What steps are timed on: activations and gradients where they will lie, and random numbers in place of what
+// a run keeps, which timing must not change. Goes back to zeros at the end.
+class TimingMemory {
+ public:
+  TimingMemory(const plan::Plan& plan, const Places& places, const DeviceMemory& activations,
+               const DeviceMemory& gradients)
+      : plan_(plan), places_(places), used_{&activations, &gradients} {
+    for (const plan::Placement& placement : plan.placements) {
+      if (stands_in(placement)) each_ = std::max(each_, (placement.bytes + 255) / 256 * 256);
+    }
+    kept_ = DeviceMemory(kMostKept * each_);
+    check_cuda(cudaDeviceSynchronize(), "waiting for the device");
+    fill_random(kept_);
+    for (const DeviceMemory* memory : used_) fill_random(*memory);
+    check_cuda(cudaDeviceSynchronize(), "filling device memory");
+  }
+  ~TimingMemory() {
+    for (const DeviceMemory* memory : used_) cudaMemset(memory->data(), 0, memory->size());
+    cudaDeviceSynchronize();
+  }
+  TimingMemory(const TimingMemory&) = delete;
+  TimingMemory& operator=(const TimingMemory&) = delete;
+
+  // For one group.
+  Places places() const {
+    auto offsets = std::make_shared<std::map<TensorId, std::size_t>>();
+    const auto kept = [this, offsets](TensorId id) {
+      const std::size_t offset = offsets->try_emplace(id, offsets->size() * each_).first->second;
+      check(offset < kept_.size(), "too many tensors to time");
+      return kept_.data() + offset;
+    };
+    return {[this, kept](TensorId id) {
+              return id != graph::kNone && stands_in(plan_.placement(id)) ? kept(id) : places_.address(id);
+            },
+            [this, kept](TensorId id, DType dtype) {
+              return stands_in(plan_.placement(id)) ? kept(id) : places_.weights(id, dtype);
+            }};
+  }
+
+ private:
+  static constexpr std::size_t kMostKept = 16;  // tensors of one group
+  static bool stands_in(const plan::Placement& placement) {
+    return placement.region == Region::state || placement.region == Region::host_io;
+  }
+
+  const plan::Plan& plan_;
+  const Places& places_;
+  const DeviceMemory* used_[2];
+  std::size_t each_ = 256;
+  DeviceMemory kept_;
+};
+
+// Times steps by the device's clock, after it has been at work for a while: an idle GPU has other clocks than
+// one that trains.
+class StepTimer {
+ public:
+  explicit StepTimer(double warm_up) : warm_up_(warm_up) {}
+
+  double seconds(const Step& step, double best) {
+    step(stream_.get());  // brings the kernel onto the device
+    check_cuda(cudaStreamSynchronize(stream_.get()), "timing");
+    const double warm_up = std::exchange(warm_up_, 0);
+    for (const Stopwatch watch; watch.seconds() < warm_up;) run([&] { step(stream_.get()); });
+    constexpr double kLong = 2e-3, kLaunching = 50e-6;  // the latter is the host's, and may be in it
+    const double once = run([&] { step(stream_.get()); });
+    if (once > 1.5 * best + kLaunching) return once;
+    // As in a step: one graph.
+    const int runs = std::clamp(static_cast<int>(kLong / once), 1, 8);
+    const Graph graph = capture_graph(stream_.get(), [&] {
+      for (int i = 0; i < runs; ++i) step(stream_.get());
+    });
+    cudaGraphExec_t made = nullptr;
+    check_cuda(cudaGraphInstantiate(&made, graph.get(), 0), "timing");
+    const GraphExec exec(made);
+    double fastest = kNever;
+    for (int i = 0; i < (once > kLong ? 2 : 4); ++i)
+      fastest =
+          std::min(fastest, run([&] { check_cuda(cudaGraphLaunch(exec.get(), stream_.get()), "timing"); }));
+    return fastest / runs;
+  }
+
+ private:
+  double run(const std::function<void()>& launch) const {
+    check_cuda(cudaEventRecord(begin_.get(), stream_.get()), "timing");
+    launch();
+    check_cuda(cudaEventRecord(end_.get(), stream_.get()), "timing");
+    check_cuda(cudaEventSynchronize(end_.get()), "timing");
+    check_cuda(cudaGetLastError(), "timing");
+    float milliseconds = 0.0F;
+    check_cuda(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()), "timing");
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
+
+  Stream stream_ = make_stream();
+  Event begin_ = make_event(true), end_ = make_event(true);
+  double warm_up_;  // seconds, before the first
+};
+
+// About how long each group takes, to tell those that matter from those that do not.
+std::vector<double> values_of(const plan::Plan& plan) {
+  constexpr double kBytes = 3e12, kFlops = 5e14, kWideFlops = 5e13;  // a second; fp32 has no matrix units
+  const double flops = plan.weights == DType::f32 ? kWideFlops : kFlops;
+  std::vector<double> values;
+  for (const plan::Work& work : plan::work_of(plan, plan.groups))
+    values.push_back(work.flops / flops + work.bytes / kBytes);
+  return values;
+}
+
+class Chooser {
+ public:
+  Chooser(const plan::Plan& plan, const Places& places, Shared& shared, Choices& choices,
+          const ChoosingRules& rules)
+      : plan_(plan),
+        places_(places),
+        shared_(shared),
+        choices_(choices),
+        rules_(rules),
+        values_(values_of(plan)) {}
+
+  std::vector<Step> run(const DeviceMemory& activations, const DeviceMemory& gradients) {
+    build_convs();
+    for (const plan::Group& group : plan_.groups)
+      candidates_.push_back(candidates_of({plan_, group, places_}));
+    const std::map<std::string, std::size_t> chosen = choose(activations, gradients);
+    std::vector<Step> steps;
+    for (const Candidates& candidates : candidates_) {
+      const std::size_t which = candidates.list.size() > 1 ? chosen.at(candidates.key) : 0;
+      steps.push_back(candidates.list.at(which).make());
+    }
+    shared_.allocate();
+    return steps;
+  }
+
+ private:
+  double seconds(double limited) const {
+    if (rules_.deterministic) return 0;
+    return rules_.tune_all ? kNever : limited;
+  }
+
+  // Where the answer is remembered, only the plan that it names is built.
+  void build_convs() {
+    std::map<std::string, ConvRequest> requests;
+    for (std::size_t i = 0; i < plan_.groups.size(); ++i) {
+      const auto question = conv_question(GroupView(plan_, plan_.groups[i], places_));
+      if (!question || (rules_.deterministic && question->fused)) continue;
+      const auto known = choices_.find(question->key);
+      for (const auto& [prefix, shape] : question->plans) {
+        const bool named = known && known->starts_with(prefix);
+        if (known && !named) continue;
+        const std::string plan = named ? known->substr(prefix.size()) : "";
+        ConvRequest& request =
+            requests.try_emplace(shape.key() + plan, ConvRequest{shape, plan}).first->second;
+        request.value += values_[i];
+      }
+    }
+    std::vector<ConvRequest> all;
+    for (auto& [key, request] : requests) all.push_back(std::move(request));
+    const Stopwatch watch;
+    const double limit = seconds(kBuildSeconds);
+    shared_.convs().build(std::move(all), rules_.deterministic ? 1 : kMostPlans,
+                          [&] { return watch.seconds() < limit && !(rules_.stop && rules_.stop()); });
+  }
+
+  Candidates candidates_of(const GroupView& group) {
+    Candidates candidates = make_candidates(group, shared_);
+    if (!candidates.list.empty()) return candidates;
+    // What is remembered was none of them, so that cuDNN was not asked.
+    std::vector<ConvRequest> requests;
+    if (const auto question = conv_question(group)) {
+      for (const ConvQuestion::Plans& plans : question->plans) requests.push_back({plans.shape});
+    }
+    shared_.convs().build(std::move(requests), 1, [] { return false; });
+    return make_candidates(group, shared_);
+  }
+
+  // By key, the candidate to take.
+  std::map<std::string, std::size_t> choose(const DeviceMemory& activations, const DeviceMemory& gradients) {
+    std::map<std::string, std::size_t> position;  // of a question
+    std::vector<Question> questions;
+    std::vector<std::size_t> askers;  // by question, a group
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      const Candidates& candidates = candidates_[i];
+      if (candidates.list.size() < 2) continue;
+      const auto [found, added] = position.try_emplace(candidates.key, questions.size());
+      if (added) {
+        questions.push_back({candidates.key, {}, 0, {}});
+        for (const Candidate& one : candidates.list) questions.back().candidates.push_back(one.name);
+        askers.push_back(i);
+      }
+      questions[found->second].value += values_[i];
+    }
+    std::optional<Bench> bench;  // made when something has to be timed
+    for (std::size_t q = 0; q < questions.size(); ++q) {
+      questions[q].time = [&, group = askers[q]](std::size_t candidate, double best) {
+        // Few choices are not worth a long warm-up.
+        const double warm_up = std::min(0.3, 0.01 * static_cast<double>(questions.size()));
+        if (!bench) bench.emplace(plan_, places_, activations, gradients, shared_, rules_.tf32, warm_up);
+        return bench->time(group, candidate, best);
+      };
+    }
+    const Stopwatch watch;
+    const std::vector<std::size_t> answers =
+        tune(questions, choices_,
+             {seconds(kTimingSeconds), [&] { return watch.seconds(); }, rules_.stop, rules_.progress});
+    const auto left = std::ranges::count_if(
+        questions, [&](const Question& question) { return !choices_.find(question.key); });
+    if (left > 0 && !rules_.deterministic)
+      log_info(
+          "{} of {} kernels are not the fastest for sure: later runs go on timing them, and --tune times all",
+          left, questions.size());
+    for (auto& [key, at] : position) at = answers[at];
+    return position;
+  }
+
+  // Where groups are timed.
+  struct Bench {
+    TimingMemory memory;
+    Shared shared;
+    StepTimer timer;
+    const plan::Plan& plan;
+
+    Bench(const plan::Plan& of, const Places& places, const DeviceMemory& activations,
+          const DeviceMemory& gradients, Shared& like, bool tf32, double warm_up)
+        : memory(of, places, activations, gradients),
+          shared(like.convs(), like.device(), tf32, nullptr),
+          timer(warm_up),
+          plan(of) {}
+
+    double time(std::size_t group, std::size_t candidate, double best) {
+      try {
+        shared.forget_own();
+        const GroupView view(plan, plan.groups[group], memory.places());
+        const Step step = make_candidates(view, shared).list.at(candidate).make();
+        shared.allocate();
+        return timer.seconds(step, best);
+      } catch (const OutOfMemoryError&) {
+        return kNever;  // a work space that does not fit
+      } catch (const InternalError& error) {
+        log_debug("{}", error.what());  // one of cuDNN's plans that does not run
+        return kNever;
+      }
+    }
+  };
+
+  const plan::Plan& plan_;
+  const Places& places_;
+  Shared& shared_;
+  Choices& choices_;
+  const ChoosingRules& rules_;
+  std::vector<double> values_;          // by group
+  std::vector<Candidates> candidates_;  // by group
+};
+
+}  // namespace
+
+std::vector<Step> make_steps(const plan::Plan& plan, const Places& places, const DeviceMemory& activations,
+                             const DeviceMemory& gradients, Shared& shared, Choices& choices,
+                             const ChoosingRules& rules) {
+  return Chooser(plan, places, shared, choices, rules).run(activations, gradients);
+}
+
+}  // namespace redline::backend::cuda

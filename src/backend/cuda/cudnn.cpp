@@ -1,0 +1,320 @@
+#include "backend/cuda/cudnn.h"
+
+#include <cudnn_frontend.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "backend/cuda/device.h"
+
+namespace redline::backend::cuda {
+namespace {
+
+namespace fe = cudnn_frontend;
+using TensorPtr = std::shared_ptr<fe::graph::Tensor_attributes>;
+
+fe::DataType_t data_type(graph::DType dtype) {
+  switch (dtype) {
+    case graph::DType::f16:
+      return fe::DataType_t::HALF;
+    case graph::DType::bf16:
+      return fe::DataType_t::BFLOAT16;
+    default:
+      return fe::DataType_t::FLOAT;
+  }
+}
+
+class CudnnHandle {
+ public:
+  CudnnHandle() {
+    const cudnnStatus_t status = cudnnCreate(&handle_);
+    if (status != CUDNN_STATUS_SUCCESS)
+      throw UnavailableError("cuDNN does not start: {}", cudnnGetErrorString(status));
+  }
+  ~CudnnHandle() { cudnnDestroy(handle_); }
+  CudnnHandle(const CudnnHandle&) = delete;
+  CudnnHandle& operator=(const CudnnHandle&) = delete;
+  cudnnHandle_t get() const { return handle_; }
+
+ private:
+  cudnnHandle_t handle_ = nullptr;
+};
+
+// Ids of a graph's tensors, the same in every graph.
+enum Uid : std::int64_t { kX = 1, kW, kY, kSum, kSquares };
+
+// One convolution as a cuDNN graph, channels-last.
+class ConvGraph {
+ public:
+  explicit ConvGraph(const ConvShape& s) : shape_(s) {
+    graph_.set_io_data_type(data_type(s.dtype))
+        .set_intermediate_data_type(fe::DataType_t::FLOAT)
+        .set_compute_data_type(fe::DataType_t::FLOAT);
+    switch (s.pass) {
+      case ConvPass::forward:
+      case ConvPass::forward_sums: {
+        const TensorPtr y = graph_.conv_fprop(activation(kX, s.c, s.h, s.w), filter(),
+                                              windowed(fe::graph::Conv_fprop_attributes()));
+        y->set_output(true).set_uid(kY);
+        if (s.pass == ConvPass::forward) break;
+        auto [sum, squares] = graph_.genstats(y, fe::graph::Genstats_attributes());
+        sum->set_output(true).set_data_type(fe::DataType_t::FLOAT).set_uid(kSum);
+        squares->set_output(true).set_data_type(fe::DataType_t::FLOAT).set_uid(kSquares);
+        break;
+      }
+      case ConvPass::grad_input: {
+        const TensorPtr dx = graph_.conv_dgrad(activation(kY, s.k, s.out_h, s.out_w), filter(),
+                                               windowed(fe::graph::Conv_dgrad_attributes()));
+        dx->set_output(true).set_uid(kX).set_dim({s.n, s.c, s.h, s.w}).set_stride(strides(s.c, s.h, s.w));
+        break;
+      }
+      case ConvPass::grad_weight: {
+        const TensorPtr dw =
+            graph_.conv_wgrad(activation(kY, s.k, s.out_h, s.out_w), activation(kX, s.c, s.h, s.w),
+                              windowed(fe::graph::Conv_wgrad_attributes()));
+        dw->set_output(true).set_uid(kW).set_dim({s.k, s.c, s.kernel, s.kernel});
+        dw->set_stride(strides(s.c, s.kernel, s.kernel));
+        break;
+      }
+    }
+  }
+
+  // False, with why, when cuDNN does not know the pattern.
+  bool prepare(cudnnHandle_t handle, const ConvRules& rules, std::string& why) {
+    if (failed(graph_.validate(), why) || failed(graph_.build_operation_graph(handle), why)) return false;
+    if (failed(graph_.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}), why))
+      return false;
+    if (rules.deterministic) graph_.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
+    // No transforms that lose digits, and no sums in 16 bits: which plan wins is a matter of timing, and how
+    // exact a result is must not be. A plan that is deselected does not build.
+    graph_.deselect_numeric_notes({fe::NumericalNote_t::WINOGRAD, fe::NumericalNote_t::FFT,
+                                   fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION});
+    // fp32 means fp32: no matrix units, which round inputs to tf32, unless that was asked for.
+    if (shape_.dtype == graph::DType::f32 && !rules.tf32) {
+      graph_.deselect_numeric_notes(
+          {fe::NumericalNote_t::TENSOR_CORE, fe::NumericalNote_t::DOWN_CONVERT_INPUTS});
+    }
+    return true;
+  }
+
+  fe::graph::Graph& graph() { return graph_; }
+
+ private:
+  static bool failed(fe::error_t error, std::string& why) {
+    if (error.is_good()) return false;
+    why = error.get_message();
+    return true;
+  }
+
+  static std::vector<std::int64_t> strides(std::int64_t c, std::int64_t h, std::int64_t w) {
+    return {c * h * w, 1, c * w, c};
+  }
+
+  TensorPtr activation(std::int64_t uid, std::int64_t c, std::int64_t h, std::int64_t w) {
+    return graph_.tensor(fe::graph::Tensor_attributes()
+                             .set_uid(uid)
+                             .set_dim({shape_.n, c, h, w})
+                             .set_stride(strides(c, h, w)));
+  }
+
+  TensorPtr filter() {
+    const ConvShape& s = shape_;
+    return graph_.tensor(fe::graph::Tensor_attributes()
+                             .set_uid(kW)
+                             .set_dim({s.k, s.c, s.kernel, s.kernel})
+                             .set_stride(strides(s.c, s.kernel, s.kernel)));
+  }
+
+  template <typename Attributes>
+  Attributes windowed(Attributes attributes) const {
+    attributes.set_padding({shape_.pad, shape_.pad})
+        .set_stride({shape_.stride, shape_.stride})
+        .set_dilation({std::int64_t{1}, std::int64_t{1}});
+    return attributes;
+  }
+
+  ConvShape shape_;
+  fe::graph::Graph graph_;
+};
+
+std::unordered_map<std::int64_t, void*> pack(const ConvShape& shape, const ConvPointers& p) {
+  std::unordered_map<std::int64_t, void*> pack = {{kX, p.x}, {kW, p.w}, {kY, p.y}};
+  if (shape.pass == ConvPass::forward_sums) {
+    pack[kSum] = p.sums;
+    pack[kSquares] = p.sums + shape.k;
+  }
+  return pack;
+}
+
+// cuDNN ties a stream to a handle: the one that plans run with is used by one thread.
+class CudnnPlan final : public ConvPlan {
+ public:
+  CudnnPlan(std::shared_ptr<ConvGraph> graph, const ConvShape& shape, std::int64_t index, std::string name,
+            std::shared_ptr<CudnnHandle> handle)
+      : graph_(std::move(graph)),
+        shape_(shape),
+        index_(index),
+        name_(std::move(name)),
+        handle_(std::move(handle)) {}
+
+  const std::string& name() const override { return name_; }
+  void run(const ConvPointers& pointers, void* workspace, cudaStream_t stream) const override {
+    cudnnSetStream(handle_->get(), stream);
+    auto variant = pack(shape_, pointers);
+    auto result = graph_->graph().execute_plan_at_index(handle_->get(), variant, workspace, index_);
+    check(result.is_good(), "cuDNN fails at {}: {}", shape_.key(), result.get_message());
+  }
+  std::size_t workspace_bytes() const override {
+    return static_cast<std::size_t>(graph_->graph().get_workspace_size_plan_at_index(index_));
+  }
+
+ private:
+  std::shared_ptr<ConvGraph> graph_;
+  ConvShape shape_;
+  std::int64_t index_;
+  std::string name_;
+  std::shared_ptr<CudnnHandle> handle_;
+};
+
+// What is known of a shape. One thread at a time works on it.
+struct ShapePlans {
+  std::shared_ptr<ConvGraph> graph;  // null where cuDNN does not know the pattern
+  std::int64_t next = 0;             // proposal that has not been looked at
+  std::vector<std::shared_ptr<const ConvPlan>> plans;
+
+  std::string name_at(std::int64_t index) const {
+    std::string name;
+    return graph->graph().get_plan_name_at_index(index, name).is_good() ? name : std::string();
+  }
+  std::int64_t count() const { return graph == nullptr ? 0 : graph->graph().get_execution_plan_count(); }
+};
+
+// Calls work(item, handle) for all items on all cores; the first error is thrown here when all are done.
+template <typename Items, typename Work>
+void on_all_cores(Items& items, const Work& work) {
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "asking for the device");
+  std::atomic<std::size_t> next{0};
+  std::mutex error_mutex;
+  std::exception_ptr error;
+  std::vector<std::thread> workers;
+  const std::size_t most = std::clamp(std::thread::hardware_concurrency(), 1U, 16U);
+  for (std::size_t t = 0; t < std::min(most, items.size()); ++t) {
+    workers.emplace_back([&] {
+      try {
+        check_cuda(cudaSetDevice(device), "choosing the device");
+        const CudnnHandle handle;
+        for (std::size_t i = next++; i < items.size(); i = next++) work(items[i], handle.get());
+      } catch (...) {
+        const std::lock_guard lock(error_mutex);
+        error = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  if (error) std::rethrow_exception(error);
+}
+
+class CudnnLibrary final : public ConvLibrary {
+ public:
+  explicit CudnnLibrary(const ConvRules& rules) : rules_(rules), handle_(std::make_shared<CudnnHandle>()) {}
+
+  void build(std::vector<ConvRequest> requests, int most, const std::function<bool()>& go_on) override {
+    std::ranges::stable_sort(requests, std::ranges::greater{}, &ConvRequest::value);
+    std::vector<ConvRequest> wanted;
+    for (const ConvRequest& request : requests) {
+      const auto same = [&](const ConvRequest& r) { return r.shape == request.shape; };
+      if (std::ranges::none_of(wanted, same)) wanted.push_back(request);
+      known_.try_emplace(request.shape.key());
+    }
+    on_all_cores(wanted, [&](const ConvRequest& request, cudnnHandle_t handle) {
+      build_first(known_.at(request.shape.key()), request, handle);
+    });
+    if (most < 2) return;
+    on_all_cores(wanted, [&](const ConvRequest& request, cudnnHandle_t handle) {
+      ShapePlans& known = known_.at(request.shape.key());
+      if (!request.plan.empty() && find(known, request.plan)) return;
+      while (static_cast<int>(known.plans.size()) < most && go_on() &&
+             build_next(known, request.shape, handle)) {
+      }
+    });
+  }
+
+  std::vector<std::shared_ptr<const ConvPlan>> plans(const ConvShape& shape) const override {
+    const auto found = known_.find(shape.key());
+    return found == known_.end() ? std::vector<std::shared_ptr<const ConvPlan>>() : found->second.plans;
+  }
+
+ private:
+  static bool find(const ShapePlans& known, const std::string& name) {
+    return std::ranges::any_of(known.plans, [&](const auto& plan) { return plan->name() == name; });
+  }
+
+  void build_first(ShapePlans& known, const ConvRequest& request, cudnnHandle_t handle) {
+    const ConvShape& shape = request.shape;
+    // Its sums are added in the order in which blocks end.
+    const bool needed = shape.pass != ConvPass::forward_sums;
+    if (rules_.deterministic && !needed) return;
+    if (known.graph == nullptr) {
+      auto graph = std::make_shared<ConvGraph>(shape);
+      std::string why;
+      if (graph->prepare(handle, rules_, why)) known.graph = std::move(graph);
+      if (known.graph == nullptr && needed)
+        throw UnavailableError("cuDNN has no plan for {}: {}", shape.key(), why);
+    }
+    if (!request.plan.empty() && !find(known, request.plan)) {
+      for (std::int64_t i = known.next; i < known.count(); ++i) {
+        if (known.name_at(i) == request.plan && add(known, shape, i, handle)) return;
+      }
+    }
+    if (known.plans.empty() && !build_next(known, shape, handle) && needed)
+      throw UnavailableError("none of cuDNN's plans for {} works on this device", shape.key());
+  }
+
+  // Adds the next proposal that can be built; false when there are no more.
+  bool build_next(ShapePlans& known, const ConvShape& shape, cudnnHandle_t handle) const {
+    while (known.next < known.count()) {
+      const std::int64_t index = known.next++;
+      if (!find(known, known.name_at(index)) && add(known, shape, index, handle)) return true;
+    }
+    return false;
+  }
+
+  bool add(ShapePlans& known, const ConvShape& shape, std::int64_t index, cudnnHandle_t handle) const {
+    constexpr std::int64_t kMostWorkspace = std::int64_t{1} << 31;
+    if (!known.graph->graph().build_plan_at_index(handle, index).is_good() ||
+        known.graph->graph().get_workspace_size_plan_at_index(index) > kMostWorkspace) {
+      return false;
+    }
+    known.plans.push_back(
+        std::make_shared<CudnnPlan>(known.graph, shape, index, known.name_at(index), handle_));
+    return true;
+  }
+
+  ConvRules rules_;
+  std::shared_ptr<CudnnHandle> handle_;
+  std::map<std::string, ShapePlans> known_;  // by the shape's key
+};
+
+}  // namespace
+
+std::string cudnn_version() {
+  const std::size_t v = cudnnGetVersion();
+  return fmt::format("{}.{}.{}", v / 10000, v / 100 % 100, v % 100);
+}
+
+std::string ConvShape::key() const {
+  constexpr const char* kPasses[] = {"forward", "forward_sums", "grad_input", "grad_weight"};
+  return fmt::format("{}_{}_n{}c{}h{}w{}k{}r{}s{}p{}", kPasses[static_cast<int>(pass)], name_of(dtype), n, c,
+                     h, w, k, kernel, stride, pad);
+}
+
+std::unique_ptr<ConvLibrary> make_conv_library(const ConvRules& rules) {
+  return std::make_unique<CudnnLibrary>(rules);
+}
+
+}  // namespace redline::backend::cuda

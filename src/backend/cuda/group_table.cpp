@@ -1,0 +1,259 @@
+#include "backend/cuda/group_table.h"
+
+#include <algorithm>
+
+#include "backend/cuda/kernels/blended.h"
+#include "backend/cuda/kernels/expand.h"
+#include "backend/cuda/kernels/pointwise.h"
+#include "backend/cuda/kernels/stem_pool.h"
+#include "graph/operands.h"
+#include "plan/plan.h"
+
+namespace redline::backend::cuda {
+namespace {
+
+// Over the kernels' arguments of the same names.
+using graph::kNone;
+using graph::Op;
+using graph::OpKind;
+using graph::TensorId;
+using graph::operands::AffineAct;
+using graph::operands::Conv;
+using graph::operands::ConvGradInput;
+using graph::operands::ConvGradWeight;
+using graph::operands::in;
+using graph::operands::MaxPoolGrad;
+using graph::operands::NormGradApply;
+using graph::operands::NormGradStats;
+using graph::operands::NormStats;
+using graph::operands::out;
+using plan::Dataflow;
+using plan::Group;
+
+// The op at a position that may be -1, if it is of a kind.
+const Op* op_at(const Dataflow& flow, int position, OpKind kind) {
+  return position >= 0 && flow.op(position).kind == kind ? &flow.op(position) : nullptr;
+}
+
+bool is_narrow(const Dataflow& flow, TensorId id) {
+  return graph::size_of(flow.graph().tensor(id).dtype) == 2;
+}
+
+std::int64_t channels(const Dataflow& flow, TensorId id) { return flow.graph().tensor(id).shape.c(); }
+
+// 1x1, stride 1, of 16-bit activations. `w` is the same operand of conv and conv_grad_input.
+bool is_pointwise(const Dataflow& flow, const Op& op) {
+  const auto& attr = op.attr<graph::ConvAttr>();
+  return flow.graph().tensor(in(op, Conv::w)).shape[2] == 1 && attr.stride == 1 && attr.pad == 0 &&
+         is_narrow(flow, op.inputs[0]);
+}
+
+bool expands(const Dataflow& flow, const Op& op) {
+  const graph::Shape& w = flow.graph().tensor(in(op, Conv::w)).shape;
+  return is_pointwise(flow, op) && w[0] == Expand::kTo && w[1] == Expand::kFrom;
+}
+
+bool is_gated(const Op& apply) {
+  return in(apply, NormGradApply::affine) != kNone || in(apply, NormGradApply::mask) != kNone;
+}
+
+// The norm_grad_stats whose gradient a 1x1 convolution's input gradient is or is added to; -1 where one
+// kernel cannot do both. What is stored of the gradient is gated, and a norm_grad_apply that reads it gates
+// it again, which changes nothing.
+int sums_of_gradient(const Dataflow& flow, const Op& gradient) {
+  const TensorId dx = out(gradient, ConvGradInput::dx);
+  const int position = flow.reader(dx, OpKind::norm_grad_stats);
+  if (position < 0 || !is_pointwise(flow, gradient)) return -1;
+  const Op& sums = flow.op(position);
+  const bool two = in(sums, NormGradStats::g2) != kNone;
+  const bool has_mask = in(sums, NormGradStats::mask) != kNone;
+  if (has_mask != two || has_mask == (in(sums, NormGradStats::affine) != kNone)) return -1;
+  for (const int reader : flow.readers(dx)) {
+    const Op& op = flow.op(reader);
+    const bool gates_again = op.kind == OpKind::norm_grad_apply &&
+                             in(op, NormGradApply::affine) == in(sums, NormGradStats::affine) &&
+                             in(op, NormGradApply::mask) == in(sums, NormGradStats::mask) &&
+                             out(sums, NormGradStats::masked) == kNone;
+    if (reader != position && !gates_again) return -1;
+  }
+  return position;
+}
+
+// The norm_stats whose scale and bias an affine_act can work out for itself; -1 where it cannot. The norm's
+// sums come from a convolution. A shortcut with a norm of its own is left to the kernels that read both.
+int norm_of(const Dataflow& flow, const Op& act) {
+  const int position = flow.maker(in(act, AffineAct::affine), OpKind::norm_stats);
+  if (position < 0 || in(act, AffineAct::shortcut_affine) != kNone) return -1;
+  const Op& norm = flow.op(position);
+  return norm.attr<graph::NormAttr>().training && in(norm, NormStats::sums) != kNone ? position : -1;
+}
+
+// The gradients of a 1x1 convolution that expands 64 channels to 256, from that of the norm behind it:
+// norm_grad_apply, conv_grad_input, conv_grad_weight, and norm_grad_stats where the convolution read
+// relu(affine(y)), which is recomputed. The gradient between norm and convolution is not stored.
+Group match_expand_gradient(const Dataflow& flow, int position) {
+  const Op* apply = op_at(flow, position, OpKind::norm_grad_apply);
+  if (apply == nullptr || is_gated(*apply)) return {};
+  const TensorId dy = out(*apply, NormGradApply::dy);
+  const int input = flow.reader(dy, OpKind::conv_grad_input);
+  const int weight = flow.reader(dy, OpKind::conv_grad_weight);
+  if (input < 0 || weight < 0 || flow.readers(dy).size() != 2 || !expands(flow, flow.op(input))) return {};
+  Group group{.ops = {position, input, weight}, .unstored = {dy}};
+  const int sums = sums_of_gradient(flow, flow.op(input));
+  if (sums < 0 || in(flow.op(sums), NormGradStats::mask) != kNone) return group;
+  const int activation = flow.maker(in(flow.op(weight), ConvGradWeight::x), OpKind::affine_act);
+  if (activation < 0) return {};
+  const Op& act = flow.op(activation);
+  if (in(act, AffineAct::y) != in(flow.op(sums), NormGradStats::y) ||
+      in(act, AffineAct::affine) != in(flow.op(sums), NormGradStats::affine) ||
+      in(act, AffineAct::shortcut) != kNone || !act.attr<graph::ActAttr>().relu) {
+    return {};
+  }
+  group.ops.push_back(sums);
+  group.recomputes = {activation};
+  return group;
+}
+
+// Back through a norm and the 1x1 convolution in front of it to the sums of the norm before: norm_grad_apply,
+// conv_grad_input, norm_grad_stats.
+Group match_norm_gradient(const Dataflow& flow, int position) {
+  const Op* apply = op_at(flow, position, OpKind::norm_grad_apply);
+  if (apply == nullptr || is_gated(*apply)) return {};
+  const TensorId dy = out(*apply, NormGradApply::dy);
+  const int input = flow.reader(dy, OpKind::conv_grad_input);
+  if (input < 0) return {};
+  const int sums = sums_of_gradient(flow, flow.op(input));
+  if (sums < 0 || in(flow.op(sums), NormGradStats::mask) != kNone ||
+      !Blended::possible(Blended::Kind::gradient, channels(flow, dy),
+                         channels(flow, out(flow.op(input), ConvGradInput::dx)))) {
+    return {};
+  }
+  return {.ops = {position, input, sums}, .in_place = {{in(*apply, NormGradApply::g), dy}}};
+}
+
+// The input gradient of a 1x1 convolution and the sums of the norm it arrives at: conv_grad_input,
+// norm_grad_stats. Where another branch's gradient is added, only the sum is stored.
+Group match_gradient_sums(const Dataflow& flow, int position) {
+  const Op* gradient = op_at(flow, position, OpKind::conv_grad_input);
+  if (gradient == nullptr) return {};
+  const int sums = sums_of_gradient(flow, *gradient);
+  const TensorId dx = out(*gradient, ConvGradInput::dx);
+  if (sums < 0) return {};
+  const Op& norm = flow.op(sums);
+  const Epilogue epilogue = in(norm, NormGradStats::mask) == kNone ? Epilogue::gated : Epilogue::joined;
+  if (!Pointwise::possible(epilogue, channels(flow, in(*gradient, ConvGradInput::dy)), channels(flow, dx)))
+    return {};
+  Group group{.ops = {position, sums}};
+  if (const TensorId masked = out(norm, NormGradStats::masked); masked != kNone) {
+    const TensorId g = in(norm, NormGradStats::g);
+    group.unstored = {dx};
+    group.in_place = {{g == dx ? in(norm, NormGradStats::g2) : g, masked}};
+  }
+  return group;
+}
+
+// A norm and ReLU feeding the 1x1 convolution that expands 64 channels to 256: norm_stats, affine_act, conv.
+// The activation is not stored.
+Group match_activated_expand(const Dataflow& flow, int position) {
+  const Op* act = op_at(flow, position, OpKind::affine_act);
+  if (act == nullptr) return {};
+  const TensorId z = out(*act, AffineAct::z);
+  const int norm = norm_of(flow, *act), conv = flow.reader(z, OpKind::conv);
+  if (norm < 0 || conv < 0 || !expands(flow, flow.op(conv)) || out(flow.op(conv), Conv::sums) == kNone ||
+      in(flow.op(norm), NormStats::y) != in(*act, AffineAct::y) || in(*act, AffineAct::shortcut) != kNone ||
+      out(*act, AffineAct::mask) != kNone || !act->attr<graph::ActAttr>().relu) {
+    return {};
+  }
+  return {.ops = {norm, position, conv}, .unstored = {z}};
+}
+
+// The end of a block and the 1x1 convolution that the next one begins with: affine_act with a shortcut, conv,
+// and the norm_stats before them.
+Group match_join(const Dataflow& flow, int position) {
+  const Op* act = op_at(flow, position, OpKind::affine_act);
+  if (act == nullptr || in(*act, AffineAct::shortcut) == kNone || !act->attr<graph::ActAttr>().relu)
+    return {};
+  const TensorId z = out(*act, AffineAct::z);
+  for (const int reader : flow.readers(z)) {
+    const Op* conv = op_at(flow, reader, OpKind::conv);
+    if (conv == nullptr || out(*conv, Conv::sums) == kNone || !is_pointwise(flow, *conv) ||
+        !Blended::possible(Blended::Kind::join, channels(flow, z), channels(flow, out(*conv, Conv::y)))) {
+      continue;
+    }
+    Group group{.ops = {position, reader}, .in_place = {{in(*act, AffineAct::shortcut), z}}};
+    if (const int norm = norm_of(flow, *act); norm >= 0) group.ops.push_back(norm);
+    return group;
+  }
+  return {};
+}
+
+// A norm's scale and bias, worked out where they are applied: norm_stats, affine_act.
+Group match_norm_act(const Dataflow& flow, int position) {
+  const Op* act = op_at(flow, position, OpKind::affine_act);
+  const int norm = act == nullptr ? -1 : norm_of(flow, *act);
+  if (norm < 0) return {};
+  const TensorId z = out(*act, AffineAct::z);
+  return {.ops = {norm, position},
+          .in_place = {{in(*act, AffineAct::y), z}, {in(*act, AffineAct::shortcut), z}}};
+}
+
+// The stem: the norm's gradient gathers that of the pool, which is not stored: max_pool_grad,
+// norm_grad_apply.
+Group match_pool_gradient(const Dataflow& flow, int position) {
+  const Op* pool = op_at(flow, position, OpKind::max_pool_grad);
+  if (pool == nullptr) return {};
+  const TensorId dx = out(*pool, MaxPoolGrad::dx);
+  const int reader = flow.reader(dx, OpKind::norm_grad_apply);
+  if (reader < 0 || flow.readers(dx).size() != 1) return {};
+  const Op& apply = flow.op(reader);
+  const graph::Tensor& to = flow.graph().tensor(dx);
+  const Pool shape =
+      pool_of(to.shape, flow.graph().tensor(in(*pool, MaxPoolGrad::dy)).shape, pool->attr<graph::PoolAttr>());
+  if (in(apply, NormGradApply::g) != dx || in(apply, NormGradApply::affine) == kNone ||
+      in(apply, NormGradApply::mask) != kNone || !is_even_stem_pool(shape, graph::size_of(to.dtype))) {
+    return {};
+  }
+  return {.ops = {position, reader}, .unstored = {dx}};
+}
+
+// Nothing but the update waits for a weight gradient: conv_grad_weight, and its addition to a total.
+Group match_weight_gradient(const Dataflow& flow, int position) {
+  const Op* op = op_at(flow, position, OpKind::conv_grad_weight);
+  if (op == nullptr) return {};
+  Group group{.ops = {position}, .side_stream = true};
+  const int total = flow.reader(out(*op, ConvGradWeight::dw), OpKind::accumulate);
+  if (total >= 0) group.ops.push_back(total);
+  return group;
+}
+
+// One launch updates or averages every tensor.
+Group match_update(const Dataflow& flow, int position) {
+  const OpKind kind = flow.op(position).kind;
+  if (kind != OpKind::sgd && kind != OpKind::lars && kind != OpKind::ema) return {};
+  Group group;
+  for (int i = 0; i < static_cast<int>(flow.graph().ops().size()); ++i) {
+    if (flow.op(i).kind == kind) group.ops.push_back(i);
+  }
+  return group;
+}
+
+}  // namespace
+
+std::vector<plan::GroupRow> group_rows(bool hopper) {
+  using namespace groups;
+  std::vector<plan::GroupRow> rows;
+  if (hopper) {
+    rows = {{kExpandGradient, match_expand_gradient},
+            {kNormGradient, match_norm_gradient},
+            {kGradientSums, match_gradient_sums},
+            {kActivatedExpand, match_activated_expand},
+            {kJoin, match_join}};
+  }
+  rows.insert(rows.end(), {{kNormAct, match_norm_act},
+                           {kPoolGradient, match_pool_gradient},
+                           {kWeightGradient, match_weight_gradient},
+                           {kUpdate, match_update}});
+  return rows;
+}
+
+}  // namespace redline::backend::cuda

@@ -1,0 +1,27 @@
+// Which ops of a graph one kernel does together: the rows that the planner is offered. Every name has an
+// entry in the table of steps (step_table.cpp), which says how such a group is launched.
+#pragma once
+
+#include <vector>
+
+#include "plan/groups.h"
+
+namespace redline::backend::cuda {
+
+// Names of rows, as Plan::groups has them.
+namespace groups {
+inline constexpr const char* kExpandGradient = "expand_gradient";
+inline constexpr const char* kNormGradient = "norm_gradient";
+inline constexpr const char* kGradientSums = "gradient_sums";
+inline constexpr const char* kActivatedExpand = "activated_expand";
+inline constexpr const char* kJoin = "join";
+inline constexpr const char* kNormAct = "norm_act";
+inline constexpr const char* kPoolGradient = "pool_gradient";
+inline constexpr const char* kWeightGradient = "weight_gradient";
+inline constexpr const char* kUpdate = "update";
+}  // namespace groups
+
+// `hopper`: the GPU has TMA and wgmma, and so the kernels that are written for them.
+std::vector<plan::GroupRow> group_rows(bool hopper);
+
+}  // namespace redline::backend::cuda

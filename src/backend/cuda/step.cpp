@@ -1,0 +1,112 @@
+#include "backend/cuda/step.h"
+
+#include <cublas_v2.h>
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace redline::backend::cuda {
+namespace {
+
+constexpr std::size_t kBlasWork = std::size_t{32} << 20;
+
+void check_blas(cublasStatus_t status) {
+  check(status == CUBLAS_STATUS_SUCCESS, "cuBLAS fails: {}", cublasGetStatusString(status));
+}
+
+// The old memory goes first: both together may be too much.
+void grow(DeviceMemory& memory, std::size_t bytes) {
+  if (memory.size() >= bytes) return;
+  memory = DeviceMemory();
+  memory = DeviceMemory(bytes);
+}
+
+}  // namespace
+
+void WorkSpace::allocate() { grow(memory_, bytes_); }
+
+Shared::Shared(ConvLibrary& convs, const cudaDeviceProp& device, bool tf32, std::shared_ptr<const Nccl> nccl)
+    : convs_(convs),
+      device_(device),
+      nccl_(std::move(nccl)),
+      counters_(kReduceCounters * sizeof(unsigned)),
+      blas_work_(kBlasWork) {
+  cublasHandle_t handle = nullptr;
+  check_blas(cublasCreate(&handle));
+  blas_ = handle;
+  if (tf32) check_blas(cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH));
+  // A work space of its own makes cuBLAS safe to capture and the same every time.
+  check_blas(cublasSetWorkspace(handle, blas_work_.data(), blas_work_.size()));
+}
+
+Shared::~Shared() { cublasDestroy(static_cast<cublasHandle_t>(blas_)); }
+
+std::optional<std::size_t> Shared::need_own(std::size_t bytes) {
+  constexpr std::size_t kMost = std::size_t{4} << 20, kMostOfAll = std::size_t{64} << 20;
+  const std::size_t offset = own_bytes_, rounded = (bytes + 255) / 256 * 256;
+  if (bytes > kMost || offset + rounded > kMostOfAll) return std::nullopt;
+  own_bytes_ += rounded;
+  return offset;
+}
+
+void Shared::allocate() {
+  work_.allocate();
+  side_work_.allocate();
+  grow(own_, own_bytes_);
+}
+
+ReduceSpace Shared::reduce_space() const {
+  return {reinterpret_cast<float*>(work_.data()), reinterpret_cast<unsigned*>(counters_.data())};
+}
+
+GroupView::GroupView(const plan::Plan& plan, const plan::Group& group, Places places)
+    : plan_(plan), group_(group), places_(std::move(places)) {}
+
+GroupView::GroupView(const plan::Plan& plan, std::shared_ptr<const plan::Group> part, Places places)
+    : plan_(plan), part_(std::move(part)), group_(*part_), places_(std::move(places)) {}
+
+GroupView GroupView::part(const std::vector<graph::OpKind>& kinds) const {
+  auto part = std::make_shared<plan::Group>();
+  for (const graph::OpKind kind : kinds) {
+    if (has(kind)) part->ops.push_back(find(kind));
+  }
+  return {plan_, std::shared_ptr<const plan::Group>(std::move(part)), places_};
+}
+
+OpView GroupView::op(graph::OpKind kind) const {
+  const int position = find(kind);
+  check(position >= 0, "group '{}' has no {}", group_.name, name_of(kind));
+  return view(position);
+}
+
+std::vector<OpView> GroupView::ops() const {
+  std::vector<OpView> views;
+  for (const int position : group_.ops) views.push_back(view(position));
+  return views;
+}
+
+std::byte* GroupView::weights(const OpView& op) const {
+  return places_.weights(op.op().inputs[graph::operands::Conv::w], op.in_tensor(0).dtype);
+}
+
+int GroupView::find(graph::OpKind kind) const {
+  for (const auto* positions : {&group_.ops, &group_.recomputes}) {
+    for (const int position : *positions) {
+      if (plan_.graph().ops()[static_cast<std::size_t>(position)].kind == kind) return position;
+    }
+  }
+  return -1;
+}
+
+OpView GroupView::view(int position) const {
+  return {plan_, plan_.graph().ops()[static_cast<std::size_t>(position)], places_.address};
+}
+
+Candidates only(std::function<Step()> make) { return {"", {{"", std::move(make)}}}; }
+
+Matrix matrix_of(const graph::Shape& shape) {
+  return {shape.n() * shape.h() * shape.w(), static_cast<int>(shape.c())};
+}
+
+}  // namespace redline::backend::cuda

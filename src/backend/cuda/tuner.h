@@ -1,0 +1,54 @@
+// Which of several candidates does a piece of work fastest: found by timing them within a budget, and
+// remembered by name. Knows nothing of GPUs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace redline::backend::cuda {
+
+// What was found fastest, by key, remembered on disk so that a second start need not time again.
+class Choices {
+ public:
+  // `file` need not exist; empty: nothing is remembered beyond this process.
+  explicit Choices(std::string file);
+
+  std::optional<std::string> find(const std::string& key) const;
+  void put(const std::string& key, std::string name);
+  // Writes what is new. Best effort: a cache that cannot be written costs time, not the run.
+  void save();
+
+ private:
+  std::string file_;
+  std::map<std::string, std::string> names_;
+  bool changed_ = false;
+};
+
+struct Question {
+  std::string key;
+  std::vector<std::string> candidates;  // names, the one to be taken without timing first
+  double value = 0;                     // how much the answer matters: about the seconds of a step at stake
+  // Seconds of one run of a candidate, infinite where it does not run. Where it is clearly slower than `best`
+  // seconds, a rough figure will do.
+  std::function<double(std::size_t candidate, double best)> time;
+};
+
+struct TuningRules {
+  double seconds = std::numeric_limits<double>::infinity();  // to spend; 0: nothing is timed
+  std::function<double()> clock;                             // seconds
+  std::function<bool()> stop = {};                           // asked before each candidate; true: enough
+  std::function<void(std::int64_t answered, std::int64_t all)> progress = {};
+};
+
+// By question, the position of the candidate to take: the one that is remembered; else the fastest of those
+// that the budget allows to be timed, the questions of most value first; else the first. An answer is
+// remembered when all candidates were timed, so that what the budget left out is timed by a later run.
+std::vector<std::size_t> tune(const std::vector<Question>& questions, Choices& choices,
+                              const TuningRules& rules);
+
+}  // namespace redline::backend::cuda

@@ -1,0 +1,107 @@
+// What the cuda backend does in one kernel, found in the plans of training. Needs no GPU.
+#include "backend/cuda/group_table.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "graph/operands.h"
+#include "plan/fakes.h"
+
+namespace redline::backend::cuda {
+namespace {
+
+using graph::OpKind;
+using Counts = std::map<std::string, int>;
+
+// As the backend answers the planner.
+struct Gpu : plan::FakeBackend {
+  explicit Gpu(bool hopper) {
+    sums = true;
+    side_stream = 2;
+    rows = cuda::group_rows(hopper);
+  }
+  graph::DType weight_gradient(graph::DType activations) const override { return activations; }
+  bool synchronises_norms() const override { return true; }
+};
+
+plan::Options training(const std::string& model) {
+  plan::Options options = plan::small(model);
+  options.model.dtype = graph::DType::f16;
+  return options;
+}
+
+Counts count(const plan::Plan& plan) {
+  Counts counts;
+  for (const plan::Group& group : plan.groups) {
+    if (!group.name.empty()) ++counts[group.name];
+  }
+  return counts;
+}
+
+TEST(CudaGroups, OfResNet50OnHopper) {
+  const plan::Plan plan = plan::make_plan(training("resnet50"), Gpu(true));
+  // Of its stages of 3, 4, 6 and 3 blocks:
+  const Counts expected = {
+      {groups::kExpandGradient, 4},   // the last convolutions of the first stage, and its shortcut's
+      {groups::kNormGradient, 10},    // the last convolutions of the second and third stage
+      {groups::kGradientSums, 15},    // the first convolutions of all blocks but the first
+      {groups::kActivatedExpand, 3},  // the last convolutions of the first stage
+      {groups::kJoin, 12},            // the ends of all blocks of the first three stages but the last
+      {groups::kNormAct, 32},      // the first two norms of each block but for the three above, and the last
+                                   // blocks' ends
+      {groups::kPoolGradient, 1},  // the stem
+      {groups::kWeightGradient, 49},  // all but those of the expand gradients
+      {groups::kUpdate, 1},
+  };
+  EXPECT_EQ(count(plan), expected);
+}
+
+TEST(CudaGroups, OnOtherGpus) {
+  const Counts found = count(plan::make_plan(training("resnet50"), Gpu(false)));
+  EXPECT_EQ(found.count(groups::kExpandGradient) + found.count(groups::kNormGradient) +
+                found.count(groups::kGradientSums) + found.count(groups::kActivatedExpand) +
+                found.count(groups::kJoin),
+            0U);
+  EXPECT_EQ(found.at(groups::kWeightGradient), 53);
+  EXPECT_EQ(found.at(groups::kPoolGradient), 1);
+}
+
+TEST(CudaGroups, InFp32HaveNoKernelsOfSixteenBits) {
+  plan::Options options = training("resnet50");
+  options.model.dtype = graph::DType::f32;
+  EXPECT_EQ(count(plan::make_plan(options, Gpu(true))).count(groups::kJoin), 0U);
+  EXPECT_EQ(count(plan::make_plan(options, Gpu(true))).count(groups::kNormGradient), 0U);
+  EXPECT_EQ(count(plan::make_plan(options, Gpu(true))).count(groups::kGradientSums), 0U);
+}
+
+// Ranks that exchange gradients, and batches whose gradients are added up, change nothing about groups.
+TEST(CudaGroups, AreTheSameForRanksAndAccumulation) {
+  const Counts expected = count(plan::make_plan(training("resnet50"), Gpu(true)));
+  for (const bool ranks : {false, true}) {
+    plan::Options options = training("resnet50");
+    options.all_reduce = options.synchronised_norms = ranks;
+    options.accumulate = ranks ? 1 : 4;
+    EXPECT_EQ(count(plan::make_plan(options, Gpu(true))), expected) << ranks;
+  }
+}
+
+// A group that does not store an activation goes with one that recomputes it.
+TEST(CudaGroups, RecomputeWhatIsNotStored) {
+  const plan::Plan plan = plan::make_plan(training("resnet50"), Gpu(true));
+  int recomputing = 0;
+  for (const plan::Group& group : plan.groups) {
+    for (const int position : group.recomputes) {
+      const graph::Op& act = plan.graph().ops()[static_cast<std::size_t>(position)];
+      EXPECT_EQ(act.kind, OpKind::affine_act);
+      EXPECT_EQ(plan.placement(act.outputs[graph::operands::AffineAct::z]).region, plan::Region::none);
+      ++recomputing;
+    }
+  }
+  EXPECT_EQ(recomputing, 3);
+}
+
+}  // namespace
+}  // namespace redline::backend::cuda

@@ -1,0 +1,138 @@
+#include "backend/cuda/tuner.h"
+
+#include <fstream>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "base/temporary_folder.h"
+
+namespace redline::backend::cuda {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// Candidates that take so many seconds, on a clock that goes forward as they run.
+class FakeGpu {
+ public:
+  Question ask(const std::string& key, const std::vector<double>& seconds, double value = 1) {
+    Question question{key, {}, value, {}};
+    for (std::size_t i = 0; i < seconds.size(); ++i)
+      question.candidates.push_back("engine " + std::to_string(i));
+    question.time = [this, seconds, key](std::size_t candidate, double) {
+      timed.push_back(key + std::to_string(candidate));
+      if (seconds[candidate] < kNever) now += seconds[candidate];
+      return seconds[candidate];
+    };
+    return question;
+  }
+  TuningRules rules(double seconds = kNever) {
+    return {seconds, [this] { return now; }, {}, {}};
+  }
+
+  double now = 100;
+  std::vector<std::string> timed;
+};
+
+using Answers = std::vector<std::size_t>;
+
+TEST(Tuner, TakesTheFastest) {
+  FakeGpu gpu;
+  Choices choices("");
+  EXPECT_EQ(tune({gpu.ask("a", {3, 1, 2}), gpu.ask("b", {1, 2})}, choices, gpu.rules()), (Answers{1, 0}));
+  EXPECT_EQ(choices.find("a"), "engine 1");
+}
+
+TEST(Tuner, LeavesOutWhatDoesNotRun) {
+  FakeGpu gpu;
+  Choices choices("");
+  EXPECT_EQ(tune({gpu.ask("b", {kNever, kNever}), gpu.ask("a", {kNever, 2, kNever})}, choices, gpu.rules()),
+            (Answers{0, 1}));
+  EXPECT_TRUE(choices.find("a"));
+  EXPECT_FALSE(choices.find("b")) << "an answer that is none is not remembered";
+}
+
+TEST(Tuner, TimesNothingWithoutABudget) {
+  FakeGpu gpu;
+  Choices choices("");
+  EXPECT_EQ(tune({gpu.ask("a", {3, 1})}, choices, gpu.rules(0)), (Answers{0})) << "the first candidate";
+  EXPECT_TRUE(gpu.timed.empty());
+  EXPECT_FALSE(choices.find("a"));
+}
+
+TEST(Tuner, SpendsItsBudgetOnWhatMattersMost) {
+  FakeGpu gpu;
+  Choices choices("");
+  const std::vector<Question> questions = {gpu.ask("small", {3, 1}, 1), gpu.ask("large", {3, 1}, 10),
+                                           gpu.ask("middle", {3, 2, 1}, 5)};
+  EXPECT_EQ(tune(questions, choices, gpu.rules(8)), (Answers{0, 1, 1}));
+  EXPECT_EQ(gpu.timed, (std::vector<std::string>{"large0", "large1", "middle0", "middle1"}));
+  EXPECT_LE(gpu.now, 100 + 8 + 3) << "the last one may have begun in time";
+  EXPECT_TRUE(choices.find("large"));
+  EXPECT_FALSE(choices.find("middle")) << "not all of its candidates were timed";
+}
+
+TEST(Tuner, GoesOnWhereAnEarlierRunHadToStop) {
+  const TemporaryFolder folder;
+  const std::string file = folder / "kernels.txt";
+  FakeGpu gpu;
+  const std::vector<Question> questions = {gpu.ask("a", {3, 1}, 2), gpu.ask("b", {3, 1}, 1)};
+  Choices first(file);
+  tune(questions, first, gpu.rules(4));
+  gpu.timed.clear();
+  Choices second(file);
+  EXPECT_EQ(tune(questions, second, gpu.rules(4)), (Answers{1, 1}));
+  EXPECT_EQ(gpu.timed, (std::vector<std::string>{"b0", "b1"}));
+}
+
+TEST(Tuner, RemembersNamesNotPositions) {
+  const TemporaryFolder folder;
+  FakeGpu gpu;
+  {
+    Choices choices(folder / "kernels.txt");
+    tune({gpu.ask("a", {3, 1, 2})}, choices, gpu.rules());
+  }
+  gpu.timed.clear();
+  Choices choices(folder / "kernels.txt");
+  Question moved = gpu.ask("a", {9, 9, 9});
+  moved.candidates = {"engine 1", "new", "engine 0"};
+  EXPECT_EQ(tune({moved}, choices, gpu.rules()), (Answers{0}));
+  Question gone = gpu.ask("a", {2, 1});
+  gone.candidates = {"new", "newer"};
+  EXPECT_TRUE(gpu.timed.empty());
+  EXPECT_EQ(tune({gone}, choices, gpu.rules()), (Answers{1})) << "one that is gone is chosen anew";
+}
+
+TEST(Tuner, ReadsADamagedFileAsFarAsItGoes) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "kernels.txt") << "a engine 1\n\nb\nc";
+  Choices choices(folder / "kernels.txt");
+  EXPECT_EQ(choices.find("a"), "engine 1");
+  EXPECT_FALSE(choices.find("c"));
+}
+
+TEST(Tuner, StopsWhenAsked) {
+  FakeGpu gpu;
+  Choices choices("");
+  TuningRules rules = gpu.rules();
+  rules.stop = [&] { return gpu.timed.size() >= 3; };
+  EXPECT_EQ(tune({gpu.ask("a", {3, 1}), gpu.ask("b", {2, 1}), gpu.ask("c", {2, 1})}, choices, rules),
+            (Answers{1, 0, 0}));
+  EXPECT_EQ(gpu.timed.size(), 3U);
+}
+
+TEST(Tuner, SaysHowFarItIs) {
+  FakeGpu gpu;
+  Choices choices("");
+  TuningRules rules = gpu.rules();
+  std::vector<std::pair<std::int64_t, std::int64_t>> told;
+  rules.progress = [&](std::int64_t answered, std::int64_t all) { told.emplace_back(answered, all); };
+  tune({gpu.ask("a", {3, 1}), gpu.ask("only", {1}), gpu.ask("b", {2, 1})}, choices, rules);
+  EXPECT_EQ(told, (std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 2}, {1, 2}, {2, 2}}));
+  told.clear();
+  tune({gpu.ask("a", {3, 1})}, choices, rules);
+  EXPECT_TRUE(told.empty()) << "what is remembered needs no telling";
+}
+
+}  // namespace
+}  // namespace redline::backend::cuda

@@ -160,7 +160,7 @@ std::optional<Change> compare_groups(const Comparison& row, const RunGroup& firs
   if (before.empty() || after.empty()) return {};
   const auto finite = [](double value) { return std::isfinite(value); };
   if (!std::ranges::all_of(before, finite) || !std::ranges::all_of(after, finite)) return {};
-  if (row.kind == Kind::accuracy) return compare_repeats_by_difference(before, after);
+  if (row.by_difference()) return compare_repeats_by_difference(before, after);
   const auto positive = [](double value) { return value > 0; };
   if (!std::ranges::all_of(before, positive) || !std::ranges::all_of(after, positive)) return {};
   return compare_repeats(before, after);

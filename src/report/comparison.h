@@ -34,14 +34,15 @@ struct Comparison {
   enum class Better { higher, lower, neither } better = Better::neither;
   enum class Kind { speed, accuracy, other } kind = Kind::other;  // only the first two are judged
   std::vector<std::optional<double>> values;                      // a run each
-  // A group each, against the first; none for the first and where the noise is not known. Of accuracies it is
-  // a difference in parts of one, else a relative change.
+  // A group each, against the first; none for the first and where the noise is not known. Of shares it is a
+  // difference in parts of one, else a relative change.
   std::vector<std::optional<Change>> changes;
   // A group each: "faster", "slower", "better", "worse", "same", "undecided"; "unlike" where the runs are
   // not comparable; "" where there is nothing to judge.
   std::vector<std::string> verdicts;
 
   bool judged() const { return kind != Kind::other; }
+  bool by_difference() const { return unit == "part"; }
 };
 
 // Differences in accuracy below this, in parts of one, are "the same".

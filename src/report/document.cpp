@@ -277,7 +277,10 @@ Json series_json(const Writer& writer, const Steps& steps) {
   if (writer.detail() == Detail::full) {
     for (const StepColumn& column : step_columns()) {
       const std::vector<double>& values = steps.*column.values;
-      if (std::ranges::any_of(values, [](double value) { return std::isfinite(value); }))
+      // As in metrics.jsonl, times that are all nothing are left out: a long run has a million steps.
+      const bool time = std::string_view(column.name).ends_with("_seconds");
+      if (std::ranges::any_of(values,
+                              [&](double value) { return std::isfinite(value) && !(time && value == 0); }))
         json[column.name] = writer.numbers(values);
     }
     return json;
@@ -434,7 +437,7 @@ Json comparison_json(const Writer& writer, const Compared& compared, const Compa
   return {{"name", row.name},
           {"unit", row.unit},
           {"better", kBetter[static_cast<int>(row.better)]},
-          {"measure", row.kind == Comparison::Kind::accuracy ? "difference" : "ratio"},
+          {"measure", row.by_difference() ? "difference" : "ratio"},
           {"judged", row.judged()},
           {"values", std::move(values)},
           {"changes", std::move(changes)}};

@@ -223,10 +223,11 @@ std::string value_text(const Comparison& row, const std::optional<double>& value
 std::string change_text(const Comparison& row, std::size_t group, std::optional<double> before,
                         std::optional<double> after) {
   if (!before || !after) return "";
-  const bool points = row.kind == Comparison::Kind::accuracy;
+  const bool points = row.by_difference();
   const char* unit = points ? " points" : "%";
   const auto& change = row.changes[group];
   if (!change) {
+    if (points) return fmt::format("{:+.2f} points  (noise not known)", 100 * (*after - *before));
     if (*before == 0) return "";
     return fmt::format("{:+.2f}%  (noise not known)", 100 * (*after / *before - 1));
   }

@@ -126,6 +126,7 @@ function warnings(doc) {
     if (run.state === "unfinished" && !live) say(run, "the run has no end: it still goes on, or was killed");
     for (const text of run.problems) say(run, text);
     for (const what of new Set(run.notices.map((notice) => notice.what))) {
+      if (what === "disturbed") continue;  // among the disturbances below
       const [first, ...rest] = run.notices.filter((notice) => notice.what === what);
       say(run, `step ${plain(first.step)}: ${first.text}` + (rest.length ? `; ${rest.length} more of this kind, the last at step ${plain(rest[rest.length - 1].step)}` : ""));
     }

@@ -17,11 +17,10 @@
 #include "train/setup.h"
 #include "train/trainer.h"
 
+#include "profile/disturbance.h"
+
 namespace redline::bench {
 namespace {
-
-// Power this near the limit is at it: the driver steers below it.
-constexpr double kAtPowerLimit = 0.95;
 
 // Collects the steps of one measurement.
 class StepTimes final : public metrics::Sink {
@@ -237,8 +236,8 @@ profile::TelemetrySummary Throughput::telemetry() const {
   using Summary = profile::TelemetrySummary;
   Summary all;
   for (const auto value :
-       {&Summary::sm_clock_mhz, &Summary::memory_clock_mhz, &Summary::power_w, &Summary::power_limit_w,
-        &Summary::use_pct, &Summary::cpu_clock_mhz, &Summary::cpu_use})
+       {&Summary::sm_clock_mhz, &Summary::max_sm_clock_mhz, &Summary::memory_clock_mhz, &Summary::power_w,
+        &Summary::power_limit_w, &Summary::use_pct, &Summary::cpu_clock_mhz, &Summary::cpu_use})
     all.*value = mean_of(rounds, value);
   for (const ThroughputRound& round : rounds) {
     all.samples += round.telemetry.samples;
@@ -264,9 +263,10 @@ std::optional<double> Throughput::images_per_joule() const {
 
 std::optional<bool> power_bound(const profile::TelemetrySummary& telemetry) {
   constexpr std::uint64_t kPowerCap = 4;  // throttle_text()'s sw_power_cap
-  if (!telemetry.power_w || !telemetry.power_limit_w || !telemetry.sm_clock_mhz) return {};
-  return (telemetry.throttle & kPowerCap) != 0 &&
-         *telemetry.power_w >= kAtPowerLimit * *telemetry.power_limit_w;
+  if (!telemetry.power_w || !telemetry.power_limit_w || !telemetry.sm_clock_mhz ||
+      !telemetry.max_sm_clock_mhz)
+    return {};
+  return (telemetry.throttle & kPowerCap) != 0 && profile::power_bound(telemetry);
 }
 
 std::vector<Throughput> bench_throughput(const ThroughputOptions& options, const ThroughputHooks& hooks) {

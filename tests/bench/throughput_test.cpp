@@ -64,6 +64,7 @@ profile::TelemetrySummary telemetry(double power, double limit, double clock, st
   made.power_w = power;
   made.power_limit_w = limit;
   made.sm_clock_mhz = clock;
+  made.max_sm_clock_mhz = 1980;
   made.throttle = throttle;
   return made;
 }
@@ -74,6 +75,7 @@ TEST(Throughput, PowerBoundsWhatDrawsItsLimitAtALowerClock) {
   EXPECT_EQ(power_bound(telemetry(400, 700, 1980, 0)), false);
   EXPECT_EQ(power_bound(telemetry(400, 700, 1680, 4)), false);   // capped for a moment
   EXPECT_EQ(power_bound(telemetry(686, 700, 1400, 64)), false);  // hot
+  EXPECT_EQ(power_bound(telemetry(690, 700, 1975, 4)), false);   // at its limit, yet at its highest clock
 }
 
 TEST(Throughput, RefusesWhatMakesNoSense) {

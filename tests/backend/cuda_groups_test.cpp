@@ -30,6 +30,7 @@ struct Gpu : plan::FakeBackend {
 plan::Options training(const std::string& model) {
   plan::Options options = plan::small(model);
   options.model.dtype = graph::DType::f16;
+  options.model.image_size = 224;
   return options;
 }
 
@@ -50,9 +51,11 @@ TEST(CudaGroups, OfResNet50OnHopper) {
       {groups::kGradientSums, 15},    // the first convolutions of all blocks but the first
       {groups::kActivatedExpand, 3},  // the last convolutions of the first stage
       {groups::kJoin, 12},            // the ends of all blocks of the first three stages but the last
-      {groups::kNormAct, 32},      // the first two norms of each block but for the three above, and the last
-                                   // blocks' ends
-      {groups::kPoolGradient, 1},  // the stem
+      // The 3x3 convolutions of the first three stages, but for those of stride 2.
+      {groups::kActivatedConv3x3, 11},
+      {groups::kGradientSums3x3, 11},
+      {groups::kNormAct, 21},         // the other norms of blocks, and the last blocks' ends
+      {groups::kPoolGradient, 1},     // the stem
       {groups::kWeightGradient, 49},  // all but those of the expand gradients
       {groups::kUpdate, 1},
   };
@@ -63,7 +66,8 @@ TEST(CudaGroups, OnOtherGpus) {
   const Counts found = count(plan::make_plan(training("resnet50"), Gpu(false)));
   EXPECT_EQ(found.count(groups::kExpandGradient) + found.count(groups::kNormGradient) +
                 found.count(groups::kGradientSums) + found.count(groups::kActivatedExpand) +
-                found.count(groups::kJoin),
+                found.count(groups::kJoin) + found.count(groups::kActivatedConv3x3) +
+                found.count(groups::kGradientSums3x3),
             0U);
   EXPECT_EQ(found.at(groups::kWeightGradient), 53);
   EXPECT_EQ(found.at(groups::kPoolGradient), 1);

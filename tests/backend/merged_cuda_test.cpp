@@ -179,6 +179,40 @@ Sequence join_256(CaseGraph& g, const Images& images) { return join(g, images, 3
 Sequence join_widest(CaseGraph& g, const Images& images) { return join(g, images, 1024, 256, false); }
 Sequence join_two_norms(CaseGraph& g, const Images& images) { return join(g, images, 256, 128, true); }
 
+// A norm and ReLU, and the 3x3 convolution that reads them.
+Sequence activated_conv3x3(CaseGraph& g, const Images& images, std::int64_t channels) {
+  const Shape shape = images.with(channels);
+  const TensorId y = g.activation(shape), z = g.activation(shape), scales = g.pair(channels);
+  add_norm_stats(g, y, channels, scales, g.pair(channels));
+  g.add_op(OpKind::affine_act, {y, scales, kNone, kNone}, {z, kNone}, graph::ActAttr{});
+  const TensorId weights = g.tensor({channels, channels, 3, 3}, DType::f32, TensorKind::parameter);
+  g.add_op(OpKind::conv, {z, weights}, {g.activation(shape), g.pair(channels)}, graph::ConvAttr{1, 1});
+  return {{{0, 1, 2}}, {}};
+}
+Sequence activated_conv3x3_64(CaseGraph& g, const Images& images) { return activated_conv3x3(g, images, 64); }
+Sequence activated_conv3x3_128(CaseGraph& g, const Images& images) {
+  return activated_conv3x3(g, images, 128);
+}
+Sequence activated_conv3x3_256(CaseGraph& g, const Images& images) {
+  return activated_conv3x3(g, images, 256);
+}
+
+// The gradient of its input, and the sums of the norm before it.
+Sequence gated3x3(CaseGraph& g, const Images& images, std::int64_t channels) {
+  const Shape shape = images.with(channels);
+  const TensorId weights = g.tensor({channels, channels, 3, 3}, DType::f32, TensorKind::parameter);
+  const TensorId dx = g.activation(shape);
+  g.add_op(OpKind::conv_grad_input, {g.activation(shape), weights}, {dx}, graph::ConvAttr{1, 1});
+  const NormGradient norm(g, shape);
+  const TensorId dy = g.activation(shape);
+  norm.add_stats(g, dx);
+  norm.add_apply(g, dx, norm.affine, dy);
+  return {{{0, 1}}, {dx}, {dy}};  // the gradient between is rounded too
+}
+Sequence gated3x3_64(CaseGraph& g, const Images& images) { return gated3x3(g, images, 64); }
+Sequence gated3x3_128(CaseGraph& g, const Images& images) { return gated3x3(g, images, 128); }
+Sequence gated3x3_256(CaseGraph& g, const Images& images) { return gated3x3(g, images, 256); }
+
 // All that a 1x1 convolution's backward pass is between the norm after it and the norm before it.
 void add_between_norms(CaseGraph& g, const NormGradient& before, TensorId x, const Images& images,
                        Sequence& sequence) {
@@ -468,6 +502,19 @@ const Row kWidest[] = {
     {"through_norm_widest", through_norm_widest, Merged::on_hopper},
 };
 
+// Tiles are some rows of an image: one tile, an odd number of rows in several, and more tiles than blocks.
+const Row kConv3x3[] = {
+    {"activated_conv3x3_64", activated_conv3x3_64, Merged::on_hopper},
+    {"activated_conv3x3_128", activated_conv3x3_128, Merged::on_hopper},
+    {"gated3x3_64", gated3x3_64, Merged::on_hopper},
+    {"gated3x3_128", gated3x3_128, Merged::on_hopper},
+};
+const Row kWideConv3x3[] = {
+    {"activated_conv3x3_256", activated_conv3x3_256, Merged::on_hopper},
+    {"gated3x3_256", gated3x3_256, Merged::on_hopper},
+};
+const Images kConv3x3Images[] = {{"few", 1, 13, 14}, {"odd", 2, 29, 30}, {"many", 27, 29, 30}};
+
 // Tiles have 64 or 128 rows. Even with two blocks on each of a Hopper's 132 multiprocessors, the many are
 // more tiles than blocks.
 const Images kImages[] = {{"few", 3, 7, 7}, {"many", 12, 55, 55}};
@@ -489,6 +536,16 @@ INSTANTIATE_TEST_SUITE_P(Blended, MergedTest,
                          testing::Combine(testing::ValuesIn(kBlended),
                                           testing::Values(DType::f16, DType::bf16),
                                           testing::ValuesIn(kFewerImages)),
+                         parameter_name);
+INSTANTIATE_TEST_SUITE_P(Conv3x3, MergedTest,
+                         testing::Combine(testing::ValuesIn(kConv3x3),
+                                          testing::Values(DType::f16, DType::bf16),
+                                          testing::ValuesIn(kConv3x3Images)),
+                         parameter_name);
+INSTANTIATE_TEST_SUITE_P(WideConv3x3, MergedTest,
+                         testing::Combine(testing::ValuesIn(kWideConv3x3),
+                                          testing::Values(DType::f16, DType::bf16),
+                                          testing::Values(kConv3x3Images[0])),
                          parameter_name);
 INSTANTIATE_TEST_SUITE_P(Widest, MergedTest,
                          testing::Combine(testing::ValuesIn(kWidest),

@@ -237,8 +237,26 @@ Candidates make_gradient_sums(const GroupView& group, Shared& shared) {
   return candidates;
 }
 
+Candidates make_activated_conv3x3(const GroupView& group, Shared& shared) {
+  Candidates candidates{key_of_parts(group), conv3x3_candidates(group, shared)};
+  add_apart(candidates, {make_affine_act(group.part({OpKind::norm_stats, OpKind::affine_act}), shared),
+                         make_conv(group.part({OpKind::conv}), shared)});
+  return candidates;
+}
+Candidates make_gradient_sums3x3(const GroupView& group, Shared& shared) {
+  Candidates candidates{key_of_parts(group), conv3x3_candidates(group, shared)};
+  add_apart(candidates, {make_conv_grad_input(group.part({OpKind::conv_grad_input}), shared),
+                         make_norm_grad_stats(group.part({OpKind::norm_grad_stats}), shared)});
+  return candidates;
+}
+
 std::string key_of_parts(const GroupView& group) {
   const std::string& name = group.group().name;
+  if (name == groups::kActivatedConv3x3 || name == groups::kGradientSums3x3) {
+    const graph::Shape& shape =
+        group.op(group.has(OpKind::conv) ? OpKind::conv : OpKind::conv_grad_input).out_tensor(0).shape;
+    return fmt::format("{}_{}x{}", key_of(group), shape.h(), shape.w());
+  }
   const bool gated = name == groups::kGradientSums && group.group().unstored.empty();
   return gated || name == groups::kNormGradient || name == groups::kJoin ? key_of(group) : "";
 }

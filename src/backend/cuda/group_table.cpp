@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cuda/kernels/blended.h"
+#include "backend/cuda/kernels/conv3x3_tiles.h"
 #include "backend/cuda/kernels/expand.h"
 #include "backend/cuda/kernels/pointwise.h"
 #include "backend/cuda/kernels/stem_pool.h"
@@ -53,17 +54,28 @@ bool expands(const Dataflow& flow, const Op& op) {
   return is_pointwise(flow, op) && w[0] == Expand::kTo && w[1] == Expand::kFrom;
 }
 
+// 3x3, stride 1, of images and channels that a kernel of our own can do. `to`: what it gives.
+bool is_conv3x3(const Dataflow& flow, const Op& op, TensorId to) {
+  const auto& attr = op.attr<graph::ConvAttr>();
+  const graph::Shape& shape = flow.graph().tensor(to).shape;
+  return flow.graph().tensor(in(op, Conv::w)).shape[2] == 3 && attr.stride == 1 && attr.pad == 1 &&
+         is_narrow(flow, op.inputs[0]) &&
+         !conv3x3::tile_sizes(static_cast<int>(shape.h()), static_cast<int>(shape.w()),
+                              static_cast<int>(channels(flow, op.inputs[0])), static_cast<int>(shape.c()))
+              .empty();
+}
+
 bool is_gated(const Op& apply) {
   return in(apply, NormGradApply::affine) != kNone || in(apply, NormGradApply::mask) != kNone;
 }
 
-// The norm_grad_stats whose gradient a 1x1 convolution's input gradient is or is added to; -1 where one
-// kernel cannot do both. What is stored of the gradient is gated, and a norm_grad_apply that reads it gates
-// it again, which changes nothing.
-int sums_of_gradient(const Dataflow& flow, const Op& gradient) {
+// The norm_grad_stats whose gradient a convolution's input gradient is or is added to; -1 where one kernel
+// cannot do both. What is stored of the gradient is gated, and a norm_grad_apply that reads it gates it
+// again, which changes nothing.
+int sums_behind(const Dataflow& flow, const Op& gradient) {
   const TensorId dx = out(gradient, ConvGradInput::dx);
   const int position = flow.reader(dx, OpKind::norm_grad_stats);
-  if (position < 0 || !is_pointwise(flow, gradient)) return -1;
+  if (position < 0) return -1;
   const Op& sums = flow.op(position);
   const bool two = in(sums, NormGradStats::g2) != kNone;
   const bool has_mask = in(sums, NormGradStats::mask) != kNone;
@@ -77,6 +89,11 @@ int sums_of_gradient(const Dataflow& flow, const Op& gradient) {
     if (reader != position && !gates_again) return -1;
   }
   return position;
+}
+
+// The same for a 1x1 convolution.
+int sums_of_gradient(const Dataflow& flow, const Op& gradient) {
+  return is_pointwise(flow, gradient) ? sums_behind(flow, gradient) : -1;
 }
 
 // The norm_stats whose scale and bias an affine_act can work out for itself; -1 where it cannot. The norm's
@@ -187,6 +204,31 @@ Group match_join(const Dataflow& flow, int position) {
   return {};
 }
 
+// A norm and ReLU feeding a 3x3 convolution: norm_stats, affine_act, conv. The activation is stored, for the
+// weight gradient, and not read again here.
+Group match_activated_conv3x3(const Dataflow& flow, int position) {
+  const Op* act = op_at(flow, position, OpKind::affine_act);
+  if (act == nullptr) return {};
+  const int norm = norm_of(flow, *act), conv = flow.reader(out(*act, AffineAct::z), OpKind::conv);
+  if (norm < 0 || conv < 0 || out(flow.op(conv), Conv::sums) == kNone ||
+      !is_conv3x3(flow, flow.op(conv), out(flow.op(conv), Conv::y)) ||
+      in(flow.op(norm), NormStats::y) != in(*act, AffineAct::y) || in(*act, AffineAct::shortcut) != kNone ||
+      out(*act, AffineAct::mask) != kNone || !act->attr<graph::ActAttr>().relu) {
+    return {};
+  }
+  return {.ops = {norm, position, conv}};
+}
+
+// The input gradient of a 3x3 convolution and the sums of the norm it arrives at: conv_grad_input,
+// norm_grad_stats.
+Group match_gradient_sums3x3(const Dataflow& flow, int position) {
+  const Op* gradient = op_at(flow, position, OpKind::conv_grad_input);
+  if (gradient == nullptr || !is_conv3x3(flow, *gradient, out(*gradient, ConvGradInput::dx))) return {};
+  const int sums = sums_behind(flow, *gradient);
+  if (sums < 0 || in(flow.op(sums), NormGradStats::mask) != kNone) return {};
+  return {.ops = {position, sums}};
+}
+
 // A norm's scale and bias, worked out where they are applied: norm_stats, affine_act.
 Group match_norm_act(const Dataflow& flow, int position) {
   const Op* act = op_at(flow, position, OpKind::affine_act);
@@ -247,7 +289,9 @@ std::vector<plan::GroupRow> group_rows(bool hopper) {
             {kNormGradient, match_norm_gradient},
             {kGradientSums, match_gradient_sums},
             {kActivatedExpand, match_activated_expand},
-            {kJoin, match_join}};
+            {kJoin, match_join},
+            {kActivatedConv3x3, match_activated_conv3x3},
+            {kGradientSums3x3, match_gradient_sums3x3}};
   }
   rows.insert(rows.end(), {{kNormAct, match_norm_act},
                            {kPoolGradient, match_pool_gradient},

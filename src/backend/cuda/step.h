@@ -150,12 +150,16 @@ Candidates make_norm_gradient(const GroupView& group, Shared& shared);
 Candidates make_gradient_sums(const GroupView& group, Shared& shared);
 Candidates make_activated_expand(const GroupView& group, Shared& shared);
 Candidates make_join(const GroupView& group, Shared& shared);
+Candidates make_activated_conv3x3(const GroupView& group, Shared& shared);
+Candidates make_gradient_sums3x3(const GroupView& group, Shared& shared);
 // Where the ops of such a group may also run one after the other: what its candidates are asked for by, and
 // the convolution among them. Empty where they may not, as something that they pass on is not stored.
 std::string key_of_parts(const GroupView& group);
 inline constexpr const char* kApart = "apart ";  // the names of such candidates begin with
 // A 1x1 convolution that also gives the norm's sums; none where these kernels cannot be used.
 std::vector<Candidate> pointwise_convs(const GroupView& group, Shared& shared);
+// conv3x3_groups.cpp: kernels for all of a group around a 3x3 convolution, the largest tiles first.
+std::vector<Candidate> conv3x3_candidates(const GroupView& group, Shared& shared);
 // linear.cpp
 Candidates make_linear(const GroupView& group, Shared& shared);
 Candidates make_linear_grad_input(const GroupView& group, Shared& shared);

@@ -257,6 +257,15 @@ __device__ __forceinline__ void matrix_wait() {
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, " \
   "%51, %52, %53, %54, %55"
 #define REDLINE_NAMES64 REDLINE_NAMES56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define REDLINE_NAMES104                                                                                   \
+  REDLINE_NAMES64                                                                                          \
+      ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, "  \
+      "%83, "                                                                                              \
+      "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, " \
+      "%103"
+#define REDLINE_NAMES108 REDLINE_NAMES104 ", %104, %105, %106, %107"
+#define REDLINE_NAMES116 REDLINE_NAMES108 ", %108, %109, %110, %111, %112, %113, %114, %115"
+#define REDLINE_REGISTERS4(I) "+f"(d[(I)]), "+f"(d[(I) + 1]), "+f"(d[(I) + 2]), "+f"(d[(I) + 3])
 // For both types, of which T is one.
 #define REDLINE_MULTIPLY(N, SUMS, A, B, ADD, TURNS, ...)                 \
   if constexpr (__is_same(T, __half)) {                                  \
@@ -316,6 +325,34 @@ __device__ __forceinline__ void multiply(float (&d)[kSums], const std::uint32_t 
                      : REDLINE_FROM_REGISTERS)
   }
 }
+
+// The same for wide products of a that lies in shared memory, in rows of depth or, with kTransposed, of its
+// own rows; b in rows of depth.
+#define REDLINE_FROM_SHARED_A "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kTransposed ? 1 : 0)
+template <typename T, bool kTransposed, int kSums>
+__device__ __forceinline__ void multiply_wide(float (&d)[kSums], std::uint64_t a, std::uint64_t b, bool add) {
+  static_assert(kSums == 104 || kSums == 108 || kSums == 116, "no such product is used yet");
+  if constexpr (kSums == 104) {
+    REDLINE_MULTIPLY("208", REDLINE_NAMES104, "%104", "%105", "%106", "%107, 0", REDLINE_REGISTERS32(0),
+                     REDLINE_REGISTERS32(32), REDLINE_REGISTERS32(64), REDLINE_REGISTERS8(96)
+                     : REDLINE_FROM_SHARED_A)
+  } else if constexpr (kSums == 108) {
+    REDLINE_MULTIPLY("216", REDLINE_NAMES108, "%108", "%109", "%110", "%111, 0", REDLINE_REGISTERS32(0),
+                     REDLINE_REGISTERS32(32), REDLINE_REGISTERS32(64), REDLINE_REGISTERS8(96),
+                     REDLINE_REGISTERS4(104)
+                     : REDLINE_FROM_SHARED_A)
+  } else {
+    REDLINE_MULTIPLY("232", REDLINE_NAMES116, "%116", "%117", "%118", "%119, 0", REDLINE_REGISTERS32(0),
+                     REDLINE_REGISTERS32(32), REDLINE_REGISTERS32(64), REDLINE_REGISTERS16(96),
+                     REDLINE_REGISTERS4(112)
+                     : REDLINE_FROM_SHARED_A)
+  }
+}
+#undef REDLINE_FROM_SHARED_A
+#undef REDLINE_NAMES116
+#undef REDLINE_NAMES108
+#undef REDLINE_NAMES104
+#undef REDLINE_REGISTERS4
 #undef REDLINE_FROM_REGISTERS
 #undef REDLINE_FROM_SHARED
 #undef REDLINE_MULTIPLY_OF

@@ -262,11 +262,10 @@ std::optional<double> Throughput::images_per_joule() const {
 }
 
 std::optional<bool> power_bound(const profile::TelemetrySummary& telemetry) {
-  constexpr std::uint64_t kPowerCap = 4;  // throttle_text()'s sw_power_cap
   if (!telemetry.power_w || !telemetry.power_limit_w || !telemetry.sm_clock_mhz ||
       !telemetry.max_sm_clock_mhz)
     return {};
-  return (telemetry.throttle & kPowerCap) != 0 && profile::power_bound(telemetry);
+  return profile::power_bound(telemetry);
 }
 
 std::vector<Throughput> bench_throughput(const ThroughputOptions& options, const ThroughputHooks& hooks) {

@@ -1,6 +1,7 @@
 #include "bench/throughput.h"
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 
 #include <gtest/gtest.h>
@@ -75,6 +76,7 @@ TEST(Throughput, PowerBoundsWhatDrawsItsLimitAtALowerClock) {
   EXPECT_EQ(power_bound(telemetry(400, 700, 1980, 0)), false);
   EXPECT_EQ(power_bound(telemetry(400, 700, 1680, 4)), false);   // capped for a moment
   EXPECT_EQ(power_bound(telemetry(686, 700, 1400, 64)), false);  // hot
+  EXPECT_EQ(power_bound(telemetry(686, 700, 1680, 0)), true);    // a driver that does not tell reasons
   EXPECT_EQ(power_bound(telemetry(690, 700, 1975, 4)), false);   // at its limit, yet at its highest clock
 }
 
@@ -134,6 +136,43 @@ TEST(Throughput, WritesEveryColumnWhateverIsKnown) {
   EXPECT_EQ(to_json(broken)["reason"], "a fault");
 }
 
+// 40 steps of 0.1 s with 4 s between them, 1 s of it for want of a batch.
+TEST(Throughput, WritesWhatWasMeasured) {
+  Throughput result = measured(8, {0.1, 0.1});
+  for (ThroughputRound& round : result.rounds) {
+    round.step_seconds.assign(40, 0.1);
+    round.gap_seconds = 4;
+    round.data_seconds = 1;
+    round.skipped = 3;
+    round.telemetry = telemetry(686, 700, 1680, 4);
+  }
+  std::map<std::string, std::string> cells;
+  std::istringstream csv(throughput_csv({result}));
+  std::string header, row;
+  std::getline(csv, header);
+  std::getline(csv, row);
+  std::istringstream names(header), values(row);
+  for (std::string name, value; std::getline(names, name, ',') && std::getline(values, value, ',');)
+    cells[name] = value;
+  EXPECT_EQ(cells["images_per_second"], "40.000");
+  EXPECT_EQ(cells["step_p50_s"], "0.100000");
+  EXPECT_EQ(cells["data_wait_pct"], "12.50");
+  EXPECT_EQ(cells["skipped_steps"], "6");
+  EXPECT_EQ(cells["power_limit_w"], "700");
+  EXPECT_EQ(cells["power_bound"], "yes");
+  const auto json = to_json(result);
+  EXPECT_NEAR(json["data_wait"].get<double>(), 0.125, 1e-12);
+  EXPECT_EQ(json["skipped_steps"], 6);
+  EXPECT_EQ(json["power_bound"], true);
+  EXPECT_EQ(json["rounds"][1]["gap_seconds"], 4);
+  EXPECT_EQ(json["rounds"][1]["data_seconds"], 1);
+  const std::string log = throughput_log(result);
+  EXPECT_NE(log.find("iteration 3 0.100000 s 80.00 images/s\n"), std::string::npos) << log;
+  EXPECT_NE(log.find("round 2 8.000000 s 40.00 images/s\n"), std::string::npos) << log;
+  for (ThroughputRound& round : result.rounds) round.telemetry = {};
+  EXPECT_TRUE(to_json(result)["power_bound"].is_null()) << "not known is not false";
+}
+
 // A sweep of the smallest work there is, on the CPU.
 ThroughputOptions tiny() {
   ThroughputOptions options;
@@ -176,6 +215,18 @@ TEST(ThroughputSweep, MeasuresEverySettingInEveryRound) {
   EXPECT_EQ(watched.measurements, 4);
   EXPECT_EQ(watched.order.size(), 4U);
   EXPECT_TRUE(watched.order[1].starts_with("0:"));  // rounds one after the other: settings are interleaved
+}
+
+TEST(ThroughputSweep, CannotDiverge) {
+  Watched watched;
+  ThroughputOptions options = tiny();
+  options.config.optimizer.lr = 1e30;
+  options.batch_sizes = {2};
+  options.rounds = 1;
+  options.stop_iteration = 4;
+  const auto results = bench_throughput(options, watched.hooks);
+  ASSERT_EQ(results.at(0).rounds.size(), 1U) << results[0].failure;
+  EXPECT_EQ(results[0].rounds[0].skipped, 0);
 }
 
 TEST(ThroughputSweep, GoesOnAfterWhatFails) {

@@ -229,6 +229,8 @@ ConfidenceInterval Throughput::images_per_second_interval() const {
   const auto count = static_cast<double>(logarithms.size());
   const double reach =
       student_quantile(0.5 + kConfidence / 2, count - 1) * standard_deviation(logarithms) / std::sqrt(count);
+  if (!informs({std::expm1(-reach), std::expm1(reach), kConfidence}))
+    return {images_per_second(), images_per_second(), 0};
   return {images_per_second() * std::exp(-reach), images_per_second() * std::exp(reach), kConfidence};
 }
 

@@ -60,6 +60,13 @@ TEST(ThroughputCompare, SaysNothingOfSingleRounds) {
   EXPECT_NEAR(comparison.rows[0].change, 1, 0.03);
 }
 
+TEST(ThroughputCompare, GivesNoAbsurdInterval) {
+  const ThroughputComparison comparison =
+      compare_throughput(record({measured(8, {80, 5, 30})}), "old.json", record({measured(8, {3, 90, 12})}));
+  EXPECT_EQ(comparison.rows.at(0).interval.coverage, 0);
+  EXPECT_FALSE(comparison.rows[0].differs());
+}
+
 // Sweeps of the same program: rounds that differ, and a machine that is another from sweep to sweep.
 TEST(ThroughputCompare, SweepsThatAreAlikeAreSeldomCalledDifferent) {
   struct Noise {

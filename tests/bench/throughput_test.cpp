@@ -50,6 +50,12 @@ TEST(Throughput, ItsIntervalIsOfTheSpreadBetweenRounds) {
   EXPECT_DOUBLE_EQ(interval.coverage, 0.95);
 }
 
+TEST(Throughput, UnevenRoundsHaveNoInterval) {
+  const Throughput result = measured(64, {0.1, 5});
+  EXPECT_EQ(result.images_per_second_interval().coverage, 0);
+  EXPECT_EQ(throughput_log(result).find("95% interval"), std::string::npos);
+}
+
 TEST(Throughput, EnergyIsOfAllRounds) {
   Throughput result = measured(64, {0.5, 0.5});
   EXPECT_EQ(result.images_per_joule(), std::nullopt);
@@ -204,17 +210,28 @@ struct Watched {
 
 TEST(ThroughputSweep, MeasuresEverySettingInEveryRound) {
   Watched watched;
-  const auto results = bench_throughput(tiny(), watched.hooks);
-  ASSERT_EQ(results.size(), 2U);
+  ThroughputOptions options = tiny();
+  options.batch_sizes = {1, 2, 3, 4};
+  const auto results = bench_throughput(options, watched.hooks);
+  ASSERT_EQ(results.size(), 4U);
   for (const Throughput& r : results) {
     EXPECT_EQ(r.rounds.size(), 2U);
     EXPECT_EQ(r.rounds[0].step_seconds.size(), 2U);
+    EXPECT_GT(r.rounds[0].gap_seconds, 0) << "a host launches steps: the device stands still for a moment";
+    EXPECT_GT(r.rounds[0].warmup_seconds, 0);
     EXPECT_GT(r.images_per_second(), 0);
     EXPECT_EQ(r.classes, 10);
   }
-  EXPECT_EQ(watched.measurements, 4);
-  EXPECT_EQ(watched.order.size(), 4U);
-  EXPECT_TRUE(watched.order[1].starts_with("0:"));  // rounds one after the other: settings are interleaved
+  EXPECT_EQ(watched.measurements, 8);
+  ASSERT_EQ(watched.order.size(), 8U);
+  std::string first, second;  // rounds one after the other, each in its own order: settings are interleaved
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(watched.order[i].starts_with("0:"));
+    EXPECT_TRUE(watched.order[4 + i].starts_with("1:"));
+    first += watched.order[i].substr(2);
+    second += watched.order[4 + i].substr(2);
+  }
+  EXPECT_NE(first, second);
 }
 
 TEST(ThroughputSweep, CannotDiverge) {

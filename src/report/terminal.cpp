@@ -145,7 +145,7 @@ void put_profile(const Run& run, Text& text) {
   constexpr std::size_t kMostKinds = 3;
   std::string kinds;
   for (std::size_t i = 0; i < std::min(kMostKinds, list("kinds").size()); ++i) {
-    const double share = number(list("kinds")[i], "seconds") / busy;
+    const double share = number(list("kinds")[i], "seconds") * steps / busy;  // those of a step
     if (std::isfinite(share))
       kinds += fmt::format("{}{} {:.0f}%", kinds.empty() ? ": " : ", ", word(list("kinds")[i], "name"),
                            100 * share);

@@ -378,16 +378,16 @@ TEST(Terminal, TellsOfRanksProfileAndWhatDisturbed) {
   run.notices.push_back({9, "disturbed", "other processes used 35% of the CPU time"});
   run.notices.push_back({20, "bound", "the power limit bounds the speed"});
   run.steps.skipped = 1;
-  run.profile = Profile{
-      "profile/summary.json",
-      R"({"steps":1,"utilisation":0.953,"busy_seconds":0.05,"kinds":[{"name":"conv","seconds":0.04}],)"
-      R"("losses":[{"what":"norms move 2.1 GB","seconds":0.006}]})"};
+  run.profile =
+      Profile{"profile/summary.json",
+              R"({"steps":4,"utilisation":0.953,"busy_seconds":0.2,"kinds":[{"name":"conv","seconds":0.04}],)"
+              R"("losses":[{"what":"norms move 2.1 GB","seconds":0.006}]})"};
   const std::string text = terminal_text({&run});
   for (const char* line :
        {"  ranks       2 ranks, 10.0% of the step waiting for others' gradients, rank 1 "
         "the slowest in 75% of the steps\n",
         "  step        median 40 s, 90% 40 s, 99% 40 s, slowest 40 s\n",
-        "  profile     1 step profiled, device busy 95.3% of them: conv 80%\n",
+        "  profile     4 steps profiled, device busy 95.3% of them: conv 80%\n",
         "  lost        norms move 2.1 GB (6 ms a step)\n", "  bound       the power limit bounds the speed\n",
         "  disturbed   other processes used 35% of the CPU time\n",
         "  warning     1 step was skipped: a gradient was not finite\n"})

@@ -65,6 +65,10 @@ TEST(ThroughputCompare, GivesNoAbsurdInterval) {
       compare_throughput(record({measured(8, {80, 5, 30})}), "old.json", record({measured(8, {3, 90, 12})}));
   EXPECT_EQ(comparison.rows.at(0).interval.coverage, 0);
   EXPECT_FALSE(comparison.rows[0].differs());
+  // The rounds alone would tell; not with what two sweeps then differ by.
+  const ThroughputComparison wide = compare_throughput(record({measured(8, {80, 50, 65})}), "old.json",
+                                                       record({measured(8, {75, 60, 45})}));
+  EXPECT_EQ(wide.rows.at(0).interval.coverage, 0);
 }
 
 // Sweeps of the same program: rounds that differ, and a machine that is another from sweep to sweep.

@@ -254,6 +254,7 @@ ConfidenceInterval interval_of(Centre centre, std::span<const double> values, do
   const double level = centre_of(centre, values);
   if (values.size() < kLeastValues) return {level, level, 0};
   const ConfidenceInterval relative = Estimate(0, {noise_of(centre, values)}).interval(confidence);
+  if (!informs(grown(relative))) return {level, level, 0};
   return {level * std::exp(relative.low), level * std::exp(relative.high), confidence};
 }
 
@@ -276,6 +277,10 @@ Change compare_two_runs(Centre centre, std::span<const double> before, std::span
   const Estimate estimate(change, {old_noise, new_noise, between});
   result.interval = grown(estimate.interval(confidence));
   result.p_value = estimate.p_value();
+  if (!informs(result.interval)) {
+    result.interval = {result.change, result.change, 0};
+    result.within.reset();
+  }
   return result;
 }
 
@@ -335,6 +340,11 @@ double student_quantile(double p, double freedom) {
     (student_below(middle, freedom) < p ? low : high) = middle;
   }
   return (low + high) / 2;
+}
+
+bool informs(const ConfidenceInterval& change) {
+  constexpr double kWidest = 4;
+  return change.low > 0 || change.high < 0 || 1 + change.high <= kWidest * (1 + change.low);
 }
 
 const char* name_of(Evidence evidence) {
@@ -407,6 +417,7 @@ Change compare_repeats(std::span<const double> before, std::span<const double> a
   Change result = compare_sides(logarithms(before), logarithms(after), confidence);
   result.change = std::expm1(result.change);
   result.interval = grown(result.interval);
+  if (!informs(result.interval)) result.interval = {result.change, result.change, 0};
   return result;
 }
 

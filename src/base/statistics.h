@@ -56,6 +56,11 @@ Whiskers whiskers(std::vector<double> values);
 std::vector<std::size_t> outliers(std::span<const double> values,
                                   const Whiskers& whiskers);  // indices, rising
 
+// Whether an interval of a relative change tells anything: it leaves no change out, or its ends are at most a
+// factor of four apart. "-98% to +5950%" says only that the values are too few or too uneven. Comparisons and
+// intervals below give coverage 0 instead of such an interval.
+bool informs(const ConfidenceInterval& change);
+
 // What a comparison rests on, and so what it may speak of.
 enum class Evidence {
   too_little,  // too few values for an interval
@@ -102,7 +107,8 @@ Change compare_paired(std::span<const double> before, std::span<const double> af
 
 // The mean or median of values in the order they were measured, positive, of any number. Neighbours in time
 // are alike (clocks, other work), so the interval is that of an autoregressive process whose memory is
-// estimated, on the safe side, at several time scales. Fewer than 16 values have no interval (coverage 0).
+// estimated, on the safe side, at several time scales. Fewer than 16 values have no interval (coverage 0),
+// nor have values that are too uneven for one that informs().
 ConfidenceInterval mean_interval(std::span<const double> values, double confidence = kConfidence);
 ConfidenceInterval median_interval(std::span<const double> values, double confidence = kConfidence);
 

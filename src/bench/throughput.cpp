@@ -229,6 +229,8 @@ ConfidenceInterval Throughput::images_per_second_interval() const {
   const auto count = static_cast<double>(logarithms.size());
   const double reach =
       student_quantile(0.5 + kConfidence / 2, count - 1) * standard_deviation(logarithms) / std::sqrt(count);
+  if (!informs({std::expm1(-reach), std::expm1(reach), kConfidence}))
+    return {images_per_second(), images_per_second(), 0};
   return {images_per_second() * std::exp(-reach), images_per_second() * std::exp(reach), kConfidence};
 }
 
@@ -262,11 +264,10 @@ std::optional<double> Throughput::images_per_joule() const {
 }
 
 std::optional<bool> power_bound(const profile::TelemetrySummary& telemetry) {
-  constexpr std::uint64_t kPowerCap = 4;  // throttle_text()'s sw_power_cap
   if (!telemetry.power_w || !telemetry.power_limit_w || !telemetry.sm_clock_mhz ||
       !telemetry.max_sm_clock_mhz)
     return {};
-  return (telemetry.throttle & kPowerCap) != 0 && profile::power_bound(telemetry);
+  return profile::power_bound(telemetry);
 }
 
 std::vector<Throughput> bench_throughput(const ThroughputOptions& options, const ThroughputHooks& hooks) {

@@ -69,7 +69,7 @@ struct Throughput {
   double data_wait() const;                  // part of these in which the device waited for a batch
   double images_per_second() const;          // all images over the time they took
   std::vector<double> round_speeds() const;  // images/s of each round
-  // 95%, by the spread between rounds; coverage 0 with a single one.
+  // 95%, by the spread between rounds; coverage 0 with a single one, or rounds too uneven to tell.
   ConfidenceInterval images_per_second_interval() const;
   profile::TelemetrySummary telemetry() const;  // of all rounds together
   std::optional<double> joules_per_step() const;

@@ -95,7 +95,7 @@ ThroughputChange compare_rows(const std::string& setting, const std::vector<doub
   const Change change = compare_repeats(before, after, confidence);
   ThroughputChange result{setting, 0, 0, before.size(), after.size(), change.change, {}};
   result.interval = {change.change, change.change, 0};
-  if (std::min(before.size(), after.size()) < 2) return result;
+  if (std::min(before.size(), after.size()) < 2 || change.interval.coverage <= 0) return result;
   const double tail = 0.5 + confidence / 2;
   const auto freedom = static_cast<double>(before.size() + after.size() - 2);
   const double between = std::numbers::sqrt2 * std::max(normal_quantile(tail) * kRunSpread,
@@ -103,7 +103,8 @@ ThroughputChange compare_rows(const std::string& setting, const std::vector<doub
   const double centre = std::log1p(change.change);
   const double within = (std::log1p(change.interval.high) - std::log1p(change.interval.low)) / 2;
   const double reach = std::hypot(within, between);
-  result.interval = {std::expm1(centre - reach), std::expm1(centre + reach), kConfidence};
+  const ConfidenceInterval interval{std::expm1(centre - reach), std::expm1(centre + reach), kConfidence};
+  if (informs(interval)) result.interval = interval;
   return result;
 }
 

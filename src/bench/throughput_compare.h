@@ -25,7 +25,8 @@ struct ThroughputChange {
   double before = 0, after = 0;  // images/s
   std::size_t rounds_before = 0, rounds_after = 0;
   double change = 0;  // of images/s, relative
-  // With the rest of the rows it holds with 95%. Coverage 0: too few rounds to know a spread.
+  // With the rest of the rows it holds with 95%. Coverage 0: too few rounds to know a spread, or too uneven
+  // ones.
   ConfidenceInterval interval;
   bool differs() const { return interval.coverage > 0 && (interval.low > 0 || interval.high < 0); }
 };

@@ -132,8 +132,11 @@ nlohmann::ordered_json record_of(const std::vector<bench::Throughput>& results, 
 std::string verdict(const bench::ThroughputChange& change) {
   if (change.interval.coverage <= 0)
     return fmt::format(
-        "{:+.1f}%; with fewer than 2 rounds each their spread is not known, and nothing can be said",
-        100 * change.change);
+        "{:+.1f}%; {}", 100 * change.change,
+        std::min(change.rounds_before, change.rounds_after) < 2
+            ? "with fewer than 2 rounds each their spread is not known, and nothing can be said"
+            : "the rounds are too few or too uneven to compare: more --rounds, on a quiet "
+              "machine, would settle it");
   return fmt::format("{:+.1f}%, 95% interval {:+.1f}% to {:+.1f}%: {}", 100 * change.change,
                      100 * change.interval.low, 100 * change.interval.high,
                      !change.differs()   ? "no difference that the spread does not explain"

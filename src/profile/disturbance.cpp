@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/clock.h"
+
 namespace redline::profile {
 namespace {
 
@@ -16,13 +18,23 @@ bool cpu_disturbed(const TelemetrySummary& t) {
 
 bool power_bound(const TelemetrySummary& t) {
   if (!t.sm_clock_mhz || !t.max_sm_clock_mhz || !t.power_w || !t.power_limit_w) return false;
-  const bool at_limit = t.power_capped >= kMuchCapped || *t.power_w >= kNearLimit * *t.power_limit_w;
+  // Near the limit and told another reason, it is that.
+  const bool other_reason = (t.throttle & kThrottleFault) != 0 && (t.throttle & kThrottlePower) == 0;
+  const bool at_limit =
+      t.power_capped >= kMuchCapped || (*t.power_w >= kNearLimit * *t.power_limit_w && !other_reason);
   return at_limit && *t.sm_clock_mhz < kFullClock * *t.max_sm_clock_mhz;
 }
 
 std::string power_text(const TelemetrySummary& t) {
-  return fmt::format("{:.0f} of {:.0f} W, the clock at {:.0f} of {:.0f} MHz", *t.power_w, *t.power_limit_w,
-                     *t.sm_clock_mhz, *t.max_sm_clock_mhz);
+  // A GPU keeps its limit over a second or so: the mean of a few samples may lie above it.
+  constexpr double kMoment = 5;  // seconds
+  const std::string time = t.seconds < 60 ? fmt::format("{:.2g} s", t.seconds) : format_duration(t.seconds);
+  const std::string power =
+      *t.power_w < *t.power_limit_w + 0.5
+          ? fmt::format("{:.0f} of {:.0f} W on average over {}", *t.power_w, *t.power_limit_w, time)
+          : fmt::format("{:.0f} W on average over {}, {}above the limit of {:.0f} W", *t.power_w, time,
+                        t.seconds < kMoment ? "momentarily " : "", *t.power_limit_w);
+  return fmt::format("{}, the clock at {:.0f} of {:.0f} MHz", power, *t.sm_clock_mhz, *t.max_sm_clock_mhz);
 }
 
 std::vector<Finding> findings(const TelemetrySummary& t, bool host_computes, bool alone) {

@@ -25,7 +25,7 @@ inline constexpr double kShortestRun = 1;  // seconds
 bool cpu_disturbed(const TelemetrySummary& telemetry);
 // Whether the GPU's clock is below its highest because of the power limit. False when that is not known.
 bool power_bound(const TelemetrySummary& telemetry);
-// "686 of 700 W, the clock at 1680 of 1980 MHz"; wants power_bound().
+// "686 of 700 W on average over 2:10, the clock at 1680 of 1980 MHz"; wants power_bound().
 std::string power_text(const TelemetrySummary& telemetry);
 
 struct Finding {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include <fmt/format.h>
 
@@ -22,19 +21,13 @@ bool names_a_run(std::string_view name) {
   return is_one_of(name, {"name", "started", "command", "run.name", "run.output_dir"});
 }
 
-// A data set by its own name: the folder it lies in differs between machines.
-std::string data_of(const metrics::RunInfo& info) {
-  const std::string name = std::filesystem::path(info.data).lexically_normal().filename().string();
-  return fmt::format("{}, {} training images", name.empty() ? info.data : name, info.train_samples);
-}
-
 // What a run's first line says about the work, by the option that sets it where there is one: runs that lost
 // their configuration are compared too, and a default such as "as many classes as the data has" is resolved.
 Pairs work_of(const Run& run) {
   const metrics::RunInfo& info = run.info;
   if (info.model.empty()) return {};
   return {{"model.name", info.model},
-          {"data", data_of(info)},
+          {"data", fmt::format("{}, {} training images", data_name(info), info.train_samples)},
           {"model.image_size", std::to_string(info.image_size)},
           {"model.classes", std::to_string(info.classes)},
           {"validation images", std::to_string(info.val_samples)},
@@ -218,7 +211,16 @@ std::vector<std::string> advice_for(const std::vector<Comparison>& rows, std::si
       return row.kind == kind && !row.verdicts[group].empty() && row.verdicts[group] != "unlike";
     });
   };
-  if (!repeated && judged(Kind::speed))
+  const auto untold = [&](const Comparison& row) {
+    const std::optional<Change>& change = row.changes[group];
+    return row.kind == Kind::speed && row.verdicts[group] == "undecided" && change->interval.coverage <= 0;
+  };
+  if (!repeated && std::ranges::any_of(rows, untold))
+    advice.push_back(
+        "the steps are too few or too uneven to compare speeds: longer runs on a quiet machine would tell, "
+        "or "
+        "'redline bench ab', which repeats both in turns");
+  else if (!repeated && judged(Kind::speed))
     advice.push_back(
         "one run a side: this speaks of these two runs, and allows for a spread of at least 1% between runs; "
         "'redline bench ab' repeats both in turns and settles it");

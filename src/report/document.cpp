@@ -155,7 +155,7 @@ Json summary_json(const Writer& writer, const Run& run, const RunSummary& summar
                {"energy", summary.energy ? energy_json(writer, *summary.energy) : Json(nullptr)},
                {"throttling", Json::array()},
                {"disturbances", summary.disturbances}};
-  for (const Throttling& held : summary.throttling)
+  for (const Throttle& held : summary.throttling)
     json["throttling"].push_back({{"reason", held.reason}, {"share", writer.number(held.share)}});
   if (summary.images_per_second_interval)
     json["images_per_second_interval"] = interval_json(writer, *summary.images_per_second_interval);

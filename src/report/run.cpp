@@ -218,4 +218,10 @@ double training_seconds(const Steps& steps, std::size_t i) {
   return steps.seconds[i] + (std::isfinite(gap) ? std::max(0.0, gap) : 0);
 }
 
+std::string data_name(const metrics::RunInfo& info) {
+  const std::filesystem::path path = std::filesystem::path(info.data).lexically_normal();
+  const std::string name = (path.has_filename() ? path : path.parent_path()).filename().string();
+  return name.empty() ? info.data : name;
+}
+
 }  // namespace redline::report

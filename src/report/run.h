@@ -95,4 +95,7 @@ std::vector<double> step_seconds(const Run& run);
 // out. NaN where it is not known.
 double training_seconds(const Steps& steps, std::size_t i);
 
+// A data set by its own name: the folder it lies in differs between machines.
+std::string data_name(const metrics::RunInfo& info);
+
 }  // namespace redline::report

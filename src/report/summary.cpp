@@ -39,28 +39,19 @@ std::vector<double> samples_of_device(const Run& run, const std::string& gpu_nam
   return values.empty() ? samples_of(run, cpu_name) : values;
 }
 
-// Marks say when the reasons changed; each holds until the next.
-std::vector<Throttling> throttling_of(const Run& run) {
-  std::map<std::string, double> held;
+std::vector<Throttle> throttling_of(const Run& run) {
+  std::map<std::string, double> held;  // seconds
   double total = 0;
   for (const Telemetry& telemetry : run.telemetry) {
     if (telemetry.seconds.empty()) continue;
-    total += telemetry.seconds.back();
-    for (std::size_t i = 0; i < telemetry.throttle.size(); ++i) {
-      const bool last = i + 1 == telemetry.throttle.size();
-      const double until = last ? telemetry.seconds.back() : telemetry.throttle[i + 1].seconds;
-      const std::string& reasons = telemetry.throttle[i].text;
-      for (std::size_t begin = 0; begin <= reasons.size();) {
-        const std::size_t end = std::min(reasons.find('|', begin), reasons.size());
-        held[reasons.substr(begin, end - begin)] += until - telemetry.throttle[i].seconds;
-        begin = end + 1;
-      }
-    }
+    const double seconds = telemetry.seconds.back();
+    total += seconds;
+    for (const Throttle& entry : throttle_of(telemetry, 0, seconds))
+      held[entry.reason] += entry.share * seconds;
   }
-  std::vector<Throttling> found;
-  for (const auto& [reason, seconds] : held)
-    if (reason != "none" && reason != "idle" && seconds > 0) found.push_back({reason, seconds / total});
-  std::ranges::stable_sort(found, std::ranges::greater{}, &Throttling::share);
+  std::vector<Throttle> found;
+  for (const auto& [reason, seconds] : held) found.push_back({reason, seconds / total});
+  std::ranges::stable_sort(found, std::ranges::greater{}, &Throttle::share);
   return found;
 }
 

@@ -8,6 +8,7 @@
 #include "base/statistics.h"
 #include "report/energy.h"
 #include "report/run.h"
+#include "report/throttle.h"
 
 namespace redline::report {
 
@@ -15,12 +16,6 @@ namespace redline::report {
 enum class State { finished, interrupted, failed, unfinished };
 State state_of(const Run& run);
 const char* name_of(State state);
-
-// What held the clocks down, and for which part of the time.
-struct Throttling {
-  std::string reason;  // "sw_power_cap"
-  double share = 0;    // of the samples' time, the mean over devices
-};
 
 struct RunSummary {
   State state = State::unfinished;
@@ -38,7 +33,7 @@ struct RunSummary {
   std::optional<double> temperature_c;    // the highest
   std::optional<double> clock_mhz;        // median
   std::optional<double> memory_bytes;     // the most that was in use: on the GPU, or resident without one
-  std::vector<Throttling> throttling;     // the longest first; idle clocks are not held down
+  std::vector<Throttle> throttling;       // the longest first; shares of the time of all devices
   std::vector<std::string> disturbances;  // what else kept the machine busy, in words
 };
 RunSummary summarize(const Run& run);

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/quantity.h"
 #include "base/text.h"
 #include "report/comparison.h"
 #include "report/thin.h"
@@ -44,12 +45,8 @@ std::string time_text(double seconds) {
   return seconds < 1000 ? fmt::format("{:.4g} s", seconds) : format_duration(seconds);
 }
 
-std::string plural(std::int64_t count, const char* thing) {
-  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
-}
-
 std::string energy_text(double joules) {
-  return joules >= 3.6e6 ? fmt::format("{:.4g} kWh", joules / 3.6e6) : format_count(joules) + " J";
+  return joules >= 3.6e6 ? fmt::format("{:.4g} kWh", joules / 3.6e6) : format_joules(joules);
 }
 
 void put_device(const RunSummary& summary, Text& text) {
@@ -72,7 +69,7 @@ void put_device(const RunSummary& summary, Text& text) {
     text.row("energy", "{}", fmt::join(parts, ", "));
   }
   parts.clear();
-  for (const Throttling& held : summary.throttling)
+  for (const Throttle& held : summary.throttling)
     parts.push_back(fmt::format("{} {:.0f}% of the time", printable(held.reason), 100 * held.share));
   if (!parts.empty()) text.row("throttled", "{}", fmt::join(parts, ", "));
   for (const std::string& disturbance : summary.disturbances)
@@ -113,7 +110,7 @@ void put_ranks(const Run& run, Text& text) {
     exchanged += steps.communication_seconds[i];
     seconds += steps.seconds[i];
   }
-  std::string line = plural(run.info.ranks, "rank");
+  std::string line = counted(run.info.ranks, "rank");
   if (seconds > 0)
     line += fmt::format(", {:.1f}% of the step waiting for others' gradients", 100 * exchanged / seconds);
   const auto most = std::ranges::max_element(slowest, {}, [](const auto& entry) { return entry.second; });
@@ -143,12 +140,12 @@ void put_profile(const Run& run, Text& text) {
   const double steps = number(json, "steps"), busy = number(json, "busy_seconds"),
                use = number(json, "utilisation");
   if (!(steps >= 1 && steps < 1e9)) return;
-  std::string line = plural(static_cast<std::int64_t>(steps), "step") + " profiled";
+  std::string line = counted(static_cast<std::int64_t>(steps), "step") + " profiled";
   if (std::isfinite(use)) line += fmt::format(", device busy {:.1f}% of them", 100 * use);
   constexpr std::size_t kMostKinds = 3;
   std::string kinds;
   for (std::size_t i = 0; i < std::min(kMostKinds, list("kinds").size()); ++i) {
-    const double share = number(list("kinds")[i], "seconds") / busy;
+    const double share = number(list("kinds")[i], "seconds") * steps / busy;  // those of a step
     if (std::isfinite(share))
       kinds += fmt::format("{}{} {:.0f}%", kinds.empty() ? ": " : ", ", word(list("kinds")[i], "name"),
                            100 * share);
@@ -179,10 +176,10 @@ void put_warnings(const Run& run, Text& text) {
   if (run.steps.skipped > 0) {
     const auto skipped = static_cast<std::int64_t>(run.steps.skipped);
     warn(fmt::format("{} skipped: a gradient was not finite",
-                     plural(skipped, "step") + (skipped == 1 ? " was" : " were")));
+                     counted(skipped, "step") + (skipped == 1 ? " was" : " were")));
   }
   if (told > kMostWarnings)
-    text.row("", "and {}", plural(static_cast<std::int64_t>(told - kMostWarnings), "more warning"));
+    text.row("", "and {}", counted(static_cast<std::int64_t>(told - kMostWarnings), "more warning"));
 }
 
 void put_run(const Run& run, const RunSummary& summary, Text& text) {
@@ -192,7 +189,7 @@ void put_run(const Run& run, const RunSummary& summary, Text& text) {
   if (run.end && !run.end->detail.empty()) text.row("reason", "{}", printable(run.end->detail));
   if (!info.model.empty())
     text.row("what", "{} on {}, {} a step, {}", printable(info.model), printable(info.data),
-             plural(info.batch_size * info.accumulate * info.ranks, "image"), printable(info.dtype));
+             counted(info.batch_size * info.accumulate * info.ranks, "image"), printable(info.dtype));
   if (!info.device.empty())
     text.row("where", "{}{}", printable(info.device),
              run.fact("hostname").empty() ? "" : ", " + printable(run.fact("hostname")));
@@ -242,6 +239,8 @@ std::string change_text(const Comparison& row, std::size_t group, std::optional<
   if (change->interval.coverage < kConfidence) {
     if (points && two_runs)
       return fmt::format("{}  ({} by the number of images alone)  undecided", size, between(*change->within));
+    if (change->evidence == Evidence::repeats) return size + "  (too few or too uneven runs to judge)";
+    if (two_runs) return size + "  (too few or too uneven steps to judge)";
     return size + (row.kind == Comparison::Kind::speed ? "  (too few steps to judge)" : "  (one run a side)");
   }
   std::string words = verdict;

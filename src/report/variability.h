@@ -13,15 +13,9 @@
 #include "base/statistics.h"
 #include "report/change_point.h"
 #include "report/run.h"
+#include "report/throttle.h"
 
 namespace redline::report {
-
-// A reason why a GPU's clocks were held down, and in which part of the run's time.
-struct Throttle {
-  std::string reason;  // as telemetry names it: "sw_power_cap"; words_of() says it to people
-  double share = 0;
-};
-std::string words_of(const std::string& reason);  // "power cap"
 
 // One run on one device. What is not known is NaN or empty.
 struct DeviceRun {

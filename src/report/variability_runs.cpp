@@ -1,6 +1,5 @@
 // What a run folder tells a variability study.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -10,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "profile/nvml.h"
 #include "report/variability.h"
 
 namespace redline::report {
@@ -18,17 +16,6 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kLongestHost = 253;  // of a name in DNS; a regular expression needs a bound
-
-struct ReasonWords {
-  std::string_view reason, words;
-};
-// Those that hold clocks below what the device could do; an idle GPU or clocks that a user chose are none.
-constexpr ReasonWords kReasons[] = {{"sw_power_cap", "power cap"},
-                                    {"hw_slowdown", "hardware slowdown"},
-                                    {"sync_boost", "sync boost"},
-                                    {"sw_thermal", "thermal slowdown by the driver"},
-                                    {"hw_thermal", "thermal slowdown by the hardware"},
-                                    {"power_brake", "power brake"}};
 
 // Samples from `from` to `to`, seconds of the telemetry.
 double sensor(const Telemetry& telemetry, std::string_view name, double scale, double from = 0,
@@ -44,45 +31,6 @@ double sensor(const Telemetry& telemetry, std::string_view name, double scale, d
 }
 
 double first_known(double one, double other) { return std::isnan(one) ? other : one; }
-
-// Our own files name reasons; others may have NVML's bits.
-std::string named(const std::string& text) {
-  std::uint64_t bits = 0;
-  const bool hex = text.starts_with("0x");
-  const char* begin = text.data() + (hex ? 2 : 0);
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(begin, end, bits, hex ? 16 : 10);
-  return error == std::errc() && stop == end && begin != end ? profile::throttle_text(bits) : text;
-}
-
-bool has_reason(std::string_view list, std::string_view reason) {
-  while (!list.empty()) {
-    const std::size_t end = std::min(list.find('|'), list.size());
-    if (list.substr(0, end) == reason) return true;
-    list.remove_prefix(std::min(end + 1, list.size()));
-  }
-  return false;
-}
-
-// In which part of the time from `from` to `to` each reason was there.
-std::vector<Throttle> throttle_of(const Telemetry& telemetry, double from, double to) {
-  std::vector<Throttle> found;
-  // What came after the last mark that was kept is not known.
-  if (telemetry.throttle.size() >= Telemetry::kMostMarks)
-    to = std::min(to, telemetry.throttle.back().seconds);
-  if (!(to > from)) return found;
-  for (const ReasonWords& entry : kReasons) {
-    double held = 0;
-    for (std::size_t i = 0; i < telemetry.throttle.size(); ++i) {
-      const Telemetry::Mark& mark = telemetry.throttle[i];
-      const double until = i + 1 < telemetry.throttle.size() ? telemetry.throttle[i + 1].seconds : to;
-      if (has_reason(named(mark.text), entry.reason))
-        held += std::max(0.0, std::min(until, to) - std::max(mark.seconds, from));
-    }
-    if (held > 0) found.push_back({std::string(entry.reason), std::min(held / (to - from), 1.0)});
-  }
-  return found;
-}
 
 double share_of(const std::vector<Throttle>& list, const std::string& reason) {
   const auto found = std::ranges::find(list, reason, &Throttle::reason);
@@ -111,7 +59,7 @@ std::string cause_of(const Telemetry& telemetry, double after, double change) {
 Pairs settings_of(const Run& run) {
   const metrics::RunInfo& info = run.info;
   Pairs settings = {{"model", info.model},
-                    {"data", info.data.substr(info.data.rfind('/') + 1)},  // wherever a machine has it
+                    {"data", data_name(info)},
                     {"classes", std::to_string(info.classes)},
                     {"image_size", std::to_string(info.image_size)},
                     {"batch_size", std::to_string(info.batch_size)},
@@ -147,11 +95,6 @@ DeviceRun times_of(const Run& run) {
 }
 
 }  // namespace
-
-std::string words_of(const std::string& reason) {
-  const auto found = std::ranges::find(kReasons, reason, &ReasonWords::reason);
-  return found == std::end(kReasons) ? reason : std::string(found->words);
-}
 
 std::vector<DeviceRun> device_runs(const Run& run) {
   const DeviceRun times = times_of(run);

@@ -227,6 +227,38 @@ TEST(Repeats, CanBeTheSame) {
   EXPECT_EQ(compare_repeats(before, after).verdict(0.0001), Verdict::undecided);
 }
 
+// Steps of a busy machine: most are short, a few a hundred times as long, here and there.
+std::vector<double> uneven(std::size_t count, std::uint64_t seed) {
+  Random random(seed, 3);
+  std::vector<double> values(count);
+  for (double& value : values) value = 0.1 * std::exp(2 * random.normal());
+  return values;
+}
+
+TEST(Intervals, ThatTellNothingAreNotGiven) {
+  EXPECT_FALSE(informs({-0.98, 59.5, 0.96}));
+  EXPECT_FALSE(informs({-1, 0.5, 0.96}));
+  EXPECT_TRUE(informs({-0.3, 0.4, 0.96}));
+  EXPECT_TRUE(informs({-0.5, 1, 0.96})) << "from half to double";
+  EXPECT_FALSE(informs({-0.51, 1, 0.96}));
+  EXPECT_TRUE(informs({2, 30, 0.96})) << "it is faster, however much";
+  EXPECT_TRUE(informs({-0.99, -0.5, 0.96}));
+  const std::vector<double> before = uneven(20, 1), after = uneven(20, 2);
+  for (const Change& change : {compare_means(before, after), compare_medians(before, after)}) {
+    EXPECT_EQ(change.evidence, Evidence::two_runs);
+    EXPECT_EQ(change.interval.coverage, 0);
+    EXPECT_EQ(change.interval.low, change.change);
+    EXPECT_FALSE(change.within);
+    EXPECT_EQ(change.verdict(), Verdict::undecided);
+    EXPECT_FALSE(change.beyond_noise());
+  }
+  EXPECT_EQ(mean_interval(before).coverage, 0);
+  EXPECT_EQ(compare_repeats(std::vector{1.0, 20.0}, std::vector{2.0, 30.0}).interval.coverage, 0);
+  // More of the same steps tell more.
+  EXPECT_GT(mean_interval(uneven(20'000, 1)).coverage, 0);
+  EXPECT_GT(compare_medians(uneven(20'000, 1), uneven(20'000, 2)).interval.coverage, 0);
+}
+
 TEST(Laws, AreTheTables) {
   EXPECT_NEAR(normal_quantile(0.975), 1.959963984540054, 1e-9);
   EXPECT_NEAR(student_quantile(0.975, 1), 12.706204736432095, 1e-9);

@@ -60,6 +60,17 @@ TEST(ThroughputCompare, SaysNothingOfSingleRounds) {
   EXPECT_NEAR(comparison.rows[0].change, 1, 0.03);
 }
 
+TEST(ThroughputCompare, GivesNoAbsurdInterval) {
+  const ThroughputComparison comparison =
+      compare_throughput(record({measured(8, {80, 5, 30})}), "old.json", record({measured(8, {3, 90, 12})}));
+  EXPECT_EQ(comparison.rows.at(0).interval.coverage, 0);
+  EXPECT_FALSE(comparison.rows[0].differs());
+  // The rounds alone would tell; not with what two sweeps then differ by.
+  const ThroughputComparison wide = compare_throughput(record({measured(8, {80, 50, 65})}), "old.json",
+                                                       record({measured(8, {75, 60, 45})}));
+  EXPECT_EQ(wide.rows.at(0).interval.coverage, 0);
+}
+
 // Sweeps of the same program: rounds that differ, and a machine that is another from sweep to sweep.
 TEST(ThroughputCompare, SweepsThatAreAlikeAreSeldomCalledDifferent) {
   struct Noise {
@@ -109,6 +120,23 @@ TEST(ThroughputCompare, ListsWhatIsUnlikeFirst) {
   EXPECT_EQ(comparison.differences[0].before, "224");
 }
 
+TEST(ThroughputCompare, WhatOneDidNotRecordIsNotADifference) {
+  const Json before = record({measured(8, {80, 80, 81})});
+  Json after = before;
+  after["data"] = "synthetic";
+  after["threads"] = 4;
+  EXPECT_TRUE(compare_throughput(before, "old.json", after).differences.empty());
+  EXPECT_TRUE(compare_throughput(after, "old.json", before).differences.empty());
+}
+
+TEST(ThroughputCompare, AllTogetherIsOfTheRoundsThatEverySettingHas) {
+  const Json before = record({measured(8, {80, 80, 80}), measured(16, {90, 90})});
+  const ThroughputComparison comparison = compare_throughput(before, "old.json", before);
+  ASSERT_TRUE(comparison.overall);
+  EXPECT_EQ(comparison.overall->rounds_before, 2U);
+  EXPECT_EQ(comparison.overall->change, 0);
+}
+
 TEST(ThroughputCompare, PowerLimitsAreSettingsOfTheirOwn) {
   Throughput low = measured(8, {70, 70, 71}), high = measured(8, {80, 80, 81});
   low.power_limit = 400;
@@ -137,6 +165,9 @@ TEST(ThroughputCompare, ReadsRecordsOfTheFirstSchema) {
 TEST(ThroughputCompare, RefusesRecordsOfOtherThings) {
   const Json now = record({measured(8, {80})});
   EXPECT_THROW(compare_throughput({{"kind", "bench op"}}, "x", now), DataError);
+  Json other = now;
+  other["kind"] = "bench op";
+  EXPECT_THROW(compare_throughput(other, "x", now), DataError) << "whatever else it holds";
   EXPECT_THROW(compare_throughput({{"schema", 1}}, "x", now), DataError);
   EXPECT_THROW(compare_throughput(Json::array(), "x", now), DataError);
   auto damaged = record({measured(8, {80})});

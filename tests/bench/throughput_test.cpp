@@ -1,6 +1,7 @@
 #include "bench/throughput.h"
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 
 #include <gtest/gtest.h>
@@ -49,6 +50,12 @@ TEST(Throughput, ItsIntervalIsOfTheSpreadBetweenRounds) {
   EXPECT_DOUBLE_EQ(interval.coverage, 0.95);
 }
 
+TEST(Throughput, UnevenRoundsHaveNoInterval) {
+  const Throughput result = measured(64, {0.1, 5});
+  EXPECT_EQ(result.images_per_second_interval().coverage, 0);
+  EXPECT_EQ(throughput_log(result).find("95% interval"), std::string::npos);
+}
+
 TEST(Throughput, EnergyIsOfAllRounds) {
   Throughput result = measured(64, {0.5, 0.5});
   EXPECT_EQ(result.images_per_joule(), std::nullopt);
@@ -75,6 +82,7 @@ TEST(Throughput, PowerBoundsWhatDrawsItsLimitAtALowerClock) {
   EXPECT_EQ(power_bound(telemetry(400, 700, 1980, 0)), false);
   EXPECT_EQ(power_bound(telemetry(400, 700, 1680, 4)), false);   // capped for a moment
   EXPECT_EQ(power_bound(telemetry(686, 700, 1400, 64)), false);  // hot
+  EXPECT_EQ(power_bound(telemetry(686, 700, 1680, 0)), true);    // a driver that does not tell reasons
   EXPECT_EQ(power_bound(telemetry(690, 700, 1975, 4)), false);   // at its limit, yet at its highest clock
 }
 
@@ -134,6 +142,43 @@ TEST(Throughput, WritesEveryColumnWhateverIsKnown) {
   EXPECT_EQ(to_json(broken)["reason"], "a fault");
 }
 
+// 40 steps of 0.1 s with 4 s between them, 1 s of it for want of a batch.
+TEST(Throughput, WritesWhatWasMeasured) {
+  Throughput result = measured(8, {0.1, 0.1});
+  for (ThroughputRound& round : result.rounds) {
+    round.step_seconds.assign(40, 0.1);
+    round.gap_seconds = 4;
+    round.data_seconds = 1;
+    round.skipped = 3;
+    round.telemetry = telemetry(686, 700, 1680, 4);
+  }
+  std::map<std::string, std::string> cells;
+  std::istringstream csv(throughput_csv({result}));
+  std::string header, row;
+  std::getline(csv, header);
+  std::getline(csv, row);
+  std::istringstream names(header), values(row);
+  for (std::string name, value; std::getline(names, name, ',') && std::getline(values, value, ',');)
+    cells[name] = value;
+  EXPECT_EQ(cells["images_per_second"], "40.000");
+  EXPECT_EQ(cells["step_p50_s"], "0.100000");
+  EXPECT_EQ(cells["data_wait_pct"], "12.50");
+  EXPECT_EQ(cells["skipped_steps"], "6");
+  EXPECT_EQ(cells["power_limit_w"], "700");
+  EXPECT_EQ(cells["power_bound"], "yes");
+  const auto json = to_json(result);
+  EXPECT_NEAR(json["data_wait"].get<double>(), 0.125, 1e-12);
+  EXPECT_EQ(json["skipped_steps"], 6);
+  EXPECT_EQ(json["power_bound"], true);
+  EXPECT_EQ(json["rounds"][1]["gap_seconds"], 4);
+  EXPECT_EQ(json["rounds"][1]["data_seconds"], 1);
+  const std::string log = throughput_log(result);
+  EXPECT_NE(log.find("iteration 3 0.100000 s 80.00 images/s\n"), std::string::npos) << log;
+  EXPECT_NE(log.find("round 2 8.000000 s 40.00 images/s\n"), std::string::npos) << log;
+  for (ThroughputRound& round : result.rounds) round.telemetry = {};
+  EXPECT_TRUE(to_json(result)["power_bound"].is_null()) << "not known is not false";
+}
+
 // A sweep of the smallest work there is, on the CPU.
 ThroughputOptions tiny() {
   ThroughputOptions options;
@@ -165,17 +210,40 @@ struct Watched {
 
 TEST(ThroughputSweep, MeasuresEverySettingInEveryRound) {
   Watched watched;
-  const auto results = bench_throughput(tiny(), watched.hooks);
-  ASSERT_EQ(results.size(), 2U);
+  ThroughputOptions options = tiny();
+  options.batch_sizes = {1, 2, 3, 4};
+  const auto results = bench_throughput(options, watched.hooks);
+  ASSERT_EQ(results.size(), 4U);
   for (const Throughput& r : results) {
     EXPECT_EQ(r.rounds.size(), 2U);
     EXPECT_EQ(r.rounds[0].step_seconds.size(), 2U);
+    EXPECT_GT(r.rounds[0].gap_seconds, 0) << "a host launches steps: the device stands still for a moment";
+    EXPECT_GT(r.rounds[0].warmup_seconds, 0);
     EXPECT_GT(r.images_per_second(), 0);
     EXPECT_EQ(r.classes, 10);
   }
-  EXPECT_EQ(watched.measurements, 4);
-  EXPECT_EQ(watched.order.size(), 4U);
-  EXPECT_TRUE(watched.order[1].starts_with("0:"));  // rounds one after the other: settings are interleaved
+  EXPECT_EQ(watched.measurements, 8);
+  ASSERT_EQ(watched.order.size(), 8U);
+  std::string first, second;  // rounds one after the other, each in its own order: settings are interleaved
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(watched.order[i].starts_with("0:"));
+    EXPECT_TRUE(watched.order[4 + i].starts_with("1:"));
+    first += watched.order[i].substr(2);
+    second += watched.order[4 + i].substr(2);
+  }
+  EXPECT_NE(first, second);
+}
+
+TEST(ThroughputSweep, CannotDiverge) {
+  Watched watched;
+  ThroughputOptions options = tiny();
+  options.config.optimizer.lr = 1e30;
+  options.batch_sizes = {2};
+  options.rounds = 1;
+  options.stop_iteration = 4;
+  const auto results = bench_throughput(options, watched.hooks);
+  ASSERT_EQ(results.at(0).rounds.size(), 1U) << results[0].failure;
+  EXPECT_EQ(results[0].rounds[0].skipped, 0);
 }
 
 TEST(ThroughputSweep, GoesOnAfterWhatFails) {

@@ -63,8 +63,10 @@ Step step(std::int64_t number, double loss) {
   record.loss = loss;
   record.top1 = 0.5;
   record.samples = 64;
-  record.seconds = 0.45;
+  record.seconds = 0.40;
   record.gap.data = 0.05;
+  record.gap.host = 0.05;
+  record.gap.evaluation = 7;
   return record;
 }
 
@@ -147,12 +149,20 @@ TEST(Console, TheEndTellsEnergyAndWhatDisturbedTheRun) {
   sink.notice({20, "disturbed", "other processes used 38.0% of the CPU time"});
   End end;
   end.reason = "finished";
-  end.steps = end.energy_steps = 20;
-  end.samples = end.energy_samples = 1280;
+  end.steps = 30;
+  end.samples = 1920;
+  end.energy_steps = 20;  // since the run was resumed
+  end.energy_samples = 1280;
   end.energy_j = 2560;
+  end.seconds = 100;
+  end.gap.evaluation = 40;
+  end.gap.data = 6;
   sink.end(end);
   const std::string text = capture.text();
   EXPECT_NE(text.find("  energy    2.56 kJ: 128 J a step, 0.5 images/J\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("  speed     32.0 images/s in training, 10.0% of it waiting for data\n"),
+            std::string::npos)
+      << text;
   EXPECT_NE(text.find("  bound     the power limit sets the speed\n"), std::string::npos) << text;
   EXPECT_NE(text.find("  disturbed other processes used 38.0% of the CPU time\n"), std::string::npos) << text;
   Capture other;

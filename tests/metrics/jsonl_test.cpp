@@ -232,12 +232,16 @@ TEST_F(Jsonl, EnergyAndLabelSmoothingAreThereWhereTheyAreKnown) {
   end.energy_j = 2560.5;
   end.energy_steps = 20;
   end.energy_samples = 1280;
+  end.steps = 30;
+  end.seconds = 100;
+  end.gap.evaluation = 40;
   sink.end(end);
   const auto with = records();
   EXPECT_EQ(with.at(0)["label_smoothing"], 0.1);
   EXPECT_EQ(with.at(1)["energy_j"], 2560.5);
   EXPECT_EQ(with.at(1)["energy_steps"], 20);
   EXPECT_EQ(with.at(1)["energy_samples"], 1280);
+  EXPECT_EQ(with.at(1)["train_seconds"], 60) << "evaluations are no part of training";
 }
 
 }  // namespace

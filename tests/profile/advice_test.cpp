@@ -164,7 +164,7 @@ const std::map<std::string, RuleTest>& rule_tests() {
          [](Facts& f) { f.telemetry->max_sm_clock_mhz.reset(); }}}},
       {"cool",
        {[](Facts& f) {
-          f.telemetry->throttle = 64;
+          f.telemetry->throttle = 32;
           f.telemetry->faulted = 0.3;
         },
         "cooling",
@@ -176,7 +176,8 @@ const std::map<std::string, RuleTest>& rule_tests() {
           f.telemetry->faulted = 0.3;
         },
         "power supply",
-        {[](Facts& f) { f.telemetry->faulted = 0; }, [](Facts& f) { f.telemetry->throttle = 64; }},
+        {[](Facts& f) { f.telemetry->faulted = 0; }, [](Facts& f) { f.telemetry->throttle = 64; },
+         [](Facts& f) { f.telemetry->throttle = 32 | 128; }},  // heat is what it asked for
         {[](Facts& f) { f.telemetry.reset(); }}}},
   };
   return all;
@@ -210,6 +211,14 @@ TEST(Advice, NothingKnownIsNothingSaid) {
   for (const Rule& rule : rules()) EXPECT_FALSE(rule.advise({})) << rule.name;
 }
 
+TEST(Advice, ANarrowerTypeHelpsByWhatBoundsTheOp) {
+  Facts facts = content();
+  facts.run.narrower = true;
+  EXPECT_EQ(advice(Cause::op, facts), "a narrower --dtype, which moves fewer bytes");
+  facts.op->memory_bound = false;
+  EXPECT_EQ(advice(Cause::op, facts), "a narrower --dtype, whose arithmetic is faster");
+}
+
 // Two steps on a CPU with an op that is far from the ceilings, and threads that wait.
 Summary on_cpu(const TelemetrySummary& telemetry, const RunFacts& run) {
   Summary summary;
@@ -234,12 +243,115 @@ TEST(Losses, OpsAreNotBlamedForWhatNeighboursTook) {
   const Summary quiet = on_cpu(*facts.telemetry, facts.run);
   ASSERT_EQ(quiet.losses.size(), 2U);
   EXPECT_EQ(quiet.losses[0].what, "conv takes 800.00 ms, 37% of what the arithmetic allows");
+  EXPECT_DOUBLE_EQ(quiet.losses[0].seconds, 0.5);
+  EXPECT_EQ(quiet.losses[1].what, "threads compute 80% of the time and wait for each other in the rest");
+  EXPECT_NEAR(quiet.losses[1].seconds, 0.2, 1e-12) << "of a step, not of both";
   neighbours(facts);
   const Summary busy = on_cpu(*facts.telemetry, facts.run);
   ASSERT_EQ(busy.losses.size(), 1U);
   EXPECT_EQ(busy.losses[0].what, "others took 45% of the CPU time, so that ops and threads cannot be judged");
   EXPECT_DOUBLE_EQ(busy.losses[0].seconds, 0.45);
   EXPECT_NE(busy.losses[0].advice.find("quiet"), std::string::npos);
+  facts.telemetry->cpu = CpuShares{0.8, 0.05, 0.1};
+  EXPECT_NEAR(on_cpu(*facts.telemetry, facts.run).losses.at(0).seconds, 0.15, 1e-12) << "steal counts";
+}
+
+// Four steps on a GPU of which nothing is lost.
+Summary on_gpu() {
+  Summary summary;
+  summary.steps = 4;
+  summary.elapsed = summary.busy = 2;
+  summary.telemetry = *content().telemetry;
+  return summary;
+}
+
+std::vector<Loss> losses_of(Summary summary, const RunFacts& run = content().run) {
+  find_losses(summary, /*host_computes=*/false, run);
+  return summary.losses;
+}
+
+TEST(Losses, AreSecondsOfAStep) {
+  EXPECT_TRUE(losses_of(on_gpu()).empty());
+  const std::pair<GapCause, std::string> gaps[] = {
+      {GapCause::input, "the device waits for data"},
+      {GapCause::launch, "the device waits for the next kernel to be launched"},
+      {GapCause::communication, "the device waits for the exchange of gradients"},
+      {GapCause::host, "the device waits for the host, which is at other work"}};
+  for (const auto& [cause, what] : gaps) {
+    Summary summary = on_gpu();
+    summary.gap_seconds[static_cast<std::size_t>(cause)] = 0.4;
+    const std::vector<Loss> losses = losses_of(summary);
+    ASSERT_EQ(losses.size(), 1U) << what;
+    EXPECT_EQ(losses[0].what, what);
+    EXPECT_DOUBLE_EQ(losses[0].seconds, 0.1) << what;
+  }
+  Summary exchange = on_gpu(), copies = on_gpu();
+  exchange.exposed = 0.8;
+  ASSERT_EQ(losses_of(exchange).size(), 1U);
+  EXPECT_DOUBLE_EQ(losses_of(exchange)[0].seconds, 0.2);
+  copies.copies_exposed = 1.2;
+  ASSERT_EQ(losses_of(copies).size(), 1U);
+  EXPECT_DOUBLE_EQ(losses_of(copies)[0].seconds, 0.3);
+}
+
+TEST(Losses, TheThreeLargestAreTold) {
+  Summary summary = on_gpu();
+  summary.gap_seconds[0] = 0.1;
+  summary.gap_seconds[1] = 0.3;
+  summary.gap_seconds[3] = 0.2;
+  summary.exposed = 0.4;
+  const std::vector<Loss> losses = losses_of(summary);
+  ASSERT_EQ(losses.size(), 3U);
+  EXPECT_DOUBLE_EQ(losses[0].seconds, 0.1);
+  EXPECT_DOUBLE_EQ(losses[1].seconds, 0.075);
+  EXPECT_DOUBLE_EQ(losses[2].seconds, 0.05);
+}
+
+TEST(Losses, OfOpsAreOfThoseThatCouldBeFaster) {
+  Summary summary = on_gpu();
+  Part conv;
+  conv.name = conv.kind = "conv";
+  conv.seconds = 1e-3;
+  conv.count = 100;
+  conv.least = 0.4e-3;
+  conv.activations = true;
+  Part best = conv, sums = conv;
+  best.least = best.seconds;  // it is as fast as the ceilings allow
+  sums.kind = graph::name_of(graph::OpKind::all_reduce);
+  summary.kinds = {best, sums};
+  EXPECT_TRUE(losses_of(summary).empty());
+  summary.kinds.push_back(conv);
+  const std::vector<Loss> losses = losses_of(summary);
+  ASSERT_EQ(losses.size(), 1U);
+  EXPECT_DOUBLE_EQ(losses[0].seconds, 0.6e-3);
+  EXPECT_EQ(losses[0].advice, "a larger --batch-size: a kernel takes 10 us");
+}
+
+TEST(Losses, OfACpusThreadsAreNotAGpus) {
+  Facts facts = content();
+  neighbours(facts);
+  Summary summary = on_gpu();
+  summary.telemetry = *facts.telemetry;
+  summary.threads = {0.5, 0.4};
+  EXPECT_TRUE(losses_of(summary).empty()) << "the GPU computes: neither its host's threads nor neighbours";
+  Summary alone = on_gpu();
+  alone.threads = {0.5};
+  find_losses(alone, /*host_computes=*/true, content().run);
+  EXPECT_TRUE(alone.losses.empty()) << "one thread waits for no other";
+}
+
+TEST(Losses, OfTheClockAreItsPartBelowTheHighest) {
+  Summary summary = on_gpu();
+  summary.telemetry.sm_clock_mhz = 0.9 * 1980;
+  summary.telemetry.throttle = 1 | 64;
+  summary.telemetry.faulted = 0.25;
+  const std::vector<Loss> losses = losses_of(summary);
+  ASSERT_EQ(losses.size(), 1U);
+  EXPECT_EQ(losses[0].what, "the clock is held down in 25% of the samples (hw_thermal), at most");
+  EXPECT_NEAR(losses[0].seconds, 0.05, 1e-9);
+  EXPECT_EQ(losses[0].advice, "more cooling");
+  summary.telemetry.faulted = 0.005;
+  EXPECT_TRUE(losses_of(summary).empty());
 }
 
 TEST(Losses, WithoutAdviceALossStandsAlone) {
@@ -259,7 +371,9 @@ TEST(Losses, ThePowerLimitIsNamedAsWhatBoundsTheSpeed) {
   summary.elapsed = summary.busy = 1;
   summary.telemetry = *facts.telemetry;
   find_losses(summary, false, facts.run);
-  EXPECT_EQ(summary.bound, "the power limit sets the speed: 686 of 700 W, the clock at 1680 of 1980 MHz");
+  EXPECT_EQ(
+      summary.bound,
+      "the power limit sets the speed: 686 of 700 W on average over 1:00, the clock at 1680 of 1980 MHz");
   EXPECT_TRUE(summary.losses.empty()) << "the limit is as high as it can be: there is nothing to try";
   summary.telemetry.max_power_limit_w = 1000;
   find_losses(summary, false, facts.run);
@@ -313,6 +427,10 @@ TEST(TracingWindows, FindWhatRecordingCostsOnAMachineThatSlowsDown) {
     EXPECT_GE(cost.pairs, 6U);
     EXPECT_TRUE(cost.change.beyond_noise()) << end;
     EXPECT_NEAR(cost.change.change, 0.05, 0.01) << end;
+    // Of a step, however long the windows are; the machine is slower in the middle than at first.
+    const double slower = 1 + 0.005 * static_cast<double>(4 + end) / 2;
+    EXPECT_NEAR(cost.untraced_step, 0.010 * slower, 0.1 * 0.010 * slower) << end;
+    EXPECT_NEAR(cost.traced_step, 0.0105 * slower, 0.1 * 0.0105 * slower) << end;
   }
 }
 

@@ -92,8 +92,16 @@ TEST(Findings, ThePowerLimitIsABoundAndNotADisturbance) {
   t.sm_clock_mhz = 1680;
   t.throttle = kThrottlePower;
   t.power_capped = 0.97;
-  EXPECT_EQ(told(t, false),
-            "bound: the power limit sets the GPU's speed: 686 of 700 W, the clock at 1680 of 1980 MHz\n");
+  EXPECT_EQ(
+      told(t, false),
+      "bound: the power limit sets the GPU's speed: 686 of 700 W on average over 1:00, the clock at 1680 of "
+      "1980 MHz\n");
+  t.power_w = 600;  // on average: it was at the limit in most of the samples
+  EXPECT_TRUE(power_bound(t));
+  t.power_capped = 0.3;
+  EXPECT_FALSE(power_bound(t));
+  t.power_w = 686;
+  t.throttle = 0;
   t.power_capped = 0;  // a driver that does not tell reasons
   EXPECT_TRUE(power_bound(t));
   t.sm_clock_mhz = 1978;  // near the limit, and yet at full speed
@@ -102,8 +110,26 @@ TEST(Findings, ThePowerLimitIsABoundAndNotADisturbance) {
   t.power_w = 300;
   EXPECT_FALSE(power_bound(t));
   t.power_w = 686;
+  t.throttle = 64;  // heat is what it says
+  EXPECT_FALSE(power_bound(t));
+  t.throttle = 0;
   t.power_limit_w.reset();
   EXPECT_FALSE(power_bound(t));
+}
+
+TEST(Findings, PowerAboveTheLimitIsSaidToBeMomentary) {
+  TelemetrySummary t = quiet_gpu();
+  t.seconds = 0.42;
+  t.power_w = 742;
+  t.sm_clock_mhz = 1680;
+  EXPECT_EQ(
+      power_text(t),
+      "742 W on average over 0.42 s, momentarily above the limit of 700 W, the clock at 1680 of 1980 MHz");
+  t.seconds = 90;
+  EXPECT_EQ(power_text(t),
+            "742 W on average over 1:30, above the limit of 700 W, the clock at 1680 of 1980 MHz");
+  t.power_w = 700.3;
+  EXPECT_EQ(power_text(t), "700 of 700 W on average over 1:30, the clock at 1680 of 1980 MHz");
 }
 
 TEST(Findings, AMomentSaysNothing) {

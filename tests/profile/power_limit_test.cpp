@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -19,6 +20,14 @@ namespace redline::profile {
 namespace {
 
 constexpr const char* kAddress = "0000:18:00.0";
+
+bool ignores(pid_t process, int signal) {
+  std::ifstream in(fmt::format("/proc/{}/status", process));
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with("SigIgn:"))
+      return (std::stoull(line.substr(7), nullptr, 16) >> (signal - 1) & 1) != 0;
+  return false;
+}
 
 // A driver whose limit is in a file.
 class PowerLimitTest : public testing::Test {
@@ -53,7 +62,7 @@ class PowerLimitTest : public testing::Test {
       PowerLimit limit(FAKE_NVML);
       limit.open(kAddress, {400}, "--power-limits");
       limit.set(400);
-      body();
+      body(limit);
       std::_Exit(3);
     }
     int status = 0;
@@ -92,13 +101,13 @@ TEST_F(PowerLimitTest, IsPutBackAfterAnError) {
 }
 
 TEST_F(PowerLimitTest, IsPutBackWhenTheProcessIsKilled) {
-  const int status = in_process([] { ::raise(SIGKILL); });
+  const int status = in_process([](PowerLimit&) { ::raise(SIGKILL); });
   EXPECT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(soon(650'000), 650'000U);
 }
 
 TEST_F(PowerLimitTest, IsPutBackAfterASecondSignal) {
-  const int status = in_process([] {
+  const int status = in_process([](PowerLimit&) {
     const StopSignals signals;
     ::raise(SIGINT);   // politely
     ::raise(SIGTERM);  // at once: nothing of this process runs any more
@@ -114,6 +123,33 @@ TEST_F(PowerLimitTest, IsLeftAloneWhenNothingWasSet) {
     write(500'000);  // someone else
   }
   EXPECT_EQ(now(), 500'000U);
+}
+
+TEST_F(PowerLimitTest, IsLeftAloneOnceItWasPutBack) {
+  const int status = in_process([this](PowerLimit& limit) {
+    limit.restore();
+    write(500'000);  // someone else, later
+  });
+  EXPECT_EQ(WEXITSTATUS(status), 3);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // in which the watcher would set it
+  EXPECT_EQ(now(), 500'000U);
+}
+
+// A scheduler signals every process of a job, the watcher among them.
+TEST_F(PowerLimitTest, IsPutBackAfterSignalsToTheWatcher) {
+  constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+  const int status = in_process([&](PowerLimit&) {
+    pid_t watcher = 0;
+    std::ifstream(fmt::format("/proc/self/task/{}/children", ::getpid())) >> watcher;
+    if (watcher == 0) std::_Exit(4);
+    for (int i = 0; i < 500 && !ignores(watcher, SIGUSR1); ++i)  // it has only just been started
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    for (const int signal : kSignals) ::kill(watcher, signal);
+    ::raise(SIGKILL);
+  });
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 4) GTEST_SKIP() << "the kernel does not list children";
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(soon(650'000), 650'000U);
 }
 
 TEST_F(PowerLimitTest, RefusesWhatTheGpuDoesNotTake) {

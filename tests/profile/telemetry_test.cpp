@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <fstream>
+#include <map>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,6 +35,13 @@ std::vector<std::string> lines_of(const fs::path& file) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) lines.push_back(line);
   return lines;
+}
+
+// Processor time of this thread.
+double thread_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 TelemetryOptions fast() {
@@ -119,8 +129,8 @@ TEST(CpuSensors, AddsUpTheTimeOfTheProcessorsThatMayBeUsed) {
   while (CPU_ISSET(not_mine, &set)) ++not_mine;
   const auto stat = [&](int user, int system, int idle, int stolen) {
     put(root / "proc/stat", fmt::format("cpu  9 9 9 9 9 9 9 9 0 0\ncpu{} {} 0 {} {} 0 0 0 {} 0 0\n"
-                                        "cpu{} 77777 0 0 0 0 0 0 0 0 0\nintr 1",
-                                        mine, user, system, idle, stolen, not_mine));
+                                        "cpu{} {} 0 0 0 0 0 0 0 0 0\nintr 1",
+                                        mine, user, system, idle, stolen, not_mine, 500 * user));
   };
   stat(100, 50, 800, 10);
   CpuSensors sensors(root.path(), Counting::off);
@@ -137,6 +147,9 @@ TEST(CpuSensors, AddsUpTheTimeOfTheProcessorsThatMayBeUsed) {
   EXPECT_NEAR(shares->stolen, 0.1, 1e-9);
   EXPECT_NEAR(shares->idle(), 0.2, 1e-9);
   EXPECT_FALSE(shares_between(after, after)) << "no time lies between";
+  after.cpu_seconds = 9;  // by the clock of the process, which runs ahead of the kernel's by a little
+  EXPECT_NEAR(shares_between(before, after)->own, 0.7, 1e-9);
+  EXPECT_EQ(shares_between(before, after)->others, 0);
 }
 
 TEST(CpuSensors, SharesOfARealMachineAddUpToOne) {
@@ -157,6 +170,84 @@ TEST(CpuSensors, LeavesOutWhatIsNotThere) {
   EXPECT_FALSE(sample.energy_uj);
   EXPECT_FALSE(sample.temperature_c);
   EXPECT_FALSE(sample.times);
+}
+
+// A sample of a GPU at `seconds`.
+TelemetrySample gpu_sample(double seconds, unsigned celsius, std::uint64_t throttle, unsigned others) {
+  TelemetrySample sample;
+  sample.time += std::chrono::milliseconds(static_cast<int>(1000 * seconds));
+  sample.gpu.emplace();
+  sample.gpu->temperature_c = celsius;
+  sample.gpu->throttle = throttle;
+  sample.gpu_state.other_processes = others;
+  return sample;
+}
+
+TEST(TelemetrySums, AreOfAllSamplesAndNotOfTheLast) {
+  TelemetrySums sums;
+  sums.add(gpu_sample(0, 60, kThrottlePower, 0));
+  sums.add(gpu_sample(1, 80, 64, 3));
+  sums.add(gpu_sample(2, 70, 1, 1));
+  sums.add(gpu_sample(4, 65, kThrottlePower, 1));
+  const TelemetrySummary summary = sums.summary();
+  EXPECT_EQ(summary.samples, 4);
+  EXPECT_EQ(summary.seconds, 4);
+  EXPECT_EQ(summary.temperature_c, 80);
+  EXPECT_EQ(summary.throttle, kThrottlePower | 64U | 1U);
+  EXPECT_EQ(summary.power_capped, 0.5);
+  EXPECT_EQ(summary.faulted, 0.25);
+  EXPECT_EQ(summary.other_processes, 3U);
+}
+
+TEST(TelemetrySums, SharesOfTheCpuAreFromTheFirstSampleToTheLast) {
+  TelemetrySums sums;
+  for (const double now : {0.0, 1.0, 10.0}) {
+    TelemetrySample sample;
+    sample.cpu.cpu_seconds = now / 2;
+    sample.cpu.times = CpuTimes{0.75 * now, 0.05 * now, now};
+    sample.cpu.energy_uj = static_cast<std::uint64_t>(3e6 * now);
+    sums.add(sample);
+  }
+  const TelemetrySummary summary = sums.summary();
+  ASSERT_TRUE(summary.cpu);
+  EXPECT_NEAR(summary.cpu->own, 0.5, 1e-9);
+  EXPECT_NEAR(summary.cpu->others, 0.25, 1e-9);
+  EXPECT_NEAR(summary.cpu->stolen, 0.05, 1e-9);
+  EXPECT_NEAR(*summary.joules, 30, 1e-9);
+}
+
+TEST(Telemetry, ARowHasTheUnitsOfItsColumns) {
+  TelemetrySample sample;
+  sample.cpu_power_w = 12.5;
+  sample.cpu_use = 1.75;
+  sample.cpu_shares = CpuShares{0.5, 0.25, 0.02};
+  std::map<std::string, std::string> cells;
+  std::istringstream names(telemetry_header()), values(telemetry_row(sample, {0, "host", "cpu"}));
+  for (std::string name, value; std::getline(names, name, ',') && std::getline(values, value, ',');)
+    cells[name] = value;
+  EXPECT_EQ(cells["cpu_power_mw"], "12500");
+  EXPECT_EQ(cells["cpu_use"], "1.750");
+  EXPECT_EQ(cells["cpu_steal_pct"], "2.00");
+  EXPECT_EQ(cells["cpu_others_pct"], "25.00");
+  EXPECT_EQ(cells["device"], "cpu");
+}
+
+TEST(Telemetry, UseOfTheCpuIsProcessorsKeptBusy) {
+  TelemetryOptions options = fast();
+  options.interval = std::chrono::seconds(60);
+  Telemetry telemetry(options);
+  while (!telemetry.latest()) std::this_thread::yield();
+  telemetry.restart();
+  const double begin = thread_seconds();
+  const auto started = std::chrono::steady_clock::now();
+  while (thread_seconds() - begin < 0.2) {
+  }
+  const double most = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  const std::optional<double> use = telemetry.summary().cpu_use;
+  // One thread computes all the time, as far as neighbours let it: 0.2 s of what passed.
+  ASSERT_TRUE(use);
+  EXPECT_GT(*use, 0.9 * 0.2 / most);
+  EXPECT_LT(*use, 1.3);
 }
 
 TEST(Telemetry, WritesARowForEverySample) {

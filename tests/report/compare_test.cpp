@@ -176,9 +176,26 @@ TEST(Speed, CountsStalls) {
 }
 
 TEST(Speed, LeavesEvaluationsOut) {
-  report::Run run = made_run("run", std::vector<double>(20, 0.5));
+  report::Run run = made_run("run", std::vector<double>(20, 0.5), {0, 0, 0, 0, 2.5});
   run.steps.gap_seconds[10] = run.steps.evaluation_seconds[10] = 100;
-  EXPECT_NEAR(*summarize(run).images_per_second, 128, 1e-9);
+  EXPECT_NEAR(*summarize(run).images_per_second, 19 * 64 / (19 * 0.5 + 2.5), 1e-9);
+  EXPECT_NEAR(*summarize(run).data_wait, 2.5 / 12.5, 1e-9) << "of the training time";
+}
+
+TEST(Speed, ItsIntervalHoldsIt) {
+  std::vector<double> seconds(100);
+  for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] = 0.5 * (1 + 0.01 * static_cast<double>(i % 3));
+  report::Run run = made_run("run", seconds);
+  const auto check = [&] {
+    const RunSummary summary = summarize(run);
+    EXPECT_LT(summary.images_per_second_interval->low, *summary.images_per_second);
+    EXPECT_GT(summary.images_per_second_interval->high, *summary.images_per_second);
+  };
+  check();
+  const double before = *summarize(run).images_per_second;
+  run.steps.samples[50] = 0;  // a step without images counts neither way
+  check();
+  EXPECT_NEAR(*summarize(run).images_per_second, before, 0.05) << "by one step in a hundred it would be 1.3";
 }
 
 // Equal runs whose steps resemble their neighbours, each a little off as a whole.
@@ -202,6 +219,38 @@ TEST(Speed, OfEqualRunsIsSeldomCalledDifferent) {
     claims += verdict == "faster" || verdict == "slower";
   }
   EXPECT_LE(claims, 50);
+}
+
+// Short runs on a machine that does other things too.
+TEST(Speed, OfShortUnevenRunsIsNotGivenAnAbsurdInterval) {
+  Random random(5, 1);
+  const auto uneven = [&](const char* name) {
+    std::vector<double> seconds(20);
+    for (double& value : seconds) value = 0.1 * std::exp(2 * random.normal());
+    return made_run(name, seconds);
+  };
+  const report::Run before = uneven("before"), after = uneven("after");
+  const Compared compared = compare({&before, &after}, summaries_of({&before, &after}));
+  EXPECT_EQ(compared.rows[0].verdicts[1], "undecided");
+  ASSERT_EQ(compared.advice[1].size(), 1u);
+  EXPECT_TRUE(
+      compared.advice[1][0].starts_with("the steps are too few or too uneven to compare speeds: longer"))
+      << compared.advice[1][0];
+  EXPECT_NE(compared.advice[1][0].find("redline bench ab"), std::string::npos);
+  const std::string text = terminal_text({&before, &after});
+  EXPECT_NE(text.find("%  (too few or too uneven steps to judge)\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find(" to +"), std::string::npos) << "an interval: " << text;
+  EXPECT_EQ(text.find("in these two runs"), std::string::npos) << text;
+  const auto json = nlohmann::json::parse(document({&before, &after}, Detail::full));
+  EXPECT_EQ(json["comparison"][0]["changes"][1]["interval"]["coverage"], 0);
+}
+
+TEST(Speed, OfFewStepsIsNotJudged) {
+  const report::Run before = made_run("before", std::vector<double>(12, 0.5)),
+                    after = made_run("after", std::vector<double>(12, 0.4));
+  const std::string text = terminal_text({&before, &after});
+  EXPECT_NE(text.find("+25.00%  (too few steps to judge)\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("128.0 images/s, 128.0 at"), std::string::npos) << "no interval: " << text;
 }
 
 class Repeats : public ::testing::Test {
@@ -228,6 +277,8 @@ TEST_F(Repeats, AreGroupedAndTheirSpreadIsUsed) {
   ASSERT_EQ(compared.groups.size(), 2u);
   EXPECT_EQ(compared.groups[0].name, "run0 and 2 repeats");
   EXPECT_EQ(compared.groups[1].runs, (std::vector<std::size_t>{3, 4, 5}));
+  EXPECT_NEAR(row_of(compared, "best top-1").changes[1]->change, 0.0015, 1e-9)
+      << "in parts of one, not of 0.7";
   const Change& change = *compared.rows[0].changes[1];
   EXPECT_EQ(change.evidence, Evidence::repeats);
   EXPECT_NEAR(change.change, 0.25, 1e-9);
@@ -283,13 +334,28 @@ TEST(Energy, OfStepsEpochsAndTheRun) {
   EXPECT_EQ(summary.throttling[0].reason, "sw_power_cap");
   EXPECT_NEAR(summary.throttling[0].share, 0.5, 1e-9);
   const std::string text = terminal_text({&run});
-  EXPECT_NE(text.find("  energy      4.8K J, 200 J a step, 2K J an epoch, 0.32 images/J\n"),
+  EXPECT_NE(text.find("  energy      4.8 kJ, 200 J a step, 2 kJ an epoch, 0.32 images/J\n"),
             std::string::npos)
       << text;
   EXPECT_NE(text.find("  throttled   sw_power_cap 50% of the time\n"), std::string::npos) << text;
   run.resumes = 1;
   EXPECT_TRUE(energy_of(run)->epochs.empty()) << "where a process ended, the axes part";
   EXPECT_NEAR(*energy_of(run)->joules_per_step, 200, 1e-3);
+}
+
+// 100 W for the first two of four steps; then the process that sampled is gone, or its counter begins anew.
+TEST(Energy, IsOfWhatTheSamplesCover) {
+  report::Run run = made_run("run", std::vector<double>(4, 1));
+  Telemetry telemetry;
+  telemetry.add_line("seconds,gpu_power_mw,gpu_energy_mj");
+  for (int i = 0; i <= 2; ++i) telemetry.add_line(fmt::format("{},100000,{}", i, i == 2 ? 7 : 110'000 * i));
+  run.telemetry.push_back(telemetry);
+  const auto energy = energy_of(run);
+  ASSERT_TRUE(energy && energy->joules && energy->joules_per_step);
+  EXPECT_NEAR(*energy->joules, 200, 1e-2) << "by its power: the counter went back";
+  EXPECT_NEAR(*energy->joules_per_step, 100, 1e-2) << "of the two steps that were sampled";
+  ASSERT_EQ(energy->epochs.size(), 1u);
+  EXPECT_EQ(energy->epochs[0].steps, 2u);
 }
 
 TEST(Energy, IsTheCountersWhereThereIsOne) {
@@ -312,22 +378,112 @@ TEST(Terminal, TellsOfRanksProfileAndWhatDisturbed) {
   run.notices.push_back({9, "disturbed", "other processes used 35% of the CPU time"});
   run.notices.push_back({20, "bound", "the power limit bounds the speed"});
   run.steps.skipped = 1;
-  run.profile = Profile{
-      "profile/summary.json",
-      R"({"steps":1,"utilisation":0.953,"busy_seconds":0.05,"kinds":[{"name":"conv","seconds":0.04}],)"
-      R"("losses":[{"what":"norms move 2.1 GB","seconds":0.006}]})"};
+  run.profile =
+      Profile{"profile/summary.json",
+              R"({"steps":4,"utilisation":0.953,"busy_seconds":0.2,"kinds":[{"name":"conv","seconds":0.04}],)"
+              R"("losses":[{"what":"norms move 2.1 GB","seconds":0.006}]})"};
   const std::string text = terminal_text({&run});
   for (const char* line :
        {"  ranks       2 ranks, 10.0% of the step waiting for others' gradients, rank 1 "
         "the slowest in 75% of the steps\n",
         "  step        median 40 s, 90% 40 s, 99% 40 s, slowest 40 s\n",
-        "  profile     1 step profiled, device busy 95.3% of them: conv 80%\n",
+        "  profile     4 steps profiled, device busy 95.3% of them: conv 80%\n",
         "  lost        norms move 2.1 GB (6 ms a step)\n", "  bound       the power limit bounds the speed\n",
         "  disturbed   other processes used 35% of the CPU time\n",
         "  warning     1 step was skipped: a gradient was not finite\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
   run.profile = Profile{"profile/summary.json", R"({"steps":"many","kinds":7})"};
   EXPECT_EQ(terminal_text({&run}).find("  profile"), std::string::npos);
+}
+
+// One device, whose power is `watts` by the second.
+report::Run run_of_power(const std::vector<double>& watts, const std::vector<std::string>& throttle = {}) {
+  report::Run run = made_run("run", std::vector<double>(watts.size() - 1, 1));
+  Telemetry telemetry;
+  telemetry.add_line("seconds,gpu_power_mw,gpu_throttle,gpu_sm_clock_mhz");
+  for (std::size_t i = 0; i < watts.size(); ++i)
+    telemetry.add_line(fmt::format("{},{},{},{}", i, 1000 * watts[i],
+                                   i < throttle.size() ? throttle[i] : "none", i == 0 ? 300 : 1980));
+  run.telemetry.push_back(telemetry);
+  return run;
+}
+
+TEST(Terminal, TellsEnergyInTheUnitThatFits) {
+  report::Run run = run_of_power(std::vector<double>(11, 797));
+  EXPECT_NE(terminal_text({&run}).find("  energy      7.97 kJ, 797 J a step, 7.97 kJ an epoch, "),
+            std::string::npos)
+      << terminal_text({&run});
+  run = run_of_power(std::vector<double>(11, 720'000));
+  EXPECT_NE(terminal_text({&run}).find("  energy      2 kWh, "), std::string::npos) << terminal_text({&run});
+  run = run_of_power({500, 500, 500, 500});
+  run.steps.epoch = {0, 0, 1};
+  EXPECT_NE(terminal_text({&run}).find(" 1 kJ an epoch"), std::string::npos)
+      << "the last one ended early: " << terminal_text({&run});
+}
+
+TEST(Summary, TellsWhatHeldTheClockDownTheLongestFirst) {
+  const report::Run run = run_of_power(std::vector<double>(11, 500),
+                                       {"idle", "idle", "hw_thermal", "sw_power_cap", "sw_power_cap",
+                                        "sw_power_cap|sw_thermal", "sw_power_cap", "none"});
+  const RunSummary summary = summarize(run);
+  ASSERT_EQ(summary.throttling.size(), 3u) << "an idle clock is not held down";
+  EXPECT_EQ(summary.throttling[0].reason, "sw_power_cap");
+  EXPECT_NEAR(summary.throttling[0].share, 0.4, 1e-9);
+  EXPECT_NEAR(summary.throttling[1].share, 0.1, 1e-9);
+  EXPECT_EQ(summary.clock_mhz, 1980) << "the median: a slow start is no slow run";
+}
+
+// What the run said itself; where it said nothing, what its samples show.
+TEST(Summary, NamesWhatDisturbedTheRun) {
+  report::Run run = made_run("run", std::vector<double>(4, 1));
+  Telemetry telemetry;
+  telemetry.add_line("seconds,cpu_steal_pct,cpu_others_pct,gpu_other_processes");
+  for (int i = 0; i < 4; ++i) telemetry.add_line(fmt::format("{},1.9,9,0", i));
+  run.telemetry = {telemetry};
+  EXPECT_TRUE(summarize(run).disturbances.empty()) << "less than matters";
+  telemetry = {};
+  telemetry.add_line("seconds,cpu_steal_pct,cpu_others_pct,gpu_other_processes");
+  for (int i = 0; i < 4; ++i) telemetry.add_line(fmt::format("{},4,30,{}", i, i));
+  run.telemetry = {telemetry};
+  EXPECT_EQ(summarize(run).disturbances,
+            (std::vector<std::string>{"the host of the virtual machine took 4.0% of the CPU time",
+                                      "other processes used 30% of the CPU time",
+                                      "up to 3 other processes used the GPU"}));
+  const report::Run quiet = made_run("quiet", std::vector<double>(4, 1));
+  const std::string compared = terminal_text({&quiet, &run});
+  EXPECT_NE(compared.find("  disturbed, run: other processes used 30% of the CPU time\n"), std::string::npos)
+      << compared;
+  run.notices = {{4, "disturbed", "a neighbour"}, {4, "disturbed", "a neighbour"}};
+  EXPECT_EQ(summarize(run).disturbances, std::vector<std::string>{"a neighbour"});
+  EXPECT_EQ(terminal_text({&run}).find("warning"), std::string::npos) << "it is told once, among the numbers";
+  EXPECT_EQ(terminal_text({&run}).find("  ranks"), std::string::npos);
+}
+
+TEST(Summary, TheBestEvaluationIsNotTheLast) {
+  report::Run run = made_run("run", std::vector<double>(4, 1));
+  for (const double top1 : {0.5, 0.8, 0.7})
+    run.evaluations.push_back({4, 1, "model", 1, top1, 0.9, 100, 1, 9});
+  EXPECT_EQ(summarize(run).best->top1, 0.8);
+  EXPECT_EQ(summarize(run).last->top1, 0.7);
+}
+
+TEST(Terminal, FoldsManyWarnings) {
+  report::Run run = made_run("run", std::vector<double>(20, 1));
+  for (int i = 1; i <= 34; ++i) run.notices.push_back({i, "loss_spike", "the loss jumped"});
+  const std::string text = terminal_text({&run});
+  EXPECT_NE(text.find("  warning     step 10: the loss jumped\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("step 11: "), std::string::npos) << text;
+  EXPECT_NE(text.find("and 24 more warnings\n"), std::string::npos) << text;
+}
+
+TEST_F(TwoRuns, ThatDidNotFinishHaveNoComparableAccuracy) {
+  runs_[1].end->reason = "interrupted";
+  const Compared compared = compare(pointers_, summaries_of(pointers_));
+  EXPECT_EQ(row_of(compared, "best top-1").verdicts[1], "unlike");
+  EXPECT_EQ(compared.unlike[1], std::vector<std::string>{"fast did not finish: accuracy is not comparable"});
+  EXPECT_EQ(compared.rows[0].verdicts[1], "faster") << "its speed is";
+  EXPECT_NE(terminal_text(pointers_).find("+0.00 points  not comparable\n"), std::string::npos)
+      << terminal_text(pointers_);
 }
 
 TEST_F(TwoRuns, DifferInWhatWasSet) {

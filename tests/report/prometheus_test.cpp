@@ -1,5 +1,7 @@
 #include "report/prometheus.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "../base/temporary_folder.h"
@@ -28,6 +30,47 @@ TEST(Prometheus, CountsStepsImagesAndTime) {
         "# TYPE redline_gap_seconds_total counter\n"})
     EXPECT_EQ(count(text, line), 1u) << line << text;
   EXPECT_EQ(count(text, "redline_gap_seconds_total{run=\"first\",cause=\"data\"} 1"), 1u) << text;
+}
+
+// 150 steps of 64 images: the first 50 take 4 s each, the rest 1 s with another for want of a batch.
+TEST(Prometheus, SpeedIsOfTheLastStepsAndUnitsAreBaseUnits) {
+  report::Run run;
+  run.name = "made";
+  for (int i = 1; i <= 150; ++i) {
+    for (const StepColumn& column : step_columns()) (run.steps.*column.values).push_back(0);
+    run.steps.step.back() = i;
+    run.steps.samples.back() = 64;
+    run.steps.seconds.back() = i <= 50 ? 4 : 1;
+    run.steps.data_seconds.back() = i <= 50 ? 0 : 1;
+    run.steps.host_seconds.back() = 0.25;
+    run.steps.evaluation_seconds.back() = i == 100 ? 500 : 0;
+    run.steps.gap_seconds.back() =
+        run.steps.data_seconds.back() + run.steps.host_seconds.back() + run.steps.evaluation_seconds.back();
+  }
+  run.checkpoints.resize(3);
+  run.checkpoints[1].error = "the disk is full";
+  Telemetry telemetry;
+  telemetry.source = "telemetry.csv";
+  telemetry.add_line("seconds,gpu_power_mw,gpu_sm_clock_mhz,gpu_use_pct,gpu_temperature_c");
+  telemetry.add_line("1,500000,1500,97,70");
+  telemetry.add_line("2,686000,1680,98,71");
+  run.telemetry.push_back(telemetry);
+  const std::string text = prometheus_text({&run});
+  const auto value = [&](const std::string& name) {
+    const std::size_t at = text.find("\n" + name);
+    return at == std::string::npos ? NAN : std::stod(text.substr(text.find("} ", at) + 2));
+  };
+  EXPECT_NEAR(value("redline_images_per_second{"), 64 / 2.25, 1e-9);
+  EXPECT_EQ(value("redline_step_seconds_total{"), 300);
+  EXPECT_EQ(value("redline_gap_seconds_total{run=\"made\",cause=\"data\"}"), 100);
+  EXPECT_EQ(value("redline_gap_seconds_total{run=\"made\",cause=\"host\"}"), 37.5);
+  EXPECT_EQ(value("redline_gap_seconds_total{run=\"made\",cause=\"evaluation\"}"), 500);
+  EXPECT_EQ(value("redline_checkpoints_total{"), 2);
+  EXPECT_EQ(value("redline_failed_checkpoints_total{"), 1);
+  EXPECT_NEAR(value("redline_gpu_power_watts{"), 686, 1e-3);
+  EXPECT_NEAR(value("redline_gpu_clock_hertz{"), 1.68e9, 1);
+  EXPECT_NEAR(value("redline_gpu_use_ratio{"), 0.98, 1e-6);
+  EXPECT_EQ(value("redline_gpu_temperature_celsius{"), 71);
 }
 
 TEST(Prometheus, LinesOfAMetricStayTogetherAndRunsHaveLabelsOfTheirOwn) {

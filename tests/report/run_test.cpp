@@ -132,6 +132,16 @@ TEST(Run, AFileOfVersionOneHasTheWaitAmongItsSeconds) {
   EXPECT_EQ(run.steps.host_seconds[0], 0);
 }
 
+TEST(Run, DataIsNamedAsItIsWhereverItLies) {
+  metrics::RunInfo info;
+  for (const char* data : {"flowers", "/data/flowers", "elsewhere/flowers/", "./flowers"}) {
+    info.data = data;
+    EXPECT_EQ(data_name(info), "flowers") << data;
+  }
+  info.data = "/";
+  EXPECT_EQ(data_name(info), "/");
+}
+
 TEST(Run, ReaderFollowsARunAndItsResume) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "metrics.jsonl";

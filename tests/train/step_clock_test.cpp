@@ -110,6 +110,19 @@ TEST(StepClock, WhatWentBeforeALaunchDoesNotExplainALaterOne) {
   EXPECT_GT(third.gap.data, 0.0049);
 }
 
+TEST(StepClock, ACheckpointThatComesAfterALaunchDoesNotDelayIt) {
+  StepClock clock;
+  clock.start(at(0));
+  clock.launched(at(0));
+  clock.ran(at(0), at(10));
+  clock.launched(at(12));
+  spend(clock, Cause::checkpoint, 13, 40);
+  const Spent second = clock.ran(at(16), at(30));  // it waited for its batch
+  EXPECT_EQ(second.gap.checkpoint, 0);
+  EXPECT_NEAR(second.gap.data, 0.004 - 20e-6, 1e-12);
+  EXPECT_NEAR(second.gap.host, 0.002 + 20e-6, 1e-12);
+}
+
 TEST(StepClock, StepsAndGapsAddUpToTheTimeOfTheRun) {
   StepClock clock;
   clock.go_on({5, {1, 0, 0, 2, 0}});
@@ -139,6 +152,11 @@ TEST(StepClock, ClocksThatDisagreeMakeNoNegativeTimes) {
   const Spent second = clock.ran(at(9.99), at(20));
   EXPECT_EQ(second.gap.total(), 0);
   EXPECT_NEAR(second.seconds, 0.010, 1e-12);
+  clock.launched(at(19));
+  EXPECT_EQ(clock.ran(at(19.98), at(19.99)).total(), 0) << "all of it before the end of the step before";
+  clock.launched(at(20));
+  EXPECT_NEAR(sum(clock.ran(at(20), at(30))), 10, 1e-9) << "no time is counted twice";
+  EXPECT_NEAR(sum(clock.total()), 30, 1e-9);
 }
 
 }  // namespace

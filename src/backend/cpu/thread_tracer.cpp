@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -36,6 +38,38 @@ void on_signal(int, siginfo_t* info, void* context) {
   static_cast<void>(context);
 #endif
   errno = error;
+}
+
+// Gives the calling thread a stack for the handler. JIT-compiled kernels use the stack pointer as one more
+// register: a signal's frame at that address would overwrite the heap.
+void use_signal_stack() {
+  class SignalStack {
+   public:
+    SignalStack() {
+      stack_t now{};
+      if (sigaltstack(nullptr, &now) != 0 || (now.ss_flags & SS_DISABLE) == 0) return;  // it has one
+      const std::size_t bytes =
+          std::max<std::size_t>(1 << 16, static_cast<std::size_t>(std::max(0L, ::sysconf(_SC_SIGSTKSZ))));
+      memory_ = std::make_unique<std::byte[]>(bytes);
+      stack_t stack{};
+      stack.ss_sp = memory_.get();
+      stack.ss_size = bytes;
+      sigaltstack(&stack, nullptr);
+    }
+    ~SignalStack() {
+      if (!memory_) return;
+      stack_t none{};
+      none.ss_flags = SS_DISABLE;
+      sigaltstack(&none, nullptr);
+    }
+    SignalStack(const SignalStack&) = delete;
+    SignalStack& operator=(const SignalStack&) = delete;
+
+   private:
+    std::unique_ptr<std::byte[]> memory_;
+  };
+  thread_local const SignalStack stack;
+  static_cast<void>(stack);
 }
 
 // Where the code of a library lies; 0, 0 when it is not loaded.
@@ -81,7 +115,7 @@ void ThreadTracer::start() {
   // The handler stays for good: a late signal would end a process that has none.
   struct sigaction action {};
   action.sa_sigaction = on_signal;
-  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
   if (sigaction(SIGPROF, &action, nullptr) != 0) return;
   samples_.resize(kMostSamples);
@@ -89,6 +123,7 @@ void ThreadTracer::start() {
   {
     const Threads::Lead lead(threads_);
     parallel_for(threads_.count(), [&ids](std::int64_t thread) {
+      use_signal_stack();
       ids[static_cast<std::size_t>(thread)] = static_cast<pid_t>(::syscall(SYS_gettid));
     });
   }

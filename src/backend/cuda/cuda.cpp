@@ -158,6 +158,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
     clears_ = {};
     const Graph graph = capture_graph(stream_.get(), [&] {
       open_run();
+      if (tracer_) tracer_->launched(stream_.get(), nullptr);  // its stamp is no part of the first op
       launch_overlapped(begin, end);
       close_run();
     });
@@ -192,7 +193,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
     std::map<std::size_t, cudaEvent_t> joins;  // before group -> end of the last one it waits for
     const bool whole = begin == 0 && end == steps_.size();  // else gradients wait for more, or are there
     const auto launched = [this](std::size_t group, cudaStream_t stream) {
-      if (tracer_) tracer_->launched(stream, lead(group));
+      if (tracer_) tracer_->launched(stream, &lead(group));
     };
     reductions_->begin();
     bool used_side = false;
@@ -222,7 +223,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
       const graph::Op& op = lead(i);
       throw InternalError("{} '{}': {}", name_of(op.kind), op.name, cudaGetErrorString(result));
     }
-    if (tracer_) tracer_->launched(stream, lead(i));
+    if (tracer_) tracer_->launched(stream, &lead(i));
   }
 
   void run_timed(std::size_t begin, std::size_t end, std::vector<OpTime>& times) {

@@ -222,7 +222,7 @@ std::vector<KernelCounts> CuptiTracer::count(Executable& executable, Section sec
   return count_kernels(cupti_->from, *launcher, section, metrics);
 }
 
-void CuptiTracer::launched(cudaStream_t stream, const graph::Op& op) {
+void CuptiTracer::launched(cudaStream_t stream, const graph::Op* op) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   cudaGraph_t graph = nullptr;
   unsigned long long capture = 0;
@@ -234,7 +234,8 @@ void CuptiTracer::launched(cudaStream_t stream, const graph::Op& op) {
   auto& seen = seen_[capture];
   for (const cudaGraphNode_t node : nodes) {
     std::uint64_t id = 0;
-    if (seen.insert(node).second && cupti_->node_id(node, &id) == CUPTI_SUCCESS) op_of_node_[id] = &op;
+    if (seen.insert(node).second && op != nullptr && cupti_->node_id(node, &id) == CUPTI_SUCCESS)
+      op_of_node_[id] = op;
   }
 }
 

@@ -31,9 +31,9 @@ class CuptiTracer final : public Tracer {
                                   const std::vector<std::string>& metrics) override;
   std::uint64_t dropped() const override { return dropped_; }
 
-  // Says that what was added to the graph that `stream` is captured into since the last call belongs to `op`.
-  // Nothing happens when it is not being captured.
-  void launched(cudaStream_t stream, const graph::Op& op);
+  // Says that what was added to the graph that `stream` is captured into since the last call belongs to `op`,
+  // or to the step as a whole (null). Nothing happens when it is not being captured.
+  void launched(cudaStream_t stream, const graph::Op* op);
 
   // For CUPTI's callbacks.
   void read_buffer(std::uint8_t* buffer, std::size_t bytes);

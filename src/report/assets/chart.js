@@ -134,7 +134,7 @@ class Card {
         scales: {
           x: {type: spec.xLog ? "logarithmic" : "linear", min: shown.min, max: shown.max, grid: {color: line, drawTicks: false},
             title: {display: true, text: spec.x, color: ink},
-            ticks: {color: ink, includeBounds: !spec.scatter && !spec.boxes, maxRotation: spec.boxes ? 60 : 0, autoSkipPadding: 16, stepSize: spec.boxes ? 1 : undefined, autoSkip: !spec.boxes || spec.boxes.length > 40,
+            ticks: {color: ink, includeBounds: !spec.scatter && !spec.boxes, maxRotation: spec.boxes ? 60 : 0, autoSkipPadding: 16, stepSize: spec.boxes ? 1 : undefined, autoSkip: ({chart}) => !spec.boxes || 14 * spec.boxes.length > chart.width,
               callback: (value) => spec.boxes ? (Number.isInteger(value) && spec.boxes[value] ? spec.boxes[value].label.slice(0, 24) : "") : format(value, spec.xUnit)}},
           y: {type: this.logarithmic || spec.yLog ? "logarithmic" : "linear", grid: {color: line, drawTicks: false}, beginAtZero: Boolean(spec.zero), stacked: Boolean(spec.stacked),
             ...(this.limits && !this.whole ? {min: this.limits.min, max: this.limits.max}

@@ -44,6 +44,16 @@ function eachPoint(chart, act) {
   });
 }
 
+// Text that can be read where points and lines cross it.
+function written(context, text, x, y) {
+  context.lineJoin = "round";
+  context.lineWidth = 4;
+  context.strokeStyle = variable("--card");
+  context.strokeText(text, x, y);
+  context.fillStyle = variable("--ink");
+  context.fillText(text, x, y);
+}
+
 // Arrows at the edge for points beyond the scale, the first few with their values: one for points that lie together.
 const beyond = {
   id: "beyond",
@@ -72,8 +82,7 @@ const beyond = {
       const left = x + 8 + width < area.right ? x + 8 : x - 8 - width;
       if (left < free + 4) continue;
       free = left + width;
-      context.fillStyle = variable("--ink");
-      context.fillText(text, left, up ? tip + 9 : tip - 2);
+      written(context, text, left, up ? tip + 9 : tip - 2);
     }
     context.restore();
   },
@@ -106,7 +115,6 @@ const tags = {
     const taken = [], area = chart.chartArea, context = chart.ctx;
     context.save();
     context.font = `11px ${Chart.defaults.font.family}`;
-    context.fillStyle = variable("--ink");
     context.textBaseline = "middle";
     eachPoint(chart, (p, element) => {
       if (!p.tag || !element || !isNumber(element.y)) return;
@@ -116,7 +124,7 @@ const tags = {
         && !taken.some((other) => x < other.x + other.width + 4 && other.x < x + width + 4 && Math.abs(y - other.y) < 13));
       if (!spot) return;
       taken.push({x: spot[0], y: spot[1], width});
-      context.fillText(p.tag, spot[0], spot[1]);
+      written(context, p.tag, spot[0], spot[1]);
     });
     context.restore();
   },

@@ -72,7 +72,7 @@ function speed(doc) {
       ...(several(doc) ? [{title: "run", get: (r) => r.run.name, text: true, cell: (r) => runCell(r.run)}] : []),
       {title: "steps", key: "count"}, {title: "fastest", key: "min", unit: "s"}, {title: "median", key: "median", unit: "s"},
       {title: "95% interval of the median", get: (r) => r.median_interval.high - r.median_interval.low,
-        cell: (r) => r.median_interval.coverage >= 0.949 ? `${format(r.median_interval.low, "s")} to ${format(r.median_interval.high, "s")}` : "too few steps"},
+        cell: (r) => r.median_interval.coverage >= 0.949 ? `${format(r.median_interval.low, "s")} to ${format(r.median_interval.high, "s")}` : "too few or too uneven steps"},
       {title: "90%", key: "p90", unit: "s"}, {title: "99%", key: "p99", unit: "s"}, {title: "slowest", key: "max", unit: "s"},
       {title: "mean", key: "mean", unit: "s"}], quantiles));
 }
@@ -117,6 +117,7 @@ function communication(doc) {
       {title: "share", key: "share", unit: "part"}], slowest));
 }
 
+const mostWarnings = 10;
 function warnings(doc) {
   const lines = [];
   const say = (run, text) => lines.push(el("li", {}, (several(doc) ? run.label + ": " : "") + text));
@@ -128,7 +129,7 @@ function warnings(doc) {
     for (const what of new Set(run.notices.map((notice) => notice.what))) {
       if (what === "disturbed") continue;  // among the disturbances below
       const [first, ...rest] = run.notices.filter((notice) => notice.what === what);
-      say(run, `step ${plain(first.step)}: ${first.text}` + (rest.length ? `; ${rest.length} more of this kind, the last at step ${plain(rest[rest.length - 1].step)}` : ""));
+      say(run, (what === "bound" ? "" : `step ${plain(first.step)}: `) + first.text + (rest.length ? `; ${rest.length} more of this kind, the last at step ${plain(rest[rest.length - 1].step)}` : ""));
     }
     if (run.summary.skipped_steps) say(run, `${run.summary.skipped_steps} steps were skipped: a gradient was not finite`);
     for (const checkpoint of run.checkpoints) if (checkpoint.error) say(run, `the checkpoint of step ${checkpoint.step} was not written: ${checkpoint.error}`);
@@ -136,7 +137,10 @@ function warnings(doc) {
     for (const text of run.summary.disturbances || []) say(run, text);
     if (run.summary.data_wait > 0.1) say(run, `${format(run.summary.data_wait, "part")} of the training time was spent waiting for data`);
   }
-  return lines.length ? el("ul", {class: "warnings", "aria-label": "Warnings"}, lines) : null;
+  if (!lines.length) return null;
+  const shown = lines.length > mostWarnings + 2 ? lines.splice(0, mostWarnings) : lines.splice(0);
+  return el("div", {class: "warnings"}, el("ul", {"aria-label": "Warnings"}, shown),
+    lines.length ? el("details", {}, el("summary", {}, `${lines.length} more warnings`), el("ul", {}, lines)) : null);
 }
 
 function records(doc) {

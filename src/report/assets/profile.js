@@ -68,7 +68,8 @@ function profileOf(doc, run, index) {
   if (isNumber(step)) fact("step while traced", format(step, "s"), `${plain(profile.steps)} steps from step ${plain(profile.first_step || 0)}`);
   if (profile.tracing && profile.tracing.untraced_step_seconds > 0) {
     const between = profile.tracing.interval;
-    fact("tracing costs", percent(profile.tracing.overhead), "of the step" + (between ? ` (95%: ${percent(between.low)} to ${percent(between.high)})` : ""));
+    const told = profile.tracing.measurable !== false;  // unsaid by older versions
+    fact("tracing costs", told ? percent(profile.tracing.overhead) : "not measurable", (told ? "of the step" : "") + (between ? ` (95%: ${percent(between.low)} to ${percent(between.high)})` : ""));
   }
   if (profile.communication_seconds > 0 && profile.elapsed_seconds > 0)
     fact("exchanging gradients", format(profile.communication_seconds / profile.elapsed_seconds, "part"), `of the time; ${format(profile.communication_exposed_seconds / profile.elapsed_seconds, "part")} with nothing beside it`);

@@ -114,10 +114,10 @@ function comparison(doc) {
 }
 
 const valueText = (row, index) => format(row.values[index], row.unit === "" && row.name.includes("top-1") ? "part" : row.unit);
-function changeCell(row, index) {
+function changeCell(row, index, brief) {
   if (index === 0) return valueText(row, 0);
-  const {text, mark} = changeOf(row, index);
-  return el("span", {}, valueText(row, index), el("small", {class: "change " + mark}, text));
+  const {text, short, mark} = changeOf(row, index);
+  return el("span", brief ? {title: text} : {}, valueText(row, index), el("small", {class: "change " + mark}, brief ? short : text));
 }
 
 function changesByQuantity(doc) {
@@ -126,7 +126,7 @@ function changesByQuantity(doc) {
 }
 function changesByRun(doc) {
   return table("changes", "What was measured", [{title: "run", get: (run) => run.name, text: true, cell: runCell}, ...doc.comparison.map((row) => ({
-    title: row.name, get: (run) => row.values[run.index], cell: (run) => changeCell(row, run.index)}))], doc.runs);
+    title: row.name, get: (run) => row.values[run.index], cell: (run) => changeCell(row, run.index, true)}))], doc.runs);
 }
 
 function differencesTable(doc) {
@@ -138,16 +138,19 @@ function differencesTable(doc) {
     ...doc.runs.map((run, index) => ({title: run.label, head: runHead(run), get: (row) => row.values[index], text: true, cell: (row) => breakable(row.values[index])}))], doc.differences);
 }
 
-// A change in words: relative, or in points for a quantity that is compared by its difference.
+// A change in words: relative, or in points for a quantity that is compared by its difference. `short` leaves out the interval.
 function changeOf(row, index) {
   const before = row.values[0], now = row.values[index], change = row.changes[index], points = row.measure === "difference";
-  if (!isNumber(before) || !isNumber(now) || (before === 0 && !points)) return {text: "", mark: ""};
+  if (!isNumber(before) || !isNumber(now) || (before === 0 && !points)) return {text: "", short: "", mark: ""};
   const say = points ? (value) => percent(value).replace("%", "points") : percent;
-  if (!change) return {text: `${say(points ? now - before : now / before - 1)} (one value)`, mark: "soft"};
-  if (change.interval.coverage < 0.949) return {text: `${say(change.change)} (too few steps)`, mark: "soft"};
+  const unsure = (value, why) => ({text: `${say(value)} (${why})`, short: say(value), mark: "soft"});
+  if (!change) return unsure(points ? now - before : now / before - 1, "one value");
+  if (change.interval.coverage < 0.949)
+    return unsure(change.change, points ? "one run a side" : {repeats: "too few or too uneven runs", "two runs": "too few or too uneven steps"}[change.evidence] || "too few steps");
   const good = row.better === "neither" ? null : (change.change > 0) === (row.better === "higher");
   const verdict = change.verdict ?? (change.beyond_noise && good !== null ? (good ? "better" : "worse") : "");
   const few = change.evidence === "two runs" && verdictMarks[verdict] ? " in these two runs" : "";
-  return {text: `${say(change.change)} (${say(change.interval.low)} to ${say(change.interval.high)})${verdict ? ", " + verdict + few : ""}`,
+  const word = verdict ? ", " + verdict : "";
+  return {text: `${say(change.change)} (${say(change.interval.low)} to ${say(change.interval.high)})${word}${few}`, short: say(change.change) + word,
     mark: change.beyond_noise ? verdictMarks[verdict] || "" : "soft"};
 }

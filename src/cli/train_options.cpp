@@ -52,7 +52,8 @@ CLI::Option* add_one(CLI::App& command, const train::Field& field, T& value) {
       option->delimiter(',')->allow_extra_args(false)->type_name("N,N,N");
     } else if constexpr (std::is_same_v<T, std::string>) {
       option->type_name(field.choices.empty() ? "TEXT" : fmt::format("{}", fmt::join(field.choices, "|")));
-      if (!field.alone.empty()) option->expected(0, 1)->default_str(field.alone)->type_name("[INTERVAL]");
+      if (!field.alone.empty())
+        option->expected(0, 1)->default_str(field.alone)->type_name(fmt::format("[{}]", field.value_name));
     } else {
       option->type_name(std::is_same_v<T, double> ? "X" : "N");
     }

@@ -12,6 +12,48 @@ constexpr int kMaxDcSize = 11, kMaxAcSize = 10;
 
 int divide_up(int value, int by) { return (value + by - 1) / by; }
 
+// What several codes in a row come to, from what each comes to. The bits that follow a code begin at its end;
+// those past the lookup are zeros, and a code that needs them is not taken.
+void combine(JpegCodes& codes) {
+  constexpr std::uint32_t kMask = (1U << kJpegLookup) - 1;
+  struct Code {
+    std::uint32_t length, run;
+    std::uint64_t value;
+  };
+  const auto code_at = [&](std::uint32_t index, std::uint32_t used) {
+    const std::uint32_t entry = codes.lookup[(index << used) & kMask];
+    const std::uint32_t length = entry & 0xff;
+    const bool whole = length > 0 && length + used <= kJpegLookup;  // kJpegPartial is more than that
+    return Code{whole ? length : 0, entry >> 8 & 0xff, entry >> 16};
+  };
+  for (std::uint32_t index = 0; index <= kMask; ++index) {
+    codes.pairs[index] = codes.skips[index] = 0;
+    const Code first = code_at(index, 0);
+    if (first.length == 0) continue;
+    // An end of block is a value of zero at the current place, where there is none yet, and a long way on.
+    const bool ends = first.run == kJpegEndRun;
+    const std::uint64_t place = ends ? 0 : first.run;
+    std::uint64_t length = first.length, advance = first.run + 1, second = place, value = first.value;
+    if (const Code next = code_at(index, first.length); !ends && next.length > 0) {
+      const bool then_ends = next.run == kJpegEndRun;
+      length += next.length;
+      second = advance + (then_ends ? 0 : next.run);
+      value = next.value;
+      advance += next.run + 1;
+    }
+    codes.pairs[index] = length | place << 8 | first.value << 16 | second << 32 | advance << 40 | value << 48;
+
+    std::uint32_t used = 0, passed = 0, last = 0;
+    for (Code next = first; next.length > 0 && last < 64; next = code_at(index, used)) {
+      last = passed + (next.run == kJpegEndRun ? 0 : next.run);
+      passed += next.run + 1;
+      used += next.length;
+      if (next.run == kJpegEndRun) break;
+    }
+    codes.skips[index] = used | last << 8 | passed << 16;
+  }
+}
+
 // Fills in the tables from counts and symbols; false when they are no code, or none of a baseline image.
 bool build(JpegCodes& codes, bool ac) {
   codes.lookup.fill(0);
@@ -48,6 +90,7 @@ bool build(JpegCodes& codes, bool ac) {
     }
     codes.limit[static_cast<std::size_t>(length)] = code << (16 - length);
   }
+  if (ac) combine(codes);
   return next > 0;
 }
 

@@ -2,6 +2,10 @@
 // differences or grey), decoded straight to planes: no colour conversion or upsampling of pixels that
 // resizing will merge, and a faster bit reader than libjpeg's. Whatever is unusual or damaged is left to
 // libjpeg (jpeg_reader.h). Private to the decoder.
+//
+// Why not libjpeg for these too: its planes (jpeg_read_raw_data) come at little more than half the speed,
+// resizing included, as it transforms every block above and beside a crop and reads one code at a time
+// (tests/data/jpeg_bench.cpp measures both). Without that lead this class should go.
 #pragma once
 
 #include <array>
@@ -43,7 +47,7 @@ class BaselineJpeg {
 
   int width_ = 0, height_ = 0;
   std::vector<Component> components_;
-  std::array<std::array<std::int32_t, 64>, 4> steps_{};  // quantisation, row by row
+  std::array<std::array<std::int16_t, 64>, 4> steps_{};  // quantisation, row by row
   std::array<bool, 4> has_steps_{};
   std::array<JpegCodes, 4> dc_, ac_;
   std::array<bool, 4> has_dc_{}, has_ac_{};

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "data/file.h"
+#include "data/lines.h"
 
 namespace redline::data {
 namespace {
@@ -22,13 +23,9 @@ std::vector<std::string> parse_class_list(std::string_view text) {
   std::vector<std::string> classes;
   std::set<std::string_view> seen;
   int number = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    std::string_view line = text.substr(at, end - at);
-    at = end + 1;
+  for (std::string_view line; next_line(text, line);) {
     ++number;
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    if (line.empty() && at >= text.size()) break;
+    if (line.empty() && text.empty()) break;
     if (!is_plain_name(line))
       throw DataError("line {} is not the name of a class folder: '{}'", number, line.substr(0, 200));
     if (!seen.insert(line).second) throw DataError("line {}: class {} is listed twice", number, line);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/file.h"
+#include "data/lines.h"
 
 namespace redline::data {
 namespace {
@@ -18,11 +19,7 @@ std::vector<std::string> parse_words(std::string_view text, const std::vector<st
   std::unordered_map<std::string_view, std::size_t> labels;
   for (std::size_t i = 0; i < classes.size(); ++i) labels.emplace(classes[i], i);
   std::vector<std::string> words(classes.size());
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    std::string_view line = text.substr(at, end - at);
-    at = end + 1;
-    if (line.ends_with('\r')) line.remove_suffix(1);
+  for (std::string_view line; next_line(text, line);) {
     const std::size_t tab = line.find('\t');
     if (tab == line.npos) continue;
     if (const auto found = labels.find(line.substr(0, tab)); found != labels.end())

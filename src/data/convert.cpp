@@ -121,20 +121,27 @@ struct IndexedRecord {
   std::int32_t label = 0;
 };
 
-// The records of a shard that is there and whole; none when it has to be written.
-std::optional<std::vector<IndexedRecord>> whole_shard(const fs::path& path) {
+struct WholeShard {
+  std::vector<IndexedRecord> records;
+  std::vector<std::string> files;  // that they were made of; empty when no image was left out
+};
+
+// A shard for this many images that is there and whole; none when it has to be written.
+std::optional<WholeShard> whole_shard(const fs::path& path, std::int64_t images) {
   const fs::path index = path.string() + ".idx";
   if (!fs::exists(path) || !fs::exists(index)) return {};
   try {
     const RandomFile file(path);
     const std::vector<RecordFrame> frames = read_index(index, file.size());
-    std::vector<IndexedRecord> records;
+    const bool complete = static_cast<std::int64_t>(frames.size()) == images;
+    WholeShard shard;
     std::vector<std::uint8_t> scratch;
     for (const RecordFrame& frame : frames) {
-      const std::int64_t label = parse_example(read_record(file, frame, scratch)).label;
-      records.push_back({frame, static_cast<std::int32_t>(label) - kFirstLabel});
+      ImageExample example = parse_example(read_record(file, frame, scratch));
+      shard.records.push_back({frame, static_cast<std::int32_t>(example.label) - kFirstLabel});
+      if (!complete) shard.files.push_back(std::move(example.filename));
     }
-    return records;
+    return shard;
   } catch (const Error&) {
     return {};
   }
@@ -221,15 +228,16 @@ class Converter {
 
   void run(const ShardTask& task, std::size_t number, int worker) {
     const fs::path path = options_.target / shard_name(task.split->split, task.shard, task.split->shards);
-    if (auto records = whole_shard(path)) {
+    Bench& bench = benches_[static_cast<std::size_t>(worker)];
+    if (auto shard = whole_shard(path, task.end() - task.begin());
+        shard && count_left_out(task, number, *shard, bench)) {
       const std::lock_guard lock(mutex_);
       ++result.shards_found;
-      result.written += static_cast<std::int64_t>(records->size());
-      records_[number] = std::move(*records);
+      result.written += static_cast<std::int64_t>(shard->records.size());
+      records_[number] = std::move(shard->records);
       report(task.end() - task.begin());
       return;
     }
-    Bench& bench = benches_[static_cast<std::size_t>(worker)];
     AtomicFile file(path, Sync::no);
     std::vector<RecordFrame> frames;
     std::vector<IndexedRecord> records;
@@ -287,6 +295,34 @@ class Converter {
   ConvertResult result;
 
  private:
+  // Notes the images that a shard was written without, as if it were written now: they count towards
+  // --max-bad however often a conversion was broken off. False when one of them is good by now, or the shard
+  // is not made of these images: it has to be written anew.
+  bool count_left_out(const ShardTask& task, std::size_t number, const WholeShard& shard, Bench& bench) {
+    if (shard.files.size() != shard.records.size()) return true;
+    std::vector<Complaint> left_out;
+    std::size_t next = 0;
+    for (std::int64_t i = task.begin(); i < task.end(); ++i) {
+      const std::int64_t sample = task.split->order[static_cast<std::size_t>(i)];
+      const RecordSource& source = *task.split->source;
+      try {
+        const bool here = next < shard.files.size() && shard.records[next].label == source.label(sample) &&
+                          shard.files[next] == source.read_detailed(sample, bench.scratch).file_name;
+        if (!here) {
+          make_record(source, sample, boxes_, bench);
+          return false;
+        }
+        ++next;
+      } catch (const Error& error) {
+        if (error.code() != ExitCode::bad_data && error.code() != ExitCode::io) throw;
+        left_out.push_back({source.name(sample), error.what()});
+      }
+    }
+    if (next != shard.files.size()) return false;
+    for (Complaint& complaint : left_out) note_bad(number, std::move(complaint));
+    return true;
+  }
+
   void note_bad(std::size_t number, Complaint complaint) {
     const std::lock_guard lock(mutex_);
     if (++bad_count_ > max_bad_)

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "data/archive_reader.h"
 #include "data/file.h"
+#include "data/lines.h"
 #include "data/mat5.h"
 
 namespace redline::data {
@@ -177,12 +178,9 @@ std::vector<Synset> parse_meta(std::span<const std::uint8_t> bytes) {
 
 std::vector<int> parse_ground_truth(std::string_view text) {
   std::vector<int> ids;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    std::string_view line = text.substr(at, end - at);
-    at = end + 1;
-    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
-    if (line.empty() && at >= text.size()) break;
+  for (std::string_view line; next_line(text, line);) {
+    while (!line.empty() && line.back() == ' ') line.remove_suffix(1);
+    if (line.empty() && text.empty()) break;
     int id = 0;
     const auto [rest, error] = std::from_chars(line.data(), line.data() + line.size(), id);
     if (error != std::errc{} || rest != line.data() + line.size() || id < 1)

@@ -192,13 +192,7 @@ class IlsvrcTar final : public RecordSource {
   }
 
   std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
-    const RecordIndex::Entry& e = entry(index);
-    if (e.size > static_cast<std::uint64_t>(options_.max_bytes))
-      throw DataError("{} bytes, more than the limit of {}", e.size, options_.max_bytes);
-    if (scratch.size() < e.size) scratch.resize(e.size);
-    const std::span<std::uint8_t> bytes(scratch.data(), e.size);
-    file_.read(e.offset, bytes);
-    return bytes;
+    return read_entry(file_, entry(index), options_.max_bytes, scratch);
   }
 
   DetailedSample read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {

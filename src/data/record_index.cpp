@@ -117,6 +117,16 @@ std::string_view RecordIndex::name(std::size_t entry) const {
   return name_at.empty() ? std::string_view{} : std::string_view(names.data() + name_at.at(entry));
 }
 
+std::span<const std::uint8_t> read_entry(const RandomFile& file, const RecordIndex::Entry& entry,
+                                         std::int64_t max_bytes, std::vector<std::uint8_t>& scratch) {
+  if (entry.size > static_cast<std::uint64_t>(max_bytes))
+    throw DataError("{} bytes, more than the limit of {}", entry.size, max_bytes);
+  if (scratch.size() < entry.size) scratch.resize(entry.size);
+  const std::span<std::uint8_t> bytes(scratch.data(), entry.size);
+  file.read(entry.offset, bytes);
+  return bytes;
+}
+
 bool load_index(const std::filesystem::path& path, const std::vector<RecordIndex::Container>& containers,
                 RecordIndex& index) {
   std::error_code ignored;

@@ -4,9 +4,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/random_file.h"
 
 namespace redline::data {
 
@@ -41,6 +44,11 @@ struct RecordIndex {
 
   bool operator==(const RecordIndex&) const = default;
 };
+
+// The bytes of an entry, in `scratch`; `file` is its container. Throws DataError for one of more than
+// `max_bytes`, and IoError.
+std::span<const std::uint8_t> read_entry(const RandomFile& file, const RecordIndex::Entry& entry,
+                                         std::int64_t max_bytes, std::vector<std::uint8_t>& scratch);
 
 // Reads a kept index. False when there is none, it is damaged or of another version, or the containers are
 // not (any more) those given: then it has to be built.

@@ -157,12 +157,7 @@ class TarShards final : public RecordSource {
 
   std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
     const RecordIndex::Entry& e = entry(index);
-    if (e.size > static_cast<std::uint64_t>(options_.max_bytes))
-      throw DataError("{} bytes, more than the limit of {}", e.size, options_.max_bytes);
-    if (scratch.size() < e.size) scratch.resize(e.size);
-    const std::span<std::uint8_t> bytes(scratch.data(), e.size);
-    files_[e.container].read(e.offset, bytes);
-    return bytes;
+    return read_entry(files_[e.container], e, options_.max_bytes, scratch);
   }
 
  private:

@@ -4,18 +4,15 @@
 
 #include "base/error.h"
 #include "data/file_list.h"
+#include "data/lines.h"
 
 namespace redline::data {
 
 std::vector<ValAnnotation> parse_val_annotations(std::string_view text) {
   std::vector<ValAnnotation> annotations;
   int number = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    std::string_view line = text.substr(at, end - at);
-    at = end + 1;
+  for (std::string_view line; next_line(text, line);) {
     ++number;
-    if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty()) continue;
     const std::size_t first = std::min(line.find('\t'), line.size());
     const std::size_t second = std::min(line.find('\t', first + 1), line.size());

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "data/devkit.h"
 #include "data/ilsvrc.h"
+#include "data/lines.h"
 
 namespace redline::data {
 namespace fs = std::filesystem;
@@ -51,12 +52,8 @@ std::unique_ptr<ValLabels> from_devkit(const fs::path& path) {
 std::unordered_map<std::string, std::string> parse_val_solution(std::string_view csv) {
   std::unordered_map<std::string, std::string> classes;
   int number = 0;
-  for (std::size_t at = 0; at < csv.size();) {
-    const std::size_t end = std::min(csv.find('\n', at), csv.size());
-    std::string_view line = csv.substr(at, end - at);
-    at = end + 1;
+  for (std::string_view line; next_line(csv, line);) {
     ++number;
-    if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty() || (number == 1 && line.starts_with("ImageId,"))) continue;
     const std::size_t comma = std::min(line.find(','), line.size());
     const std::string_view image = line.substr(0, comma);

@@ -111,7 +111,7 @@ struct LarsAttr {
   float momentum = 0.9F;
   float weight_decay = 0.0F;
   float trust = 0.001F;
-  float epsilon = 1e-8F;
+  float epsilon = 0.0F;  // zero norms have a ratio of one without it
 };
 
 // Sums over ranks travel in this type.

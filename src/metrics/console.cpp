@@ -20,6 +20,15 @@ std::string scores_text(const Evaluation& evaluation) {
                      100 * evaluation.top5, evaluation.loss);
 }
 
+std::string target_text(const Target& target) {
+  std::string text = fmt::format("top-1 {:g}% {}reached", 100 * target.top1, target.reached() ? "" : "not ");
+  if (target.step == 0) return text + ": nothing was evaluated";
+  text += fmt::format(": {}{:.2f}% after ", target.reached() ? "" : "the best was ", 100 * target.best);
+  return text + (target.epoch > 0 ? fmt::format("epoch {} (step {}), {} of training", target.epoch,
+                                                target.step, format_duration(target.seconds))
+                                  : fmt::format("step {}", target.step));
+}
+
 }  // namespace
 
 void ConsoleSink::begin(const RunInfo& info) {
@@ -136,6 +145,7 @@ void ConsoleSink::end(const End& end) {
     }
     line(fmt::format("  {:<9} {}", score.weights == "ema" ? "averages" : "accuracy", text));
   }
+  if (end.target) line("  target    " + target_text(*end.target));
   if (const double train = end.train_seconds(); train > 0) {
     line(fmt::format("  speed     {:.1f} images/s in training, {} of it waiting for data",
                      static_cast<double>(end.samples) / train, percent(end.gap.data / train)));

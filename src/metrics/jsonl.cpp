@@ -211,6 +211,16 @@ void JsonlSink::end(const End& end) {
     json["energy_steps"] = end.energy_steps;
     json["energy_samples"] = end.energy_samples;
   }
+  if (end.target) {
+    put(json, "target_accuracy", end.target->top1);
+    json["target_reached"] = end.target->reached();
+    json["best_step"] = end.target->step;
+    if (end.target->epoch > 0) {
+      json["best_epoch"] = end.target->epoch;
+      put(json, "best_elapsed", end.target->seconds);
+    }
+    put(json, "best_top1", end.target->best);
+  }
   file_.append(line_of(json));
   file_.finish();
 }

@@ -33,6 +33,10 @@ void Recorder::begin(const RunInfo& info) {
   for (const auto& sink : sinks_) sink->begin(info);
 }
 
+void Recorder::epoch(std::int64_t epoch) {
+  for (const auto& sink : sinks_) sink->epoch(epoch);
+}
+
 void Recorder::step(const Step& step) {
   for (const auto& sink : sinks_) sink->step(step);
 }

@@ -15,6 +15,7 @@ class Sink {
  public:
   virtual ~Sink() = default;
   virtual void begin(const RunInfo&) {}
+  virtual void epoch(std::int64_t /*epoch*/) {}  // from 0: its first batch, or what is left of it, comes next
   virtual void step(const Step&) {}
   virtual void evaluating(std::int64_t /*done*/, std::int64_t /*total*/) {}  // samples; for progress only
   virtual void evaluation(const Evaluation&) {}
@@ -33,6 +34,7 @@ class Recorder {
   void add(std::unique_ptr<Sink> sink) { sinks_.push_back(std::move(sink)); }
 
   void begin(const RunInfo& info);
+  void epoch(std::int64_t epoch);
   void step(const Step& step);
   void evaluating(std::int64_t done, std::int64_t total);
   void evaluation(const Evaluation& evaluation);

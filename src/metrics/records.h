@@ -144,6 +144,16 @@ struct Notice {
   std::string text;  // for people
 };
 
+// An accuracy that was to end the run, and the best evaluation.
+struct Target {
+  double top1 = 0;                   // wanted
+  double best = 0;                   // reached
+  std::int64_t step = 0, epoch = 0;  // of the best evaluation; an epoch of 0: not known
+  double seconds = 0;                // of training before it, evaluations included
+
+  bool reached() const { return best >= top1; }
+};
+
 // Told once, after the last step, however the run ended.
 struct End {
   std::string reason;  // "finished", "interrupted", "failed"
@@ -161,6 +171,7 @@ struct End {
   // resumed or has several ranks.
   std::optional<double> energy_j;
   std::int64_t energy_steps = 0, energy_samples = 0;
+  std::optional<Target> target = {};  // of a run that has one
 
   double train_seconds() const { return seconds - gap.evaluation; }
 };

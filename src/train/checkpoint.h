@@ -24,7 +24,9 @@ namespace redline::train {
 struct Best {
   std::int64_t step = 0;
   double top1 = 0;
-  std::string weights;  // "model" or "ema"
+  std::string weights;     // "model" or "ema"
+  std::int64_t epoch = 0;  // epochs done; 0 in checkpoints that do not say
+  double elapsed = 0;      // seconds of training before it
 };
 
 // Where a run stands between two steps.

@@ -47,8 +47,11 @@ Json progress_json(const Progress& progress) {
                  {"checkpoint", progress.gap.checkpoint}}},
                {"epoch_seconds", progress.epoch_seconds}};
   if (progress.best) {
-    json["best"] = {
-        {"step", progress.best->step}, {"top1", progress.best->top1}, {"weights", progress.best->weights}};
+    json["best"] = {{"step", progress.best->step},
+                    {"top1", progress.best->top1},
+                    {"weights", progress.best->weights},
+                    {"epoch", progress.best->epoch},
+                    {"elapsed", progress.best->elapsed}};
   }
   return json;
 }
@@ -90,7 +93,8 @@ Progress parse_progress(const Json& json) {
   progress.epoch_seconds = json.value("epoch_seconds", 0.0);  // the first checkpoints had none
   if (const auto best = json.find("best"); best != json.end()) {
     progress.best =
-        Best{count_in(*best, "step"), best->at("top1").get<double>(), best->at("weights").get<std::string>()};
+        Best{count_in(*best, "step"), best->at("top1").get<double>(), best->at("weights").get<std::string>(),
+             best->contains("epoch") ? count_in(*best, "epoch") : 0, best->value("elapsed", 0.0)};
   }
   return progress;
 }

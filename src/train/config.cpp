@@ -172,6 +172,15 @@ void check_device_and_run(const Config& config) {
   at_most("--threads", config.device.threads, 4096);
   at_least("--seed", config.run.seed, 0);
   at_least("--eval-every", config.run.eval_every, 0);
+  at_least("--eval-offset", config.run.eval_offset, 0);
+  if (config.run.eval_offset > 0 && config.run.eval_offset >= config.run.eval_every)
+    throw UsageError("--eval-offset {} must be less than --eval-every {}", config.run.eval_offset,
+                     config.run.eval_every);
+  if (const double target = config.run.target_accuracy; !(target >= 0 && target <= 1))
+    throw UsageError("--target-accuracy {} must be from 0 to 1: a share of the images, as 0.759 for 75.9%",
+                     target);
+  if (!config.run.mlperf_log.empty() && config.run.target_accuracy == 0)
+    throw UsageError("--mlperf-log needs --target-accuracy: MLPerf measures the time to an accuracy (0.759)");
   at_least("--log-every", config.run.log_every, 1);
   at_least("--histograms-every", config.run.histograms_every, 0);
   at_least("--max-bad-steps", config.run.max_bad_steps, 1);

@@ -102,7 +102,11 @@ struct RunConfig {
   std::string output_dir = "runs";
   std::string name;  // empty: made from model, data and time
   std::int64_t seed = 0;
-  std::int64_t eval_every = 1;  // epochs; 0: only at the end
+  std::int64_t eval_every = 1;   // epochs; 0: only at the end
+  std::int64_t eval_offset = 0;  // epochs by which evaluations come after the multiples of eval_every
+  double target_accuracy = 0;    // top-1 of an evaluation that ends the run, as a fraction of one; 0: none
+  std::string mlperf_log;        // a file, or "auto" for one in the run folder; empty: none
+  std::string mlperf_org;        // who ran it, for that log
   std::int64_t log_every = 10;
   std::int64_t histograms_every = 0;  // steps; 0: never
   std::int64_t max_bad_steps = 10;
@@ -150,7 +154,8 @@ struct Field {
   std::vector<std::string> choices = {};  // the only values of a string; empty: any
   // Fields of one group exclude each other. A flag also unsets what a file gave for the others of its group.
   std::string group = {};
-  std::string alone = {};  // what a flag given without a value means; empty: it needs one
+  std::string alone = {};       // what a flag given without a value means; empty: it needs one
+  std::string value_name = {};  // of the value of such a flag, in the help
 
   std::string path() const { return section + "." + key; }
   std::string flag() const;  // the long flag, as messages name it

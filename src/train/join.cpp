@@ -21,12 +21,14 @@ namespace {
 // Options that each rank may have its own way: where its data, cores and network are.
 constexpr std::array<std::string_view, 4> kOwn = {"data.path", "data.workers", "device.threads",
                                                   "comm.interface"};
+// Of the options in [run], those that decide what every rank does next.
+constexpr std::array<std::string_view, 4> kShared = {"seed", "eval_every", "eval_offset", "target_accuracy"};
 
 comm::Facts facts_of(const Config& config) {
   comm::Facts facts{{"version", build_info().version}, {"commit", build_info().commit}};
   for (const Field& field : fields()) {
-    if (field.section == "run" && field.key != "seed" && field.key != "eval_every") continue;
-    if (std::ranges::find(kOwn, field.path()) != kOwn.end()) continue;
+    const bool shared = field.section != "run" || std::ranges::find(kShared, field.key) != kShared.end();
+    if (!shared || std::ranges::find(kOwn, field.path()) != kOwn.end()) continue;
     facts.emplace_back(field.flag(), value_text(field, config));
   }
   return facts;

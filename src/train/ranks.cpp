@@ -161,7 +161,7 @@ void Ranks::check_state(const backend::State& state, std::int64_t step) {
 void Ranks::broadcast(Progress& progress) {
   if (alone()) return;
   const Best best = progress.best.value_or(Best{});
-  std::array<double, 19> values{static_cast<double>(progress.step),
+  std::array<double, 21> values{static_cast<double>(progress.step),
                                 static_cast<double>(progress.epoch),
                                 static_cast<double>(progress.step_in_epoch),
                                 static_cast<double>(progress.schedule_step),
@@ -179,7 +179,9 @@ void Ranks::broadcast(Progress& progress) {
                                 progress.gap.host,
                                 progress.gap.exchange,
                                 progress.gap.evaluation,
-                                progress.gap.checkpoint};
+                                progress.gap.checkpoint,
+                                static_cast<double>(best.epoch),
+                                best.elapsed};
   communicator_->broadcast(std::as_writable_bytes(std::span(values)), 0);
   const auto whole = [&](std::size_t i) { return static_cast<std::int64_t>(std::llround(values[i])); };
   progress.step = whole(0);
@@ -191,7 +193,8 @@ void Ranks::broadcast(Progress& progress) {
   progress.skipped_steps = whole(6);
   progress.bad_in_a_row = whole(7);
   progress.best.reset();
-  if (values[8] > 0) progress.best = Best{whole(9), values[10], values[11] > 0 ? "ema" : "model"};
+  if (values[8] > 0)
+    progress.best = Best{whole(9), values[10], values[11] > 0 ? "ema" : "model", whole(19), values[20]};
   progress.epoch_seconds = values[12];
   progress.step_seconds = values[13];
   progress.gap = {values[14], values[15], values[16], values[17], values[18]};

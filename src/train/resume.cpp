@@ -14,9 +14,10 @@ namespace fs = std::filesystem;
 namespace {
 
 // Options that say where results go and how the run is shown, or that are told in words of their own.
-constexpr std::array<std::string_view, 10> kIrrelevant = {
-    "run.output_dir", "run.name",  "run.log_every", "run.quiet",     "run.checkpoint_every",
-    "run.keep",       "data.path", "data.workers",  "model.classes", "device.input_copy"};
+constexpr std::array<std::string_view, 12> kIrrelevant = {
+    "run.output_dir", "run.name",         "run.log_every",  "run.quiet", "run.checkpoint_every",
+    "run.keep",       "run.mlperf_log",   "run.mlperf_org", "data.path", "data.workers",
+    "model.classes",  "device.input_copy"};
 
 void set_aside(const fs::path& path) {
   const fs::path aside = path.string() + ".damaged";

@@ -114,7 +114,7 @@ void RunFolder::remove_records() const {
   std::vector<fs::path> records;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
     const std::string file = entry.path().filename().string();
-    if (file == "metrics.jsonl" || file.find("tfevents") != std::string::npos)
+    if (file == "metrics.jsonl" || file == "mlperf.log" || file.find("tfevents") != std::string::npos)
       records.push_back(entry.path());
   }
   for (const fs::path& record : records) fs::remove(record);

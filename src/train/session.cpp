@@ -26,6 +26,7 @@
 #include "train/checkpointer.h"
 #include "train/config_file.h"
 #include "train/join.h"
+#include "train/mlperf.h"
 #include "train/observe.h"
 #include "train/profiling.h"
 #include "train/resume.h"
@@ -333,10 +334,13 @@ Outcome follow(const Setup& setup, Trainer& trainer, Ranks& ranks, metrics::Reco
 Outcome train(const Config& config, const std::vector<std::string>& arguments, const Console& console,
               const Resume& resume, const std::optional<profile::SessionOptions>& profiling,
               const StopSignals& signals, const std::shared_ptr<comm::Communicator>& communicator) {
+  const auto began = std::chrono::system_clock::now();
   Ranks ranks(communicator);
   const Setup setup = prepare(config, communicator, &signals.flag());
   const auto train = train_batches(setup);
   const auto val = profiling ? nullptr : val_batches(setup);
+  if (!val && !profiling && config.run.target_accuracy > 0)
+    throw UsageError("--target-accuracy needs held-out images, and {} has none", setup.data_text());
   if (profiling && profiling->counters && !ranks.alone())
     throw UsageError(
         "--counters repeats every kernel, and an exchange between ranks happens once: leave it out");
@@ -374,8 +378,11 @@ Outcome train(const Config& config, const std::vector<std::string>& arguments, c
   }
   trainer.follow_rank_0();
   if (trainer.finished()) {
-    fmt::print(console.out, "{} finished after {}: nothing is left to do; more --epochs or --steps go on\n",
-               outcome.folder, counted(trainer.progress().step, "step"));
+    fmt::print(console.out, "{} {} after {}: nothing is left to do; {}\n", outcome.folder,
+               trainer.target_reached() ? "reached its target" : "finished",
+               counted(trainer.progress().step, "step"),
+               trainer.target_reached() ? "a higher --target-accuracy, or none, goes on"
+                                        : "more --epochs or --steps go on");
     return outcome;
   }
   save_config(setup, *folder, arguments, started, resuming);
@@ -388,6 +395,8 @@ Outcome train(const Config& config, const std::vector<std::string>& arguments, c
     info.resumed = metrics::Resumed{trainer.progress().step, trainer.progress().evaluated};
   recorder.add(std::make_unique<metrics::JsonlSink>(folder->path() / "metrics.jsonl", info.resumed));
   recorder.add(std::make_unique<metrics::TensorBoardSink>(folder->path()));
+  if (!config.run.mlperf_log.empty() && !profiled)
+    recorder.add(mlperf_sink(setup.config, info, folder->path(), began));
   ranks.broadcast(fs::absolute(folder->path()).string());
   const auto telemetry = start_telemetry(setup, *folder);
   if (profiled) profiled->attach(trainer, *telemetry);

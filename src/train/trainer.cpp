@@ -170,7 +170,14 @@ Progress Trainer::progress() const {
   return progress;
 }
 
-bool Trainer::finished() const { return all_steps_done() && (val_source_ == nullptr || evaluated_); }
+bool Trainer::target_reached() const {
+  const double target = config_.run.target_accuracy;
+  return target > 0 && best_ && best_->top1 >= target;
+}
+
+bool Trainer::finished() const {
+  return target_reached() || (all_steps_done() && (val_source_ == nullptr || evaluated_));
+}
 
 bool Trainer::run(const std::atomic<bool>& stop) {
   stop_ = &stop;
@@ -178,7 +185,7 @@ bool Trainer::run(const std::atomic<bool>& stop) {
   clock_.start(std::chrono::steady_clock::now());
   for (;;) {
     const bool done = run_epoch(stop) && evaluate_when_due(stop);
-    if (!done || all_steps_done()) {
+    if (!done || all_steps_done() || target_reached()) {
       finish_steps();
       if (session_ != nullptr) session_->end_steps();
       return done;
@@ -195,6 +202,7 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
   const std::int64_t size = train_size(config_, epoch_, epochs);
   if (size != image_size_of(train_->plan()) || size != train_source_.image_size()) use_size(size);
   train_->inputs_taken();  // of the epoch before
+  recorder_.epoch(epoch_);
   {
     const StepClock::Span span(clock_, Cause::data);
     train_source_.start_epoch(epoch_, step_in_epoch_ * config_.optimizer.accumulate);
@@ -210,7 +218,7 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
 bool Trainer::evaluation_due() const {
   if (val_source_ == nullptr || evaluated_) return false;
   const std::int64_t every = config_.run.eval_every;
-  return all_steps_done() || (epoch_done() && every > 0 && (epoch_ + 1) % every == 0);
+  return all_steps_done() || (epoch_done() && every > 0 && (epoch_ + 1) % every == config_.run.eval_offset);
 }
 
 bool Trainer::evaluate_when_due(const std::atomic<bool>& stop) {
@@ -461,6 +469,10 @@ metrics::End Trainer::summary(std::string reason, std::string detail) const {
   end.gap = spent.gap;
   end.communication_seconds = communication_seconds_;
   end.ranks = ranks_.speeds();
+  if (const double target = config_.run.target_accuracy; target > 0) {
+    const Best best = best_.value_or(Best{});
+    end.target = metrics::Target{target, best.top1, best.step, best.epoch, best.elapsed};
+  }
   return end;
 }
 

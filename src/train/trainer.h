@@ -48,7 +48,8 @@ class Trainer {
           data::BatchSource* val, metrics::Recorder& recorder,
           std::shared_ptr<comm::Communicator> communicator = {});
 
-  // Trains to the end of the schedule, evaluating on the way; false when `stop` was raised first. A step
+  // Trains to the end of the schedule, evaluating on the way, or until an evaluation reaches
+  // config.run.target_accuracy; false when `stop` was raised first. A step
   // whose gradients are not finite changes nothing but the loss scale; config.run.max_bad_steps of them in a
   // row throw UsageError. Steps are recorded in order, a few steps late where the device works on its own;
   // all are recorded when this returns, and before an evaluation. Called once.
@@ -72,7 +73,8 @@ class Trainer {
   bool can_save() const;
   // Where the run stands: exact once run() has returned.
   Progress progress() const;
-  bool finished() const;  // every step and evaluation is done
+  bool finished() const;        // every step and evaluation is done, or the target accuracy is reached
+  bool target_reached() const;  // by the best evaluation so far; false without a target
 
   // What was done so far, to be reported as the end of the run.
   metrics::End summary(std::string reason, std::string detail) const;

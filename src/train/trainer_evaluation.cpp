@@ -18,7 +18,8 @@ bool Trainer::evaluate_all(const std::atomic<bool>& stop) {
     const auto evaluation = evaluate(averages, stop);
     if (!evaluation) return false;
     recorder_.evaluation(*evaluation);
-    if (!best_ || evaluation->top1 > best_->top1) best_ = Best{steps_, evaluation->top1, evaluation->weights};
+    if (!best_ || evaluation->top1 > best_->top1)
+      best_ = Best{steps_, evaluation->top1, evaluation->weights, evaluation->epoch, evaluation->elapsed};
   }
   return true;
 }
@@ -49,6 +50,7 @@ std::optional<metrics::Evaluation> Trainer::evaluate(bool averages, const std::a
     recorder_.evaluating(std::min(done * ranks_.size(), val_source_->samples()), val_source_->samples());
     return true;
   };
+  recorder_.evaluating(0, val_source_->samples());
   val_source_->start_epoch(0);
   const auto next = [&](data::Batch& batch) {
     eval_->inputs_taken();

@@ -115,6 +115,45 @@ TEST(Convert, ADamagedOrUnindexedShardIsWrittenAgain) {
   EXPECT_EQ(data.files("out"), whole);
 }
 
+// Two of the images are damaged; the shards without them are there already.
+TEST(Convert, WhatWholeShardsLeftOutIsCountedAgain) {
+  const DataSet data;
+  const auto train = open_source(data.folder / "in", Split::train);
+  const std::string bad = train->name(3), worse = train->name(20);
+  const std::vector<std::uint8_t> good = bytes_of(bad);
+  for (const std::string& path : {bad, worse}) {
+    fs::remove(path);
+    write_whole(path, std::vector<std::uint8_t>{0xff, 0xd8, 1, 2, 3});
+  }
+  ConvertOptions options = data.options("out", 1);
+  options.max_bad = 0.5;
+  const auto left_out = [&](const ConvertResult& result) {
+    std::multiset<std::string> names;
+    for (const Complaint& complaint : result.bad) names.insert(complaint.name);
+    return names;
+  };
+  const std::multiset<std::string> both{bad, worse};
+  const ConvertResult first = convert_to_tfrecord(options);
+  EXPECT_EQ(left_out(first), both);
+  const ConvertResult again = convert_to_tfrecord(options);
+  EXPECT_EQ(again.shards_found, 6);
+  EXPECT_EQ(again.written, 37);
+  EXPECT_EQ(left_out(again), both);
+  EXPECT_EQ(again.bad.front().reason, first.bad.front().reason);
+
+  options.max_bad = 0;
+  EXPECT_THROW(convert_to_tfrecord(options), DataError) << "they count towards the limit";
+
+  // One was put right: its shard is written with it.
+  options.max_bad = 0.5;
+  fs::remove(bad);
+  write_whole(bad, good);
+  const ConvertResult mended = convert_to_tfrecord(options);
+  EXPECT_EQ(mended.shards_found, 5);
+  EXPECT_EQ(mended.written, 38);
+  EXPECT_EQ(left_out(mended), std::multiset<std::string>{worse});
+}
+
 TEST(Convert, RefusesAnotherConversionsFolder) {
   const DataSet data;
   convert_to_tfrecord(data.options("out"));

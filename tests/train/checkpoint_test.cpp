@@ -30,7 +30,7 @@ CheckpointState state_at(std::int64_t step) {
   state.progress.skipped_steps = 3;
   state.progress.gap.host = 0.1;  // no binary fraction
   state.progress.epoch_seconds = 0.3;
-  state.progress.best = Best{step - 1, 0.7, "ema"};
+  state.progress.best = Best{step - 1, 0.7, "ema", 2, 9.5};
   state.subject = {"resnet18", 3, 32, 64, 100, 6400, "[model]\nname = \"resnet18\"\n"};
   return state;
 }
@@ -64,6 +64,8 @@ TEST(Checkpoint, GivesBackEveryBitAndEveryCount) {
   EXPECT_EQ(progress.best->step, 39);
   EXPECT_EQ(progress.best->top1, 0.7);
   EXPECT_EQ(progress.best->weights, "ema");
+  EXPECT_EQ(progress.best->epoch, 2);
+  EXPECT_EQ(progress.best->elapsed, 9.5);
   EXPECT_EQ(found.state.subject.config, state_at(0).subject.config);
 
   FakeState read(2);

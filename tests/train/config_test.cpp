@@ -174,6 +174,10 @@ TEST(Config, ValuesOutOfRangeNameTheFlag) {
       {"--epochs", [](Config& c) { c.schedule.epochs = 0; }},
       {"--seed", [](Config& c) { c.run.seed = -1; }},
       {"--log-every", [](Config& c) { c.run.log_every = 0; }},
+      {"--eval-offset", [](Config& c) { c.run.eval_offset = 1; }},
+      {"--target-accuracy", [](Config& c) { c.run.target_accuracy = 75.9; }},
+      {"--target-accuracy", [](Config& c) { c.run.target_accuracy = std::nan(""); }},
+      {"--target-accuracy", [](Config& c) { c.run.mlperf_log = "auto"; }},
       {"--name", [](Config& c) { c.run.name = "../elsewhere"; }},
       {"no data", [](Config& c) { c.data.path.clear(); }},
   };

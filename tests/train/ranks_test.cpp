@@ -106,7 +106,7 @@ TEST(Ranks, PlaceFollowsRank0AndNumbersMustAgree) {
       place.epoch = 3;
       place.gap.exchange = 0.25;
       place.evaluated = true;
-      place.best = Best{11, 0.5, "ema"};
+      place.best = Best{11, 0.5, "ema", 3, 1.5};
     }
     ranks.broadcast(place);
     EXPECT_EQ(place.step, 12345678901);
@@ -115,6 +115,8 @@ TEST(Ranks, PlaceFollowsRank0AndNumbersMustAgree) {
     EXPECT_TRUE(place.evaluated);
     ASSERT_TRUE(place.best);
     EXPECT_EQ(place.best->weights, "ema");
+    EXPECT_EQ(place.best->epoch, 3);
+    EXPECT_EQ(place.best->elapsed, 1.5);
     EXPECT_TRUE(ranks.broadcast(ranks.rank() == 0));
     ranks.must_agree(5, "the number of images");
     ranks.must_agree(ranks.rank() == 1 ? 6 : 5, "the number of images");

@@ -221,6 +221,61 @@ TEST(Trainer, EvaluatesAtTheAskedEpochsAndAtTheEnd) {
   EXPECT_EQ(epochs, (std::vector<std::int64_t>{2, 4, 5}));
 }
 
+TEST(Trainer, EvaluationsCanComeBesideTheMultiples) {
+  Config config = small();
+  config.schedule.steps.reset();
+  config.schedule.epochs = 6;
+  config.run.eval_every = 4;
+  config.run.eval_offset = 1;
+  Bench bench(config, 4, 1);
+  bench.trainer->run(bench.stop);
+  std::vector<std::int64_t> epochs;
+  for (const auto& evaluation : bench.records.evaluations) epochs.push_back(evaluation.epoch);
+  EXPECT_EQ(epochs, (std::vector<std::int64_t>{1, 5, 6}));
+}
+
+// The best accuracy of a run without a target is the target of a second one, and a little more that of a
+// third.
+TEST(Trainer, StopsAtTheFirstEvaluationThatReachesTheTarget) {
+  Config config = small();
+  config.schedule.steps.reset();
+  config.schedule.epochs = 6;
+  const auto accuracies = [](const Bench& bench) {
+    std::vector<double> all;
+    for (const auto& evaluation : bench.records.evaluations) all.push_back(evaluation.top1);
+    return all;
+  };
+  Bench whole(config, 8, 12);
+  EXPECT_TRUE(whole.trainer->run(whole.stop));
+  const std::vector<double> all = accuracies(whole);
+  ASSERT_EQ(all.size(), 6U);
+  const auto best = std::ranges::max_element(all);
+  ASSERT_LT(best, all.end() - 1) << "the test needs an accuracy that is reached before the end";
+  EXPECT_FALSE(whole.trainer->summary("finished", "").target);
+
+  config.run.target_accuracy = *best;
+  Bench stopped(config, 8, 12);
+  EXPECT_TRUE(stopped.trainer->run(stopped.stop));
+  EXPECT_TRUE(stopped.trainer->finished());
+  EXPECT_EQ(accuracies(stopped), std::vector<double>(all.begin(), best + 1));
+  const auto target = stopped.trainer->summary("finished", "").target;
+  ASSERT_TRUE(target && target->reached());
+  EXPECT_EQ(target->epoch, best - all.begin() + 1);
+  EXPECT_EQ(target->step, 2 * target->epoch);
+  EXPECT_EQ(target->seconds, stopped.records.evaluations.back().elapsed);
+
+  // A run that goes on from there with the same target has nothing left to do.
+  Bench resumed(config, 8, 12);
+  resumed.trainer->go_on(stopped.trainer->progress());
+  EXPECT_TRUE(resumed.trainer->finished());
+
+  config.run.target_accuracy = std::min(1.0, *best + 0.01);
+  Bench missed(config, 8, 12);
+  EXPECT_TRUE(missed.trainer->run(missed.stop));
+  EXPECT_EQ(accuracies(missed), all);
+  EXPECT_FALSE(missed.trainer->summary("finished", "").target->reached());
+}
+
 TEST(Trainer, RecordsTheScheduleAndWalksThroughEpochs) {
   Config config = small();
   config.schedule.steps = 5;

@@ -88,16 +88,99 @@ REDLINE_INLINE void transpose(Lanes (&r)[8]) {
   }
 }
 
-REDLINE_INLINE void idct_full(const std::int16_t* coefficients, const std::int32_t* steps, std::uint8_t* out,
+#if defined(__AVX2__)
+
+// The same transform from 16-bit values, two of which are multiplied and added at a time. Interleaved rows 0
+// and 4, 2 and 6, 1 and 7, 3 and 5 go in; 16-bit rows 0 and 1, 2 and 3, ... come out, halves of four side by
+// side. What does not fit 16 bits, in damaged files, is cut off.
+template <int kShift>
+REDLINE_INLINE void transform_pairs(__m256i r04, __m256i r26, __m256i r17, __m256i r35, __m256i (&out)[4]) {
+  const auto times = [](__m256i pair, int first, int second) {
+    return _mm256_madd_epi16(pair, _mm256_set1_epi32((second << 16) | (first & 0xffff)));
+  };
+  const auto sum = [](__m256i a, __m256i b) { return _mm256_add_epi32(a, b); };
+  const auto shifted = [](__m256i a) { return _mm256_srai_epi32(a, kShift); };
+  const __m256i half = _mm256_set1_epi32(1 << (kShift - 1));
+  constexpr int c541 = 4433, c765 = 6270, c1847 = 15137;
+  const __m256i e0 = sum(times(r04, 8192, 8192), half), e1 = sum(times(r04, 8192, -8192), half);
+  const __m256i e2 = times(r26, c541, c541 - c1847), e3 = times(r26, c541 + c765, c541);
+  const __m256i a0 = sum(e0, e3), a3 = _mm256_sub_epi32(e0, e3);
+  const __m256i a1 = sum(e1, e2), a2 = _mm256_sub_epi32(e1, e2);
+  // The odd rows' sums of sums above, multiplied out.
+  constexpr int z5 = 9633, z1 = -7373, z2 = -20995, z3 = z5 - 16069, z4 = z5 - 3196;
+  const __m256i o0 = sum(times(r17, z1 + z5, 2446 + z1 + z3), times(r35, z3, z5));
+  const __m256i o1 = sum(times(r17, z4, z5), times(r35, z2 + z5, 16819 + z2 + z4));
+  const __m256i o2 = sum(times(r17, z5, z3), times(r35, 25172 + z2 + z3, z2 + z5));
+  const __m256i o3 = sum(times(r17, 12299 + z1 + z4, z1 + z5), times(r35, z5, z4));
+  out[0] = _mm256_packs_epi32(shifted(sum(a0, o3)), shifted(sum(a1, o2)));
+  out[1] = _mm256_packs_epi32(shifted(sum(a2, o1)), shifted(sum(a3, o0)));
+  out[2] = _mm256_packs_epi32(shifted(_mm256_sub_epi32(a3, o0)), shifted(_mm256_sub_epi32(a2, o1)));
+  out[3] = _mm256_packs_epi32(shifted(_mm256_sub_epi32(a1, o2)), shifted(_mm256_sub_epi32(a0, o3)));
+}
+
+// Rows as transform_pairs gives them to columns: 0 | 4, 1 | 5, 2 | 6, 3 | 7.
+REDLINE_INLINE void transpose_pairs(__m256i (&r)[4]) {
+  const __m256i a = _mm256_unpacklo_epi16(r[0], r[1]), b = _mm256_unpackhi_epi16(r[0], r[1]);
+  const __m256i c = _mm256_unpacklo_epi16(r[2], r[3]), d = _mm256_unpackhi_epi16(r[2], r[3]);
+  const __m256i top01 = _mm256_unpacklo_epi16(a, b), top23 = _mm256_unpackhi_epi16(a, b);
+  const __m256i low01 = _mm256_unpacklo_epi16(c, d), low23 = _mm256_unpackhi_epi16(c, d);
+  r[0] = _mm256_unpacklo_epi64(top01, low01);
+  r[1] = _mm256_unpackhi_epi64(top01, low01);
+  r[2] = _mm256_unpacklo_epi64(top23, low23);
+  r[3] = _mm256_unpackhi_epi64(top23, low23);
+}
+
+// The two halves of a vector, value by value side by side.
+REDLINE_INLINE __m256i interleaved(__m256i halves) {
+  const __m256i order =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15));
+  return _mm256_shuffle_epi8(_mm256_permute4x64_epi64(halves, 0b11'01'10'00), order);
+}
+
+REDLINE_INLINE void idct_full(const std::int16_t* coefficients, const std::int16_t* steps, std::uint8_t* out,
+                              std::ptrdiff_t stride) {
+  const auto row = [](const std::int16_t* values, int v) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(values + 8 * v));
+  };
+  const auto rows = [&](int first, int second) {
+    const __m256i c = _mm256_set_m128i(row(coefficients, second), row(coefficients, first));
+    const __m256i q = _mm256_set_m128i(row(steps, second), row(steps, first));
+    return interleaved(_mm256_mullo_epi16(c, q));
+  };
+  __m256i r[4];
+  transform_pairs<kConstantBits - kPassBits>(rows(0, 4), rows(2, 6), rows(1, 7), rows(3, 5), r);
+  transpose_pairs(r);
+  const __m256i c17 = _mm256_permute2x128_si256(r[1], r[3], 0x30),
+                c35 = _mm256_permute2x128_si256(r[3], r[1], 0x30);
+  transform_pairs<kConstantBits + kPassBits + 3>(interleaved(r[0]), interleaved(r[2]), interleaved(c17),
+                                                 interleaved(c35), r);
+  transpose_pairs(r);
+  const __m256i middle = _mm256_set1_epi16(128);
+  // Packing saturates: rows 0, 1 | 4, 5 and 2, 3 | 6, 7.
+  for (int k = 0; k < 2; ++k) {
+    const __m256i bytes =
+        _mm256_packus_epi16(_mm256_adds_epi16(r[2 * k], middle), _mm256_adds_epi16(r[2 * k + 1], middle));
+    for (int half = 0; half < 2; ++half) {
+      const __m128i two = half == 0 ? _mm256_castsi256_si128(bytes) : _mm256_extracti128_si256(bytes, 1);
+      std::uint8_t* to = out + (4 * half + 2 * k) * stride;
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(to), two);
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(to + stride), _mm_unpackhi_epi64(two, two));
+    }
+  }
+}
+
+#else
+
+REDLINE_INLINE void idct_full(const std::int16_t* coefficients, const std::int16_t* steps, std::uint8_t* out,
                               std::ptrdiff_t stride) {
   using Narrow = std::int16_t __attribute__((vector_size(16)));
   Lanes rows[8];
   for (int v = 0; v < 8; ++v) {
-    Narrow c;
-    Lanes q;
+    Narrow c, q;
     std::memcpy(&c, coefficients + 8 * v, sizeof(c));
     std::memcpy(&q, steps + 8 * v, sizeof(q));
-    rows[v] = reinterpret_cast<Lanes>(__builtin_convertvector(c, SignedLanes)) * q;
+    rows[v] = reinterpret_cast<Lanes>(__builtin_convertvector(c, SignedLanes) *
+                                      __builtin_convertvector(q, SignedLanes));
   }
   transform(rows, kConstantBits - kPassBits);
   transpose(rows);
@@ -112,6 +195,8 @@ REDLINE_INLINE void idct_full(const std::int16_t* coefficients, const std::int32
   }
 }
 
+#endif
+
 // cos((2 x + 1) u π / 2 N) · (u ? sqrt(2) : 1), in units of 1 / 8192: the N-point transform of the N lowest
 // frequencies, scaled so that a flat block keeps its level.
 constexpr std::int32_t kBasis4[4][4] = {{8192, 8192, 8192, 8192},
@@ -122,7 +207,7 @@ constexpr std::int32_t kBasis2[2][2] = {{8192, 8192}, {8192, -8192}};
 
 template <int N>
 REDLINE_INLINE void idct_small(const std::int32_t (&basis)[N][N], const std::int16_t* coefficients,
-                               const std::int32_t* steps, std::uint8_t* out, std::ptrdiff_t stride) {
+                               const std::int16_t* steps, std::uint8_t* out, std::ptrdiff_t stride) {
   std::int32_t across[N][N];  // [vertical frequency][x]
   for (int v = 0; v < N; ++v)
     for (int x = 0; x < N; ++x) {
@@ -146,7 +231,7 @@ REDLINE_INLINE void idct_small(const std::int32_t (&basis)[N][N], const std::int
 // Coefficients and quantisation steps row by row (vertical frequency first), pixels 0..255 into rows `stride`
 // bytes apart: 8 / shrink of them, each as long. Integer arithmetic: the same on every machine. At full size
 // the result is that of libjpeg's accurate method.
-REDLINE_INLINE void idct(int shrink, const std::int16_t* coefficients, const std::int32_t* steps,
+REDLINE_INLINE void idct(int shrink, const std::int16_t* coefficients, const std::int16_t* steps,
                          std::uint8_t* out, std::ptrdiff_t stride) {
   switch (shrink) {
     case 1:

@@ -35,11 +35,12 @@ struct Bits {
     word <<= bits & 63;  // the mask costs nothing, and tells the compiler so
     count -= bits;
   }
+  // What jpeg_value() makes of the next bits; 0 for none. Without a branch, which nobody could predict.
   REDLINE_INLINE int value(int size) {
-    if (size == 0) return 0;
-    const int bits = static_cast<int>(peek(size));
+    const int bits = static_cast<int>(word >> 1 >> (63 - size));
+    const int negative = -static_cast<int>(~word >> 63);  // all ones, or zero
     consume(size);
-    return jpeg_value(bits, size);
+    return bits + (negative & (1 - (1 << size)));
   }
 };
 
@@ -55,6 +56,21 @@ int slow_symbol(const JpegCodes& codes, std::uint32_t bits16, int& length) {
   }
   return -1;
 }
+
+constexpr std::size_t kMaxBlocks = 6;  // of an MCU: four of brightness, one of each colour
+
+struct Block {
+  alignas(32) std::array<std::int16_t, 64 + 16> values;  // row by row; [64] takes what has no place
+  bool flat;                                             // it has no coefficient but the first
+
+  // A loop of vectors: memset of so little is a call, or worse.
+  REDLINE_INLINE void clear() {
+    for (std::size_t i = 0; i < 64; i += 16) {
+      const Lanes zeros{};
+      std::memcpy(values.data() + i, &zeros, sizeof(zeros));
+    }
+  }
+};
 
 // Decodes one scan, MCU by MCU.
 class ScanReader {
@@ -96,11 +112,11 @@ class ScanReader {
     return true;
   }
 
-  // Puts a block's coefficients into block_, or passes over them. flat: it has none but the first.
+  // Reads a block's coefficients, or passes over them.
   template <bool kKeep>
   REDLINE_INLINE bool read_block(Bits& bits, const JpegCodes& dc, const JpegCodes& ac, int& level,
-                                 bool& flat) {
-    if (kKeep) clear_block();
+                                 Block& block) {
+    if (kKeep) block.clear();
     bits.refill();
     const std::uint32_t first = dc.lookup[bits.peek(kJpegLookup)];
     int length = static_cast<int>(first & 0xff), size = static_cast<int>(first >> 8);
@@ -113,89 +129,126 @@ class ScanReader {
     std::uint32_t place = 1;
     while (place < 64) {
       bits.refill();
-      // A code and its value take at most 26 bits, and those found whole at most 10: three fit.
+      // A code and its value take at most 26 bits, and what is found whole at most 10: three lookups fit.
 #pragma GCC unroll 3
       for (int i = 0; i < 3; ++i) {
-        const std::uint32_t entry = ac.lookup[bits.peek(kJpegLookup)];
-        if (__builtin_expect(static_cast<std::int8_t>(entry) > 0, 1)) {
-          place += entry >> 8 & 0xff;
-          if (kKeep) block_[kJpegPlaces[place]] = static_cast<std::int16_t>(entry >> 16);
-          bits.consume(static_cast<int>(entry & 63));
-          if (++place >= 64) break;
-          continue;
+        if (__builtin_expect(!read_several<kKeep>(bits, ac, place, block), 0)) {
+          if (!read_one<kKeep>(bits, ac, place, block)) return false;
+          break;
         }
-        int run = static_cast<int>(entry >> 8 & 0xff);
-        size = static_cast<int>(entry >> 16);
-        length = static_cast<int>(entry & ~kJpegPartial & 0xff);
-        if (entry == 0) {
-          const int symbol = slow_symbol(ac, bits.peek(16), length);
-          if (symbol < 0) return false;
-          run = symbol == 0 ? static_cast<int>(kJpegEndRun) : symbol >> 4;
-          size = symbol & 15;
-        }
-        bits.consume(length);
-        place += static_cast<std::uint32_t>(run);
-        const int value = bits.value(size);
-        if (kKeep) block_[kJpegPlaces[place]] = static_cast<std::int16_t>(value);
-        ++place;
-        break;
+        if (place >= 64) break;
       }
     }
     // 64: the last place was filled. Beyond kJpegEndRun: an end of block. Between them a run left the block.
     if (place > 64 && place <= kJpegEndRun) return false;
     if (kKeep) {
-      block_[0] = static_cast<std::int16_t>(level);
-      flat = place == 1 + kJpegEndRun + 1;
+      block.values[0] = static_cast<std::int16_t>(level);
+      block.flat = place == 1 + kJpegEndRun + 1;
     }
     return bits.at <= bits.limit;
   }
 
-  // A loop of vectors: memset of so little is a call, or worse.
-  REDLINE_INLINE void clear_block() {
-    for (std::size_t i = 0; i < 64; i += 16) {
-      const Lanes zeros{};
-      std::memcpy(block_.data() + i, &zeros, sizeof(zeros));
+  // The coefficients that one lookup finds; false when it finds none that may be taken.
+  template <bool kKeep>
+  REDLINE_INLINE bool read_several(Bits& bits, const JpegCodes& ac, std::uint32_t& place, Block& block) {
+    const std::uint32_t index = bits.peek(kJpegLookup);
+    if constexpr (kKeep) {
+      const std::uint64_t entry = ac.pairs[index];
+      const std::uint32_t second = place + (entry >> 32 & 0xff);
+      if (__builtin_expect(entry == 0 || second >= 64, 0)) return false;
+      block.values[kJpegPlaces[place + (entry >> 8 & 0xff)]] = static_cast<std::int16_t>(entry >> 16);
+      block.values[kJpegPlaces[second]] = static_cast<std::int16_t>(entry >> 48);
+      place += entry >> 40 & 0xff;
+      bits.consume(static_cast<int>(entry & 63));
+    } else {
+      const std::uint32_t entry = ac.skips[index];
+      if (__builtin_expect(entry == 0 || place + (entry >> 8 & 0xff) >= 64, 0)) return false;
+      place += entry >> 16;
+      bits.consume(static_cast<int>(entry & 63));
     }
+    return true;
+  }
+
+  // The next coefficient, however long its code; false when there is no such code.
+  template <bool kKeep>
+  REDLINE_INLINE bool read_one(Bits& bits, const JpegCodes& ac, std::uint32_t& place, Block& block) {
+    const std::uint32_t entry = ac.lookup[bits.peek(kJpegLookup)];
+    int length = static_cast<int>(entry & ~kJpegPartial & 0xff);
+    int run = static_cast<int>(entry >> 8 & 0xff), value = static_cast<std::int16_t>(entry >> 16);
+    if (static_cast<std::int8_t>(entry) <= 0) {
+      int size = value;
+      if (entry == 0) {
+        const int symbol = slow_symbol(ac, bits.peek(16), length);
+        if (symbol < 0) return false;
+        run = symbol == 0 ? static_cast<int>(kJpegEndRun) : symbol >> 4;
+        size = symbol & 15;
+      }
+      bits.consume(length);
+      value = bits.value(size);
+    } else {
+      bits.consume(length);
+    }
+    place += static_cast<std::uint32_t>(run);
+    if (kKeep) block.values[kJpegPlaces[place]] = static_cast<std::int16_t>(value);
+    ++place;
+    return true;
   }
 
   // MCUs [first, first + count) of the scan; those that are kept go to this row of the region, from its left.
   template <bool kKeep>
   bool read_mcus(int first, int count, int row) {
+    Bits bits = bits_;  // a copy that the compiler can keep in registers
     for (int mcu = first; mcu < first + count; ++mcu) {
       if (mcu == 0 || (scan_.restart != 0 && mcu % scan_.restart == 0)) {
+        bits_ = bits;
         if (!start_interval(scan_.restart == 0 ? 0 : static_cast<std::size_t>(mcu / scan_.restart)))
           return false;
+        bits = bits_;
       }
+      auto& now = blocks_[static_cast<std::size_t>(mcu) % 2];
+      const auto& before = blocks_[static_cast<std::size_t>(mcu + 1) % 2];
+      std::size_t block = 0;
       for (std::size_t i = 0; i < static_cast<std::size_t>(scan_.count); ++i) {
         const JpegScan::Component& c = scan_.components[i];
-        const int side = 8 / c.shrink;
-        for (int part = 0; part < c.h * c.v; ++part) {
-          bool flat = false;
-          Bits bits = bits_;  // a copy that the compiler can keep in registers
-          const bool good = read_block<kKeep>(bits, *c.dc, *c.ac, level_[i], flat);
-          bits_ = bits;
-          if (!good) return false;
-          if (!kKeep) continue;
-          const int x = ((mcu - first) * c.h + part % c.h) * side, y = (row * c.v + part / c.h) * side;
-          std::uint8_t* to = c.pixels + y * c.stride + x;
-          if (flat) {
-            const int value = std::clamp(((block_[0] * c.steps[0] + 4) >> 3) + 128, 0, 255);
-            for (int line = 0; line < side; ++line)
-              std::memset(to + line * c.stride, value, static_cast<std::size_t>(side));
-          } else {
-            idct(c.shrink, block_.data(), c.steps, to, c.stride);
-          }
+        for (int part = 0; part < c.h * c.v; ++part, ++block) {
+          if (!read_block<kKeep>(bits, *c.dc, *c.ac, level_[i], now[block])) return false;
+          // Of the MCU before: reading is a chain in which each code waits for the one before it, and this
+          // work fits between. To load as a vector what was just stored value by value would stall, too.
+          if (kKeep && mcu > first) write_block(before[block], c, part, mcu - first - 1, row);
         }
       }
     }
+    bits_ = bits;
+    if (!kKeep || count == 0) return true;
+    const Block* block = blocks_[static_cast<std::size_t>(first + count - 1) % 2].data();
+    for (int i = 0; i < scan_.count; ++i) {
+      const JpegScan::Component& c = scan_.components[static_cast<std::size_t>(i)];
+      for (int part = 0; part < c.h * c.v; ++part) write_block(*block++, c, part, count - 1, row);
+    }
     return true;
+  }
+
+  // The pixels of one of a component's blocks, of the MCU in this column and row of the region.
+  REDLINE_INLINE void write_block(const Block& block, const JpegScan::Component& c, int part, int column,
+                                  int row) {
+    // h is 1 or 2 and shrink a power of two: no division.
+    const int side = 8 >> std::countr_zero(static_cast<unsigned>(c.shrink));
+    const int x = (column * c.h + (part & (c.h - 1))) * side, y = (row * c.v + (part >> (c.h - 1))) * side;
+    std::uint8_t* to = c.pixels + y * c.stride + x;
+    if (block.flat) {
+      const int value = std::clamp(((block.values[0] * c.steps[0] + 4) >> 3) + 128, 0, 255);
+      for (int line = 0; line < side; ++line)
+        std::memset(to + line * c.stride, value, static_cast<std::size_t>(side));
+    } else {
+      idct(c.shrink, block.values.data(), c.steps, to, c.stride);
+    }
   }
 
   const JpegScan& scan_;
   Bits bits_;
   std::size_t interval_ = 0;
-  std::array<int, 3> level_{};                            // DC prediction
-  alignas(32) std::array<std::int16_t, 64 + 8> block_{};  // row by row; [64] takes what has no place
+  std::array<int, 3> level_{};                           // DC prediction
+  std::array<std::array<Block, kMaxBlocks>, 2> blocks_;  // of the MCU that is read, and of the one before
 };
 
 bool decode_scan(const JpegScan& scan) { return ScanReader(scan).run(); }

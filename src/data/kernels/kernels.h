@@ -26,6 +26,14 @@ struct JpegCodes {
   // and value fit, and length that of both; else kJpegPartial | length, with the value's size in its place; 0
   // where the code is longer. Of DC codes: length | size << 8.
   std::array<std::uint32_t, 1 << kJpegLookup> lookup{};
+  // Of AC codes, several at a time where they fit whole with their values; 0 where not even one does. Times a
+  // chain of lookups, each of which waits for the one before, is what decoding takes.
+  // To keep: length | place of the first << 8 | its value << 16 | place of the second << 32 | advance << 40 |
+  // value of the second << 48. Places count from the current one; a second that is none repeats the first.
+  // Not to be used where the second place is past the block: the first may have filled it.
+  std::array<std::uint64_t, 1 << kJpegLookup> pairs{};
+  // To pass over: length | place of the last << 8 | advance << 16, used likewise.
+  std::array<std::uint32_t, 1 << kJpegLookup> skips{};
 };
 
 // What `size` (at least 1) bits after a code stand for: the upper half of their range as it is, the lower
@@ -42,7 +50,7 @@ struct JpegScan {
     int h = 1, v = 1;  // blocks in an MCU
     int shrink = 1;    // 1, 2, 4 or 8
     const JpegCodes *dc = nullptr, *ac = nullptr;
-    const std::int32_t* steps = nullptr;  // quantisation [64], row by row
+    const std::int16_t* steps = nullptr;  // quantisation [64], row by row
     std::uint8_t* pixels = nullptr;       // of the region's MCUs
     std::ptrdiff_t stride = 0;
   };

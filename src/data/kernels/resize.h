@@ -19,30 +19,49 @@ inline std::int16_t to_row(std::int32_t sum) {
 
 #if defined(__AVX2__)
 
-// Two rows at a time: the bytes of both side by side against their two weights.
-inline int blend_rows_wide(const std::uint8_t* source, std::ptrdiff_t stride, const std::int16_t* weights,
-                           int taps, int count, std::int16_t* out) {
+// Two rows at a time, the bytes of both side by side against their two weights, for kPairs pairs of rows: as
+// many as most resizes need, so that their weights stay in registers.
+template <int kPairs>
+inline int blend_pairs(const std::uint8_t* source, std::ptrdiff_t stride, const std::int16_t* weights,
+                       int taps, int count, std::int16_t* out) {
   constexpr int shift = kWeightBits - kRowBits;
   const __m256i half = _mm256_set1_epi32(1 << (shift - 1));
-  int i = 0;
-  for (; i + 16 <= count; i += 16) {
+  __m256i weight[kPairs];
+  const std::uint8_t* rows[2 * kPairs];
+  for (int k = 0; k < 2 * kPairs; k += 2) {
+    const bool pair = k + 1 < taps;
+    const auto first = static_cast<std::uint16_t>(weights[k]);
+    const auto second = static_cast<std::uint16_t>(pair ? weights[k + 1] : 0);
+    weight[k / 2] = _mm256_set1_epi32(static_cast<int>(first | (std::uint32_t{second} << 16)));
+    rows[k] = source + k * stride;
+    rows[k + 1] = pair ? rows[k] + stride : rows[k];
+  }
+  for (int next = 0; next < count; next += 16) {
+    const int i = std::min(next, count - 16);  // the last vector may repeat what is done
     __m256i low = half, high = half;
-    const std::uint8_t* in = source + i;
-    for (int k = 0; k < taps; k += 2, in += 2 * stride) {
-      const bool pair = k + 1 < taps;
-      const auto first = static_cast<std::uint16_t>(weights[k]);
-      const auto second = static_cast<std::uint16_t>(pair ? weights[k + 1] : 0);
-      const __m256i weight = _mm256_set1_epi32(static_cast<int>(first | (std::uint32_t{second} << 16)));
-      const std::uint8_t* next = pair ? in + stride : in;
-      const __m256i a = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in)));
-      const __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(next)));
-      low = _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), weight));
-      high = _mm256_add_epi32(high, _mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), weight));
+    for (int k = 0; k < kPairs; ++k) {
+      const __m256i a =
+          _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[2 * k] + i)));
+      const __m256i b =
+          _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[2 * k + 1] + i)));
+      low = _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), weight[k]));
+      high = _mm256_add_epi32(high, _mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), weight[k]));
     }
     const __m256i row = _mm256_packs_epi32(_mm256_srai_epi32(low, shift), _mm256_srai_epi32(high, shift));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), row);
   }
-  return i;
+  return count;
+}
+
+// Gives how many values it made: all, or none where there are too few of them or too many taps.
+inline int blend_rows_wide(const std::uint8_t* source, std::ptrdiff_t stride, const std::int16_t* weights,
+                           int taps, int count, std::int16_t* out) {
+  if (count < 16) return 0;
+  if (taps <= 2) return blend_pairs<1>(source, stride, weights, taps, count, out);
+  if (taps <= 4) return blend_pairs<2>(source, stride, weights, taps, count, out);
+  if (taps <= 6) return blend_pairs<3>(source, stride, weights, taps, count, out);
+  if (taps <= 8) return blend_pairs<4>(source, stride, weights, taps, count, out);
+  return 0;
 }
 
 #else
@@ -97,24 +116,57 @@ inline __m128i load_low(const std::int16_t* at) {
 }
 inline __m128i load(const std::int16_t* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)); }
 
-// Four outputs at a time, of one value each. Taps come in fours, or in eights when there are more.
+inline __m128i load_two(const std::int16_t* low, const std::int16_t* high) {
+  return _mm_castpd_si128(
+      _mm_loadh_pd(_mm_castsi128_pd(load_low(low)), reinterpret_cast<const double*>(high)));
+}
+
+// Four taps an output.
+inline void blend_four_taps(const std::int16_t* row, const int* first, const std::int16_t* weights,
+                            int outputs, std::int16_t* out) {
+  int i = 0;
+#if defined(__AVX2__)
+  const __m256i half = _mm256_set1_epi32(1 << (kWeightBits - 1));
+  for (; i + 8 <= outputs; i += 8) {
+    const int* at = first + i;
+    const __m256i* w = reinterpret_cast<const __m256i*>(weights + 4 * i);
+    // Outputs 0, 1 | 2, 3 and 4, 5 | 6, 7, as their weights lie.
+    const __m256i a =
+        _mm256_set_m128i(load_two(row + at[2], row + at[3]), load_two(row + at[0], row + at[1]));
+    const __m256i b =
+        _mm256_set_m128i(load_two(row + at[6], row + at[7]), load_two(row + at[4], row + at[5]));
+    const __m256i sums = _mm256_hadd_epi32(_mm256_madd_epi16(a, _mm256_loadu_si256(w)),
+                                           _mm256_madd_epi16(b, _mm256_loadu_si256(w + 1)));
+    // 0 1 4 5 | 2 3 6 7
+    const __m256i scaled = _mm256_srai_epi32(_mm256_add_epi32(sums, half), kWeightBits);
+    const __m256i ordered = _mm256_permute4x64_epi64(scaled, 0b11'01'10'00);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i),
+                     _mm_packs_epi32(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1)));
+  }
+#endif
+  const __m128i half_low = _mm_set1_epi32(1 << (kWeightBits - 1));
+  for (; i < outputs; i += 4) {
+    const __m128i a = load_two(row + first[i], row + first[i + 1]);
+    const __m128i b = load_two(row + first[i + 2], row + first[i + 3]);
+    const __m128i sums = _mm_hadd_epi32(_mm_madd_epi16(a, load(weights + 4 * i)),
+                                        _mm_madd_epi16(b, load(weights + 4 * i + 8)));
+    const __m128i scaled = _mm_srai_epi32(_mm_add_epi32(sums, half_low), kWeightBits);
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(out + i), _mm_packs_epi32(scaled, scaled));
+  }
+}
+
+// Several outputs at a time, of one value each. Taps come in fours, or in eights when there are more.
 inline void blend_values(const std::int16_t* row, const int* first, const std::int16_t* weights, int taps,
                          int outputs, std::int16_t* out) {
+  if (taps == 4) return blend_four_taps(row, first, weights, outputs, out);
   const __m128i half = _mm_set1_epi32(1 << (kWeightBits - 1));
   for (int i = 0; i < outputs; i += 4, weights += 4 * taps) {
-    __m128i sums;
-    if (taps == 4) {
-      const __m128i a = _mm_unpacklo_epi64(load_low(row + first[i]), load_low(row + first[i + 1]));
-      const __m128i b = _mm_unpacklo_epi64(load_low(row + first[i + 2]), load_low(row + first[i + 3]));
-      sums = _mm_hadd_epi32(_mm_madd_epi16(a, load(weights)), _mm_madd_epi16(b, load(weights + 8)));
-    } else {
-      __m128i sum[4] = {};
-      for (int j = 0; j < 4; ++j)
-        for (int k = 0; k < taps; k += 8)
-          sum[j] = _mm_add_epi32(sum[j],
-                                 _mm_madd_epi16(load(row + first[i + j] + k), load(weights + j * taps + k)));
-      sums = _mm_hadd_epi32(_mm_hadd_epi32(sum[0], sum[1]), _mm_hadd_epi32(sum[2], sum[3]));
-    }
+    __m128i sum[4] = {};
+    for (int j = 0; j < 4; ++j)
+      for (int k = 0; k < taps; k += 8)
+        sum[j] =
+            _mm_add_epi32(sum[j], _mm_madd_epi16(load(row + first[i + j] + k), load(weights + j * taps + k)));
+    __m128i sums = _mm_hadd_epi32(_mm_hadd_epi32(sum[0], sum[1]), _mm_hadd_epi32(sum[2], sum[3]));
     sums = _mm_srai_epi32(_mm_add_epi32(sums, half), kWeightBits);
     _mm_storel_epi64(reinterpret_cast<__m128i*>(out + i), _mm_packs_epi32(sums, sums));
   }

@@ -101,7 +101,8 @@ int run_memory_bench(MemoryFlags& flags) {
 
 void add_bench_memory(CLI::App& group, Context& context) {
   CLI::App& command = add_command(
-      group, "memory", "Time methods of moving bytes: to a GPU, back, and within memory, against a plain copy",
+      group, "memory",
+      "Time methods of moving bytes: to a GPU, back, and within memory, against a plain copy",
       {"redline bench memory", "redline bench memory --device cpu --sizes 1M,256M --json memory.json",
        "redline bench memory --methods strided --plot memory.svg"});
   const auto flags = std::make_shared<MemoryFlags>();

@@ -11,11 +11,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/input_copy.h"
 #include "base/error.h"
 #include "base/host_allocator.h"
+#include "base/lease.h"
+#include "graph/loss_sums.h"
 #include "graph/tensor.h"
 #include "plan/plan.h"
 
@@ -27,20 +30,21 @@ namespace redline::backend {
 
 class DeviceImages;  // image_decoder.h
 class ImageDecoder;
-class MemoryStudy;  // memory_study.h
-class Tracer;       // tracer.h
+class Tracer;  // tracer.h
 
-// The tensors of a State as they were at one moment, in memory of the host that is used again for the next
-// copy.
+// A snapshot of a State's tensors in host memory, which every
+// take() reuses.
 class StateCopy {
  public:
   virtual ~StateCopy() = default;
-  // Copies what all that ran so far leaves. May return before a device is done: what runs after it waits, and
-  // does not show in the copy. From the thread that runs steps; the State is still there.
+  // Copies the tensors as all runs so far leave them. May return before the device is done; later runs wait
+  // for the copy and do not show in it. Called by the thread that runs steps, while the State lives.
   virtual void take() = 0;
   // One tensor of the last take(), plain order. Any thread, but not during take().
   virtual void read(const std::string& name, std::span<float> values) const = 0;
 };
+
+using NamePair = std::pair<std::string, std::string>;
 
 // The persistent tensors of one run (parameters, statistics, momentum, averages), by name, in the backend's
 // memory and layout. Executables compiled with the same State share them: a training and an evaluation plan
@@ -52,6 +56,8 @@ class State {
   virtual const graph::Tensor& tensor(const std::string& name) const = 0;
   virtual void read(const std::string& name, std::span<float> values) const = 0;  // plain order
   virtual void write(const std::string& name, std::span<const float> values) = 0;
+  // Swaps the values of each pair of tensors, of one shape and type, within the backend's memory.
+  virtual void swap(std::span<const NamePair> pairs) = 0;
   virtual std::unique_ptr<StateCopy> make_copy() = 0;  // of the tensors that are there now
 };
 
@@ -68,12 +74,12 @@ enum class Section { compute, update, step };
 struct Metrics {
   using Time = std::chrono::steady_clock::time_point;
 
-  std::array<float, graph::kLossMetrics> loss{};
+  graph::LossSums sums;
   std::array<float, graph::kStepChecks> check{};
-  // When the device began and ended the last run(), read from its own clock. How long it took is as exact as
-  // that clock; where it lies on the host's clock, to about 20 us.
+  // When the device began and ended the last run(), by its own clock. The duration is as exact as that clock;
+  // the position on the host's clock is good to about 20 us.
   Time begin{}, end{};
-  std::chrono::nanoseconds exposed{};  // of it, waiting for numbers of other ranks with nothing else to do
+  std::chrono::nanoseconds exposed{};  // of it, idle while waiting for other ranks
 };
 
 struct ExecutableMemory {
@@ -89,9 +95,10 @@ class Executable {
   virtual ~Executable() = default;
   virtual const plan::Plan& plan() const = 0;
   // Copies an input in: u8 images NHWC, i32 labels, f32 scalars or images in plain order. `bytes` must be the
-  // tensor's plain size. `data` from the backend's input_allocator may be read until inputs_taken() returns.
-  virtual void write_input(graph::TensorId id, const void* data, std::size_t bytes) = 0;
-  virtual void inputs_taken() {}
+  // tensor's plain size. With a lease it may return before the device has read `data`: it then holds the
+  // lease until that is so, or until the input is written again and had to wait for it. Without one, `data`
+  // has been read when it returns.
+  virtual void write_input(graph::TensorId id, const void* data, std::size_t bytes, Lease lease = {}) = 0;
   // The same for images that this backend's decoder filled. Their memory may be filled again after it.
   virtual void take_images(graph::TensorId, const DeviceImages&) {
     throw InternalError("images in the memory of another device");
@@ -101,10 +108,10 @@ class Executable {
   // Any tensor that is still alive when a section ends: metrics, logits, gradients, state. Plain fp32.
   virtual void read(graph::TensorId id, std::span<float> values) const = 0;
   virtual void write(graph::TensorId id, std::span<const float> values) = 0;
-  // Asks for the metrics as everything run so far leaves them, without waiting for it.
+  // Requests the metrics of everything run so far. Does not wait for them.
   virtual void request_metrics() = 0;
-  // Gives the oldest that were asked for and not taken yet. Empty when there are none, or when they are still
-  // to come and `wait` is false.
+  // Takes the oldest requested metrics. Empty when none are requested, or when they have not arrived and
+  // `wait` is false.
   virtual std::optional<Metrics> take_metrics(bool wait) = 0;
   virtual ExecutableMemory memory() const = 0;
 };
@@ -114,11 +121,14 @@ class Backend : public plan::Capabilities {
   virtual std::string name() const = 0;              // "cpu"
   virtual std::string description() const = 0;       // "cpu: oneDNN 2.6.3, AVX-512 BF16, 2 threads"
   virtual bool runs_ahead() const { return false; }  // whether run() returns before a device is done
+  // The type of activations that mixed precision means here; none where no type is quicker than fp32.
+  virtual std::optional<graph::DType> mixed_precision() const { return {}; }
+  virtual bool has_tf32() const { return false; }  // whether DeviceOptions::tf32 does anything
   virtual std::shared_ptr<State> make_state() = 0;
-  // Allocates and prepares everything that running will need. Missing persistent tensors are added to
-  // `state`, zero-filled; one that is there with another shape is an InternalError. Executables of one state
-  // also share the memory for activations and gradients, where the first of them needed most: they run in
-  // turn, and what one leaves to be read is there until another runs or is compiled.
+  // Allocates and prepares everything that running needs. Persistent tensors that `state` lacks are added,
+  // zero-filled; one with another shape is an InternalError. Executables of one state take turns in the same
+  // memory for activations and gradients, so compile the one that needs most first. What a run leaves to be
+  // read stays until another executable runs or is compiled.
   virtual std::unique_ptr<Executable> compile(std::shared_ptr<const plan::Plan> plan,
                                               std::shared_ptr<State> state) = 0;
   // Throws UnavailableError, with why, when this device decodes no images.
@@ -129,11 +139,7 @@ class Backend : public plan::Capabilities {
   // Records what the device does, to be shown as a timeline. One at a time. Throws UnavailableError, with
   // why, when that cannot be had.
   virtual std::shared_ptr<Tracer> make_tracer() { throw UnavailableError("{} keeps no trace", name()); }
-  // Ways to move memory on this device, to be timed. Throws UnavailableError when there are none.
-  virtual std::shared_ptr<MemoryStudy> make_memory_study() {
-    throw UnavailableError("{} has no memory to study", name());
-  }
-  // Which card of the machine the device is, "0000:18:00.0"; empty when it is none.
+  // Which GPU of the machine the device is, "0000:18:00.0"; empty when it is not one.
   virtual std::string pci_address() const { return {}; }
 
   // The memory of a device that has its own, as it is now; empty for a backend that works in main memory.
@@ -156,12 +162,12 @@ struct DeviceOptions {
   bool tf32 = false;           // cuda: fp32 products may round their inputs to tf32
   std::string cache_dir = {};  // cuda: where the choice of kernels is remembered; empty for nowhere
   bool tune = false;  // cuda: times every candidate kernel before the first step, however long it takes
-  // cuda, while kernels are chosen: asked from any thread, true to time no more of them; and told, in the
-  // thread that compiles, how many choices are made.
+  // cuda, while kernels are timed. stop: true ends the timing; called from any thread. tuning: how many
+  // choices are made; called by the thread that compiles.
   std::function<bool()> stop = {};
   std::function<void(std::int64_t made, std::int64_t all)> tuning = {};
   InputCopy input_copy = InputCopy::pinned;  // cuda: how inputs get to the device
-  // The ranks that train one model, which may be this process alone; empty: it exchanges nothing with anyone.
+  // The ranks that train one model, perhaps this process alone; empty: nothing is exchanged.
   std::shared_ptr<comm::Communicator> communicator = {};
 };
 

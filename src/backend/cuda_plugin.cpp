@@ -127,6 +127,11 @@ std::unique_ptr<Backend> load_cuda_backend(const DeviceOptions& options) {
   return std::unique_ptr<Backend>(entry_of<Make>("redline_make_cuda_backend", several)(&options));
 }
 
+std::shared_ptr<MemoryStudy> load_cuda_memory_study(const DeviceOptions& options) {
+  using Make = MemoryStudy* (*)(const DeviceOptions*);
+  return std::shared_ptr<MemoryStudy>(entry_of<Make>("redline_make_cuda_memory_study", false)(&options));
+}
+
 std::unique_ptr<comm::Fabric> load_cuda_fabric(const FabricOptions& options) {
   using Make = comm::Fabric* (*)(const FabricOptions*);
   return std::unique_ptr<comm::Fabric>(entry_of<Make>("redline_make_cuda_fabric", true)(&options));

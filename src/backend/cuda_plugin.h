@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "backend/backend.h"
+#include "backend/memory_study.h"
 #include "base/error.h"
 #include "comm/exchange.h"
 
@@ -15,6 +16,9 @@ namespace redline::backend {
 
 // Throws UnavailableError, with what is missing and what to do, when the backend cannot run here.
 std::unique_ptr<Backend> load_cuda_backend(const DeviceOptions& options);
+
+// Methods of moving bytes to, from and within a GPU. Throws as load_cuda_backend does.
+std::shared_ptr<MemoryStudy> load_cuda_memory_study(const DeviceOptions& options);
 
 struct FabricOptions {
   std::shared_ptr<comm::Communicator> communicator;  // of more than one rank

@@ -1,5 +1,5 @@
 // JPEGs decoded by a device: an optional part of a backend. The host says which part of each image a row of a
-// batch shows; the device decodes, crops, resizes and mirrors it, and the batch never is in host memory.
+// batch shows; the device decodes, crops, resizes and mirrors it, and the batch is never in host memory.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,8 @@
 #include <span>
 #include <string>
 #include <vector>
+
+#include "base/interpolation.h"
 
 namespace redline::backend {
 
@@ -21,10 +23,8 @@ class DeviceImages {
   virtual void read(int row, std::span<std::uint8_t> pixels) const = 0;
 };
 
-enum class ResizeFilter { bilinear, bicubic };
-
-// What a row shows, in pixels of the stored image: the box, of which the filter sees no pixel outside the
-// clip.
+// What a row shows, in pixels of the stored image: the box. The filter reads no pixel outside
+// the clip.
 struct ImageView {
   double x = 0, y = 0, width = 0, height = 0;
   int clip_x = 0, clip_y = 0, clip_width = 0, clip_height = 0;
@@ -59,9 +59,9 @@ class ImageDecoder {
   // they are there. It waits for steps that still read the images. Gives the rows that could not be decoded;
   // what they hold then is undefined.
   virtual std::vector<int> fill(DeviceImages& images, std::span<const EncodedImage> encoded,
-                                std::span<const HostImage> host, ResizeFilter filter) = 0;
+                                std::span<const HostImage> host, Interpolation filter) = 0;
 
-  // Device memory in use beside that of the images, as far as the decoder allocates it itself.
+  // Device memory that the decoder has allocated itself, without that of the images.
   virtual std::size_t memory() const = 0;
   // Device memory that decoding will take, in batches of `rows`, the images of `batches` of them (`size`
   // pixels a side) at a time; what it takes of them has `pixels` an image on average.

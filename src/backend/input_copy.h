@@ -11,7 +11,7 @@
 namespace redline::backend {
 
 enum class InputCopy {
-  pinned,          // page-locked memory, read by the copy engine
+  pinned,          // page-locked memory, read by DMA
   pageable,        // ordinary memory, handed to the driver as it is
   write_combined,  // page-locked memory that the host's caches leave out: good to write, slow to read
   mapped,          // page-locked memory that a kernel reads over the bus
@@ -22,13 +22,15 @@ enum class InputCopy {
 inline constexpr std::array<std::string_view, 6> kInputCopyNames = {"pinned", "pageable", "write-combined",
                                                                     "mapped", "managed",  "chunked"};
 
-inline std::string_view name_of(InputCopy way) { return kInputCopyNames[static_cast<std::size_t>(way)]; }
+inline std::string_view name_of(InputCopy method) {
+  return kInputCopyNames[static_cast<std::size_t>(method)];
+}
 
-// Throws UsageError for what is none.
+// Throws UsageError for an unknown name.
 inline InputCopy parse_input_copy(std::string_view name) {
   for (std::size_t i = 0; i < kInputCopyNames.size(); ++i)
     if (kInputCopyNames[i] == name) return static_cast<InputCopy>(i);
-  throw UsageError("'{}' is no way to copy inputs", name);
+  throw UsageError("'{}' is not a method to copy inputs", name);
 }
 
 }  // namespace redline::backend

@@ -1,5 +1,5 @@
-// Ways to move bytes, to be timed: between host and device, and within the memory that a backend computes in.
-// An optional part of a backend, which `redline bench memory` drives, and `redline bench op` to compare with.
+// Methods of moving bytes, to be timed: between host and device, and within the memory that a device computes
+// in. `redline bench memory` measures them, and `redline bench op` compares ops with a plain copy.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/backend.h"
 #include "base/error.h"
 
 namespace redline::backend {
@@ -54,5 +55,9 @@ class MemoryStudy {
 };
 
 inline constexpr std::size_t kMemoryStep = 4096;
+
+// Of "cpu", "cuda" or "cuda:N". Throws UnavailableError, with why, for a device that is not there or has
+// nothing to study.
+std::shared_ptr<MemoryStudy> make_memory_study(const DeviceOptions& options);
 
 }  // namespace redline::backend

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
@@ -20,7 +21,7 @@ struct StateEntry {
   Memory memory;
 };
 
-// `Entry` is a StateEntry, or has more. Derived classes have read(), write() and make_copy().
+// `Entry` is a StateEntry, or has more. Derived classes have read(), write(), swap() and make_copy().
 template <typename Entry>
 class StoredState : public State {
  public:
@@ -59,6 +60,13 @@ class StoredState : public State {
   const std::map<std::string, Entry>& entries() const { return entries_; }
   const Entry& entry(const std::string& name) const { return find(entries_, name); }
   Entry& entry(const std::string& name) { return find(entries_, name); }
+  // Two tensors that are stored alike.
+  std::pair<Entry*, Entry*> same_form(const std::string& first, const std::string& second) {
+    Entry &a = entry(first), &b = entry(second);
+    check(a.tensor.shape == b.tensor.shape && a.tensor.dtype == b.tensor.dtype && a.layout == b.layout,
+          "'{}' and '{}' are not stored alike", first, second);
+    return {&a, &b};
+  }
 
  private:
   static auto& find(auto& entries, const std::string& name) {

@@ -22,7 +22,7 @@ struct Activity {
     waiting  // a sample: it was waiting for the others
   };
   Kind kind = Kind::kernel;
-  const std::string* name = nullptr;  // lives as long as who made the record
+  const std::string* name = nullptr;  // lives as long as the tracer that recorded it
   std::int64_t begin = 0, end = 0;
   const graph::Op* op = nullptr;  // of the plan that it belongs to; null when there is none
   std::uint32_t stream = 0;       // thread, for calls and samples

@@ -10,8 +10,8 @@ namespace redline::backend {
 template <typename Memory>
 class WorkMemory {
  public:
-  // At least that many bytes: those that are there, or new ones, which later callers then share. Who asked
-  // before keeps what it got, so the largest should come first.
+  // Memory of at least this size: what is there, or a new allocation, which later callers then share. Earlier
+  // callers keep what they have, so the largest should ask first.
   std::shared_ptr<Memory> at_least(std::size_t bytes) {
     if (memory_ == nullptr || memory_->size() < bytes) memory_ = std::make_shared<Memory>(bytes);
     return memory_;

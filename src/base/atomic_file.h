@@ -51,8 +51,8 @@ class AtomicFile {
 void write_file_atomically(const std::filesystem::path& path, std::string_view content,
                            Sync sync = Sync::yes);
 
-// Makes a file's content, or the names in a folder, survive a power cut. IoError on failure; a file system
-// that cannot sync a folder at all is none.
+// Makes a file's content, or the names in a folder, survive a power cut. IoError on failure; that a file
+// system cannot sync folders is not a failure.
 void sync_file(const std::filesystem::path& path);
 void sync_folder(const std::filesystem::path& folder);
 

@@ -24,7 +24,7 @@ class Stopwatch {
   Clock::time_point start_ = Clock::now();
 };
 
-// "0:07", "12:40", "1:02:33", "123:00:05"; "-:--" for what is no duration (negative, infinite, not a number).
+// "0:07", "12:40", "1:02:33", "123:00:05"; "-:--" for a negative, infinite or undefined one.
 std::string format_duration(double seconds);
 
 // The wall clock now in UTC, "2025-01-31T08:15:00Z": for names and records, never for measuring.

@@ -49,7 +49,7 @@ double student_below(double t, double freedom) {
 }
 
 std::vector<double> log_ratios(std::span<const double> before, std::span<const double> after) {
-  check(before.size() == after.size() && !before.empty(), "{} and {} values are no pairs", before.size(),
+  check(before.size() == after.size() && !before.empty(), "{} and {} values are not pairs", before.size(),
         after.size());
   std::vector<double> ratios(before.size());
   for (std::size_t i = 0; i < before.size(); ++i) {

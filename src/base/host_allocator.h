@@ -1,4 +1,4 @@
-// How memory on the host is got and given back, where a device wants it of a kind of its own.
+// How host memory is allocated and released, for devices that want a kind of their own.
 #pragma once
 
 #include <cstddef>

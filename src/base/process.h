@@ -10,8 +10,8 @@ namespace redline {
 // Whether a process of this id runs. One that has ended but was not waited for by its parent does not.
 bool is_running(pid_t process);
 
-// The folder in which the running program lies, which what belongs to it is found from; empty when the system
-// does not tell.
+// The folder of the running program, from which its other files are found; empty when the system does not
+// tell.
 std::filesystem::path program_folder();
 
 }  // namespace redline

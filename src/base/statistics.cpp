@@ -45,7 +45,7 @@ double standard_deviation(std::span<const double> values) {
 
 double quantile_of_sorted(std::span<const double> sorted, double q) {
   check(!sorted.empty(), "a quantile of nothing");
-  check(q >= 0 && q <= 1, "{} is no quantile", q);
+  check(q >= 0 && q <= 1, "{} is not a quantile", q);
   const double place = q * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<std::size_t>(place);
   const std::size_t above = std::min(below + 1, sorted.size() - 1);
@@ -121,7 +121,7 @@ std::vector<std::size_t> outliers(std::span<const double> values, const Whiskers
 }
 
 double pearson(std::span<const double> x, std::span<const double> y) {
-  check(x.size() == y.size(), "{} and {} values are no pairs", x.size(), y.size());
+  check(x.size() == y.size(), "{} and {} values are not pairs", x.size(), y.size());
   if (x.size() < 2) return kNaN;
   const double x_mean = mean(x), y_mean = mean(y);
   double xx = 0, yy = 0, xy = 0;

@@ -8,11 +8,13 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "graph/operands.h"
 #include "plan/layout.h"
 
 namespace redline::bench {
 namespace {
 
+namespace operands = graph::operands;
 using graph::kNone;
 using graph::Op;
 using graph::OpKind;
@@ -130,8 +132,8 @@ graph::DType working_dtype(const graph::Graph& graph, const Op& op) {
 
 std::vector<float> pool_indices(const OpCase& op_case, Random& random) {
   const auto& attr = op_case.op().attr<graph::PoolAttr>();
-  const Shape& out = op_case.graph.tensor(op_case.op().inputs[1]).shape;
-  const Shape& in = op_case.graph.tensor(op_case.op().outputs[0]).shape;
+  const Shape& out = op_case.graph.tensor(op_case.op().inputs[operands::MaxPoolGrad::index]).shape;
+  const Shape& in = op_case.graph.tensor(op_case.op().outputs[operands::MaxPoolGrad::dx]).shape;
   // A tap that lies inside the image, by rejection: every window has one.
   const auto tap = [&](std::int64_t position, std::int64_t size) {
     for (;;) {
@@ -161,7 +163,10 @@ double fan_in(const Op& op, const Shape& weights) {
 }
 
 // The activation whose elements a mask's bits stand for.
-TensorId masked_tensor(const Op& op) { return op.kind == OpKind::affine_act ? op.outputs[0] : op.inputs[0]; }
+TensorId masked_tensor(const Op& op) {
+  return op.kind == OpKind::affine_act ? op.outputs[operands::AffineAct::z]
+                                       : op.inputs[operands::NormGradStats::g];
+}
 
 // For every element in plain order, its position in the tensor as stored: elements are numbered, stored, and
 // looked for. A number goes in two parts, since fp32 counts to 2^24 only.
@@ -240,7 +245,7 @@ std::vector<float> input_values(const OpCase& op_case, std::size_t input, std::u
           return static_cast<double>(random.below(256));
         case Role::labels:
         case Role::other_labels: {  // one row in eight does not count, or is not mixed
-          const Shape& logits = op_case.graph.tensor(op.inputs[0]).shape;
+          const Shape& logits = op_case.graph.tensor(op.inputs[operands::Loss::logits]).shape;
           const auto label = static_cast<double>(random.below(static_cast<std::uint64_t>(logits[1])));
           return values.size() > 1 && random.below(8) == 0 ? -1.0 : label;
         }
@@ -259,7 +264,7 @@ std::vector<float> input_values(const OpCase& op_case, std::size_t input, std::u
         case Role::saved:  // means, then inverse deviations
           return i < half ? random.uniform(-0.5, 0.5) : random.uniform(0.5, 2.0);
         case Role::sums: {  // sums, then sums of squares, of values with deviations near one
-          const Shape& y = op_case.graph.tensor(op.inputs[0]).shape;
+          const Shape& y = op_case.graph.tensor(op.inputs[operands::NormStats::y]).shape;
           const auto count = static_cast<double>(y.n() * y.h() * y.w());
           return count * (i < half ? random.uniform(-0.5, 0.5) : random.uniform(0.75, 1.25));
         }

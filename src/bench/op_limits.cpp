@@ -131,17 +131,11 @@ std::vector<MemoryTiming> time_copies(std::vector<OpTiming>& ops, backend::Memor
 }
 
 OpLimits measure_limits(std::vector<OpTiming>& ops, const OpBenchOptions& options, backend::Backend& backend,
-                        const Progress& progress) {
-  std::shared_ptr<backend::MemoryStudy> study;
-  try {
-    study = backend.make_memory_study();
-  } catch (const UnavailableError&) {
-    return {};
-  }
+                        backend::MemoryStudy& study, const Progress& progress) {
   OpLimits limits;
   limits.ceilings = profile::measure_ceilings(backend, options.plan.model.dtype);
   set_ceilings(ops, limits.ceilings);
-  limits.copies = time_copies(ops, *study, options.repeat, options.in_step, progress);
+  limits.copies = time_copies(ops, study, options.repeat, options.in_step, progress);
   return limits;
 }
 

@@ -36,10 +36,9 @@ std::vector<MemoryTiming> time_copies(std::vector<OpTiming>& ops, backend::Memor
 // The array whose copy stands for an op that moves so many bytes: half of them, to a sixteenth of an octave.
 std::size_t copied_bytes(double op_bytes);
 
-// Both for ops that bench_ops timed with these options. Nothing is filled in for a backend that has no memory
-// to study.
+// Both, for ops that bench_ops timed on this backend with these options; `study` is of the same device.
 OpLimits measure_limits(std::vector<OpTiming>& ops, const OpBenchOptions& options, backend::Backend& backend,
-                        const Progress& progress);
+                        backend::MemoryStudy& study, const Progress& progress);
 
 // The ops as a table, with what they come to below it.
 std::string op_table(const std::vector<OpTiming>& ops, const OpLimits& limits, const OpBenchOptions& options);

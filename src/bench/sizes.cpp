@@ -24,8 +24,8 @@ std::vector<std::size_t> parse_sizes(const std::string& text, const char* flag) 
                               : unit == "G" || unit == "GiB" ? std::size_t{1} << 30
                                                              : 0;
     if (error != std::errc() || scale == 0 || number == 0)
-      throw UsageError("{} {}: '{}' is no number; write 128, 64K or 16M, or a range as 128-128M", flag, text,
-                       word);
+      throw UsageError("{} {}: '{}' is not a number; write 128, 64K or 16M, or a range as 128-128M", flag,
+                       text, word);
     if (number > kMostBytes / scale) throw UsageError("{} {}: the largest is 1G", flag, text);
     return number * scale;
   };

@@ -43,6 +43,16 @@ nlohmann::ordered_json setting_json(const OpFlags& flags, const backend::Backend
   return json;
 }
 
+// Null for the reference, whose memory nobody studies.
+std::shared_ptr<backend::MemoryStudy> study_where_there_is_one(const backend::Backend& backend,
+                                                               const backend::DeviceOptions& device) {
+  try {
+    return memory_study_of(backend, device);
+  } catch (const UnavailableError&) {
+    return nullptr;
+  }
+}
+
 int run_op_bench(OpFlags& flags) {
   require_optimised_build();
   if (flags.device.threads < 0) throw UsageError("--threads {} is negative", flags.device.threads);
@@ -75,9 +85,11 @@ int run_op_bench(OpFlags& flags) {
   timing.clear();
   bench::OpLimits limits;
   if (!signals.requested()) {
-    ProgressLine copying("copying", "sizes");
-    limits = bench::measure_limits(ops, flags.options, *backend, shown(copying));
-    copying.clear();
+    if (const auto study = study_where_there_is_one(*backend, flags.device)) {
+      ProgressLine copying("copying", "sizes");
+      limits = bench::measure_limits(ops, flags.options, *backend, *study, shown(copying));
+      copying.clear();
+    }
   }
   if (signals.requested()) {
     fmt::print(stderr, "redline: stopped; nothing was written\n");
@@ -121,6 +133,12 @@ void require_optimised_build() {
   if (type == "Release" || type == "RelWithDebInfo") return;
   throw UnavailableError("this is a {} build, whose timings mean nothing: build with the preset 'release'",
                          type);
+}
+
+std::shared_ptr<backend::MemoryStudy> memory_study_of(const backend::Backend& backend,
+                                                      backend::DeviceOptions options) {
+  if (options.device == "auto") options.device = backend.name();
+  return backend::make_memory_study(options);
 }
 
 void ResultFile::write(const std::string& text) {

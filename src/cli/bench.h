@@ -1,11 +1,14 @@
 // What the commands under `redline bench` share.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include <nlohmann/json.hpp>
 
+#include "backend/backend.h"
+#include "backend/memory_study.h"
 #include "base/atomic_file.h"
 #include "cli/command.h"
 
@@ -16,6 +19,10 @@ void require_optimised_build();
 
 // The head of a recorded result: schema, kind, time, program and machine.
 nlohmann::ordered_json bench_record(const char* kind);
+
+// A study of the memory of the device that `backend` is; `options` made it.
+std::shared_ptr<backend::MemoryStudy> memory_study_of(const backend::Backend& backend,
+                                                      backend::DeviceOptions options);
 
 // A file for a result. Made before measuring: a path that cannot be written must not cost a measurement.
 // Without write() nothing is left behind; an empty path is no file.

@@ -68,7 +68,7 @@ int run_memory_bench(MemoryFlags& flags) {
   for (const std::string& plot : flags.plots) bench::check_chart_name(plot);
   const auto backend = backend::make_backend(flags.device);
   check_fits(flags, *backend);
-  const auto study = backend->make_memory_study();
+  const auto study = memory_study_of(*backend, flags.device);
   ResultFile json(flags.json), csv(flags.csv);
   fmt::print("{}\n", backend->description());
   const StopSignals signals;
@@ -101,7 +101,8 @@ int run_memory_bench(MemoryFlags& flags) {
 
 void add_bench_memory(CLI::App& group, Context& context) {
   CLI::App& command = add_command(
-      group, "memory", "Time ways to move bytes: to a GPU, back, and within memory, against a plain copy",
+      group, "memory",
+      "Time methods of moving bytes: to a GPU, back, and within memory, against a plain copy",
       {"redline bench memory", "redline bench memory --device cpu --sizes 1M,256M --json memory.json",
        "redline bench memory --methods strided --plot memory.svg"});
   const auto flags = std::make_shared<MemoryFlags>();

@@ -51,7 +51,7 @@ nlohmann::ordered_json read_record(const std::string& path) {
   try {
     return nlohmann::ordered_json::parse(read_file(path));
   } catch (const nlohmann::json::exception& error) {
-    throw DataError("--step {}: it is no JSON: {}", path, error.what());
+    throw DataError("--step {}: not JSON: {}", path, error.what());
   }
 }
 

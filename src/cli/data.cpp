@@ -88,7 +88,7 @@ data::SynthFormat synth_format(const std::string& name) {
   if (name == "folders") return data::SynthFormat::folders;
   if (name == "tfrecord") return data::SynthFormat::tfrecord;
   if (name == "tars") return data::SynthFormat::tars;
-  throw UsageError("--format {} is none of folders, tfrecord and tars", name);
+  throw UsageError("--format {}: choose folders, tfrecord or tars", name);
 }
 
 int run_synth(SynthFlags& flags) {
@@ -335,7 +335,7 @@ template <typename Work>
 int run_unpack(const ConvertFlags& flags, Work&& work) {
   const Stopwatch watch;
   data::UnpackResult result;
-  const int code = run_with_progress("unpacking", "images", "the same command goes on from here",
+  const int code = run_with_progress("unpacking", "images", "the same command continues from here",
                                      [&](const data::Progress& progress) {
                                        data::UnpackOptions options = unpack_options(flags);
                                        options.limits_of_source.stop = [&] { return !progress(0, 0); };
@@ -352,7 +352,7 @@ int run_unpack(const ConvertFlags& flags, Work&& work) {
 int run_convert(ConvertFlags& flags) {
   if (flags.format == "auto") flags.format = data::is_tfrecord(flags.source) ? "folders" : "tfrecord";
   if (flags.format != "tfrecord" && flags.format != "folders")
-    throw UsageError("--format {} is none of auto, folders and tfrecord", flags.format);
+    throw UsageError("--format {}: choose auto, folders or tfrecord", flags.format);
   if (flags.format == "folders") {
     if (!flags.boxes.empty()) throw UsageError("--boxes go into records: give --format tfrecord too");
     return run_unpack(flags, [](const data::UnpackOptions& options, const data::Progress& progress) {
@@ -365,7 +365,7 @@ int run_convert(ConvertFlags& flags) {
   flags.options.threads = thread_count(flags.options.threads);
   const Stopwatch watch;
   data::ConvertResult result;
-  const int code = run_with_progress("converting", "images", "the same command goes on from here",
+  const int code = run_with_progress("converting", "images", "the same command continues from here",
                                      [&](const data::Progress& progress) {
                                        flags.options.limits_of_source.stop = [&] { return !progress(0, 0); };
                                        result = data::convert_to_tfrecord(flags.options, progress);

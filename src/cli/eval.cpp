@@ -117,7 +117,9 @@ void add_eval(CLI::App& app, Context& context) {
       .add_option("--device", evaluation.device.name,
                   "Where to compute (default: the GPU where there is one)")
       ->type_name("TEXT");
-  command.add_option("--dtype", evaluation.device.dtype, "Type of activations (default: fp32)")
+  command
+      .add_option("--dtype", evaluation.device.dtype,
+                  "Type of activations (default: auto on a GPU, fp32 on a CPU)")
       ->type_name("TEXT");
   command.add_option("--threads", evaluation.device.threads, "Threads that compute (0: all cores)")
       ->type_name("N");

@@ -32,7 +32,7 @@ train::Config config_of(const std::string& run, const TrainOptions& options) {
   const fs::path folder = fs::path(run + "/").lexically_normal().parent_path();
   if (!fs::is_regular_file(folder / "config.toml")) {
     throw UsageError(
-        "--resume {0}: it is no run folder, having no config.toml; if {0} is the data, put it before "
+        "--resume {0}: not a run folder, as it has no config.toml; if {0} is the data, put it before "
         "--resume",
         run);
   }
@@ -84,10 +84,10 @@ void add_train(CLI::App& app, Context& context) {
   options->train.add(command);
   options->resume_option =
       command
-          .add_option("--resume", options->resume,
-                      "Go on from the newest checkpoint of a run: of this folder, with its options, or "
-                      "without one of "
-                      "the run that --output-dir and --name say (a new one when there is none)")
+          .add_option(
+              "--resume", options->resume,
+              "Continue from the newest checkpoint: of the run in this folder, with its options; without a "
+              "folder, of the run that --output-dir and --name say (a new one when there is none)")
           ->expected(0, 1)
           ->type_name("[RUN]");
   command

@@ -17,7 +17,7 @@
 
 namespace redline::comm {
 
-// A peer is gone or late. What this process alone did is in order: starting the job again goes on from its
+// A peer is gone or late. What this process alone did is in order: restarting the job resumes from its
 // last checkpoint.
 class PeerError : public TryAgainError {
  public:

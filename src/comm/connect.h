@@ -1,5 +1,5 @@
-// Brings the ranks of a job together, and gives the communicator between them: Gloo over TCP, with a control
-// connection to rank 0 beside it that names whoever is lost.
+// Brings the ranks of a job together, and gives the communicator between them: Gloo over TCP, and a control
+// connection to rank 0 that names a rank that is lost.
 #pragma once
 
 #include <atomic>

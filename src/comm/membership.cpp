@@ -205,7 +205,7 @@ void Membership::handle(const Message& message) {
   if (kind == kAll) {
     const auto all = message.find(kMembers);
     if (all == message.end() || !all->is_array() || all->size() != static_cast<std::size_t>(world_.size))
-      throw DataError("a list of members that is none");
+      throw DataError("a damaged list of members");
     for (const Message& one : *all)
       members_.push_back({text_in(one, kHost), number_in(one, kProcess, 0), text_in(one, kAddress)});
     all_here_ = true;

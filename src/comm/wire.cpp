@@ -253,7 +253,7 @@ Message decode(std::string_view body) {
   Message message;
   if (Message::sax_parse(body.begin(), body.end(), &screen, Message::input_format_t::cbor))
     message = Message::from_cbor(body.begin(), body.end(), /*strict=*/true, /*allow_exceptions=*/false);
-  if (!message.is_object()) throw DataError("a message of {} bytes that is none of redline's", body.size());
+  if (!message.is_object()) throw DataError("a message of {} bytes that is not redline's", body.size());
   return message;
 }
 

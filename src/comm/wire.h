@@ -77,7 +77,8 @@ class MessageReader {
   // Reads what is there, without waiting and no more than a message needs; call next() after it until it
   // gives nothing. closed: the other end is done.
   State read_from(const Socket& socket);
-  // The next whole message; none while it is still to come. Throws DataError for bytes that are none.
+  // The next whole message; none while it is still to come. Throws DataError for bytes that are not a
+  // message.
   std::optional<Message> next();
 
  private:

@@ -18,7 +18,7 @@ namespace redline::data {
 struct TransformOptions {
   bool train = true;
   int size = 224;  // height and width of the result
-  Filter filter = Filter::bilinear;
+  Interpolation filter = Interpolation::bilinear;
 
   // Training: a random part of the image of this share of its area and this width/height ratio.
   double scale_min = 0.08;

@@ -28,7 +28,8 @@ void SyntheticBatches::draw() {
   batches_.clear();
   for (int i = 0; i < kDistinct; ++i) {
     Random random(options.seed, static_cast<std::uint64_t>(i));
-    BatchMemory& memory = batches_.emplace_back(options.batch_size, options.image_size, options.allocator);
+    BatchMemory& memory = *batches_.emplace_back(
+        std::make_shared<BatchMemory>(options.batch_size, options.image_size, options.allocator));
     std::uint8_t* image = memory.images();
     for (std::size_t at = 0; at < bytes; at += 4) {
       const std::uint32_t word = random.next_u32();
@@ -56,10 +57,12 @@ void SyntheticBatches::start_epoch(std::int64_t epoch, std::int64_t first_batch)
 }
 
 bool SyntheticBatches::next(Batch& batch) {
+  batch = {};
   if (step_ >= options_.batches_per_epoch) return false;
-  const BatchMemory& memory = batches_[static_cast<std::size_t>(step_ % kDistinct)];
+  const auto& shared = batches_[static_cast<std::size_t>(step_ % kDistinct)];
+  const BatchMemory& memory = *shared;
+  batch.lease = shared;
   batch.images = memory.images();
-  batch.device_images = nullptr;
   batch.labels = memory.labels();
   batch.other_labels = options_.mix.any() ? memory.other_labels() : nullptr;
   batch.label_weights = options_.mix.any() ? memory.label_weights() : nullptr;

@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "base/lease.h"
 #include "data/host_memory.h"
 #include "data/mix.h"
 
@@ -15,18 +17,19 @@ class DeviceImages;
 
 namespace redline::data {
 
-// A view of one batch. The memory belongs to the source and is valid until the next call of next(),
-// start_epoch() or the destructor.
+// A batch, on lease from its source: the memory is valid for as long as somebody holds the lease, even beyond
+// the source's own life, and is filled again after that.
 struct Batch {
   const std::uint8_t* images = nullptr;  // [N, H, W, 3] RGB, 0..255; null where device_images is not
   const std::int32_t* labels = nullptr;  // [N]; -1 marks a row that counts for nothing (padding)
   int count = 0;                         // rows whose label is not -1
   std::int64_t epoch = 0;
   std::int64_t step_in_epoch = 0;
-  const backend::DeviceImages* device_images = nullptr;  // the images where a card decoded them; else null
+  const backend::DeviceImages* device_images = nullptr;  // the images where a GPU decoded them; else null
   // Of mixed images, the second label (-1: none) and the weight of the first; null where nothing is mixed.
   const std::int32_t* other_labels = nullptr;  // [N]
   const float* label_weights = nullptr;        // [N], 0..1
+  Lease lease = {};
 };
 
 // Used by one thread, the trainer's. Failures are thrown from the calls below, never from another thread.
@@ -40,14 +43,15 @@ class BatchSource {
   virtual std::int64_t samples() const = 0;            // in the whole data set, over all ranks
   virtual int classes() const = 0;
 
-  // The size of images from the next epoch on, which start_epoch() must begin then. What a device still reads
-  // of earlier batches must have been read. Memory is that of one size.
+  // The size of images from the next epoch on, which start_epoch() must begin then. Memory is that of one
+  // size, and of batches of another that are still on lease.
   virtual void set_image_size(int size) = 0;
 
   // Begins an epoch at a batch of it (to resume in the middle). What was in flight is dropped.
   virtual void start_epoch(std::int64_t epoch, std::int64_t first_batch = 0) = 0;
 
-  // The next batch of the epoch, or false at its end. Gives back the memory of the batch before.
+  // The next batch of the epoch, or false at its end. Lets go of what `batch` held, and waits when too many
+  // batches are still on lease: holding one at a time is always possible, and a device may hold one more.
   // Throws DataError when more samples are bad than allowed, IoError when they cannot be read.
   virtual bool next(Batch& batch) = 0;
 };
@@ -84,7 +88,7 @@ class SyntheticBatches final : public BatchSource {
   static constexpr int kDistinct = 4;  // enough to keep one batch from staying in cache
 
   SyntheticOptions options_;
-  std::vector<BatchMemory> batches_;  // kDistinct
+  std::vector<std::shared_ptr<BatchMemory>> batches_;  // kDistinct
   std::int64_t epoch_ = 0;
   std::int64_t step_ = 0;
 };

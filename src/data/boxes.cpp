@@ -47,7 +47,7 @@ struct Reading {
     if (++depth > kMaxDepth) return stop("elements within elements within elements");
     path.append("/").append(name);
     text.clear();
-    if (depth == 1 && path != "/annotation") return stop("it is no annotation");
+    if (depth == 1 && path != "/annotation") return stop("not an annotation");
     if (path == "/annotation/object") objects.emplace_back();
   }
 
@@ -56,7 +56,7 @@ struct Reading {
       double parsed = 0;
       const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), parsed);
       if (error != std::errc{} || rest != text.data() + text.size() || !std::isfinite(parsed))
-        stop("a size or corner that is no number");
+        stop("a size or corner that is not a number");
       else
         value = parsed;
     };

@@ -10,8 +10,8 @@ constexpr double kSmoothing = 0.2;  // weight of the newest batch
 constexpr double kRise = 1.0 / 16;  // of the share, a batch
 constexpr double kFall = 1.0 / 64;  // slower, so that it does not swing
 constexpr double kWaited = 0.02;    // share of the time that the trainer may wait before something changes
-constexpr double kCardSlack = 0.8;  // a card that is busy for less has room for more
-constexpr double kMostShare = 15.0 / 16;  // the card is never left out, or it could not be measured
+constexpr double kGpuSlack = 0.8;   // a GPU that is busy for less has room for more
+constexpr double kMostShare = 15.0 / 16;  // the GPU is never left out, or it could not be measured
 
 void smooth(double& mean, double value) { mean = mean == 0 ? value : mean + kSmoothing * (value - mean); }
 
@@ -20,22 +20,22 @@ void smooth(double& mean, double value) { mean = mean == 0 ? value : mean + kSmo
 bool DecodeSplit::cpu_row(int row) const { return std::floor((row + 1) * share_) > std::floor(row * share_); }
 
 double DecodeSplit::balanced() const {
-  const double card = card_ - screen_;
-  if (card <= 0) return 0;  // the threads are slower at reading than the card at decoding
-  return cpu_ > 0 ? card / (card + cpu_) : 0.5;  // unknown before the first row: rises until there is one
+  const double gpu = gpu_ - screen_;
+  if (gpu <= 0) return 0;                      // the threads are slower at reading than the GPU at decoding
+  return cpu_ > 0 ? gpu / (gpu + cpu_) : 0.5;  // unknown before the first row: rises until there is one
 }
 
 void DecodeSplit::observe(const DecodeCost& cost, double period, double waited) {
   if (fixed_ || period <= 0) return;
-  if (cost.card_rows > 0) {
-    smooth(card_, cost.card_seconds / cost.card_rows);
-    smooth(screen_, cost.screen_seconds / cost.card_rows / threads_);
+  if (cost.gpu_rows > 0) {
+    smooth(gpu_, cost.gpu_seconds / cost.gpu_rows);
+    smooth(screen_, cost.screen_seconds / cost.gpu_rows / threads_);
   }
   if (cost.cpu_rows > 0) smooth(cpu_, cost.cpu_seconds / cost.cpu_rows / threads_);
   const double target = std::min(balanced(), kMostShare);
   if (waited > kWaited * period)
     share_ += std::clamp(target - share_, -kFall, kRise);
-  else if (cost.card_seconds < kCardSlack * period)
+  else if (cost.gpu_seconds < kGpuSlack * period)
     share_ = std::max(0.0, share_ - kFall);
 }
 

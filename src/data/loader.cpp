@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -15,8 +16,8 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "data/bad_limit.h"
-#include "data/card_batch.h"
 #include "data/decode_split.h"
+#include "data/gpu_batch.h"
 #include "data/sampler.h"
 
 namespace redline::data {
@@ -24,8 +25,8 @@ namespace {
 
 constexpr std::uint64_t kReplaceStream = 0x7265706c;
 constexpr int kReplaceAttempts = 16;  // with the default limit, this many bad samples in a row do not happen
-// A card that fails at more than one in four of this many is not asked again.
-constexpr int kCardTrial = 64;
+// A GPU that fails at more than one in four of this many is not asked again.
+constexpr int kGpuTrial = 64;
 constexpr int kLoggedBad = 20;  // named in the log; bad_samples() has them all
 
 bool mixes(const LoaderOptions& o) { return o.transform.train && o.mix.any(); }
@@ -38,7 +39,7 @@ void validate_loader(const LoaderOptions& o) {
   validate(o.transform);
   validate(o.mix);
   check(!o.decoder || !(mixes(o) || (o.transform.train && o.transform.distort.any())),
-        "a card's decoder gives crops and mirror images alone");
+        "a GPU's decoder gives crops and mirror images alone");
 }
 
 SamplerOptions sampler_options(const LoaderOptions& o, std::int64_t samples) {
@@ -54,11 +55,11 @@ SamplerOptions sampler_options(const LoaderOptions& o, std::int64_t samples) {
 
 }  // namespace
 
-// Batches of an epoch are numbered; batch b lives in slot b % slots. Rows are handed to workers in order, one
-// at a time, as long as their batch is less than `slots` ahead of the one the trainer holds. With a card, a
-// batch whose rows are all there goes to one more thread, which has the card decode its part. One mutex
-// guards all of the state below it; decoding happens outside it.
-class Loader::Pool {
+// Batches of an epoch are numbered. Rows are handed to workers in order, one at a time; the first row of a
+// batch takes a free slot for it. A finished batch leaves with a lease that owns its slot and gives it back.
+// With a GPU that decodes, a batch whose rows are all there goes to one more thread, which has the GPU decode
+// its part. One mutex guards all of the state below it; decoding happens outside it.
+class Loader::Pool : public std::enable_shared_from_this<Loader::Pool> {
  public:
   Pool(std::shared_ptr<const RecordSource> source, const LoaderOptions& options);
   ~Pool();
@@ -78,9 +79,9 @@ class Loader::Pool {
  private:
   struct Slot {
     BatchMemory memory;
-    std::unique_ptr<CardBatch> card;  // only with a decoder
+    std::unique_ptr<GpuBatch> gpu;  // only with a decoder
     DecodeCost cost;
-    int pending = 0;  // rows not written yet; the card's part, or the mixing, counts as one more
+    int pending = 0;  // rows not written yet; the GPU's part, or the mixing, counts as one more
   };
   // What a thread keeps from row to row.
   struct Worker {
@@ -88,51 +89,54 @@ class Loader::Pool {
     std::vector<std::uint8_t> scratch;
     StageSeconds seconds;  // of the row in hand
   };
-  enum class Place { host, card };
+  enum class Place { host, gpu };
 
   void make_slots();
   void start_threads();
   void stop_threads();
   void run_thread(void (Pool::*body)(std::unique_lock<std::mutex>&, bool&));
   void work(std::unique_lock<std::mutex>& lock, bool& busy);
-  void work_card(std::unique_lock<std::mutex>& lock, bool& busy);
-  int decode_on_card(Worker& worker, std::int64_t epoch, std::int64_t batch, Slot& slot);  // rows that failed
-  void note_card(int rows, int failed);
+  void work_gpu(std::unique_lock<std::mutex>& lock, bool& busy);
+  int decode_on_gpu(Worker& worker, std::int64_t epoch, std::int64_t batch, Slot& slot);  // rows that failed
+  void note_gpu(int rows, int failed);
   Place load_row(Worker& worker, std::int64_t epoch, std::int64_t sample, Slot& slot, int row,
                  Place preferred);
   void mix_slot(Worker& worker, std::int64_t epoch, std::int64_t batch, Slot& slot);
   void note_bad(std::int64_t sample, const Error& reason);
-  std::size_t slot_of(std::int64_t batch) const {
-    return static_cast<std::size_t>(batch % static_cast<std::int64_t>(slots_.size()));
+  // Of a batch that is being filled, or waits.
+  Slot& slot_of(std::int64_t batch) const {
+    return *in_flight_[static_cast<std::size_t>(batch - first_in_flight_)];
   }
   void reset(Slot& slot) const;  // for the next batch
+  // Ends a lease. A slot of an earlier image size is freed.
+  void give_back(std::unique_ptr<Slot> slot, int generation);
   int work_of_batch() const { return options_.batch_size + (options_.decoder || mixes(options_) ? 1 : 0); }
   bool row_available() const {
-    return !failure_ && next_batch_ < end_batch_ &&
-           next_batch_ < consumed_ + static_cast<std::int64_t>(slots_.size());
+    return !failure_ && next_batch_ < end_batch_ && (next_row_ > 0 || !free_.empty());
   }
 
-  std::vector<Slot> slots_;
   std::int64_t max_bad_;
 
   mutable std::mutex mutex_;
   std::condition_variable work_ready_;
-  std::condition_variable card_ready_;
+  std::condition_variable gpu_ready_;
   std::condition_variable batch_ready_;  // also: a worker went idle
   bool stop_ = false;
+  std::vector<std::unique_ptr<Slot>> free_;
+  std::deque<std::unique_ptr<Slot>> in_flight_;  // by batch, from first_in_flight_ on
+  std::int64_t first_in_flight_ = 0;             // the batch that next() gives next
+  int generation_ = 0;                           // of slots: one for each change of the image size
   std::int64_t epoch_ = 0;
   std::int64_t next_batch_ = 0;  // and next_row_: the row to hand out next
   int next_row_ = 0;
-  std::int64_t end_batch_ = 0;             // of the epoch; 0 before the first
-  std::int64_t consumed_ = 0;              // batches before this one have been given back
-  std::int64_t held_ = -1;                 // the batch that the trainer has
-  int busy_ = 0;                           // threads with a row or a batch in hand
-  std::deque<std::int64_t> card_batches_;  // whose rows are all there, for the card
+  std::int64_t end_batch_ = 0;            // of the epoch; 0 before the first
+  int busy_ = 0;                          // threads with a row or a batch in hand
+  std::deque<std::int64_t> gpu_batches_;  // whose rows are all there, for the GPU
   DecodeSplit split_;
-  std::int64_t card_rows_ = 0, card_failed_ = 0;
-  bool card_given_up_ = false;
-  Stopwatch since_card_;                     // decoded the last batch
-  double waited_at_card_ = 0;                // waited_ then
+  std::int64_t gpu_rows_ = 0, gpu_failed_ = 0;
+  bool gpu_given_up_ = false;
+  Stopwatch since_gpu_;                      // decoded the last batch
+  double waited_at_gpu_ = 0;                 // waited_ then
   std::map<std::int64_t, std::string> bad_;  // sample -> reason
   StageSeconds seconds_;
   std::int64_t unreadable_ = 0;  // of these, those that could not be read
@@ -153,22 +157,27 @@ Loader::Pool::Pool(std::shared_ptr<const RecordSource> source, const LoaderOptio
 
 void Loader::Pool::make_slots() {
   const TransformOptions& transform = options_.transform;
-  slots_.clear();
-  slots_.resize(static_cast<std::size_t>(options_.slots));
-  for (Slot& slot : slots_) {
+  for (int i = 0; i < options_.slots; ++i) {
+    Slot& slot = *free_.emplace_back(std::make_unique<Slot>());
     slot.memory = BatchMemory(options_.batch_size, transform.size, options_.allocator);
     if (options_.decoder)
-      slot.card = std::make_unique<CardBatch>(options_.decoder, options_.batch_size, transform.size,
-                                              transform.filter);
+      slot.gpu =
+          std::make_unique<GpuBatch>(options_.decoder, options_.batch_size, transform.size, transform.filter);
   }
 }
 
 void Loader::Pool::set_image_size(int size) {
   if (size == options_.transform.size) return;
   stop_threads();
-  end_batch_ = 0;
-  card_batches_.clear();
-  held_ = -1;
+  {
+    const std::lock_guard lock(mutex_);  // leases may end meanwhile
+    ++generation_;
+    free_.clear();
+    in_flight_.clear();
+    first_in_flight_ = next_batch_ = end_batch_ = 0;
+    next_row_ = 0;
+    gpu_batches_.clear();
+  }
   options_.transform.size = size;
   make_slots();
   start_threads();
@@ -177,7 +186,7 @@ void Loader::Pool::set_image_size(int size) {
 void Loader::Pool::start_threads() {
   try {
     for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run_thread(&Pool::work); });
-    if (options_.decoder) threads_.emplace_back([this] { run_thread(&Pool::work_card); });
+    if (options_.decoder) threads_.emplace_back([this] { run_thread(&Pool::work_gpu); });
   } catch (const std::system_error& error) {
     stop_threads();
     throw UnavailableError("cannot start {} loader threads ({}); use fewer --workers", options_.threads,
@@ -191,7 +200,7 @@ void Loader::Pool::stop_threads() {
     stop_ = true;
   }
   work_ready_.notify_all();
-  card_ready_.notify_all();
+  gpu_ready_.notify_all();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
   stop_ = false;
@@ -205,49 +214,59 @@ void Loader::Pool::start_epoch(std::int64_t epoch, std::int64_t first_batch) {
   std::unique_lock lock(mutex_);
   next_batch_ = end_batch_;  // hands out no more rows
   batch_ready_.wait(lock, [this] { return busy_ == 0; });
-  card_batches_.clear();
+  gpu_batches_.clear();
   sampler_.start_epoch(epoch);
   epoch_ = epoch;
-  next_batch_ = consumed_ = first_batch;
+  std::ranges::move(in_flight_, std::back_inserter(free_));
+  in_flight_.clear();
+  next_batch_ = first_in_flight_ = first_batch;
   next_row_ = 0;
   end_batch_ = sampler_.batches_per_epoch();
-  held_ = -1;
-  for (Slot& slot : slots_) reset(slot);
   lock.unlock();
   work_ready_.notify_all();
 }
 
 bool Loader::Pool::next(Batch& batch) {
+  batch = {};
   std::unique_lock lock(mutex_);
-  if (held_ >= 0) {
-    reset(slots_[slot_of(held_)]);
-    consumed_ = held_ + 1;
-    held_ = -1;
-    work_ready_.notify_all();
-  }
-  if (consumed_ >= end_batch_) return false;
-  Slot& slot = slots_[slot_of(consumed_)];
+  if (first_in_flight_ >= end_batch_) return false;
   const Stopwatch watch;
-  batch_ready_.wait(lock, [&] { return failure_ || slot.pending == 0; });
+  batch_ready_.wait(lock,
+                    [this] { return failure_ || (!in_flight_.empty() && in_flight_.front()->pending == 0); });
   waited_ += watch.seconds();
   if (failure_) std::rethrow_exception(failure_);
-  held_ = consumed_;
-  batch.images = slot.card ? nullptr : slot.memory.images();
-  batch.device_images = slot.card ? &slot.card->images() : nullptr;
+  std::unique_ptr<Slot> owned = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  batch.epoch = epoch_;
+  batch.step_in_epoch = first_in_flight_++;
+  const int generation = generation_;
+  lock.unlock();
+  const Slot& slot = *owned;
+  batch.images = slot.gpu ? nullptr : slot.memory.images();
+  batch.device_images = slot.gpu ? &slot.gpu->images() : nullptr;
   batch.labels = slot.memory.labels();
   batch.other_labels = mixes(options_) ? slot.memory.other_labels() : nullptr;
   batch.label_weights = mixes(options_) ? slot.memory.label_weights() : nullptr;
   batch.count = static_cast<int>(std::count_if(batch.labels, batch.labels + options_.batch_size,
                                                [](std::int32_t label) { return label >= 0; }));
-  batch.epoch = epoch_;
-  batch.step_in_epoch = held_;
+  batch.lease = std::shared_ptr<Slot>(owned.release(), [pool = weak_from_this(), generation](Slot* returned) {
+    std::unique_ptr<Slot> own(returned);
+    if (const auto alive = pool.lock()) alive->give_back(std::move(own), generation);
+  });
   return true;
+}
+
+void Loader::Pool::give_back(std::unique_ptr<Slot> slot, int generation) {
+  const std::lock_guard lock(mutex_);
+  if (generation != generation_) return;
+  free_.push_back(std::move(slot));
+  work_ready_.notify_all();
 }
 
 void Loader::Pool::reset(Slot& slot) const {
   slot.pending = work_of_batch();
   slot.cost = {};
-  if (slot.card) slot.card->clear();
+  if (slot.gpu) slot.gpu->clear();
 }
 
 // A thread's body holds the lock but while it is busy. What it throws ends the run.
@@ -272,18 +291,23 @@ void Loader::Pool::work(std::unique_lock<std::mutex>& lock, bool& busy) {
     if (stop_) return;
     const std::int64_t batch = next_batch_, epoch = epoch_;
     const int row = next_row_;
+    if (row == 0) {
+      reset(*free_.back());
+      in_flight_.push_back(std::move(free_.back()));
+      free_.pop_back();
+    }
     if (++next_row_ == options_.batch_size) {
       next_row_ = 0;
       ++next_batch_;
     }
-    Slot& slot = slots_[slot_of(batch)];
-    const bool on_card = slot.card && !card_given_up_ && !split_.cpu_row(row);
+    Slot& slot = slot_of(batch);
+    const bool on_gpu = slot.gpu && !gpu_given_up_ && !split_.cpu_row(row);
     busy = true;
     ++busy_;
     lock.unlock();
     const Stopwatch watch;
     const Place place =
-        load_row(worker, epoch, sampler_.sample(batch, row), slot, row, on_card ? Place::card : Place::host);
+        load_row(worker, epoch, sampler_.sample(batch, row), slot, row, on_gpu ? Place::gpu : Place::host);
     const double seconds = watch.seconds();
     lock.lock();
     seconds_.add(worker.seconds);
@@ -296,58 +320,58 @@ void Loader::Pool::work(std::unique_lock<std::mutex>& lock, bool& busy) {
     }
     busy = false;
     --busy_;
-    ++(place == Place::card ? slot.cost.card_rows : slot.cost.cpu_rows);
-    (place == Place::card ? slot.cost.screen_seconds : slot.cost.cpu_seconds) += seconds;
-    if (slot.pending == 1 && slot.card) {
-      card_batches_.push_back(batch);
-      card_ready_.notify_one();
+    ++(place == Place::gpu ? slot.cost.gpu_rows : slot.cost.cpu_rows);
+    (place == Place::gpu ? slot.cost.screen_seconds : slot.cost.cpu_seconds) += seconds;
+    if (slot.pending == 1 && slot.gpu) {
+      gpu_batches_.push_back(batch);
+      gpu_ready_.notify_one();
     }
     if (slot.pending == 0 || busy_ == 0) batch_ready_.notify_all();
   }
 }
 
-void Loader::Pool::work_card(std::unique_lock<std::mutex>& lock, bool& busy) {
+void Loader::Pool::work_gpu(std::unique_lock<std::mutex>& lock, bool& busy) {
   Worker worker{Transform(options_.transform, options_.limits), {}, {}};
   lock.lock();
   for (;;) {
-    card_ready_.wait(lock, [this] { return stop_ || (!failure_ && !card_batches_.empty()); });
+    gpu_ready_.wait(lock, [this] { return stop_ || (!failure_ && !gpu_batches_.empty()); });
     if (stop_) return;
-    const std::int64_t batch = card_batches_.front(), epoch = epoch_;
-    card_batches_.pop_front();
-    Slot& slot = slots_[slot_of(batch)];
+    const std::int64_t batch = gpu_batches_.front(), epoch = epoch_;
+    gpu_batches_.pop_front();
+    Slot& slot = slot_of(batch);
     busy = true;
     ++busy_;
     lock.unlock();
     const Stopwatch watch;
-    const int failed = decode_on_card(worker, epoch, batch, slot);
+    const int failed = decode_on_gpu(worker, epoch, batch, slot);
     lock.lock();
-    note_card(slot.cost.card_rows, failed);
+    note_gpu(slot.cost.gpu_rows, failed);
     busy = false;
     --busy_;
     --slot.pending;
-    slot.cost.card_seconds = watch.seconds();
-    split_.observe(slot.cost, since_card_.lap(), waited_ - waited_at_card_);
-    waited_at_card_ = waited_;
+    slot.cost.gpu_seconds = watch.seconds();
+    split_.observe(slot.cost, since_gpu_.lap(), waited_ - waited_at_gpu_);
+    waited_at_gpu_ = waited_;
     batch_ready_.notify_all();
   }
 }
 
-int Loader::Pool::decode_on_card(Worker& worker, std::int64_t epoch, std::int64_t batch, Slot& slot) {
-  const std::vector<int> failed = slot.card->decode(slot.memory);
+int Loader::Pool::decode_on_gpu(Worker& worker, std::int64_t epoch, std::int64_t batch, Slot& slot) {
+  const std::vector<int> failed = slot.gpu->decode(slot.memory);
   if (failed.empty()) return 0;
   // The CPU's decoder forgives more; what it refuses too, it names and replaces.
   for (const int row : failed) load_row(worker, epoch, sampler_.sample(batch, row), slot, row, Place::host);
-  slot.card->upload(failed, slot.memory);
+  slot.gpu->upload(failed, slot.memory);
   return static_cast<int>(failed.size());
 }
 
-void Loader::Pool::note_card(int rows, int failed) {
-  card_rows_ += rows;
-  card_failed_ += failed;
-  if (card_given_up_ || card_rows_ < kCardTrial || card_failed_ * 4 < card_rows_) return;
-  card_given_up_ = true;
+void Loader::Pool::note_gpu(int rows, int failed) {
+  gpu_rows_ += rows;
+  gpu_failed_ += failed;
+  if (gpu_given_up_ || gpu_rows_ < kGpuTrial || gpu_failed_ * 4 < gpu_rows_) return;
+  gpu_given_up_ = true;
   log_warning("{} could not decode {} of {} images; the CPU decodes from here on",
-              options_.decoder->description(), card_failed_, card_rows_);
+              options_.decoder->description(), gpu_failed_, gpu_rows_);
 }
 
 Loader::Pool::Place Loader::Pool::load_row(Worker& worker, std::int64_t epoch, std::int64_t sample,
@@ -362,9 +386,9 @@ Loader::Pool::Place Loader::Pool::load_row(Worker& worker, std::int64_t epoch, s
       worker.seconds.read += watch.seconds();
       const Random random = sample_random(options_.seed, epoch, sample);
       Place place = preferred;
-      if (place == Place::card) {
+      if (place == Place::gpu) {
         const auto screened = worker.transform.screen(bytes, random);
-        if (!screened || !slot.card->add(row, bytes, *screened)) place = Place::host;
+        if (!screened || !slot.gpu->add(row, bytes, *screened)) place = Place::host;
       }
       if (place == Place::host) worker.transform.run(bytes, random, slot.memory.image(row), &worker.seconds);
       label = source_->label(sample);
@@ -428,7 +452,7 @@ std::vector<BadSample> Loader::Pool::bad_samples() const {
 
 Loader::Loader(std::shared_ptr<const RecordSource> source, const LoaderOptions& options) {
   validate_loader(options);
-  pool_ = std::make_unique<Pool>(std::move(source), options);
+  pool_ = std::make_shared<Pool>(std::move(source), options);
 }
 
 Loader::~Loader() = default;

@@ -1,5 +1,5 @@
-// The loader: threads that read, decode and augment samples into a ring of fixed batches, ahead of the
-// trainer. Whoever completes a batch mixes it, where that is asked for.
+// The loader: threads that read, decode and augment samples into a fixed number of batches, ahead of
+// the trainer. Whoever completes a batch mixes it, where that is asked for.
 //
 // Its memory is allocated once. What a batch holds depends on the data, the seed and the epoch alone, never
 // on timing. A sample that cannot be read or decoded is named in the log once and counted; training takes
@@ -7,8 +7,8 @@
 // More bad samples than allowed end the run with DataError, or with IoError when most of them could not be
 // read.
 //
-// With a card's decoder, the threads read files and choose crops as ever, and the card decodes those that it
-// can; batches are then on the card. What it cannot decode, and the part that would make the trainer wait,
+// With a GPU's decoder, the threads read files and choose crops as ever, and the GPU decodes those that it
+// can; batches are then on the GPU. What it cannot decode, and the part that would make the trainer wait,
 // the threads decode. The crops are the same either way, the pixels up to the rounding of two decoders.
 // It gives crops and mirror images alone: with mixing or other distortions there must be none.
 #pragma once
@@ -33,15 +33,15 @@ struct LoaderOptions {
   int rank = 0;
   int ranks = 1;
   int threads = 1;  // workers; the trainer's thread does no loading
-  int slots = 4;    // batches in the ring: one with the trainer, the others being filled or waiting
+  int slots = 4;    // batches in memory: up to two on lease, the others being filled or waiting
   std::uint64_t seed = 0;
   TransformOptions transform;  // transform.train also decides order and padding
   MixOptions mix;              // of training batches
   DecodeLimits limits;
   double max_bad = 0.001;                          // share of the samples that may be bad (bad_limit.h)
   HostAllocator allocator;                         // empty: ordinary memory
-  std::shared_ptr<backend::ImageDecoder> decoder;  // a card's; empty: the threads decode everything
-  bool fixed_split = false;  // what the card can decode it does, however long that takes
+  std::shared_ptr<backend::ImageDecoder> decoder;  // a GPU's; empty: the threads decode everything
+  bool fixed_split = false;                        // what the GPU can decode it does, however long that takes
 };
 
 struct BadSample {
@@ -69,10 +69,10 @@ class Loader final : public BatchSource {
   // Seconds that next() has spent waiting for data since construction.
   double waited_seconds() const;
 
-  // The share of rows that the threads decode to relieve the card: 0 without one. Any thread.
+  // The share of rows that the threads decode to relieve the GPU: 0 without one. Any thread.
   double cpu_share() const;
 
-  // What the workers' time went into since construction, added up over all of them; what the card decodes is
+  // What the workers' time went into since construction, added up over all of them; what the GPU decodes is
   // in none of it. Any thread.
   StageSeconds stage_seconds() const;
 
@@ -81,7 +81,7 @@ class Loader final : public BatchSource {
 
  private:
   class Pool;
-  std::unique_ptr<Pool> pool_;
+  std::shared_ptr<Pool> pool_;  // leases know it, weakly
 };
 
 }  // namespace redline::data

@@ -17,11 +17,11 @@ int floor_of(double value) {
 
 int round_up(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-double support_of(Filter filter) { return filter == Filter::bilinear ? 1.0 : 2.0; }
+double support_of(Interpolation filter) { return filter == Interpolation::bilinear ? 1.0 : 2.0; }
 
-double weight_at(Filter filter, double x) {
+double weight_at(Interpolation filter, double x) {
   x = std::fabs(x);
-  if (filter == Filter::bilinear) return x < 1.0 ? 1.0 - x : 0.0;
+  if (filter == Interpolation::bilinear) return x < 1.0 ? 1.0 - x : 0.0;
   constexpr double a = -0.5;
   if (x < 1.0) return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
   if (x < 2.0) return (((x - 5.0) * x + 8.0) * x - 4.0) * a;
@@ -39,7 +39,7 @@ Rect pixels_of(const Box& box, int width, int height) {
 }
 
 void Resizer::Axis::plan(double start, double length, int clip_begin, int clip_end, int outputs,
-                         Filter filter, int multiple) {
+                         Interpolation filter, int multiple) {
   const double scale = length / outputs;
   const double stretch = std::max(scale, 1.0);  // shrinking widens the filter, growing does not narrow it
   const double support = support_of(filter) * stretch, narrow = 1 / stretch;
@@ -98,7 +98,7 @@ void Resizer::Axis::pad(int outputs) {
 }
 
 void Resizer::resize(const Pixels& source, const Box& box, const Rect& clip, int out_width, int out_height,
-                     Filter filter, bool flip, std::uint8_t* out) {
+                     Interpolation filter, bool flip, std::uint8_t* out) {
   check(clip.x >= 0 && clip.y >= 0 && clip.width > 0 && clip.height > 0 &&
             clip.x + clip.width <= source.width && clip.y + clip.height <= source.height,
         "a clip outside its image");
@@ -124,8 +124,8 @@ void Resizer::resize(const Pixels& source, const Box& box, const Rect& clip, int
   }
 }
 
-void Resizer::resize(const Planes& source, const Box& box, int out_width, int out_height, Filter filter,
-                     bool flip, std::uint8_t* out) {
+void Resizer::resize(const Planes& source, const Box& box, int out_width, int out_height,
+                     Interpolation filter, bool flip, std::uint8_t* out) {
   check(out_width > 0 && out_height > 0 && box.width > 0 && box.height > 0, "resizing to or from nothing");
   const int outputs = round_up(out_width, 4);
   std::size_t longest = 0;

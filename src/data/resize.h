@@ -7,11 +7,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/interpolation.h"
 #include "data/image.h"
 
 namespace redline::data {
-
-enum class Filter { bilinear, bicubic };
 
 // The whole pixels that a box touches, within an image of this size.
 Rect pixels_of(const Box& box, int width, int height);
@@ -23,12 +22,12 @@ class Resizer {
   // `clip`, a part of source that must contain the box up to a pixel: pass the box's own pixels for
   // "crop, then resize", and the whole source for "resize, then crop". flip mirrors left and right.
   void resize(const Pixels& source, const Box& box, const Rect& clip, int out_width, int out_height,
-              Filter filter, bool flip, std::uint8_t* out);
+              Interpolation filter, bool flip, std::uint8_t* out);
 
   // The same from planes, "crop, then resize", with box in pixels of the stored image. Each plane is resized
   // from its own resolution, and colours are converted last.
-  void resize(const Planes& source, const Box& box, int out_width, int out_height, Filter filter, bool flip,
-              std::uint8_t* out);
+  void resize(const Planes& source, const Box& box, int out_width, int out_height, Interpolation filter,
+              bool flip, std::uint8_t* out);
 
  private:
   // Weights of one direction: output i is the sum of weights[i * taps + k] * input[first[i] + k], in units of
@@ -40,7 +39,7 @@ class Resizer {
     std::vector<double> real;  // the weights of one output before rounding
 
     // taps becomes a multiple of `multiple`, and where that is 4 and not enough, of 8.
-    void plan(double start, double length, int clip_begin, int clip_end, int outputs, Filter filter,
+    void plan(double start, double length, int clip_begin, int clip_end, int outputs, Interpolation filter,
               int multiple);
     void reverse();  // the last output first
     // Counts inputs from the first that is used; gives that one.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "graph/operands.h"
 
 namespace redline::graph {
 namespace {
@@ -56,54 +57,60 @@ class Differentiator {
   }
 
   void loss(const Op& op) {
-    check(op.outputs[1] != kNone, "the loss has no gradient output: the model was not built for training");
-    give(op.inputs[0], op.outputs[1]);
+    check(op.outputs[operands::Loss::gradient] != kNone,
+          "the loss has no gradient output: the model was not built for training");
+    give(op.inputs[operands::Loss::logits], op.outputs[operands::Loss::gradient]);
   }
 
   void linear(const Op& op) {
-    const auto dy = take(op.outputs[0]);
+    const auto dy = take(op.outputs[operands::Linear::y]);
     if (!dy) return;
-    emit(OpKind::linear_grad_weight, op, {op.inputs[0], *dy},
-         {parameter_gradient(op.inputs[1]), parameter_gradient(op.inputs[2])});
-    const TensorId dx = gradient_like(op.inputs[0]);
-    emit(OpKind::linear_grad_input, op, {*dy, op.inputs[1]}, {dx});
-    give(op.inputs[0], dx);
+    emit(OpKind::linear_grad_weight, op, {op.inputs[operands::Linear::x], *dy},
+         {parameter_gradient(op.inputs[operands::Linear::w]),
+          parameter_gradient(op.inputs[operands::Linear::b])});
+    const TensorId dx = gradient_like(op.inputs[operands::Linear::x]);
+    emit(OpKind::linear_grad_input, op, {*dy, op.inputs[operands::Linear::w]}, {dx});
+    give(op.inputs[operands::Linear::x], dx);
   }
 
   void avg_pool(const Op& op) {
-    if (const auto dy = take(op.outputs[0])) pass(OpKind::avg_pool_grad, op, {*dy}, op.inputs[0]);
+    if (const auto dy = take(op.outputs[operands::AvgPool::y]))
+      pass(OpKind::avg_pool_grad, op, {*dy}, op.inputs[operands::AvgPool::x]);
   }
 
   void max_pool(const Op& op) {
-    if (const auto dy = take(op.outputs[0]))
-      pass(OpKind::max_pool_grad, op, {*dy, op.outputs[1]}, op.inputs[0]);
+    if (const auto dy = take(op.outputs[operands::MaxPool::y]))
+      pass(OpKind::max_pool_grad, op, {*dy, op.outputs[operands::MaxPool::index]},
+           op.inputs[operands::MaxPool::x]);
   }
 
   void add(const Op& op) {
-    const auto dy = take(op.outputs[0]);
+    const auto dy = take(op.outputs[operands::Add::y]);
     if (!dy) return;
-    give(op.inputs[0], *dy);
-    give(op.inputs[1], *dy);
+    give(op.inputs[operands::Add::a], *dy);
+    give(op.inputs[operands::Add::b], *dy);
   }
 
   void relu(const Op& op) {
-    if (const auto dy = take(op.outputs[0])) pass(OpKind::relu_grad, op, {*dy, op.outputs[0]}, op.inputs[0]);
+    if (const auto dy = take(op.outputs[operands::Relu::y]))
+      pass(OpKind::relu_grad, op, {*dy, op.outputs[operands::Relu::y]}, op.inputs[operands::Relu::x]);
   }
 
   void batch_norm(const Op& op) {
-    const auto dy = take(op.outputs[0]);
+    const auto dy = take(op.outputs[operands::BatchNorm::y]);
     if (!dy) return;
-    const TensorId x = op.inputs[0], gamma = op.inputs[1], beta = op.inputs[2];
+    const TensorId x = op.inputs[operands::BatchNorm::x], gamma = op.inputs[operands::BatchNorm::gamma],
+                   beta = op.inputs[operands::BatchNorm::beta];
     const TensorId dx = gradient_like(x);
-    emit(OpKind::batch_norm_grad, op, {*dy, x, gamma, op.outputs[1]},
+    emit(OpKind::batch_norm_grad, op, {*dy, x, gamma, op.outputs[operands::BatchNorm::saved]},
          {dx, parameter_gradient(gamma), parameter_gradient(beta)});
     give(x, dx);
   }
 
   void conv(const Op& op) {
-    const auto dy = take(op.outputs[0]);
+    const auto dy = take(op.outputs[operands::Conv::y]);
     if (!dy) return;
-    const TensorId x = op.inputs[0], w = op.inputs[1];
+    const TensorId x = op.inputs[operands::Conv::x], w = op.inputs[operands::Conv::w];
     if (needs_gradient(x)) pass(OpKind::conv_grad_input, op, {*dy, w}, x);
     emit(OpKind::conv_grad_weight, op, {x, *dy}, {parameter_gradient(w)});
   }
@@ -111,12 +118,14 @@ class Differentiator {
   // max_pool(relu(affine(y))), its gate recomputed from y. Only the y that the pool picked have a gradient:
   // the norm's sums need no others.
   void affine_pool(const Op& op) {
-    const auto dz = take(op.outputs[0]);
+    const auto dz = take(op.outputs[operands::AffinePool::z]);
     if (!dz) return;
-    const TensorId affine = op.inputs[1], index = op.outputs[1], picked = op.outputs[2];
+    const TensorId affine = op.inputs[operands::AffinePool::affine],
+                   index = op.outputs[operands::AffinePool::index],
+                   picked = op.outputs[operands::AffinePool::picked];
     const Op stats = producer_of_affine(affine);
     const NormSums sums = norm_sums(stats, {*dz, kNone, affine, kNone}, picked);
-    const TensorId g = gradient_like(op.inputs[0]);
+    const TensorId g = gradient_like(op.inputs[operands::AffinePool::y]);
     emit(OpKind::max_pool_grad, op, {*dz, index}, {g});
     norm_apply(stats, {g, kNone, affine, kNone}, sums);
   }
@@ -128,23 +137,26 @@ class Differentiator {
 
   // z = act(affine(y) + affine(shortcut)).
   void affine_act(const Op& op) {
-    std::vector<TensorId> incoming = std::move(addends_[index(op.outputs[0])]);
+    std::vector<TensorId> incoming = std::move(addends_[index(op.outputs[operands::AffineAct::z])]);
     if (incoming.empty()) return;
     while (incoming.size() > 2) {
-      const TensorId sum = sum_of(incoming[0], incoming[1], op);
+      const TensorId sum = sum_of(incoming[0], incoming[1], op.outputs[operands::AffineAct::z]);
       incoming.erase(incoming.begin(), incoming.begin() + 2);
       incoming.push_back(sum);
     }
-    const TensorId shortcut = op.inputs[2], shortcut_affine = op.inputs[3], mask = op.outputs[1];
+    const TensorId shortcut = op.inputs[operands::AffineAct::shortcut],
+                   shortcut_affine = op.inputs[operands::AffineAct::shortcut_affine],
+                   mask = op.outputs[operands::AffineAct::mask];
     const bool relu = op.attr<ActAttr>().relu;
     Incoming in{incoming[0], incoming.size() > 1 ? incoming[1] : kNone, kNone, mask};
     // Without a shortcut the gate is a function of y alone, and y is read anyway.
-    if (relu && mask == kNone) in.affine = op.inputs[1];
+    if (relu && mask == kNone) in.affine = op.inputs[operands::AffineAct::affine];
 
     const bool identity_shortcut = shortcut != kNone && shortcut_affine == kNone;
-    const TensorId masked =
-        in.g2 != kNone || (identity_shortcut && relu) ? gradient_like(op.outputs[0]) : kNone;
-    norm(producer_of_affine(op.inputs[1]), in, masked);
+    const TensorId masked = in.g2 != kNone || (identity_shortcut && relu)
+                                ? gradient_like(op.outputs[operands::AffineAct::z])
+                                : kNone;
+    norm(producer_of_affine(op.inputs[operands::AffineAct::affine]), in, masked);
     if (shortcut == kNone) return;
     const Incoming rest = masked != kNone ? Incoming{masked, kNone, kNone, kNone} : in;
     if (identity_shortcut) {
@@ -156,7 +168,7 @@ class Differentiator {
 
   // Differentiates one norm_stats whose affine was applied somewhere, and gives the gradient of its y.
   void norm(const Op& stats, const Incoming& in, TensorId masked = kNone) {
-    const NormSums sums = norm_sums(stats, in, stats.inputs[0], masked);
+    const NormSums sums = norm_sums(stats, in, stats.inputs[operands::NormStats::y], masked);
     norm_apply(stats, masked != kNone ? Incoming{masked, kNone, kNone, kNone} : in, sums);
   }
 
@@ -165,22 +177,26 @@ class Differentiator {
   };
   // `in` is the gradient of what `y`, the norm's y or some of it, became.
   NormSums norm_sums(const Op& stats, const Incoming& in, TensorId y, TensorId masked = kNone) {
-    const NormSums sums{parameter_gradient(stats.inputs[1]), parameter_gradient(stats.inputs[2])};
-    emit(OpKind::norm_grad_stats, stats, {in.g, in.g2, y, in.affine, in.mask, stats.outputs[1]},
+    const NormSums sums{parameter_gradient(stats.inputs[operands::NormStats::gamma]),
+                        parameter_gradient(stats.inputs[operands::NormStats::beta])};
+    emit(OpKind::norm_grad_stats, stats,
+         {in.g, in.g2, y, in.affine, in.mask, stats.outputs[operands::NormStats::saved]},
          {sums.dgamma, sums.dbeta, masked});
     return sums;
   }
   void norm_apply(const Op& stats, const Incoming& in, const NormSums& sums) {
-    const TensorId y = stats.inputs[0], dy = gradient_like(y);
+    const TensorId y = stats.inputs[operands::NormStats::y], dy = gradient_like(y);
     emit(OpKind::norm_grad_apply, stats,
-         {in.g, y, in.affine, in.mask, stats.outputs[1], stats.inputs[1], sums.dgamma, sums.dbeta}, {dy});
+         {in.g, y, in.affine, in.mask, stats.outputs[operands::NormStats::saved],
+          stats.inputs[operands::NormStats::gamma], sums.dgamma, sums.dbeta},
+         {dy});
     give(y, dy);
   }
 
   // By value: emitting ops moves the graph's own.
   Op producer_of_affine(TensorId affine) const {
     for (const Op& op : graph_.ops()) {
-      if (op.kind == OpKind::norm_stats && op.outputs[0] == affine) return op;
+      if (op.kind == OpKind::norm_stats && op.outputs[operands::NormStats::affine] == affine) return op;
     }
     throw InternalError("tensor '{}' has no norm_stats", graph_.tensor(affine).name);
   }
@@ -211,7 +227,6 @@ class Differentiator {
     graph_.add_op({OpKind::add, graph_.tensor(of).name, Phase::backward, {a, b}, {sum}, {}});
     return sum;
   }
-  TensorId sum_of(TensorId a, TensorId b, const Op& op) { return sum_of(a, b, op.outputs[0]); }
 
   TensorId gradient_like(TensorId id) {
     Tensor tensor = graph_.tensor(id);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "graph/operands.h"
 
 namespace redline::graph {
 
@@ -152,23 +153,23 @@ TensorId Builder::softmax_cross_entropy(const std::string& name, TensorId logits
 
 double flops(const Graph& graph, const Op& op) {
   const auto elements = [&](TensorId id) { return static_cast<double>(graph.tensor(id).shape.elements()); };
-  // A convolution's three passes do the same multiply-adds: one per output element and weight of a filter.
-  const auto conv_flops = [&](TensorId y, TensorId w) {
-    const Shape& filter = graph.tensor(w).shape;
-    return 2.0 * elements(y) * static_cast<double>(filter[1] * filter[2] * filter[3]);
-  };
+  const auto rows = [&](TensorId id) { return static_cast<double>(graph.tensor(id).shape[0]); };
   switch (op.kind) {
     case OpKind::conv:
-      return conv_flops(op.outputs[0], op.inputs[1]);
     case OpKind::conv_grad_input:
-      return conv_flops(op.inputs[0], op.inputs[1]);
-    case OpKind::conv_grad_weight:
-      return conv_flops(op.inputs[1], op.outputs[0]);
+    case OpKind::conv_grad_weight: {  // the same multiply-adds: one per element of y and weight of a filter
+      const operands::ConvTensors tensors = operands::conv_tensors(op);
+      const Shape& filter = graph.tensor(tensors.w).shape;
+      return 2.0 * elements(tensors.y) * static_cast<double>(filter[1] * filter[2] * filter[3]);
+    }
     case OpKind::linear:
+      return 2.0 * rows(op.inputs[operands::Linear::x]) * elements(op.inputs[operands::Linear::w]);
     case OpKind::linear_grad_input:
-      return 2.0 * static_cast<double>(graph.tensor(op.inputs[0]).shape[0]) * elements(op.inputs[1]);
+      return 2.0 * rows(op.inputs[operands::LinearGradInput::dy]) *
+             elements(op.inputs[operands::LinearGradInput::w]);
     case OpKind::linear_grad_weight:
-      return 2.0 * static_cast<double>(graph.tensor(op.inputs[0]).shape[0]) * elements(op.outputs[0]);
+      return 2.0 * rows(op.inputs[operands::LinearGradWeight::x]) *
+             elements(op.outputs[operands::LinearGradWeight::dw]);
     default:
       return 0.0;
   }

@@ -104,7 +104,7 @@ bool has_vectors() { return false; }
 // Calls work with the type's conversions.
 template <typename Work>
 void with_type(DType type, const Work& work) {
-  check(type == DType::f16 || type == DType::bf16, "a type of {} is none of 16 bits", name_of(type));
+  check(type == DType::f16 || type == DType::bf16, "{} is not a 16-bit type", name_of(type));
   if (type == DType::f16)
     work(VectorF16{});
   else

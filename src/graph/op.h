@@ -35,8 +35,9 @@ enum class OpKind : std::uint8_t {
                           // CE(other label), and the label of the larger weight counts for accuracy; an
                           // other label of -1 is none.
 
-  // Forward, as a planner may rewrite it around the pending affine: y stays raw, and (scale, bias) is kept
-  // beside it until a consumer applies it.
+  // Forward, as the planner may rewrite it around the pending affine: y stays raw, and its (scale, bias)
+  // waits
+  // in a tensor of its own until a consumer applies it.
   norm_stats,   // y, gamma, beta, mean, var, sums? -> affine[2,C], saved[2,C]?  (updates mean and var in
                 // training)
   affine_act,   // y, affine, shortcut?, shortcut_affine? -> z, mask?  z = act(affine(y) + affine(shortcut))

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "base/error.h"
 #include "graph/op.h"
 
 namespace redline::graph::operands {
@@ -127,6 +128,24 @@ inline TensorId in(const Op& op, int position) {
 inline TensorId out(const Op& op, int position) {
   const auto i = static_cast<std::size_t>(position);
   return i < op.outputs.size() ? op.outputs[i] : kNone;
+}
+
+// What a convolution and its two gradients are about. Each makes one of the three, or the gradient of one,
+// from the other two.
+struct ConvTensors {
+  TensorId x, w, y;  // image, filter and result, or tensors of their shapes
+};
+inline ConvTensors conv_tensors(const Op& op) {
+  switch (op.kind) {
+    case OpKind::conv:
+      return {op.inputs[Conv::x], op.inputs[Conv::w], op.outputs[Conv::y]};
+    case OpKind::conv_grad_input:
+      return {op.outputs[ConvGradInput::dx], op.inputs[ConvGradInput::w], op.inputs[ConvGradInput::dy]};
+    case OpKind::conv_grad_weight:
+      return {op.inputs[ConvGradWeight::x], op.outputs[ConvGradWeight::dw], op.inputs[ConvGradWeight::dy]};
+    default:
+      throw InternalError("{} '{}' is not a convolution", name_of(op.kind), op.name);
+  }
 }
 
 }  // namespace redline::graph::operands

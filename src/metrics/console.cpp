@@ -36,7 +36,7 @@ void ConsoleSink::begin(const RunInfo& info) {
   if (options_.quiet) return;
   line(fmt::format("{}: {} parameters, {} classes, {} px, {}", info.model,
                    format_count(static_cast<double>(info.parameters)), info.classes, info.image_size,
-                   info.dtype));
+                   info.dtype + (info.why_dtype.empty() ? "" : fmt::format(" ({})", info.why_dtype))));
   line(fmt::format("data: {}: {} images to train on, {} held out", info.data,
                    format_grouped(info.train_samples), format_grouped(info.val_samples)));
   line(fmt::format("device: {}", info.device));

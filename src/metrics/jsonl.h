@@ -27,7 +27,7 @@ inline constexpr int kJsonlVersion = 2;
 // AppendFile does it.
 class JsonlSink final : public Sink {
  public:
-  // A new file. With `resumed`, goes on with the one that is there, taking back what was recorded after that
+  // A new file. With `resumed`, continues the existing one, removing what was recorded after that
   // point. Throws IoError when it cannot be opened.
   explicit JsonlSink(const std::filesystem::path& path, const std::optional<Resumed>& resumed = {});
 

@@ -9,8 +9,8 @@
 
 namespace redline::metrics {
 
-// One way to write records. Called from the training thread, in the order begin, steps and evaluations, end.
-// A sink that cannot write throws IoError: a run whose numbers are lost is not worth its time.
+// Writes records in one format. Called from the training thread, in the order begin, steps and evaluations,
+// end. A sink that cannot write throws IoError: a run whose numbers are lost is not worth its time.
 class Sink {
  public:
   virtual ~Sink() = default;

@@ -15,8 +15,8 @@ struct Hyperparameter {
   std::variant<bool, double, std::string> value;
 };
 
-// Where a run goes on that was broken off. What was recorded after that point happens again, so every sink
-// takes it back.
+// Where a resumed run continues. What was recorded after that point happens again, so every sink
+// removes it.
 struct Resumed {
   std::int64_t step = 0;   // updates done
   bool evaluated = false;  // the evaluation after that step, if there was one, is not repeated
@@ -27,6 +27,7 @@ struct RunInfo {
   std::string name;    // of the run folder
   std::string folder;  // where it is; empty when nothing is written
   std::string model, data, device, dtype, optimizer;
+  std::string why_dtype;  // for people; empty: not said
   std::int64_t classes = 0, image_size = 0;
   std::int64_t batch_size = 0;  // per forward pass of a rank
   std::int64_t ranks = 1;
@@ -78,7 +79,7 @@ struct Step {
   double elapsed = 0;        // from the beginning of training to the end of this step, evaluations included
   bool skipped = false;      // a gradient was not finite, so the step changed nothing
 
-  // With its stalls, as a user waits for it; evaluations are no part of training.
+  // Stalls included, as a user waits for them; evaluations are not part of training.
   double training_seconds() const { return seconds + gap.total() - gap.evaluation; }
   double images_per_second() const;
   double data_wait() const;  // part of training_seconds() in which the device waited for a batch, 0 to 1

@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "base/error.h"
+#include "graph/operands.h"
 
 namespace redline::plan {
 namespace {
 
+namespace operands = graph::operands;
 using graph::DType;
 using graph::Graph;
 using graph::kNone;
@@ -58,7 +60,7 @@ class Fuser {
  private:
   // A convolution that a training norm reads gathers that norm's sums as it goes.
   Op with_sums(Op conv) {
-    const TensorId y = conv.outputs[0];
+    const TensorId y = conv.outputs[operands::Conv::y];
     if (!fuse_sums_ || !only_reader(y, OpKind::batch_norm)) return conv;
     if (!in_.ops()[readers(y)[0]].attr<graph::NormAttr>().training) return conv;
     const graph::Shape per_channel{2, in_.tensor(y).shape.c()};
@@ -68,23 +70,23 @@ class Fuser {
   }
 
   void norm(const Op& op) {
-    materialise(op.inputs[0]);
+    const TensorId x = op.inputs[operands::BatchNorm::x], saved = op.outputs[operands::BatchNorm::saved];
+    materialise(x);
     std::vector<TensorId> inputs = op.inputs;
-    if (const auto sums = sums_.find(op.inputs[0]); sums != sums_.end()) inputs.push_back(sums->second);
-    const graph::Shape per_channel{2, in_.tensor(op.inputs[0]).shape.c()};
+    if (const auto sums = sums_.find(x); sums != sums_.end()) inputs.push_back(sums->second);
+    const graph::Shape per_channel{2, in_.tensor(x).shape.c()};
     const TensorId affine =
         out_.graph.add_tensor({op.name + ".affine", per_channel, DType::f32, TensorKind::activation});
-    out_.graph.add_op(
-        {OpKind::norm_stats, op.name, Phase::forward, inputs, {affine, op.outputs[1]}, op.attributes});
-    pending_[op.outputs[0]] = {op.inputs[0], affine, kNone, kNone, false, op.name};
+    out_.graph.add_op({OpKind::norm_stats, op.name, Phase::forward, inputs, {affine, saved}, op.attributes});
+    pending_[op.outputs[operands::BatchNorm::y]] = {x, affine, kNone, kNone, false, op.name};
     ++out_.model_ops;
   }
 
   // A join whose only reader is a ReLU waits for it.
   bool defer_add(const Op& op) {
-    TensorId main = op.inputs[0], other = op.inputs[1];
+    TensorId main = op.inputs[operands::Add::a], other = op.inputs[operands::Add::b];
     if (!is_plain_norm(main)) std::swap(main, other);
-    if (!is_plain_norm(main) || !only_reader(op.outputs[0], OpKind::relu)) return false;
+    if (!is_plain_norm(main) || !only_reader(op.outputs[operands::Add::y], OpKind::relu)) return false;
     Pending join = pending_.at(main);
     if (is_plain_norm(other)) {
       join.shortcut = pending_.at(other).y;
@@ -94,30 +96,31 @@ class Fuser {
       join.shortcut = other;
     }
     join.name = op.name;
-    pending_[op.outputs[0]] = join;
+    pending_[op.outputs[operands::Add::y]] = join;
     ++out_.model_ops;
     return true;
   }
 
   bool fuse_relu(const Op& op) {
-    const auto found = pending_.find(op.inputs[0]);
-    if (found == pending_.end() || readers(op.inputs[0]).size() != 1) return false;
+    const TensorId x = op.inputs[operands::Relu::x], y = op.outputs[operands::Relu::y];
+    const auto found = pending_.find(x);
+    if (found == pending_.end() || readers(x).size() != 1) return false;
     Pending value = found->second;
     value.relu = true;
     value.name = op.name;
-    pending_[op.outputs[0]] = value;
+    pending_[y] = value;
     ++out_.model_ops;
-    const bool pool_next =
-        fuse_pool_ && value.shortcut == kNone && only_reader(op.outputs[0], OpKind::max_pool);
-    if (!pool_next) materialise(op.outputs[0]);
+    const bool pool_next = fuse_pool_ && value.shortcut == kNone && only_reader(y, OpKind::max_pool);
+    if (!pool_next) materialise(y);
     return true;
   }
 
   bool fuse_pool(const Op& op) {
-    const auto found = pending_.find(op.inputs[0]);
+    const auto found = pending_.find(op.inputs[operands::MaxPool::x]);
     if (found == pending_.end() || !found->second.relu) return false;
     std::vector<TensorId> outputs = op.outputs;
-    if (outputs[1] != kNone) outputs.push_back(add_picked(outputs[0]));  // in training
+    if (outputs[operands::MaxPool::index] != kNone)  // in training
+      outputs.push_back(add_picked(outputs[operands::MaxPool::y]));
     out_.graph.add_op({OpKind::affine_pool,
                        op.name,
                        Phase::forward,
@@ -161,7 +164,7 @@ class Fuser {
 
   const Op& stats_of(TensorId affine) const {
     for (const Op& op : out_.graph.ops()) {
-      if (op.kind == OpKind::norm_stats && op.outputs[0] == affine) return op;
+      if (op.kind == OpKind::norm_stats && op.outputs[operands::NormStats::affine] == affine) return op;
     }
     throw InternalError("no norm_stats gives tensor {}", affine);
   }

@@ -6,12 +6,14 @@
 
 #include "base/error.h"
 #include "graph/autodiff.h"
+#include "graph/operands.h"
 #include "plan/arena.h"
 #include "plan/fuse.h"
 
 namespace redline::plan {
 namespace {
 
+namespace operands = graph::operands;
 using graph::DType;
 using graph::Graph;
 using graph::kNone;
@@ -194,7 +196,7 @@ void validate(const Options& options) {
 // The type of activations: that of the first convolution's input.
 DType activation_type(const Graph& graph) {
   const auto conv = std::ranges::find(graph.ops(), OpKind::conv, &Op::kind);
-  return conv == graph.ops().end() ? DType::f32 : graph.tensor(conv->inputs[0]).dtype;
+  return conv == graph.ops().end() ? DType::f32 : graph.tensor(conv->inputs[operands::Conv::x]).dtype;
 }
 
 // What is left to do when all ops are there.
@@ -305,7 +307,7 @@ MemoryUse memory_use(const Plan& plan) {
 }
 
 graph::TensorId sums_of(const graph::Op& op) {
-  return op.kind == graph::OpKind::conv && op.outputs.size() > 1 ? op.outputs[1] : graph::kNone;
+  return op.kind == graph::OpKind::conv ? operands::out(op, operands::Conv::sums) : graph::kNone;
 }
 
 }  // namespace redline::plan

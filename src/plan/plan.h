@@ -1,6 +1,6 @@
-// A Plan is a graph made ready for a backend: fused, every tensor placed, gradients in buckets. It is made
-// once and holds all that is decided about a step; compiling and running it takes no further choice of shape
-// or place.
+// A Plan is a graph made ready for a backend: fused, grouped, every tensor placed, gradients in buckets. It
+// is made once and holds every decision about a step; what is left to compiling is the choice of kernels for
+// each group.
 #pragma once
 
 #include <cstddef>
@@ -28,32 +28,32 @@ struct Options {
   int accumulate = 1;       // batches whose gradients are summed before an update
   bool ema = false;         // keep a moving average of parameters and statistics
   bool fuse = true;         // rewrite around the pending affine where the backend can
-  float loss_scale = 0.0F;  // that training starts with; 0: as the type of activations wants it
+  float loss_scale = 0.0F;  // initial; 0: chosen by the type of activations
   std::size_t bucket_bytes = std::size_t{25} << 20;  // gradient bucket size for all-reduce
   bool all_reduce = false;                           // put all-reduce ops between backward and update
-  graph::DType gradient_wire = graph::DType::f32;    // that gradients travel in
+  graph::DType gradient_wire = graph::DType::f32;    // of gradients between ranks
   bool synchronised_norms = false;                   // over the batches of all ranks
 };
 
-// What a planner asks of a backend; never asked while running.
+// What the planner asks a backend. Never called while a plan runs.
 class Capabilities {
  public:
   virtual ~Capabilities() = default;
   virtual bool supports(graph::OpKind kind, graph::DType dtype) const = 0;
-  // The layout in which this backend wants a tensor to lie.
+  // The layout that this backend stores a tensor in.
   virtual Layout layout(const graph::Graph& graph, graph::TensorId id) const = 0;
-  // Whether convolutions gather the sums for the norm that follows as they write their output.
+  // Whether convolutions also sum up their output for the norm that follows.
   virtual bool conv_gives_sums(graph::DType) const { return false; }
-  // In what type the gradients of matrices and filters are kept, for activations of a type.
+  // The type of the gradients of matrices and filters, by the type of activations.
   virtual graph::DType weight_gradient(graph::DType) const { return graph::DType::f32; }
-  // Whether norms can take the batches of all ranks together.
+  // Whether norms can be computed over the batches of all ranks.
   virtual bool synchronises_norms() const { return false; }
-  // In what type kernels read matrices and filters, for activations of a type. Other than fp32: an update
-  // writes such a copy of each of them.
+  // The type in which kernels read matrices and filters, by the type of activations. Unless it is fp32, every
+  // update also writes a copy in this type.
   virtual graph::DType weight_copy(graph::DType) const { return graph::DType::f32; }
-  // What it does in one go, the best first. A group that is found is compiled.
+  // The groups that it can run, the best first. Those that the planner takes are compiled as they are.
   virtual std::vector<GroupRow> group_rows() const { return {}; }
-  // How many groups may be under way on the side stream; each keeps its inputs alive for longer.
+  // How many groups may run on the side stream at a time. Each keeps its inputs alive for longer.
   virtual int side_stream_groups() const { return 0; }
 };
 
@@ -88,7 +88,7 @@ struct Plan {
   std::vector<Group> groups;  // what runs, in order
   std::size_t arena_bytes = 0;
   std::size_t gradient_bytes = 0;
-  graph::DType weights = graph::DType::f32;  // that kernels read matrices and filters in
+  graph::DType weights = graph::DType::f32;  // the type in which kernels read matrices and filters
   int update_begin = 0;                      // groups from here on are the update
   int fused_ops = 0;                         // model ops that went into fused ones
   std::vector<std::string> fusions;          // what was fused, one line per form: "affine_act: 49"
@@ -114,8 +114,8 @@ struct MemoryUse {
 };
 MemoryUse memory_use(const Plan& plan);
 
-// Where a convolution gathers the following norm's sums; kNone when it does not. The memory is free from the
-// beginning of the step.
+// The sums that a convolution makes for the norm that follows; kNone when it makes none. Nothing else uses
+// their memory from the beginning of the step.
 graph::TensorId sums_of(const graph::Op& op);
 
 }  // namespace redline::plan

@@ -40,8 +40,8 @@ bool reads(const Op& op, std::size_t input) {
 // The part of a convolution's input that its windows see: strides may leave out pixels between them.
 double seen(const graph::Graph& graph, const Op& op) {
   if (op.kind != OpKind::conv && op.kind != OpKind::conv_grad_weight) return 1;
-  const graph::Tensor& weights = graph.tensor(op.kind == OpKind::conv ? op.inputs[kWeights] : op.outputs[0]);
-  const double side = static_cast<double>(weights.shape[2]) / op.attr<graph::ConvAttr>().stride;
+  const graph::Shape& filter = graph.tensor(operands::conv_tensors(op).w).shape;
+  const double side = static_cast<double>(filter[2]) / op.attr<graph::ConvAttr>().stride;
   return std::min(1.0, side * side);
 }
 
@@ -64,13 +64,9 @@ double taps_on_image(std::int64_t image, std::int64_t outputs, std::int64_t taps
 double needed_flops(const graph::Graph& graph, const Op& op) {
   const double all = graph::flops(graph, op);
   if (!is_convolution(op.kind)) return all;
-  // Images and results of the forward pass, N C H W, and its filter: each of the three passes has two of them
-  // as inputs and makes the third.
-  const bool forward = op.kind == OpKind::conv, to_input = op.kind == OpKind::conv_grad_input;
-  const graph::Shape& image = graph.tensor(to_input ? op.outputs[0] : op.inputs[0]).shape;
-  const graph::Shape& result = graph.tensor(forward ? op.outputs[0] : op.inputs[to_input ? 0 : 1]).shape;
-  const graph::Shape& filter =
-      graph.tensor(op.kind == OpKind::conv_grad_weight ? op.outputs[0] : op.inputs[kWeights]).shape;
+  const operands::ConvTensors tensors = operands::conv_tensors(op);
+  const graph::Shape &image = graph.tensor(tensors.x).shape, &filter = graph.tensor(tensors.w).shape,
+                     &result = graph.tensor(tensors.y).shape;
   const auto& attr = op.attr<graph::ConvAttr>();
   return all * taps_on_image(image[2], result[2], filter[2], attr) *
          taps_on_image(image[3], result[3], filter[3], attr);
@@ -115,7 +111,7 @@ class Counter {
         known.insert(id);
         if (!again && wanted_[index(id)] && written.insert(id).second) work.bytes += stored(id);
       }
-      if (is_optimizer(op.kind)) work.bytes += copy_bytes(op.inputs[0], plan_.weights);
+      if (is_optimizer(op.kind)) work.bytes += copy_bytes(op.inputs[operands::Optimizer::w], plan_.weights);
     }
     return work;
   }

@@ -1,4 +1,4 @@
-// How much work the ops of a plan are: FLOPs, and the least traffic with memory.
+// The work of a plan's ops: FLOPs, and the least memory traffic.
 #pragma once
 
 #include <string>
@@ -12,17 +12,17 @@ struct Work {
   double flops = 0, bytes = 0;
 };
 
-// The work of each of a plan's groups, or of others of its ops. Bytes are the least that a group has to move,
-// as they are stored: each tensor that comes from elsewhere is read once, and each that is wanted elsewhere
-// or after the step is written once.
+// The work of each group: of the plan's own, or of any other grouping of its ops. Bytes are a lower bound, in
+// the types that tensors are stored in: every tensor from another group is read once, and every tensor that
+// another group or the host needs is written once.
 std::vector<Work> work_of(const Plan& plan, const std::vector<Group>& groups);
 
-// Whether ops of a kind update or average one tensor each: a device may do all of them in one go.
+// Whether ops of a kind update or average one tensor each, so that a device may run all of them as one unit.
 bool updates_one(graph::OpKind kind);
-// Whether a group is such ops, of one kind, on several tensors.
+// Whether a group is several such ops of one kind.
 bool updates_many(const graph::Graph& graph, const Group& group);
-// What a group does besides the op that it is named after, to follow that name: " with norm_grad_stats";
-// empty when it does nothing else, or the same for other tensors. What it recomputes is left out.
+// The other ops of a group, to be printed after its name: " with norm_grad_stats". Empty for a single op and
+// for updates of many tensors. Recomputed ops are left out.
 std::string others_text(const graph::Graph& graph, const Group& group);
 
 }  // namespace redline::plan

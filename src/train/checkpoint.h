@@ -1,4 +1,4 @@
-// A checkpoint on disk: all that a run needs to go on as if nothing had happened.
+// A checkpoint on disk: all that a run needs to continue as if nothing had happened.
 //     checkpoints/step-N/model.safetensors      parameters and norm statistics, fp32, by torchvision's names
 //     checkpoints/step-N/optimizer.safetensors  momentum (.momentum), averages (.ema), loss scale
 //     checkpoints/step-N/state.json             where training stood, of what run, and checksums of the files

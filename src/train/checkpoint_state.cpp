@@ -114,7 +114,7 @@ std::uint32_t parse_sum(const std::string& text) {
   std::uint32_t sum = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), sum, 16);
   if (error != std::errc() || end != text.data() + text.size() || text.size() != 8)
-    throw DataError("'{}' is no checksum", text);
+    throw DataError("'{}' is not a checksum", text);
   return sum;
 }
 

@@ -76,7 +76,7 @@ struct ScheduleConfig {
 
 struct DeviceConfig {
   std::string name = "auto";
-  std::string dtype;  // "fp32", "tf32", "bf16", "fp16", "auto"; empty: fp32, or auto with amp
+  std::string dtype;  // "fp32", "tf32", "bf16", "fp16", "auto"; empty: auto with amp or on a GPU, else fp32
   bool amp = false;
   std::int64_t threads = 0;  // 0: all cores this process may use
   bool deterministic = false;

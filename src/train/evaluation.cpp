@@ -1,7 +1,6 @@
 #include "train/evaluation.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "train/batch_input.h"
 #include "train/setup.h"
 
 namespace redline::train {
@@ -64,7 +64,7 @@ class Counter {
     executable_.request_metrics();
     const auto metrics = executable_.take_metrics(/*wait=*/true);
     check(metrics.has_value(), "a batch gave no numbers");
-    for (std::size_t i = 0; i < sums_.size(); ++i) sums_[i] += metrics->loss[i];
+    sums_ += metrics->sums;
     executable_.read(model.logits, logits_);
     for (std::size_t row = 0; row < static_cast<std::size_t>(shape()[0]); ++row) {
       if (batch.labels[row] < 0) continue;
@@ -74,11 +74,10 @@ class Counter {
   }
 
   void finish() const {
-    const double samples = std::max(1.0, sums_[graph::kSamples]);
-    result_.samples = std::llround(sums_[graph::kSamples]);
-    result_.loss = sums_[graph::kLossSum] / samples;
-    result_.top1 = sums_[graph::kCorrect1] / samples;
-    result_.top5 = sums_[graph::kCorrect5] / samples;
+    result_.samples = std::llround(sums_.samples());
+    result_.loss = sums_.loss();
+    result_.top1 = sums_.top1();
+    result_.top5 = sums_.top5();
   }
 
  private:
@@ -90,7 +89,7 @@ class Counter {
 
   backend::Executable& executable_;
   EvaluationResult& result_;
-  std::array<double, graph::kLossMetrics> sums_{};
+  graph::LossSums sums_;
   std::vector<float> logits_;  // [batch, classes]
 };
 
@@ -124,7 +123,7 @@ std::optional<EvaluationResult> evaluate(const TrainedModel& model, const Evalua
   const std::shared_ptr<const data::RecordSource> records = data::open_source(options.data, split);
   check_classes(model, *records, options.data);
   const auto backend = open_device(config);
-  const graph::DType dtype = resolve_dtype(config, *backend, inspect_machine().features);
+  const graph::DType dtype = resolve_dtype(config, *backend).dtype;
   const auto plan = std::make_shared<plan::Plan>(
       make_plan(eval_plan_options(config, dtype, model.weights.classes, options.batch_size), *backend));
   const auto state = backend->make_state();

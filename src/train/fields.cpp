@@ -214,7 +214,9 @@ std::vector<Field> device_fields() {
       {"device",
        "dtype",
        "--dtype",
-       "type of activations; auto: fp16 on a GPU, bf16 where the CPU has it, else fp32 (default: fp32)",
+       "type of activations; auto: fp16 on a GPU, bf16 where the CPU has it, else fp32 (default: auto on a "
+       "GPU, "
+       "fp32 on a CPU)",
        [](Config& c) -> Text& { return c.device.dtype; },
        {"fp32", "tf32", "bf16", "fp16", "auto"},
        "precision"},

@@ -1,5 +1,5 @@
-// A warning that may come again and again: it is said the first time, and then whenever it has come twice as
-// often as when it was last said.
+// A warning that may recur many times: it is printed the first time, and again whenever its count has doubled
+// since.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace redline::train {
 
 class Folded {
  public:
-  // Counts one more; whether it is to be said.
+  // Counts one more; whether to print it.
   bool say() {
     if (++count_ < next_) return false;
     next_ = 2 * count_;

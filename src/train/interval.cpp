@@ -25,8 +25,8 @@ Interval parse_interval(const std::string& text, const std::string& flag) {
     if (unit == "m") return {Interval::Unit::seconds, count * 60};
     if (unit == "h") return {Interval::Unit::seconds, count * 3600};
   }
-  throw UsageError("{} '{}' is no interval: give steps (500), epochs (1ep), time (90s, 5m, 1h) or off", flag,
-                   text);
+  throw UsageError("{} '{}' is not an interval: give steps (500), epochs (1ep), time (90s, 5m, 1h) or off",
+                   flag, text);
 }
 
 }  // namespace redline::train

@@ -15,8 +15,8 @@ class LossWatch {
     int window = 0;     // how many those were
   };
 
-  // The loss of the next step. Gives the spike when it is one. What is not finite is none: it is counted
-  // elsewhere.
+  // Takes the loss of the next step; gives the spike if it is one. A loss that is not finite is not a spike:
+  // the trainer counts it.
   std::optional<Spike> add(double loss);
 
  private:

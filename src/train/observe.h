@@ -1,4 +1,4 @@
-// What a run shows beside its numbers: the pictures it learns from, how weights and gradients are spread, and
+// What a run shows besides its numbers: the images it learns from, histograms of weights and gradients, and
 // its options as a list.
 #pragma once
 
@@ -17,7 +17,7 @@ metrics::Picture batch_picture(const data::Batch& batch, int batch_size, int ima
 
 // Histograms of every parameter, "weights/<name>", and of the gradients that the last step left,
 // "gradients/<name>". Gradients are multiplied by `gradient_scale` first, which takes the loss scale and
-// accumulation out of them. Reads all of them from the device: for now and then.
+// accumulation out of them. Slow, as it reads all of them from the device.
 void record_histograms(const backend::State& state, const backend::Executable& executable,
                        double gradient_scale, std::int64_t step, metrics::Recorder& recorder);
 

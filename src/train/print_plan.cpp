@@ -40,8 +40,8 @@ void print_model(const Setup& setup, const plan::Plan& plan, std::FILE* out) {
   const auto batch = static_cast<double>(config.optimizer.batch_size);
   const auto batches = static_cast<double>(config.optimizer.accumulate);
   const Work work = work_of(plan);
-  fmt::print(out, "model       {}, {} classes, {} px, {}\n", config.model.name, setup.classes,
-             config.model.image_size, config.device.dtype);
+  fmt::print(out, "model       {}, {} classes, {} px, {} ({})\n", config.model.name, setup.classes,
+             config.model.image_size, config.device.dtype, setup.why_dtype);
   if (!config.schedule.train_sizes.empty())
     fmt::print(out, "training    at {} px; what follows is of {}\n",
                fmt::join(config.schedule.train_sizes, ", "), image_size_of(plan));

@@ -36,7 +36,7 @@ profile::Subject subject_of(const Setup& setup, const profile::Nvml* gpu) {
   return subject;
 }
 
-// The number of the card that ran the steps; 0 on a CPU.
+// The number of the GPU that ran the steps; 0 on a CPU.
 int device_of(const profile::Timeline& timeline) {
   return timeline.events.empty() ? 0 : static_cast<int>(timeline.events.front().activity.device);
 }
@@ -58,7 +58,7 @@ profile::RunFacts facts_of(const Setup& setup) {
   const Config& config = setup.config;
   Config automatic = config;
   automatic.device.dtype = "auto";
-  const graph::DType quickest = resolve_dtype(automatic, *setup.backend, setup.machine.features);
+  const graph::DType quickest = resolve_dtype(automatic, *setup.backend).dtype;
   profile::RunFacts facts;
   facts.gpu = setup.backend->device_memory().has_value();
   facts.synthetic = setup.synthetic();

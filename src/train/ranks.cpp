@@ -52,12 +52,12 @@ std::int64_t Ranks::most(std::int64_t mine) {
 void Ranks::exchange(Step& step) {
   constexpr std::size_t kStop = graph::kLossMetrics, kExposed = kStop + 1, kWork = kExposed + 1;
   std::vector<double> values(kWork + work_.size());
-  std::ranges::copy(step.sums, values.begin());
+  std::ranges::copy(step.sums.values, values.begin());
   values[kStop] = step.stop ? 1 : 0;
   values[kExposed] = step.exposed;
   values[kWork + static_cast<std::size_t>(rank())] = step.work;
   add_up(values);
-  std::copy_n(values.begin(), step.sums.size(), step.sums.begin());
+  std::copy_n(values.begin(), step.sums.values.size(), step.sums.values.begin());
   step.stop = values[kStop] > 0;
   step.exposed = values[kExposed] / size();
   const auto work = std::span(values).subspan(kWork);
@@ -154,7 +154,7 @@ void Ranks::check_state(const backend::State& state, std::int64_t step) {
   throw comm::PeerError(
       fmt::format("after step {}, {} of {} is not what it is on rank 0: memory or network of that machine "
                   "damaged it, or its "
-                  "program differs; --resume goes on from the last checkpoint",
+                  "program differs; --resume continues from the last checkpoint",
                   step, names[static_cast<std::size_t>(*bad)], name(static_cast<int>(bad - all.begin()))));
 }
 

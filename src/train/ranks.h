@@ -1,5 +1,5 @@
-// What a training run does together with the other ranks of its job, beside the gradients: it agrees to stop,
-// adds up what each saw, keeps the weights the same, and notices who is slow. Alone, all of it is nothing.
+// What a training run exchanges with the other ranks of its job, besides gradients: it agrees to stop, adds
+// up metrics, keeps the weights equal, and notices stragglers. For a process alone all of it does nothing.
 // Every rank makes the same calls in the same order.
 #pragma once
 
@@ -34,7 +34,7 @@ class Ranks {
 
   // One step, told by each rank and then known to all.
   struct Step {
-    std::array<double, graph::kLossMetrics> sums{};
+    graph::LossSums sums;
     bool stop = false;     // somebody wants the run to end
     double work = 0;       // seconds of this rank's part, without waiting for others
     double exposed = 0;    // seconds of waiting for others' numbers; afterwards the mean over ranks
@@ -48,7 +48,7 @@ class Ranks {
   // Of the whole run so far: "rank 0 took 1.02 s a step, … "; empty before the first step.
   std::string speeds() const;
 
-  // Gives every rank rank 0's tensors, or only those of the kind: what a rank's own batches moved.
+  // Gives every rank rank 0's tensors; or only the statistics, which each rank's own batches moved.
   void broadcast_state(backend::State& state);
   void broadcast_statistics(backend::State& state);
   // Throws PeerError, naming a rank and the step, when the ranks' parameters or momenta are not the same

@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "train/checkpointer.h"
@@ -57,6 +58,20 @@ std::optional<Checkpoint> newest_checkpoint(const fs::path& folder) {
   return found;
 }
 
+Config keep_dtype(Config config, const fs::path& folder) {
+  if (folder.empty() || config.device.amp || !config.device.dtype.empty()) return config;
+  const fs::path file = folder / "config.toml";
+  try {
+    for (const auto& [key, value] : list_values(read_file(file), file.string()))
+      if (key == "device.dtype") config.device.dtype = value;
+  } catch (const Error& reason) {
+    log_debug("{}", reason.what());
+  }
+  if (!config.device.dtype.empty())
+    log_info("resuming {} in {}, as it was begun", folder.string(), config.device.dtype);
+  return config;
+}
+
 std::vector<std::string> differences(const Subject& saved, const Subject& now, const Config& config) {
   if (saved.model != now.model || saved.classes != now.classes) {
     throw UsageError(
@@ -71,8 +86,8 @@ std::vector<std::string> differences(const Subject& saved, const Subject& now, c
   }
   if (saved.images_per_step != now.images_per_step) {
     lines.push_back(fmt::format(
-        "{} images a step instead of {}: the epoch goes on at its next whole step, and what comes is not "
-        "what would have come; --lr is as given (--lr-scale-batch makes it follow)",
+        "{} images a step instead of {}: the epoch continues at its next whole step, so its batches are "
+        "not those of before; --lr is as given (--lr-scale-batch makes it follow)",
         now.images_per_step, saved.images_per_step));
   }
   Config before;

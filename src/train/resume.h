@@ -1,4 +1,4 @@
-// Going on with a run that was broken off: which checkpoint, whether it fits, and what is different now.
+// Resuming a run: which checkpoint to take, whether it fits, and what has changed since.
 #pragma once
 
 #include <filesystem>
@@ -16,12 +16,17 @@ namespace redline::train {
 // DataError when all are damaged.
 std::optional<Checkpoint> newest_checkpoint(const std::filesystem::path& folder);
 
+// The configuration with the type that the run in `folder` was begun in, where neither --dtype nor --amp says
+// which: a default that has changed since must not change a run. As it is for an empty folder, or one whose
+// configuration cannot be read.
+Config keep_dtype(Config config, const std::filesystem::path& folder);
+
 // Throws UsageError when the checkpoint is of another model or other classes, naming both. Gives a line for
 // every option that is not what it was.
 std::vector<std::string> differences(const Subject& saved, const Subject& now, const Config& config);
 
-// Where a run with this subject goes on. With other images per step, the epoch goes on at the next image that
-// is the first of a step, and a learning rate that follows epochs finds its place in them.
+// Where a run with this subject continues. When the number of images per step has changed, the epoch
+// continues at the next image that begins a step, and a schedule by epochs at the same fraction of them.
 Progress position(const CheckpointState& saved, const Subject& now, const Config& config);
 
 }  // namespace redline::train

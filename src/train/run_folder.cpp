@@ -95,13 +95,13 @@ RunFolder::RunFolder(const fs::path& output_dir, const std::string& name, bool c
     }
     if (chosen)
       throw UsageError(
-          "{} is there already: --resume goes on with it; else choose another --name or --output-dir",
+          "the run folder {} exists: continue it with --resume, or choose another --name or --output-dir",
           path_.string());
   }
 }
 
 RunFolder::RunFolder(const fs::path& existing) : path_(existing), keep_(true) {
-  if (!fs::is_directory(path_)) throw UsageError("{} is no run folder", path_.string());
+  if (!fs::is_directory(path_)) throw UsageError("{} is not a run folder", path_.string());
   lock_ = hold(path_);
   for (const fs::path& folder : {path_, checkpoints()}) {
     if (!fs::is_directory(folder)) continue;

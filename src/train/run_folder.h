@@ -1,4 +1,4 @@
-// The folder that a run leaves behind: runs/<name>/ with config.toml, metrics.jsonl and what comes later.
+// The folder of a run: runs/<name>/ with config.toml, metrics.jsonl, checkpoints and profiles.
 #pragma once
 
 #include <filesystem>
@@ -24,7 +24,7 @@ class RunFolder {
   // A name that the user chose and that is taken is a UsageError; a default one gets a number. IoError when
   // the folder cannot be made.
   RunFolder(const std::filesystem::path& output_dir, const std::string& name, bool chosen);
-  // Goes on in the folder of a run that was broken off, and clears away what it left unfinished.
+  // Resumes in the folder of an earlier run, and removes its unfinished files.
   explicit RunFolder(const std::filesystem::path& existing);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -34,7 +34,7 @@ class RunFolder {
   std::string name() const { return path_.filename().string(); }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   std::filesystem::path profile() const { return path_ / "profile"; }
-  // Takes away what a run that begins again would record twice: its numbers and event files.
+  // Removes what a run that starts over would record twice: metrics and event files.
   void remove_records() const;
   void keep() { keep_ = true; }
 

@@ -73,6 +73,7 @@ metrics::RunInfo run_info(const Setup& setup, const Trainer& trainer, const data
   info.data = setup.data_text();
   info.device = setup.backend->description();
   info.dtype = config.device.dtype;
+  info.why_dtype = setup.why_dtype;
   info.optimizer = config.optimizer.name;
   info.classes = setup.classes;
   info.image_size = config.model.image_size;
@@ -135,23 +136,23 @@ Subject subject_of(const Setup& setup, const data::BatchSource& train) {
           to_toml(config)};
 }
 
-// The folder of this run: a new one, or one to go on in.
-std::unique_ptr<RunFolder> open_folder(const Setup& setup, const Resume& resume, const std::string& started,
-                                       bool& resuming) {
-  const Config& config = setup.config;
-  fs::path existing = resume.run;
-  if (resume.wanted && resume.run.empty()) {
-    existing = config.run.name.empty()
-                   ? newest_run(config.run.output_dir, config.model.name, config.data.path)
-                   : fs::path(config.run.output_dir) / config.run.name;
-    if (!fs::is_directory(existing)) existing.clear();
-  }
-  resuming = !existing.empty();
-  if (resuming) return std::make_unique<RunFolder>(existing);
+// The folder of the run to resume; empty when a new one begins.
+fs::path folder_to_resume(const Config& config, const Resume& resume) {
+  if (!resume.wanted || !resume.run.empty()) return resume.run;
+  const fs::path folder = config.run.name.empty() ? newest_run(config.run.output_dir, config.model.name,
+                                                               fs::absolute(config.data.path).string())
+                                                  : fs::path(config.run.output_dir) / config.run.name;
+  if (fs::is_directory(folder)) return folder;
+  log_info("there is nothing to resume in {}: a new run begins", config.run.output_dir);
+  return {};
+}
+
+std::unique_ptr<RunFolder> open_folder(const Config& config, const fs::path& existing,
+                                       const std::string& started) {
+  if (!existing.empty()) return std::make_unique<RunFolder>(existing);
   const bool chosen = !config.run.name.empty();
   const std::string name =
       chosen ? config.run.name : default_run_name(config.model.name, config.data.path, started);
-  if (resume.wanted) log_info("there is nothing to resume in {}: a new run begins", config.run.output_dir);
   return std::make_unique<RunFolder>(config.run.output_dir, name, chosen);
 }
 
@@ -166,7 +167,7 @@ void save_config(const Setup& setup, const RunFolder& folder, const std::vector<
   }
 }
 
-// Brings the trainer to where the newest whole checkpoint was; gives its place, or none without one.
+// Restores the newest whole checkpoint, and gives where it was taken; none without one.
 std::optional<Progress> go_on(Trainer& trainer, const RunFolder& folder, const Setup& setup,
                               const Subject& subject) {
   const auto checkpoint = newest_checkpoint(folder.checkpoints());
@@ -282,7 +283,7 @@ void leave_after_failure(metrics::Recorder& recorder, Trainer& trainer, Checkpoi
   try {
     if (checkpointer != nullptr && trainer.can_save()) last_checkpoint(trainer, *checkpointer, signals);
     if (checkpointer != nullptr && checkpointer->newest())
-      log_warning("--resume goes on from {}",
+      log_warning("--resume continues from {}",
                   (checkpointer->folder() / checkpoint_name(*checkpointer->newest())).string());
     tell_end(recorder, trainer.summary("failed", what), sampled);
   } catch (const std::exception& second) {
@@ -312,63 +313,101 @@ bool finish(metrics::Recorder& recorder, Trainer& trainer, Checkpointer* checkpo
   return saved;
 }
 
+// What a rank trains with, once everything is open.
+struct Job {
+  const Setup& setup;
+  const data::BatchSource& train;
+  const data::BatchSource* val;  // null: nothing is evaluated
+  Trainer& trainer;
+  Ranks& ranks;
+  metrics::Recorder& recorder;
+  std::optional<Profiling>& profiled;
+  const StopSignals& signals;
+  std::chrono::system_clock::time_point began;  // when the program did
+};
+
 // A rank other than 0: it trains, and leaves the console and most files to rank 0.
-Outcome follow(const Setup& setup, Trainer& trainer, Ranks& ranks, metrics::Recorder& recorder,
-               std::optional<Profiling>& profiled, const StopSignals& signals) {
+Outcome follow(Job& job) {
   Outcome outcome;
-  trainer.follow_rank_0();
-  if (trainer.finished()) return outcome;
-  const fs::path folder = ranks.broadcast(std::string());
-  const auto telemetry = start_telemetry(setup, ranks.rank(), folder);
-  if (!telemetry) profiled.reset();  // there is nowhere to write to
-  if (profiled) profiled->attach(trainer, *telemetry);
-  recorder.add(std::make_unique<OutcomeSink>(outcome));
-  const bool finished = trainer.run(signals.flag());
-  outcome.signal = signal_of(ranks, signals, finished);
-  if (outcome.signal != 0) outcome.checkpointed = ranks.broadcast(false);
-  if (profiled) profiled->finish(setup, folder / "profile", *telemetry, nullptr);
+  job.trainer.follow_rank_0();
+  if (job.trainer.finished()) return outcome;
+  const fs::path folder = job.ranks.broadcast(std::string());
+  const auto telemetry = start_telemetry(job.setup, job.ranks.rank(), folder);
+  if (!telemetry) job.profiled.reset();  // there is nowhere to write to
+  if (job.profiled) job.profiled->attach(job.trainer, *telemetry);
+  job.recorder.add(std::make_unique<OutcomeSink>(outcome));
+  const bool finished = job.trainer.run(job.signals.flag());
+  outcome.signal = signal_of(job.ranks, job.signals, finished);
+  if (outcome.signal != 0) outcome.checkpointed = job.ranks.broadcast(false);
+  if (job.profiled) job.profiled->finish(job.setup, folder / "profile", *telemetry, nullptr);
   return outcome;
 }
 
-// Trains as one rank of a job, or alone.
-Outcome train(const Config& config, const std::vector<std::string>& arguments, const Console& console,
-              const Resume& resume, const std::optional<profile::SessionOptions>& profiling,
-              const StopSignals& signals, const std::shared_ptr<comm::Communicator>& communicator) {
-  const auto began = std::chrono::system_clock::now();
-  Ranks ranks(communicator);
-  const Setup setup = prepare(config, communicator, &signals.flag());
-  const auto train = train_batches(setup);
-  const auto val = profiling ? nullptr : val_batches(setup);
-  if (!val && !profiling && config.run.target_accuracy > 0)
-    throw UsageError("--target-accuracy needs held-out images, and {} has none", setup.data_text());
-  if (profiling && profiling->counters && !ranks.alone())
-    throw UsageError(
-        "--counters repeats every kernel, and an exchange between ranks happens once: leave it out");
-  std::optional<Profiling> profiled;
-  if (profiling) profiled.emplace(*profiling, setup, ranks.rank(), ranks.size());
-  Outcome outcome;
-  metrics::Recorder recorder;
-  const std::unique_ptr<Trainer> made = [&] {
-    try {
-      return std::make_unique<Trainer>(setup.config, setup.plans, *setup.backend, *train, val.get(), recorder,
-                                       communicator);
-    } catch (const OutOfMemoryError& error) {
-      refuse_batch(setup, error.what());
-    }
-  }();
-  Trainer& trainer = *made;
-  ranks.must_agree(static_cast<double>(train->samples()), "the number of training images");
-  ranks.must_agree(val ? static_cast<double>(val->samples()) : 0, "the number of held-out images");
-  if (ranks.rank() != 0) return follow(setup, trainer, ranks, recorder, profiled, signals);
+// Opens the files and the console that a run is recorded to, and tells them what it is.
+void begin_records(Job& job, const RunFolder& folder, const std::string& started, bool resumed,
+                   const profile::Telemetry& telemetry, const Console& console, Outcome& outcome) {
+  const RunConfig& run = job.setup.config.run;
+  metrics::RunInfo info = run_info(job.setup, job.trainer, job.train, job.val);
+  info.name = folder.name();
+  info.folder = outcome.folder;
+  info.started = started;
+  const Progress progress = job.trainer.progress();
+  if (resumed) info.resumed = metrics::Resumed{progress.step, progress.evaluated};
+  metrics::ConsoleOptions shown{console.out, console.live, run.quiet, static_cast<int>(run.log_every)};
+  shown.device = [&telemetry] { return profile::live_text(telemetry.latest()); };
+  job.recorder.add(std::make_unique<metrics::JsonlSink>(folder.path() / "metrics.jsonl", info.resumed));
+  job.recorder.add(std::make_unique<metrics::TensorBoardSink>(folder.path()));
+  if (!run.mlperf_log.empty() && !job.profiled)
+    job.recorder.add(mlperf_sink(job.setup.config, info, folder.path(), job.began));
+  job.recorder.add(std::make_unique<metrics::ConsoleSink>(shown));
+  job.recorder.add(std::make_unique<OutcomeSink>(outcome));
+  if (console.ended && !job.profiled)
+    job.recorder.add(std::make_unique<EndedSink>(console.ended, outcome.folder));
+  job.recorder.begin(info);
+}
 
+// Trains, and ends the records and checkpoints however that goes.
+void train_recorded(Job& job, const RunFolder& folder, Checkpointer* checkpointer,
+                    profile::Telemetry& telemetry, const Console& console, Outcome& outcome) {
+  Trainer& trainer = job.trainer;
+  const Sampled sampled{&telemetry, !job.setup.backend->device_memory(), job.ranks.size(),
+                        trainer.progress().step, trainer.progress().samples};
+  bool saved = true;
+  try {
+    const bool finished = trainer.run(job.signals.flag());
+    saved = finish(job.recorder, trainer, checkpointer, job.signals,
+                   signal_of(job.ranks, job.signals, finished), sampled, outcome);
+    if (outcome.signal != 0) job.ranks.broadcast(outcome.checkpointed);
+    if (job.profiled) {
+      job.profiled->finish(job.setup, folder.profile(), telemetry, console.out);
+      if (console.ended) console.ended(outcome.folder);
+    }
+  } catch (const std::exception& failure) {
+    leave_after_failure(job.recorder, trainer, checkpointer, job.signals, sampled, failure.what());
+    throw;
+  }
+  // A signal that finds an earlier checkpoint loses steps, not the run.
+  if (!saved && !(outcome.signal != 0 && outcome.checkpointed)) {
+    throw IoError("the checkpoint of step {} could not be written to {}", trainer.progress().step,
+                  checkpointer->folder().string());
+  }
+}
+
+// Rank 0, or a process alone: it trains in a run folder, a new one or the `existing` one.
+Outcome lead(Job& job, const std::vector<std::string>& arguments, const Console& console,
+             const fs::path& existing) {
+  const Setup& setup = job.setup;
+  const Config& config = setup.config;
+  Trainer& trainer = job.trainer;
   const std::string started = utc_timestamp();
-  bool resuming = false;
-  const auto folder = open_folder(setup, resume, started, resuming);
+  const bool resuming = !existing.empty();
+  const auto folder = open_folder(config, existing, started);
+  Outcome outcome;
   outcome.folder = folder->path().string();
-  const Subject subject = subject_of(setup, *train);
+  const Subject subject = subject_of(setup, job.train);
   CheckpointerOptions checkpoints{folder->checkpoints(),
-                                  parse_interval(setup.config.run.checkpoint_every, "--checkpoint-every"),
-                                  setup.config.run.keep,
+                                  parse_interval(config.run.checkpoint_every, "--checkpoint-every"),
+                                  config.run.keep,
                                   subject,
                                   {}};
   if (resuming) {
@@ -378,63 +417,60 @@ Outcome train(const Config& config, const std::vector<std::string>& arguments, c
   }
   trainer.follow_rank_0();
   if (trainer.finished()) {
-    fmt::print(console.out, "{} {} after {}: nothing is left to do; {}\n", outcome.folder,
-               trainer.target_reached() ? "reached its target" : "finished",
-               counted(trainer.progress().step, "step"),
-               trainer.target_reached() ? "a higher --target-accuracy, or none, goes on"
-                                        : "more --epochs or --steps go on");
+    const bool reached = trainer.target_reached();
+    fmt::print(console.out, "{} {} after {}: nothing is left to do; {} to continue\n", outcome.folder,
+               reached ? "reached its target" : "finished", counted(trainer.progress().step, "step"),
+               reached ? "raise --target-accuracy or leave it out" : "raise --epochs or --steps");
     return outcome;
   }
   save_config(setup, *folder, arguments, started, resuming);
-
-  metrics::RunInfo info = run_info(setup, trainer, *train, val.get());
-  info.name = folder->name();
-  info.folder = outcome.folder;
-  info.started = started;
-  if (checkpoints.resumed)
-    info.resumed = metrics::Resumed{trainer.progress().step, trainer.progress().evaluated};
-  recorder.add(std::make_unique<metrics::JsonlSink>(folder->path() / "metrics.jsonl", info.resumed));
-  recorder.add(std::make_unique<metrics::TensorBoardSink>(folder->path()));
-  if (!config.run.mlperf_log.empty() && !profiled)
-    recorder.add(mlperf_sink(setup.config, info, folder->path(), began));
-  ranks.broadcast(fs::absolute(folder->path()).string());
+  job.ranks.broadcast(fs::absolute(folder->path()).string());
   const auto telemetry = start_telemetry(setup, *folder);
-  if (profiled) profiled->attach(trainer, *telemetry);
-  metrics::ConsoleOptions shown{console.out, console.live, config.run.quiet,
-                                static_cast<int>(config.run.log_every)};
-  shown.device = [&telemetry] { return profile::live_text(telemetry->latest()); };
-  recorder.add(std::make_unique<metrics::ConsoleSink>(shown));
-  recorder.add(std::make_unique<OutcomeSink>(outcome));
-  if (console.ended && !profiled) recorder.add(std::make_unique<EndedSink>(console.ended, outcome.folder));
-  recorder.begin(info);
+  if (job.profiled) job.profiled->attach(trainer, *telemetry);
+  begin_records(job, *folder, started, checkpoints.resumed.has_value(), *telemetry, console, outcome);
   folder->keep();
   std::unique_ptr<Checkpointer> checkpointer;
   if (checkpoints.every.unit != Interval::Unit::never) {
     checkpointer = std::make_unique<Checkpointer>(std::move(checkpoints), trainer.state());
     trainer.keep_checkpoints(*checkpointer);
   }
-  const Sampled sampled{telemetry.get(), !setup.backend->device_memory(), ranks.size(),
-                        trainer.progress().step, trainer.progress().samples};
-  bool saved = true;
-  try {
-    const bool finished = trainer.run(signals.flag());
-    saved = finish(recorder, trainer, checkpointer.get(), signals, signal_of(ranks, signals, finished),
-                   sampled, outcome);
-    if (outcome.signal != 0) ranks.broadcast(outcome.checkpointed);
-    if (profiled) {
-      profiled->finish(setup, folder->profile(), *telemetry, console.out);
-      if (console.ended) console.ended(outcome.folder);
-    }
-  } catch (const std::exception& failure) {
-    leave_after_failure(recorder, trainer, checkpointer.get(), signals, sampled, failure.what());
-    throw;
-  }
-  // A signal that finds an earlier checkpoint loses steps, not the run.
-  if (!saved && !(outcome.signal != 0 && outcome.checkpointed)) {
-    throw IoError("the checkpoint of step {} could not be written to {}", trainer.progress().step,
-                  checkpointer->folder().string());
-  }
+  train_recorded(job, *folder, checkpointer.get(), *telemetry, console, outcome);
   return outcome;
+}
+
+// Trains as one rank of a job, or alone.
+Outcome train(Config config, const std::vector<std::string>& arguments, const Console& console,
+              const Resume& resume, const std::optional<profile::SessionOptions>& profiling,
+              const StopSignals& signals, const std::shared_ptr<comm::Communicator>& communicator) {
+  const auto began = std::chrono::system_clock::now();
+  validate(config);
+  Ranks ranks(communicator);
+  if (profiling && profiling->counters && !ranks.alone())
+    throw UsageError(
+        "--counters repeats every kernel, and an exchange between ranks happens once: leave it out");
+  const fs::path existing = ranks.rank() == 0 ? folder_to_resume(config, resume) : fs::path();
+  config = keep_dtype(std::move(config), existing);
+  config.device.dtype = ranks.broadcast(config.device.dtype);
+  const Setup setup = prepare(config, communicator, &signals.flag());
+  const auto train = train_batches(setup);
+  const auto val = profiling ? nullptr : val_batches(setup);
+  if (!val && !profiling && config.run.target_accuracy > 0)
+    throw UsageError("--target-accuracy needs held-out images, and {} has none", setup.data_text());
+  std::optional<Profiling> profiled;
+  if (profiling) profiled.emplace(*profiling, setup, ranks.rank(), ranks.size());
+  metrics::Recorder recorder;
+  const std::unique_ptr<Trainer> trainer = [&] {
+    try {
+      return std::make_unique<Trainer>(setup.config, setup.plans, *setup.backend, *train, val.get(), recorder,
+                                       communicator);
+    } catch (const OutOfMemoryError& error) {
+      refuse_batch(setup, error.what());
+    }
+  }();
+  ranks.must_agree(static_cast<double>(train->samples()), "the number of training images");
+  ranks.must_agree(val ? static_cast<double>(val->samples()) : 0, "the number of held-out images");
+  Job job{setup, *train, val.get(), *trainer, ranks, recorder, profiled, signals, began};
+  return ranks.rank() == 0 ? lead(job, arguments, console, existing) : follow(job);
 }
 
 }  // namespace

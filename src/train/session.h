@@ -21,11 +21,10 @@ struct Console {
   std::function<void(const std::string& folder)> ended = {};
 };
 
-// Whether a run that was broken off is to be gone on with.
+// Whether to resume a run.
 struct Resume {
   bool wanted = false;
-  std::string
-      run;  // its folder, which must be there; empty: the one that the configuration names, or a new one
+  std::string run;  // its folder, which must exist; empty: the one that the configuration names, or a new one
 };
 
 // What a finished or interrupted run gives its caller.
@@ -34,7 +33,7 @@ struct Outcome {
   double top1 = 0, top5 = 0;  // of the last evaluation, the better of weights and averages; 0 without one
   bool evaluated = false;
   int signal = 0;             // that ended the run; 0: it finished
-  bool checkpointed = false;  // there is a checkpoint to go on from
+  bool checkpointed = false;  // there is a checkpoint to resume from
 };
 
 // 0 for a run that finished; 75 (try again) for one that a signal ended and that can be resumed, except that

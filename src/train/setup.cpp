@@ -21,6 +21,7 @@ namespace {
 constexpr const char* kSynthetic = "synthetic";
 constexpr const char* kTf32 = "tf32";
 constexpr const char* kAuto = "auto";
+constexpr const char* kAsConfigured = "as configured";
 constexpr std::int64_t kSyntheticClasses = 1000;
 constexpr std::int64_t kMostWorkers = 8;      // by default: enough to feed a CPU's training step
 constexpr std::int64_t kMostGpuWorkers = 32;  // and a GPU's
@@ -83,7 +84,7 @@ std::int64_t resolve_classes(const Config& config, const data::RecordSource* rec
 
 std::int64_t default_workers(const Machine& machine, const backend::Backend& backend) {
   return std::clamp<std::int64_t>(machine.cores_allowed, 1,
-                                  backend.name() == "cuda" ? kMostGpuWorkers : kMostWorkers);
+                                  backend.runs_ahead() ? kMostGpuWorkers : kMostWorkers);
 }
 
 Config resolve(const Setup& setup) {
@@ -142,7 +143,7 @@ data::LoaderOptions loader_options(const Config& config, bool train) {
   options.transform.train = train;
   options.transform.size = static_cast<int>(config.model.image_size);
   options.transform.filter =
-      config.data.interpolation == "bicubic" ? data::Filter::bicubic : data::Filter::bilinear;
+      config.data.interpolation == "bicubic" ? Interpolation::bicubic : Interpolation::bilinear;
   options.transform.scale_min = config.augment.scale[0];
   options.transform.scale_max = config.augment.scale[1];
   options.transform.ratio_min = config.augment.ratio[0];
@@ -297,52 +298,52 @@ std::unique_ptr<backend::Backend> open_device(const Config& config,
   return backend;
 }
 
-graph::DType resolve_dtype(const Config& config, const backend::Backend& backend,
-                           const CpuFeatures& features) {
+Precision resolve_dtype(const Config& config, const backend::Backend& backend) {
   const std::string& wanted = config.device.dtype;
-  const bool cuda = backend.name() == "cuda";
+  const bool gpu = backend.device_memory().has_value();
   const auto offers = [&](graph::DType dtype) { return backend.supports(graph::OpKind::conv, dtype); };
-  if (config.device.amp || wanted == "auto") {
-    if (cuda) return graph::DType::f16;
-    // The reference backend has every type and is quicker in none.
-    const bool native = features.avx512_bf16 || features.amx_bf16;
-    return offers(graph::DType::bf16) && native && backend.name() != "reference" ? graph::DType::bf16
-                                                                                 : graph::DType::f32;
-  }
   if (wanted == kTf32) {
-    if (!cuda) throw UnavailableError("--dtype tf32: only GPUs have it; use --dtype fp32");
-    return graph::DType::f32;
+    if (!backend.has_tf32()) throw UnavailableError("--dtype tf32: only GPUs have it; use --dtype fp32");
+    return {graph::DType::f32, kAsConfigured};
   }
-  const graph::DType dtype = wanted.empty() ? graph::DType::f32 : graph::parse_dtype(wanted);
-  if (offers(dtype)) return dtype;
-  throw UnavailableError(
-      "--dtype {}: {} does not have it here; use {}", wanted, backend.description(),
-      dtype != graph::DType::bf16 && offers(graph::DType::bf16) ? "--dtype bf16 or fp32" : "--dtype fp32");
+  if (!wanted.empty() && wanted != kAuto) {
+    const graph::DType dtype = graph::parse_dtype(wanted);
+    if (offers(dtype)) return {dtype, kAsConfigured};
+    throw UnavailableError(
+        "--dtype {}: {} does not have it here; use {}", wanted, backend.description(),
+        dtype != graph::DType::bf16 && offers(graph::DType::bf16) ? "--dtype bf16 or fp32" : "--dtype fp32");
+  }
+  const std::optional<graph::DType> mixed = backend.mixed_precision();
+  if (config.device.amp || wanted == kAuto)
+    return mixed ? Precision{*mixed, "mixed precision"}
+                 : Precision{graph::DType::f32, "this device is quicker in no other type"};
+  if (gpu && mixed) return {*mixed, "mixed precision, the default on a GPU"};
+  return {graph::DType::f32, gpu ? "the default on this GPU" : "the default on a CPU"};
 }
 
 std::shared_ptr<backend::ImageDecoder> resolve_decoder(const Config& config, backend::Backend& backend) {
   if (config.data.decode == "cpu" || config.data.path == kSynthetic) return nullptr;
-  if (config.device.input_copy != kAuto) {  // whoever names a way wants batches to take it
+  if (config.device.input_copy != kAuto) {  // whoever names a method wants batches to take it
     if (config.data.decode == "gpu")
       throw UsageError(
-          "--decode gpu and --input-copy {} contradict each other: images that a card decodes are "
+          "--decode gpu and --input-copy {} contradict each other: images that a GPU decodes are "
           "there already",
           config.device.input_copy);
     return nullptr;
   }
   if (distort_options(config.augment).any() || mix_options(config.augment).any()) {
     constexpr const char* kWhy =
-        "a card's decoder gives crops and mirror images alone, without --auto-augment, --color-jitter, "
+        "a GPU's decoder gives crops and mirror images alone, without --auto-augment, --color-jitter, "
         "--random-erase, --mixup-alpha and --cutmix-alpha";
     if (config.data.decode == "gpu") throw UsageError("--decode gpu: {}", kWhy);
-    if (backend.name() == "cuda") log_info("the CPU decodes images: {}", kWhy);
+    if (backend.device_memory()) log_info("the CPU decodes images: {}", kWhy);
     return nullptr;
   }
   try {
     return backend.make_image_decoder();
   } catch (const UnavailableError& why) {
     if (config.data.decode == "gpu") throw UnavailableError("--decode gpu: {}", why.what());
-    if (backend.name() == "cuda") log_info("the CPU decodes images: {}", why.what());
+    if (backend.device_memory()) log_info("the CPU decodes images: {}", why.what());
     return nullptr;
   }
 }
@@ -360,7 +361,9 @@ Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communic
   setup.config = config;
   setup.machine = inspect_machine();
   setup.backend = open_device(config, std::move(communicator), stop);
-  setup.dtype = resolve_dtype(config, *setup.backend, setup.machine.features);
+  Precision precision = resolve_dtype(config, *setup.backend);
+  setup.dtype = precision.dtype;
+  setup.why_dtype = std::move(precision.why);
   if (config.data.path != kSynthetic) {
     data::SourceOptions limits;
     limits.max_bytes = config.data.max_image_bytes;
@@ -385,7 +388,7 @@ Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communic
 
 std::unique_ptr<data::BatchSource> train_batches(const Setup& setup) {
   if (!setup.synthetic()) {
-    // Evaluation stays with the CPU's decoder, so that an accuracy does not depend on the card.
+    // Evaluation stays with the CPU's decoder, so that an accuracy does not depend on the GPU.
     data::LoaderOptions options = loader_options(setup.config, *setup.backend, setup.rank, /*train=*/true);
     options.decoder = setup.decoding.decoder;
     options.transform.size = static_cast<int>(train_sizes(setup.config).front());
@@ -416,23 +419,6 @@ std::unique_ptr<data::BatchSource> evaluation_batches(const Config& config, cons
   data::LoaderOptions options = loader_options(config, backend, rank, /*train=*/false);
   if (options.threads == 0) options.threads = static_cast<int>(default_workers(inspect_machine(), backend));
   return std::make_unique<data::Loader>(std::move(records), options);
-}
-
-void write_batch(backend::Executable& executable, const data::Batch& batch) {
-  const graph::Model& model = executable.plan().model;
-  const auto bytes = [&](graph::TensorId id) {
-    const graph::Tensor& tensor = model.graph.tensor(id);
-    return static_cast<std::size_t>(tensor.shape.elements()) * graph::size_of(tensor.dtype);
-  };
-  if (batch.device_images != nullptr)
-    executable.take_images(model.images, *batch.device_images);
-  else
-    executable.write_input(model.images, batch.images, bytes(model.images));
-  executable.write_input(model.labels, batch.labels, bytes(model.labels));
-  if (model.other_labels == graph::kNone) return;
-  check(batch.other_labels != nullptr, "a plan for mixed images and a batch without them");
-  executable.write_input(model.other_labels, batch.other_labels, bytes(model.other_labels));
-  executable.write_input(model.label_weights, batch.label_weights, bytes(model.label_weights));
 }
 
 }  // namespace redline::train

@@ -54,14 +54,14 @@ struct Decoding {
   std::size_t memory_need(const plan::Plan& train) const;
 };
 
-// What a run takes: its plans, weights and activations once, what kernels need besides, the loader's batches,
-// what decodes them, and the copy that checkpoints are written from.
+// The memory that a run needs: weights and activations, counted once for all plans, scratch of kernels, the
+// loader's batches and decoder, and the copy that checkpoints are written from.
 Memory memory_need(const Config& config, const Plans& plans, const backend::Backend& backend,
                    const Decoding& decoding = {});
-// What there is for it now.
+// The memory that is free now.
 Memory memory_available(const Machine& machine, const backend::Backend& backend);
 
-// A batch that is larger than memory: a wrong option, and one that who tries several sizes tells from others.
+// A batch larger than memory. Its own type, so that a search for the largest batch can catch it.
 class BatchTooLarge : public UsageError {
  public:
   using UsageError::UsageError;
@@ -79,10 +79,15 @@ std::unique_ptr<backend::Backend> open_device(const Config& config,
                                               std::shared_ptr<comm::Communicator> communicator = {},
                                               const std::atomic<bool>* stop = nullptr);
 
-// The element type that --dtype and --amp mean on this device. Throws UnavailableError when it has no such
-// type. tf32 is fp32 whose products a GPU may round.
-graph::DType resolve_dtype(const Config& config, const backend::Backend& backend,
-                           const CpuFeatures& features);
+// The type of activations, and why it was taken: "mixed precision, the default on a GPU".
+struct Precision {
+  graph::DType dtype = graph::DType::f32;
+  std::string why;
+};
+
+// What --dtype and --amp mean on this device; with neither, mixed precision on a GPU and fp32 on a CPU. tf32
+// is fp32 whose products a GPU may round. Throws UnavailableError when the device does not have the type.
+Precision resolve_dtype(const Config& config, const backend::Backend& backend);
 
 // Who decodes training images: a device's decoder, or empty for the CPU. Throws UnavailableError when
 // --decode gpu cannot be had; auto says why in the log.
@@ -93,6 +98,7 @@ struct Setup {
   Machine machine;
   std::unique_ptr<backend::Backend> backend;
   graph::DType dtype = graph::DType::f32;
+  std::string why_dtype;  // for people
   std::int64_t classes = 0;
   std::shared_ptr<const data::RecordSource> train_records, val_records;  // both empty for synthetic data
   Plans plans;
@@ -107,11 +113,11 @@ struct Setup {
 Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communicator = {},
               const std::atomic<bool>* stop = nullptr);
 
-// Throws BatchTooLarge for a run whose memory was refused although it should have fit: `what` the system
-// said, and the largest --batch-size that fits what is free now.
+// Throws BatchTooLarge for a run that did not get its memory although it should fit, with `what` the system
+// said and the largest --batch-size that fits what is free now.
 [[noreturn]] void refuse_batch(const Setup& setup, const std::string& what);
 
-// How a run's batches are made from records, but for what depends on a device or a rank.
+// How batches are made from records, apart from what depends on the device or the rank.
 data::LoaderOptions loader_options(const Config& config, bool train);
 
 // The batches of a prepared run. The second is empty when there is nothing held out.
@@ -121,8 +127,5 @@ std::unique_ptr<data::BatchSource> val_batches(const Setup& setup);
 std::unique_ptr<data::BatchSource> evaluation_batches(const Config& config, const backend::Backend& backend,
                                                       std::shared_ptr<const data::RecordSource> records,
                                                       int rank = 0);
-
-// Copies a batch into the inputs of an executable.
-void write_batch(backend::Executable& executable, const data::Batch& batch);
 
 }  // namespace redline::train

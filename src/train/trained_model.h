@@ -38,7 +38,7 @@ weights::Metadata export_metadata(const TrainedModel& model);
 std::string initialise_from(const std::filesystem::path& path, const std::string& model,
                             backend::State& state);
 
-// The tensor whose moving average `name` is; empty when it is none.
+// The tensor whose moving average `name` is; empty when it is not an average.
 std::string averaged(const backend::State& state, const std::string& name);
 
 // Puts weights into a state that has the same tensors.

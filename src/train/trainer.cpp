@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/quantity.h"
+#include "train/batch_input.h"
 #include "train/observe.h"
 #include "train/trained_model.h"
 
@@ -46,13 +47,6 @@ std::string first_bad_tensor(const backend::Executable& executable) {
 }
 
 }  // namespace
-
-void Totals::add(const backend::Metrics& metrics) {
-  loss += metrics.loss[graph::kLossSum];
-  correct1 += metrics.loss[graph::kCorrect1];
-  correct5 += metrics.loss[graph::kCorrect5];
-  samples += metrics.loss[graph::kSamples];
-}
 
 std::int64_t steps_per_epoch(const Config& config, const data::BatchSource& source) {
   const std::int64_t batches = source.batches_per_epoch();
@@ -98,7 +92,6 @@ void Trainer::compile(const Plans& plans, backend::Backend& backend) {
 
 void Trainer::use_size(std::int64_t size) {
   finish_steps();
-  train_->inputs_taken();
   train_ = by_size_.at(size).get();
   train_source_.set_image_size(static_cast<int>(size));
   if (by_size_.size() == 1) return;
@@ -201,7 +194,6 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
   const std::int64_t epochs = (schedule_.total_steps - 1) / steps_per_epoch_ + 1;
   const std::int64_t size = train_size(config_, epoch_, epochs);
   if (size != image_size_of(train_->plan()) || size != train_source_.image_size()) use_size(size);
-  train_->inputs_taken();  // of the epoch before
   recorder_.epoch(epoch_);
   {
     const StepClock::Span span(clock_, Cause::data);
@@ -283,10 +275,6 @@ void Trainer::step() {
   for (std::int64_t i = 0; i < batches; ++i) {
     data::Batch batch;
     {
-      const profile::Span span(session_, profile::HostWork::inputs);
-      train_->inputs_taken();  // of the batch that next() gives back
-    }
-    {
       const profile::Span span(session_, profile::HostWork::data);
       const StepClock::Span waits(clock_, Cause::data);
       check(train_source_.next(batch), "epoch {} ended before its step {}", epoch_, step_in_epoch_);
@@ -296,7 +284,7 @@ void Trainer::step() {
     mid_step_ = true;
     {
       const profile::Span span(session_, profile::HostWork::inputs);
-      write_batch(*train_, batch);
+      write_batch(*train_, std::move(batch));
       write_scalars(rate, i == 0);
     }
     const auto section = i + 1 == batches ? backend::Section::step : backend::Section::compute;
@@ -337,7 +325,7 @@ bool Trainer::collect(Started& step, bool wait) {
   for (; step.batches < config_.optimizer.accumulate; ++step.batches) {
     const auto found = train_->take_metrics(wait);
     if (!found) return false;
-    step.totals.add(*found);
+    step.sums += found->sums;
     step.check = found->check;
     step.time += clock_.ran(found->begin, found->end);
     step.ended = clock_.total().total();
@@ -360,15 +348,14 @@ bool Trainer::finish_step(bool wait) {
 }
 
 void Trainer::record_step(Started& oldest) {
+  if (!ranks_.alone()) combine(oldest);
   metrics::Step record = std::move(oldest.record);
-  Totals totals = oldest.totals;
-  if (!ranks_.alone()) combine(totals, oldest, record);
-  record.loss = totals.mean(totals.loss);
+  record.loss = oldest.sums.loss();
   if (std::isnan(record.loss))
     record.loss = std::numeric_limits<double>::quiet_NaN();  // its sign says nothing
-  record.top1 = totals.mean(totals.correct1);
-  record.top5 = totals.mean(totals.correct5);
-  record.samples = std::llround(totals.samples);
+  record.top1 = oldest.sums.top1();
+  record.top5 = oldest.sums.top5();
+  record.samples = std::llround(oldest.sums.samples());
   record.gradient_norm = oldest.check[graph::kGradientNorm];
   record.loss_scale = oldest.check[graph::kLossScale];
   record.skipped = oldest.check[graph::kFinite] == 0.0F;
@@ -386,12 +373,10 @@ void Trainer::record_step(Started& oldest) {
   count_bad(record);
 }
 
-void Trainer::combine(Totals& totals, const Started& own, metrics::Step& record) {
+void Trainer::combine(Started& own) {
+  metrics::Step& record = own.record;
   Ranks::Step step;
-  step.sums[graph::kLossSum] = totals.loss;
-  step.sums[graph::kCorrect1] = totals.correct1;
-  step.sums[graph::kCorrect5] = totals.correct5;
-  step.sums[graph::kSamples] = totals.samples;
+  step.sums = own.sums;
   step.stop = stop_ != nullptr && stop_->load(std::memory_order_relaxed);
   step.exposed = own.exposed;
   step.work = std::max(0.0, own.time.seconds - own.exposed) + own.time.gap.data + own.time.gap.host;
@@ -399,8 +384,7 @@ void Trainer::combine(Totals& totals, const Started& own, metrics::Step& record)
     const StepClock::Span span(clock_, Cause::exchange);
     ranks_.exchange(step);
   }
-  totals = {step.sums[graph::kLossSum], step.sums[graph::kCorrect1], step.sums[graph::kCorrect5],
-            step.sums[graph::kSamples]};
+  own.sums = step.sums;
   // No rank has begun more steps than these when it learns of this one.
   if (step.stop && !last_step_) last_step_ = record.step + static_cast<std::int64_t>(ahead_);
   record.ranks = ranks_.size();

@@ -31,14 +31,6 @@ namespace redline::train {
 // when an epoch has no whole group.
 std::int64_t steps_per_epoch(const Config& config, const data::BatchSource& source);
 
-// Sums over the samples of one or more batches.
-struct Totals {
-  double loss = 0, correct1 = 0, correct5 = 0, samples = 0;
-
-  void add(const backend::Metrics& metrics);
-  double mean(double sum) const { return samples > 0 ? sum / samples : 0; }
-};
-
 class Trainer {
  public:
   // Compiles all plans on one state and gives the weights their initial values, a function of the seed alone.
@@ -102,7 +94,7 @@ class Trainer {
   struct Started {
     metrics::Step record;
     std::int64_t batches = 0;  // whose numbers of this rank are there
-    Totals totals;
+    graph::LossSums sums;
     Spent time;
     double ended = 0;    // seconds since training began
     double exposed = 0;  // seconds in which this rank waited for others
@@ -118,8 +110,8 @@ class Trainer {
   bool finish_step(bool wait);
   void record_step(Started& step);
   void finish_steps();  // all of them
-  // Makes of one rank's numbers those of all ranks.
-  void combine(Totals& totals, const Started& own, metrics::Step& record);
+  // Adds the other ranks' numbers to those of this rank.
+  void combine(Started& own);
   bool stopping(const std::atomic<bool>& stop) const;  // the same on every rank
   void record_spread();  // histograms of weights and of the last step's gradients
   void write_scalars(double learning_rate, bool first_of_step);
@@ -133,7 +125,7 @@ class Trainer {
   bool evaluate_all(const std::atomic<bool>& stop);
   void save_when_due();
   Spent time() const { return clock_.total(std::chrono::steady_clock::now()); }
-  void exchange_averages();  // swaps every averaged tensor with its average
+  void swap_averages();  // every averaged tensor with its average
 
   Config config_;
   Ranks ranks_;

@@ -6,6 +6,7 @@
 #include "base/build_info.h"
 #include "base/error.h"
 #include "graph/models/resnet.h"
+#include "graph/operands.h"
 #include "onnx.pb.h"
 #include "weights/model_weights.h"
 
@@ -13,6 +14,7 @@ namespace redline::weights {
 namespace {
 
 namespace proto = redline::onnx;
+using namespace graph::operands;  // Conv::x, BatchNorm::gamma, ...
 using graph::Op;
 using graph::OpKind;
 using graph::TensorId;
@@ -39,7 +41,8 @@ class OnnxBuilder {
   std::string name(TensorId id) const {
     if (id == model_.logits) return "logits";
     const Op& first = ops().front();
-    if (id == model_.images || (first.kind == OpKind::normalize_image && id == first.outputs[0]))
+    if (id == model_.images ||
+        (first.kind == OpKind::normalize_image && id == first.outputs[NormalizeImage::x]))
       return "images";
     return model_.graph.tensor(id).name;
   }
@@ -104,9 +107,9 @@ class OnnxBuilder {
 
   // A norm after its convolution: w * s, and b - mean * s, with s = gamma / sqrt(var + epsilon).
   void folded(const Op& conv, const Op& norm) {
-    const auto &gamma = values(norm.inputs[1]), &beta = values(norm.inputs[2]);
-    const auto &mean = values(norm.inputs[3]), &var = values(norm.inputs[4]);
-    std::vector<float> weight = values(conv.inputs[1]), bias(gamma.size());
+    const auto &gamma = values(norm.inputs[BatchNorm::gamma]), &beta = values(norm.inputs[BatchNorm::beta]);
+    const auto &mean = values(norm.inputs[BatchNorm::mean]), &var = values(norm.inputs[BatchNorm::var]);
+    std::vector<float> weight = values(conv.inputs[Conv::w]), bias(gamma.size());
     const std::size_t filter = weight.size() / gamma.size();
     for (std::size_t o = 0; o < gamma.size(); ++o) {
       const double scale =
@@ -115,34 +118,36 @@ class OnnxBuilder {
         weight[o * filter + k] = static_cast<float>(weight[o * filter + k] * scale);
       bias[o] = static_cast<float>(beta[o] - mean[o] * scale);
     }
-    const graph::Shape& shape = model_.graph.tensor(conv.inputs[1]).shape;
+    const graph::Shape& shape = model_.graph.tensor(conv.inputs[Conv::w]).shape;
     const std::string w = constant(conv.name + ".weight", {shape[0], shape[1], shape[2], shape[3]}, weight);
     const std::string b = constant(conv.name + ".bias", {shape[0]}, bias);
-    proto::Node& made = node("Conv", {name(conv.inputs[0]), w, b}, name(norm.outputs[0]));
+    proto::Node& made = node("Conv", {name(conv.inputs[Conv::x]), w, b}, name(norm.outputs[BatchNorm::y]));
     window(made, shape.h(), conv.attr<graph::ConvAttr>().stride, conv.attr<graph::ConvAttr>().pad);
   }
 
   void add(std::size_t at) {
     const Op& op = ops()[at];
-    const auto in = [&](std::size_t i) { return name(op.inputs[i]); };
+    const auto in = [&](int i) { return name(graph::operands::in(op, i)); };
     switch (op.kind) {
       case OpKind::normalize_image:
       case OpKind::softmax_cross_entropy:
         return;
       case OpKind::conv: {
         const bool norm_follows = at + 1 < ops().size() && ops()[at + 1].kind == OpKind::batch_norm &&
-                                  ops()[at + 1].inputs[0] == op.outputs[0];
+                                  ops()[at + 1].inputs[BatchNorm::x] == op.outputs[Conv::y];
         if (options_.fold_norms && norm_follows) return folded(op, ops()[at + 1]);
-        proto::Node& made = node("Conv", {in(0), constant(op.inputs[1])}, name(op.outputs[0]));
+        proto::Node& made =
+            node("Conv", {in(Conv::x), constant(op.inputs[Conv::w])}, name(op.outputs[Conv::y]));
         const graph::ConvAttr& attr = op.attr<graph::ConvAttr>();
-        return window(made, model_.graph.tensor(op.inputs[1]).shape.h(), attr.stride, attr.pad);
+        return window(made, model_.graph.tensor(op.inputs[Conv::w]).shape.h(), attr.stride, attr.pad);
       }
       case OpKind::batch_norm: {
         if (options_.fold_norms) return;
-        proto::Node& made = node("BatchNormalization",
-                                 {in(0), constant(op.inputs[1]), constant(op.inputs[2]),
-                                  constant(op.inputs[3]), constant(op.inputs[4])},
-                                 name(op.outputs[0]));
+        proto::Node& made = node(
+            "BatchNormalization",
+            {in(BatchNorm::x), constant(op.inputs[BatchNorm::gamma]), constant(op.inputs[BatchNorm::beta]),
+             constant(op.inputs[BatchNorm::mean]), constant(op.inputs[BatchNorm::var])},
+            name(op.outputs[BatchNorm::y]));
         proto::Attribute& epsilon = *made.add_attribute();
         epsilon.set_name("epsilon");
         epsilon.set_type(proto::Attribute::FLOAT);
@@ -150,22 +155,26 @@ class OnnxBuilder {
         return;
       }
       case OpKind::relu:
-        node("Relu", {in(0)}, name(op.outputs[0]));
+        node("Relu", {in(Relu::x)}, name(op.outputs[Relu::y]));
         return;
       case OpKind::add:
-        node("Add", {in(0), in(1)}, name(op.outputs[0]));
+        node("Add", {in(Add::a), in(Add::b)}, name(op.outputs[Add::y]));
         return;
       case OpKind::max_pool: {
         const graph::PoolAttr& attr = op.attr<graph::PoolAttr>();
-        return window(node("MaxPool", {in(0)}, name(op.outputs[0])), attr.kernel, attr.stride, attr.pad);
+        return window(node("MaxPool", {in(MaxPool::x)}, name(op.outputs[MaxPool::y])), attr.kernel,
+                      attr.stride, attr.pad);
       }
       case OpKind::avg_pool:
-        node("GlobalAveragePool", {in(0)}, name(op.outputs[0]) + ".pooled");
-        attribute(node("Flatten", {name(op.outputs[0]) + ".pooled"}, name(op.outputs[0])), "axis", 1);
+        node("GlobalAveragePool", {in(AvgPool::x)}, name(op.outputs[AvgPool::y]) + ".pooled");
+        attribute(node("Flatten", {name(op.outputs[AvgPool::y]) + ".pooled"}, name(op.outputs[AvgPool::y])),
+                  "axis", 1);
         return;
       case OpKind::linear:
-        attribute(node("Gemm", {in(0), constant(op.inputs[1]), constant(op.inputs[2])}, name(op.outputs[0])),
-                  "transB", 1);
+        attribute(
+            node("Gemm", {in(Linear::x), constant(op.inputs[Linear::w]), constant(op.inputs[Linear::b])},
+                 name(op.outputs[Linear::y])),
+            "transB", 1);
         return;
       default:
         throw InternalError("a forward graph with the op {}", graph::name_of(op.kind));

@@ -1,4 +1,4 @@
-// JPEGs decoded by a GPU beside the same decoded by the CPU: needs a card with decoding engines.
+// JPEGs decoded by a GPU beside the same decoded by the CPU: needs a GPU with decoding engines.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -7,7 +7,7 @@
 #include "backend/backend.h"
 #include "base/error.h"
 #include "data/augment.h"
-#include "data/card_batch.h"
+#include "data/gpu_batch.h"
 #include "data/jpeg_writer.h"
 #include "data/loader.h"
 #include "data/memory_source.h"
@@ -38,12 +38,12 @@ class JpegCuda : public testing::Test {
     }
   }
 
-  static data::TransformOptions transform(bool train, int size, data::Filter filter) {
+  static data::TransformOptions transform(bool train, int size, Interpolation filter) {
     data::TransformOptions o;
     o.train = train;
     o.size = size;
     o.filter = filter;
-    o.shortcuts = false;  // the card takes none
+    o.shortcuts = false;  // the GPU takes none
     return o;
   }
 
@@ -79,10 +79,10 @@ TEST_F(JpegCuda, ShowsWhatTheCpuShows) {
   }
   const int rows = static_cast<int>(files.size());
   for (const bool train : {true, false}) {
-    for (const data::Filter filter : {data::Filter::bilinear, data::Filter::bicubic}) {
+    for (const Interpolation filter : {Interpolation::bilinear, Interpolation::bicubic}) {
       const data::TransformOptions options = transform(train, 96, filter);
       data::Transform cpu(options, {});
-      data::CardBatch batch(decoder_, rows, options.size, filter);
+      data::GpuBatch batch(decoder_, rows, options.size, filter);
       const data::BatchMemory host(rows, options.size, {});
       int added = 0;
       for (int i = 0; i < rows; ++i) {
@@ -92,7 +92,7 @@ TEST_F(JpegCuda, ShowsWhatTheCpuShows) {
         if (batch.add(i, file, *screened))
           ++added;
         else
-          std::cout << "not taken by the card: " << names[static_cast<std::size_t>(i)] << "\n";
+          std::cout << "not taken by the GPU: " << names[static_cast<std::size_t>(i)] << "\n";
       }
       EXPECT_GE(added, rows * 2 / 3);
       EXPECT_EQ(batch.decode(host), std::vector<int>{});
@@ -122,7 +122,7 @@ class JpegCudaDamage : public JpegCuda {
 
   void check_batch(const std::vector<int>& spoilt,
                    const std::function<void(std::vector<std::uint8_t>&)>& spoil) {
-    const data::TransformOptions options = transform(true, kSize, data::Filter::bilinear);
+    const data::TransformOptions options = transform(true, kSize, Interpolation::bilinear);
     data::Transform cpu(options, {});
     std::vector<std::vector<std::uint8_t>> files;
     std::vector<EncodedImage> jobs;
@@ -143,7 +143,7 @@ class JpegCudaDamage : public JpegCuda {
     for (int i = 0; i < kRows; ++i)
       jobs[static_cast<std::size_t>(i)].bytes = files[static_cast<std::size_t>(i)];
     const auto images = decoder_->make_images(kRows, kSize);
-    const std::vector<int> failed = decoder_->fill(*images, jobs, {}, ResizeFilter::bilinear);
+    const std::vector<int> failed = decoder_->fill(*images, jobs, {}, Interpolation::bilinear);
     for (const int row : failed)
       EXPECT_NE(std::find(spoilt.begin(), spoilt.end(), row), spoilt.end()) << "row " << row;
     for (int i = 0; i < kRows; ++i) {
@@ -152,7 +152,7 @@ class JpegCudaDamage : public JpegCuda {
                 tolerance(120, 90))
           << "row " << i;
     }
-    std::cout << failed.size() << " of " << spoilt.size() << " spoilt files were refused by the card\n";
+    std::cout << failed.size() << " of " << spoilt.size() << " spoilt files were refused by the GPU\n";
   }
 };
 
@@ -175,7 +175,7 @@ TEST_F(JpegCudaDamage, ByCuttingSpoilsNoOtherRow) {
 }
 
 TEST_F(JpegCuda, LargeImagesAreDecodedInParts) {
-  const data::TransformOptions options = transform(false, 64, data::Filter::bilinear);
+  const data::TransformOptions options = transform(false, 64, Interpolation::bilinear);
   const std::vector<std::uint8_t> file = data::write_jpeg(data::gradient(4000, 3000, 0.01), {"420"}, 50);
   ASSERT_TRUE(decoder_->takes(file, 4000, 3000));
   const data::Box box = data::centre_box(options, 4000, 3000);
@@ -183,14 +183,14 @@ TEST_F(JpegCuda, LargeImagesAreDecodedInParts) {
   for (int i = 0; i < 40; ++i)  // 1.4 GB decoded
     jobs.push_back({i, file, 4000, 3000, {box.x, box.y, box.width, box.height, 0, 0, 4000, 3000, false}});
   const auto images = decoder_->make_images(40, 64);
-  EXPECT_EQ(decoder_->fill(*images, jobs, {}, ResizeFilter::bilinear), std::vector<int>{});
+  EXPECT_EQ(decoder_->fill(*images, jobs, {}, Interpolation::bilinear), std::vector<int>{});
   EXPECT_LE(decoder_->memory(), std::size_t{700} << 20);
   const std::vector<std::uint8_t> wanted = expected(file, options, 0);
   for (const int i : {0, 13, 39})
     EXPECT_LT(data::compare(row(*images, i), wanted).mean, tolerance(64, 64)) << i;
 }
 
-// What --dry-run promises against what the card then lacks. Free memory comes in pages of 2 MiB, and kernels
+// What --dry-run promises against what the GPU then lacks. Free memory comes in pages of 2 MiB, and kernels
 // that are loaded when they first run take some.
 TEST_F(JpegCuda, TakesTheMemoryItSays) {
   constexpr int kRows = 256, kBatches = 4, kSize = 224;
@@ -207,7 +207,7 @@ TEST_F(JpegCuda, TakesTheMemoryItSays) {
     std::vector<std::unique_ptr<DeviceImages>> batches;
     for (int i = 0; i < kBatches; ++i) {
       batches.push_back(decoder_->make_images(kRows, kSize));
-      EXPECT_EQ(decoder_->fill(*batches.back(), jobs, {}, ResizeFilter::bilinear), std::vector<int>{});
+      EXPECT_EQ(decoder_->fill(*batches.back(), jobs, {}, Interpolation::bilinear), std::vector<int>{});
     }
     const auto taken = static_cast<double>(before - backend_->device_memory()->free);
     const auto promised = static_cast<double>(decoder_->memory_need(kRows, kSize, kBatches, w * h));
@@ -220,7 +220,7 @@ TEST_F(JpegCuda, HostRowsAreCopied) {
   std::vector<std::uint8_t> pixels(8 * 8 * 3);
   std::iota(pixels.begin(), pixels.end(), 1);
   const HostImage host[] = {{1, pixels.data()}};
-  EXPECT_EQ(decoder_->fill(*images, {}, host, ResizeFilter::bilinear), std::vector<int>{});
+  EXPECT_EQ(decoder_->fill(*images, {}, host, Interpolation::bilinear), std::vector<int>{});
   EXPECT_EQ(row(*images, 1), pixels);
   EXPECT_EQ(row(*images, 0), std::vector<std::uint8_t>(pixels.size()));
 }
@@ -230,16 +230,16 @@ TEST_F(JpegCuda, TheLoaderGivesTheCpusRows) {
   data::LoaderOptions options;
   options.batch_size = 64;
   options.threads = 4;
-  options.transform = transform(true, 32, data::Filter::bilinear);
+  options.transform = transform(true, 32, Interpolation::bilinear);
   options.fixed_split = true;
   data::Loader cpu(source, options);
   options.decoder = decoder_;
-  data::Loader card(source, options);
+  data::Loader gpu(source, options);
   cpu.start_epoch(0);
-  card.start_epoch(0);
+  gpu.start_epoch(0);
   data::Batch wanted, found;
   while (cpu.next(wanted)) {
-    ASSERT_TRUE(card.next(found));
+    ASSERT_TRUE(gpu.next(found));
     ASSERT_NE(found.device_images, nullptr);
     for (int i = 0; i < 64; ++i) {
       EXPECT_EQ(found.labels[i], wanted.labels[i]);
@@ -272,7 +272,7 @@ TEST_F(JpegCuda, AStepTakesImagesAsItTakesTheHosts) {
   const auto images = decoder_->make_images(4, 32);
   std::vector<HostImage> rows;
   for (int i = 0; i < 4; ++i) rows.push_back({i, pixels.data() + static_cast<std::size_t>(i) * 32 * 32 * 3});
-  decoder_->fill(*images, {}, rows, ResizeFilter::bilinear);
+  decoder_->fill(*images, {}, rows, Interpolation::bilinear);
   const std::int32_t labels[] = {0, 3, 7, 9};
   const float scalars[graph::kStepScalars] = {0.05F, 1.0F};
   const auto loss = [&](bool device) {

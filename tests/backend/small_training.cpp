@@ -38,7 +38,6 @@ void SmallTraining::step(const std::vector<std::int32_t>& labels) {
   executable_->write_input(model.labels, labels.data(), labels.size() * sizeof labels[0]);
   executable_->write_input(model.scalars, scalars, sizeof scalars);
   executable_->run(Section::step);
-  executable_->inputs_taken();
 }
 
 Metrics SmallTraining::metrics() {

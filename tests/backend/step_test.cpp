@@ -85,13 +85,13 @@ TEST_F(StepTest, RowsWithoutALabelCountForNothing) {
     training.executable().write_input(model.images, images.data(), images.size());
     training.executable().write_input(model.labels, labels.data(), labels.size() * sizeof labels[0]);
     training.executable().run(Section::compute);
-    return training.metrics().loss;
+    return training.metrics().sums.values;
   };
   // All images are the same, so each row with one label has the same loss.
   const auto four = run(whole, {1, 1, 1, 1}), one = run(part, {1, -1, -1, -1});
-  EXPECT_EQ(four[graph::kSamples], 4.0F);
-  EXPECT_EQ(one[graph::kSamples], 1.0F);
-  EXPECT_NEAR(one[graph::kLossSum] * 4.0F, four[graph::kLossSum], kRounding * four[graph::kLossSum]);
+  EXPECT_EQ(four[graph::kSamples], 4.0);
+  EXPECT_EQ(one[graph::kSamples], 1.0);
+  EXPECT_NEAR(one[graph::kLossSum] * 4.0, four[graph::kLossSum], kRounding * four[graph::kLossSum]);
 }
 
 TEST_F(StepTest, MetricsComeInTheOrderTheyWereAskedFor) {
@@ -106,7 +106,7 @@ TEST_F(StepTest, MetricsComeInTheOrderTheyWereAskedFor) {
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const auto found = training.executable().take_metrics(/*wait=*/true);
     ASSERT_TRUE(found.has_value());
-    EXPECT_EQ(found->loss[graph::kSamples], static_cast<float>(i + 1));
+    EXPECT_EQ(found->sums.samples(), static_cast<double>(i + 1));
     EXPECT_EQ(found->check[graph::kFinite], 1.0F);
     EXPECT_GT(found->check[graph::kGradientNorm], 0.0F);
   }
@@ -147,6 +147,47 @@ TEST_F(StepTest, ACopyIsOfTheMomentItWasTaken) {
   }
 }
 
+// As averages are put in place of weights: what kernels read changes with them, and comes back with them.
+TEST_F(StepTest, SwappedTensorsAreWhatRunsRead) {
+  plan::Options options = small_resnet(kNarrow);
+  options.ema = true;
+  SmallTraining training(same_bits(), options, 5);
+  training.step();
+  State& state = *training.shared_state();
+  std::vector<NamePair> pairs;
+  for (const std::string& name : state.names()) {
+    if (state.tensor(name).kind != graph::TensorKind::average) continue;
+    pairs.emplace_back(name.substr(0, name.size() - std::string(".ema").size()), name);
+    // Far from the weights, so that a copy that was not refreshed shows.
+    state.write(name,
+                std::vector<float>(static_cast<std::size_t>(state.tensor(name).shape.elements()), 0.5F));
+  }
+  ASSERT_FALSE(pairs.empty());
+  const auto before = training.values();
+  const auto logits = [&] {
+    const graph::Model& model = training.executable().plan().model;
+    training.executable().run(Section::compute);
+    std::vector<float> values(static_cast<std::size_t>(model.graph.tensor(model.logits).shape.elements()));
+    training.executable().read(model.logits, values);
+    return values;
+  };
+  const auto trained = logits();
+  const auto statistics = training.values();  // which a run moves
+  state.swap(pairs);
+  for (const auto& [weights, average] : pairs) {
+    EXPECT_EQ(training.values().at(weights), before.at(average)) << weights;
+    EXPECT_EQ(training.values().at(average), statistics.at(weights)) << average;
+  }
+  const auto averaged = logits();
+  EXPECT_NE(averaged, trained);
+  for (const auto& [weights, average] : pairs) {
+    if (state.tensor(weights).kind != graph::TensorKind::parameter) continue;
+    EXPECT_EQ(training.values().at(weights), before.at(average)) << "a run without an update";
+  }
+  state.swap(pairs);
+  EXPECT_EQ(logits(), trained);
+}
+
 // An evaluation at another image size, in the memory that training uses too, changes nothing of it.
 TEST_F(StepTest, ExecutablesOfOneStateTakeTurns) {
   SmallTraining alone(same_bits(), small_resnet(kNarrow), 8), together(same_bits(), small_resnet(kNarrow), 8);
@@ -168,7 +209,6 @@ TEST_F(StepTest, ExecutablesOfOneStateTakeTurns) {
     other->write_input(plan->model.images, images.data(), images.size());
     other->write_input(plan->model.labels, labels.data(), labels.size() * sizeof labels[0]);
     other->run(Section::compute);
-    other->inputs_taken();
   }
   const auto expected = alone.values(), found = together.values();
   for (const auto& [name, values] : expected) EXPECT_EQ(found.at(name), values) << name;
@@ -226,7 +266,6 @@ TEST_F(StepTest, PinnedInputsGiveTheSame) {
   const auto logits = [&](const void* from) {
     training.executable().write_input(model.images, from, bytes);
     training.executable().run(Section::compute);
-    training.executable().inputs_taken();
     std::vector<float> values(static_cast<std::size_t>(model.graph.tensor(model.logits).shape.elements()));
     training.executable().read(model.logits, values);
     return values;

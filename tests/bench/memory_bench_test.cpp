@@ -159,7 +159,7 @@ class MemoryStudyTest : public testing::Test {
     } catch (const UnavailableError& reason) {
       GTEST_SKIP() << reason.what();
     }
-    study_ = backend_->make_memory_study();
+    study_ = backend::make_memory_study(device);
   }
   std::unique_ptr<backend::Backend> backend_;
   std::shared_ptr<backend::MemoryStudy> study_;

@@ -23,7 +23,7 @@ TEST(Augment, EvaluationMatchesTorchvision) {
     TransformOptions options;
     options.train = false;
     options.size = size;
-    options.filter = filter == "bicubic" ? Filter::bicubic : Filter::bilinear;
+    options.filter = filter == "bicubic" ? Interpolation::bicubic : Interpolation::bilinear;
     Transform transform(options, {});
     std::vector<std::uint8_t> out(static_cast<std::size_t>(size * size * 3));
     const std::vector<std::uint8_t> bytes = bytes_of(golden(image));

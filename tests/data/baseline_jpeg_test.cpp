@@ -19,7 +19,7 @@ std::vector<std::uint8_t> seed_of(const std::string& name) {
 Picture merged(const Planes& planes, int width, int height) {
   Picture out{width, height, std::vector<std::uint8_t>(static_cast<std::size_t>(width * height * 3))};
   Resizer resizer;
-  resizer.resize(planes, {0, 0, double(width), double(height)}, width, height, Filter::bilinear, false,
+  resizer.resize(planes, {0, 0, double(width), double(height)}, width, height, Interpolation::bilinear, false,
                  out.rgb.data());
   return out;
 }

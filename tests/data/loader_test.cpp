@@ -6,6 +6,7 @@
 #include <atomic>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -190,6 +191,63 @@ TEST(Loader, SlotsAreUsedAgainAndMemoryIsAligned) {
     }
   }
   EXPECT_EQ(memory.size(), 3u);
+}
+
+TEST(Loader, ABatchOnLeaseStaysAsItIs) {
+  const auto source = std::make_shared<MemorySource>(80);
+  Loader loader(source, options(true));
+  loader.start_epoch(0);
+  Batch held, batch;
+  ASSERT_TRUE(loader.next(held));
+  const std::vector<std::uint8_t> images(held.images, held.images + 8 * 768);
+  const std::vector<std::int32_t> labels(held.labels, held.labels + 8);
+  const auto unchanged = [&] {
+    return std::equal(images.begin(), images.end(), held.images) &&
+           std::equal(labels.begin(), labels.end(), held.labels);
+  };
+  while (loader.next(batch)) {
+    EXPECT_NE(batch.images, held.images);
+    EXPECT_TRUE(unchanged()) << "after batch " << batch.step_in_epoch;
+  }
+  loader.start_epoch(1);
+  while (loader.next(batch)) EXPECT_NE(batch.images, held.images);
+  EXPECT_TRUE(unchanged()) << "after another epoch";
+  loader.set_image_size(24);
+  loader.start_epoch(2);
+  while (loader.next(batch)) EXPECT_TRUE(unchanged()) << "after another image size";
+}
+
+TEST(Loader, ABatchOutlivesItsLoader) {
+  const auto source = std::make_shared<MemorySource>(80);
+  Batch held;
+  std::vector<std::uint8_t> images;
+  {
+    Loader loader(source, options(true));
+    loader.start_epoch(0);
+    ASSERT_TRUE(loader.next(held));
+    images.assign(held.images, held.images + 8 * 768);
+  }
+  EXPECT_TRUE(std::equal(images.begin(), images.end(), held.images));
+}
+
+TEST(Loader, WaitsForALeaseToEndWhenEverySlotIsOut) {
+  const auto source = std::make_shared<MemorySource>(80);
+  Loader loader(source, options(true));
+  loader.start_epoch(0);
+  std::vector<Batch> held(3);
+  for (Batch& batch : held) ASSERT_TRUE(loader.next(batch));
+  const std::uint8_t* const freed = held[1].images;
+  std::atomic<bool> given_back = false;
+  std::thread device([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    given_back = true;
+    held[1] = {};
+  });
+  Batch batch;
+  EXPECT_TRUE(loader.next(batch));
+  EXPECT_TRUE(given_back);
+  EXPECT_EQ(batch.images, freed);
+  device.join();
 }
 
 TEST(Loader, ReadsNoFurtherAheadThanItsSlots) {

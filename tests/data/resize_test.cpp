@@ -10,7 +10,7 @@
 namespace redline::data {
 namespace {
 
-Picture resized(const Picture& source, const Rect& region, int width, int height, Filter filter,
+Picture resized(const Picture& source, const Rect& region, int width, int height, Interpolation filter,
                 bool flip = false) {
   Picture out{width, height, std::vector<std::uint8_t>(static_cast<std::size_t>(width * height * 3))};
   Resizer resizer;
@@ -28,8 +28,8 @@ TEST(Resize, MatchesPillow) {
   Rect box;
   int width = 0, height = 0, seen = 0;
   while (cases >> filter >> box.x >> box.y >> box.width >> box.height >> width >> height >> file) {
-    const Picture ours =
-        resized(source, box, width, height, filter == "bicubic" ? Filter::bicubic : Filter::bilinear);
+    const Picture ours = resized(source, box, width, height,
+                                 filter == "bicubic" ? Interpolation::bicubic : Interpolation::bilinear);
     const Difference difference = compare(ours.rgb, decoded(bytes_of(golden(file))).rgb);
     EXPECT_LE(difference.mean, filter == "bicubic" ? 1.0 : 0.3) << file;
     if (filter == "bilinear") {
@@ -42,7 +42,7 @@ TEST(Resize, MatchesPillow) {
 
 TEST(Resize, SameSizeIsACopy) {
   const Picture source = gradient(40, 23);
-  EXPECT_EQ(resized(source, {0, 0, 40, 23}, 40, 23, Filter::bilinear).rgb, source.rgb);
+  EXPECT_EQ(resized(source, {0, 0, 40, 23}, 40, 23, Interpolation::bilinear).rgb, source.rgb);
 }
 
 TEST(Resize, FlatStaysFlatAtEveryScale) {
@@ -50,7 +50,7 @@ TEST(Resize, FlatStaysFlatAtEveryScale) {
     const Picture source{300, 200,
                          std::vector<std::uint8_t>(300 * 200 * 3, static_cast<std::uint8_t>(level))};
     for (const int size : {1, 3, 10, 64, 333})
-      for (const Filter filter : {Filter::bilinear, Filter::bicubic})
+      for (const Interpolation filter : {Interpolation::bilinear, Interpolation::bicubic})
         for (const std::uint8_t value : resized(source, {0, 0, 300, 200}, size, size, filter).rgb)
           ASSERT_EQ(value, level) << size;
   }
@@ -58,8 +58,8 @@ TEST(Resize, FlatStaysFlatAtEveryScale) {
 
 TEST(Resize, FlipMirrors) {
   const Picture source = gradient(50, 40);
-  const Picture plain = resized(source, {3, 4, 30, 30}, 17, 9, Filter::bilinear);
-  const Picture mirrored = resized(source, {3, 4, 30, 30}, 17, 9, Filter::bilinear, true);
+  const Picture plain = resized(source, {3, 4, 30, 30}, 17, 9, Interpolation::bilinear);
+  const Picture mirrored = resized(source, {3, 4, 30, 30}, 17, 9, Interpolation::bilinear, true);
   for (int y = 0; y < 9; ++y)
     for (int x = 0; x < 17; ++x)
       for (int c = 0; c < 3; ++c)
@@ -70,10 +70,10 @@ TEST(Resize, FlipMirrors) {
 // "Resize, then crop" equals resizing only the box, as long as the filter may look around it.
 TEST(Resize, ABoxOfAWholeEqualsThatPartOfTheResizedWhole) {
   const Picture source = gradient(90, 60);
-  const Picture whole = resized(source, {0, 0, 90, 60}, 45, 30, Filter::bilinear);
+  const Picture whole = resized(source, {0, 0, 90, 60}, 45, 30, Interpolation::bilinear);
   Picture part{10, 10, std::vector<std::uint8_t>(300)};
   Resizer resizer;
-  resizer.resize(view_of(source), {20, 10, 20, 20}, {0, 0, 90, 60}, 10, 10, Filter::bilinear, false,
+  resizer.resize(view_of(source), {20, 10, 20, 20}, {0, 0, 90, 60}, 10, 10, Interpolation::bilinear, false,
                  part.rgb.data());
   for (int y = 0; y < 10; ++y)
     for (int x = 0; x < 30; ++x)
@@ -86,7 +86,7 @@ TEST(Resize, RefusesAClipOutsideTheImage) {
   std::uint8_t out[3];
   Resizer resizer;
   EXPECT_THROW(
-      resizer.resize(view_of(source), {0, 0, 5, 5}, {6, 6, 5, 5}, 1, 1, Filter::bilinear, false, out),
+      resizer.resize(view_of(source), {0, 0, 5, 5}, {6, 6, 5, 5}, 1, 1, Interpolation::bilinear, false, out),
       InternalError);
 }
 

@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
                       info.height - info.height / 3};
       if (Planes planes; decoder.decode_planes(part, shrink, planes)) {
         const Box box{double(part.x), double(part.y), double(part.width), double(part.height)};
-        resizer.resize(planes, box, 16, 16, Filter::bilinear, shrink == 2, out.data());
+        resizer.resize(planes, box, 16, 16, Interpolation::bilinear, shrink == 2, out.data());
       }
       const Pixels pixels = decoder.decode(part, shrink);
       if (pixels.width <= 0 || pixels.height <= 0) __builtin_trap();

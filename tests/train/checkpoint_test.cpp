@@ -202,6 +202,25 @@ TEST(Differences, ChangedOptionsAreNamed) {
   EXPECT_EQ(differences(saved, saved, config).front(), "one rank instead of 2");
 }
 
+TEST(KeepDtype, ARunGoesOnInTheTypeItWasBegunIn) {
+  const TemporaryFolder folder;
+  Config config;
+  EXPECT_EQ(keep_dtype(config, {}).device.dtype, "") << "a new run";
+  EXPECT_EQ(keep_dtype(config, folder.path()).device.dtype, "") << "nothing is known of the run";
+  // An option that this version does not know must not hide the type.
+  std::ofstream(folder.path() / "config.toml")
+      << "[device]\nname = \"cuda\"\nunheard_of = 3\ndtype = \"fp32\"\n";
+  EXPECT_EQ(keep_dtype(config, folder.path()).device.dtype, "fp32");
+  config.device.amp = true;
+  EXPECT_EQ(keep_dtype(config, folder.path()).device.dtype, "") << "--amp says which";
+  config.device.amp = false;
+  config.device.dtype = "bf16";
+  EXPECT_EQ(keep_dtype(config, folder.path()).device.dtype, "bf16") << "--dtype says which";
+  config.device.dtype = "";
+  std::ofstream(folder.path() / "config.toml") << "[device\n";
+  EXPECT_EQ(keep_dtype(config, folder.path()).device.dtype, "") << "a damaged file";
+}
+
 TEST(Position, FollowsTheImagesWhenTheBatchChanges) {
   CheckpointState saved = state_at(217);  // epoch 2, step 17 of 100, 64 images each: 1088 images of 6400
   Config epochs;

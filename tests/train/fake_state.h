@@ -60,6 +60,10 @@ class FakeState final : public backend::State {
   void write(const std::string& name, std::span<const float> values) override {
     entries_.at(name).second.assign(values.begin(), values.end());
   }
+  void swap(std::span<const backend::NamePair> pairs) override {
+    for (const auto& [first, second] : pairs)
+      std::swap(entries_.at(first).second, entries_.at(second).second);
+  }
   std::unique_ptr<backend::StateCopy> make_copy() override { return std::make_unique<FakeCopy>(entries_); }
   const std::vector<float>& values(const std::string& name) const { return entries_.at(name).second; }
 

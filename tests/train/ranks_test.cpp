@@ -27,12 +27,12 @@ TEST(Ranks, StepsAreAddedUpAndOneStopIsEverybodysStop) {
   const auto failures = comm::run_ranks(3, [](const ConnectOptions& options) {
     Ranks ranks(comm::connect(options));
     Ranks::Step step;
-    step.sums = {1.0 + ranks.rank(), 2, 3, 4};
+    step.sums.values = {1.0 + ranks.rank(), 2, 3, 4};
     step.stop = ranks.rank() == 2;
     step.work = 1.0 + ranks.rank();
     step.exposed = 0.3 * ranks.rank();
     ranks.exchange(step);
-    EXPECT_EQ(step.sums, (std::array<double, graph::kLossMetrics>{6, 6, 9, 12}));
+    EXPECT_EQ(step.sums, (graph::LossSums{{6, 6, 9, 12}}));
     EXPECT_TRUE(step.stop);
     EXPECT_EQ(step.slowest, 2);
     EXPECT_EQ(step.most_work, 3);

@@ -63,6 +63,10 @@ class FakeDevice final : public backend::Backend {
     return owns_weights ? 1000 : 10;
   }
   std::optional<DeviceMemory> device_memory() const override { return DeviceMemory{free_, free_}; }
+  std::optional<graph::DType> mixed_precision() const override { return mixed; }
+  bool has_tf32() const override { return true; }
+
+  std::optional<graph::DType> mixed = graph::DType::f16;
 
  private:
   std::size_t free_;
@@ -122,7 +126,7 @@ class FakeDecoder final : public backend::ImageDecoder {
   bool takes(std::span<const std::uint8_t>, int, int) override { return true; }
   std::unique_ptr<backend::DeviceImages> make_images(int, int) override { return nullptr; }
   std::vector<int> fill(backend::DeviceImages&, std::span<const backend::EncodedImage>,
-                        std::span<const backend::HostImage>, backend::ResizeFilter) override {
+                        std::span<const backend::HostImage>, Interpolation) override {
     return {};
   }
   std::size_t memory() const override { return 0; }
@@ -202,6 +206,41 @@ TEST(Setup, ImpossibleShapesAndDevicesAreRefused) {
   config = small();
   config.data.path = "/nonexistent/pictures";
   EXPECT_THROW(prepare(config), Error);
+}
+
+Precision precision_of(const backend::Backend& device, const std::string& dtype, bool amp = false) {
+  Config config = small();
+  config.device.dtype = dtype;
+  config.device.amp = amp;
+  return resolve_dtype(config, device);
+}
+
+TEST(Precision, AGpuMixesUnlessToldOtherwise) {
+  const FakeDevice gpu(1);
+  EXPECT_EQ(precision_of(gpu, "").dtype, graph::DType::f16);
+  EXPECT_EQ(precision_of(gpu, "").why, "mixed precision, the default on a GPU");
+  EXPECT_EQ(precision_of(gpu, "", /*amp=*/true).dtype, graph::DType::f16);
+  EXPECT_EQ(precision_of(gpu, "auto").dtype, graph::DType::f16);
+  for (const char* exact : {"fp32", "tf32"}) {
+    EXPECT_EQ(precision_of(gpu, exact).dtype, graph::DType::f32) << exact;
+    EXPECT_EQ(precision_of(gpu, exact).why, "as configured") << exact;
+  }
+  EXPECT_EQ(precision_of(gpu, "bf16").dtype, graph::DType::bf16);
+}
+
+TEST(Precision, ACpuStaysWithFp32UnlessToldOtherwise) {
+  const auto cpu = reference_backend();
+  EXPECT_EQ(precision_of(*cpu, "").dtype, graph::DType::f32);
+  EXPECT_EQ(precision_of(*cpu, "").why, "the default on a CPU");
+  EXPECT_EQ(precision_of(*cpu, "", /*amp=*/true).dtype, graph::DType::f32);
+  EXPECT_THROW(precision_of(*cpu, "tf32"), UnavailableError);
+}
+
+TEST(Precision, ADeviceThatGainsNothingStaysWithFp32) {
+  FakeDevice old(1);
+  old.mixed.reset();
+  for (const bool amp : {false, true}) EXPECT_EQ(precision_of(old, "", amp).dtype, graph::DType::f32);
+  EXPECT_EQ(precision_of(old, "", /*amp=*/true).why, "this device is quicker in no other type");
 }
 
 TEST(Setup, AmpOnTheReferenceBackendIsPlain) {

@@ -12,6 +12,7 @@
 #include "backend/host/executable.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "graph/operands.h"
 
 namespace redline::backend {
 namespace {
@@ -149,11 +150,14 @@ class CpuBackend final : public Backend {
     return fmt::format("cpu: oneDNN {}, {} kernels, {} thread{}", onednn_info().version, cpu::kernel_isa(),
                        threads_.count(), threads_.count() == 1 ? "" : "s");
   }
+  // Without instructions for it, bf16 is emulated and slower.
+  std::optional<DType> mixed_precision() const override {
+    const CpuFeatures features = inspect_machine().features;
+    const bool native = features.avx512_bf16 || features.amx_bf16;
+    return native && supports(OpKind::conv, DType::bf16) ? std::optional(DType::bf16) : std::nullopt;
+  }
   std::shared_ptr<State> make_state() override { return std::make_shared<HostState>(); }
   std::shared_ptr<Tracer> make_tracer() override { return std::make_shared<cpu::ThreadTracer>(threads_); }
-  std::shared_ptr<MemoryStudy> make_memory_study() override {
-    return cpu::make_memory_study(threads_.count());
-  }
   // Convolutions keep reordered copies of their weights.
   std::size_t memory_overhead(const plan::Plan& plan, bool owns_weights) const override {
     return owns_weights ? plan::memory_use(plan).parameters : 0;
@@ -167,7 +171,8 @@ class CpuBackend final : public Backend {
   // Three channels are not worth a block of sixteen; oneDNN's stem reads planes.
   static bool is_image(const graph::Graph& graph, graph::TensorId id) {
     for (const graph::Op& op : graph.ops()) {
-      if (op.kind == OpKind::normalize_image && op.outputs[0] == id) return true;
+      if (op.kind == OpKind::normalize_image && op.outputs[graph::operands::NormalizeImage::x] == id)
+        return true;
     }
     return false;
   }
@@ -180,6 +185,10 @@ class CpuBackend final : public Backend {
 
 std::unique_ptr<Backend> make_cpu_backend(const DeviceOptions& options) {
   return std::make_unique<CpuBackend>(options);
+}
+
+std::shared_ptr<MemoryStudy> make_cpu_memory_study(const DeviceOptions& options) {
+  return cpu::make_memory_study(cpu::Threads(options.threads, options.pin_threads).count());
 }
 
 }  // namespace redline::backend

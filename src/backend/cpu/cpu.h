@@ -5,10 +5,13 @@
 #include <memory>
 
 #include "backend/backend.h"
+#include "backend/memory_study.h"
 
 namespace redline::backend {
 
 // Throws UsageError for an impossible thread count.
 std::unique_ptr<Backend> make_cpu_backend(const DeviceOptions& options);
+// Of main memory, by up to as many threads as the backend would use.
+std::shared_ptr<MemoryStudy> make_cpu_memory_study(const DeviceOptions& options);
 
 }  // namespace redline::backend

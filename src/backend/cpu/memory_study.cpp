@@ -225,7 +225,7 @@ class CpuStudy final : public MemoryStudy {
 
   const std::vector<MemoryMethod>& methods() const override { return methods_; }
   std::unique_ptr<MemoryMove> prepare(std::size_t method, std::size_t bytes) override {
-    check(bytes > 0 && bytes % kMemoryStep == 0, "{} bytes are no size to study", bytes);
+    check(bytes > 0 && bytes % kMemoryStep == 0, "{} bytes cannot be studied", bytes);
     return std::make_unique<CpuMove>(recipes_.at(method), bytes);
   }
 

@@ -12,7 +12,6 @@
 #include "backend/cuda/inputs.h"
 #include "backend/cuda/jpeg.h"
 #include "backend/cuda/layouts.h"
-#include "backend/cuda/memory_study.h"
 #include "backend/cuda/metrics_ring.h"
 #include "backend/cuda/reductions.h"
 #include "backend/cuda/state.h"
@@ -64,14 +63,11 @@ class CudaExecutable final : public Executable, public GroupLauncher {
 
   const plan::Plan& plan() const override { return *plan_; }
 
-  void write_input(TensorId id, const void* data, std::size_t bytes) override {
+  void write_input(TensorId id, const void* data, std::size_t bytes, Lease lease) override {
     const std::size_t expected = plan_->placement(id).bytes;
     check(bytes == expected, "input '{}' has {} bytes, not {}", plan_->graph().tensor(id).name, expected,
           bytes);
-    inputs_.at(id).write(data, bytes, placed(id), copies_.get(), stream_.get());
-  }
-  void inputs_taken() override {
-    for (const auto& [id, slots] : inputs_) slots.read_out();
+    inputs_.at(id).write(data, bytes, placed(id), copies_.get(), stream_.get(), std::move(lease));
   }
 
   void take_images(TensorId id, const DeviceImages& images) override {
@@ -119,7 +115,9 @@ class CudaExecutable final : public Executable, public GroupLauncher {
   void request_metrics() override { metrics_.request(record(), launched_, stream_.get()); }
   std::optional<Metrics> take_metrics(bool wait) override {
     if (wait) reductions_->await([&] { return metrics_.ready(); });
-    return metrics_.take(wait);
+    auto metrics = metrics_.take(wait);
+    for (auto& [id, slots] : inputs_) slots.give_back_read();
+    return metrics;
   }
 
   void write(TensorId id, std::span<const float> values) override {
@@ -298,6 +296,8 @@ class CudaBackend final : public Backend {
 
   std::string name() const override { return "cuda"; }
   bool runs_ahead() const override { return true; }
+  std::optional<DType> mixed_precision() const override { return DType::f16; }
+  bool has_tf32() const override { return true; }
   std::string description() const override {
     return fmt::format("cuda: {}, {} GiB, compute capability {}.{}, cuDNN {}{}", properties_.name,
                        properties_.totalGlobalMem >> 30, properties_.major, properties_.minor,
@@ -322,7 +322,6 @@ class CudaBackend final : public Backend {
     tracer_ = tracer;
     return tracer;
   }
-  std::shared_ptr<MemoryStudy> make_memory_study() override { return cuda::make_memory_study(); }
   std::string pci_address() const override {
     return fmt::format("{:04x}:{:02x}:{:02x}.0", properties_.pciDomainID, properties_.pciBusID,
                        properties_.pciDeviceID);

@@ -54,7 +54,7 @@ class ConvLibrary {
   // Builds plans for every shape, in parallel on the host: the one that is wanted, or cuDNN's first proposal;
   // then others, up to `most` of a shape, those that matter most first, as long as `go_on` says so. It is
   // called from several threads. Throws UnavailableError where cuDNN has none for a shape; for forward_sums
-  // that is no error.
+  // that is not an error.
   virtual void build(std::vector<ConvRequest> requests, int most, const std::function<bool()>& go_on) = 0;
   // Those that were built for a shape, in cuDNN's order.
   virtual std::vector<std::shared_ptr<const ConvPlan>> plans(const ConvShape& shape) const = 0;

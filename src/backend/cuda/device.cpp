@@ -4,6 +4,7 @@
 #include <string>
 
 #include "comm/communicator.h"
+#include "graph/operands.h"
 
 namespace redline::backend::cuda {
 
@@ -166,7 +167,8 @@ std::size_t overhead_of(const plan::Plan& plan, bool owns_weights) {
   std::size_t copies = 0, inputs = 0;
   graph::DType dtype = graph::DType::f32;
   for (const graph::Op& op : plan.graph().ops()) {
-    if (op.kind == graph::OpKind::conv) dtype = plan.graph().tensor(op.inputs[0]).dtype;
+    if (op.kind == graph::OpKind::conv)
+      dtype = plan.graph().tensor(op.inputs[graph::operands::Conv::x]).dtype;
   }
   for (std::size_t i = 0; i < plan.placements.size(); ++i) {
     const graph::Tensor& tensor = plan.graph().tensors()[i];

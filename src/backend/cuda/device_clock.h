@@ -12,7 +12,7 @@ class DeviceClock {
   using Time = Metrics::Time;
 
   // Reads the device's clock a few times, with nothing else under way, and keeps the reading that came back
-  // fastest: it is off by less than half of its way there and back, some microseconds.
+  // fastest: its error is less than half of the round trip, some microseconds.
   DeviceClock();
 
   // A run that the host launched no earlier than `launched` and heard of by `heard`. The two clocks drift;

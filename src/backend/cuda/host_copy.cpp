@@ -36,8 +36,8 @@ HostAllocator page_locked(unsigned flags) {
 
 }  // namespace
 
-void check_input_copy(InputCopy way) {
-  if (way != InputCopy::managed) return;
+void check_input_copy(InputCopy method) {
+  if (method != InputCopy::managed) return;
   int concurrent = 0;
   check_cuda(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, current_device()),
              "asking about managed memory");
@@ -46,8 +46,8 @@ void check_input_copy(InputCopy way) {
         "managed memory: the host may not touch it here while the device computes; use pinned memory");
 }
 
-HostAllocator host_allocator(InputCopy way) {
-  switch (way) {
+HostAllocator host_allocator(InputCopy method) {
+  switch (method) {
     case InputCopy::pinned:
       return page_locked(cudaHostAllocDefault);
     case InputCopy::write_combined:
@@ -68,8 +68,8 @@ HostAllocator host_allocator(InputCopy way) {
   return {};
 }
 
-HostMemory allocate_host(InputCopy way, std::size_t bytes) {
-  const HostAllocator allocator = host_allocator(way);
+HostMemory allocate_host(InputCopy method, std::size_t bytes) {
+  const HostAllocator allocator = host_allocator(method);
   if (allocator.allocate)
     return HostMemory(static_cast<std::byte*>(allocator.allocate(bytes)),
                       [release = allocator.release, bytes](std::byte* memory) { release(memory, bytes); });
@@ -87,7 +87,7 @@ void prefetch(const void* managed, std::size_t bytes, bool to_device, cudaStream
 
 bool HostCopy::start(std::byte* to, const void* from, std::size_t bytes, cudaStream_t stream) {
   const cudaMemoryType kind = kind_of(from);
-  if (kind == cudaMemoryTypeHost && way_ == InputCopy::mapped) {
+  if (kind == cudaMemoryTypeHost && method_ == InputCopy::mapped) {
     void* seen = nullptr;  // by the device
     check_cuda(cudaHostGetDevicePointer(&seen, const_cast<void*>(from), 0), "mapping an input");
     copy_bytes(to, seen, bytes, kBusBlocks, stream);
@@ -99,7 +99,7 @@ bool HostCopy::start(std::byte* to, const void* from, std::size_t bytes, cudaStr
     check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "copying an input");
     return true;
   }
-  const bool as_it_is = way_ == InputCopy::pageable && bytes >= kSmall;
+  const bool as_it_is = method_ == InputCopy::pageable && bytes >= kSmall;
   if (kind == cudaMemoryTypeHost || as_it_is) {
     check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "copying an input");
     return true;  // the driver may or may not be done with ordinary memory

@@ -1,5 +1,5 @@
-// The ways from host memory to the device, each in this one place: which memory a way reads from, and how it
-// brings bytes over.
+// The methods of copying from host memory to the device: which kind of memory each reads from, and how it
+// copies.
 #pragma once
 
 #include <cstddef>
@@ -13,29 +13,30 @@
 namespace redline::backend::cuda {
 
 inline constexpr std::size_t kHostPage = 4096;
-// Of a copy in pieces: large enough that starting one costs little of it, small enough that the first is soon
-// on its way.
+// The size of a chunk: large enough to make the cost of starting a copy small, small enough for the first to
+// start early.
 inline constexpr std::size_t kCopyChunk = std::size_t{2} << 20;
 
-// Throws UnavailableError when the current device does not have this way.
-void check_input_copy(InputCopy way);
+// Throws UnavailableError when the current device does not support the method.
+void check_input_copy(InputCopy method);
 
-// Memory to assemble what goes that way in.
-HostAllocator host_allocator(InputCopy way);
+// Allocates the memory that the method reads from.
+HostAllocator host_allocator(InputCopy method);
 
-// One piece of such memory.
+// One allocation of such memory.
 using HostMemory = std::unique_ptr<std::byte, std::function<void(std::byte*)>>;
-HostMemory allocate_host(InputCopy way, std::size_t bytes);
+HostMemory allocate_host(InputCopy method, std::size_t bytes);
 
-// Moves pages of managed memory there, or says on a stream that they shall be.
+// Moves pages of managed memory to the device or back, in the order of the stream.
 void prefetch(const void* managed, std::size_t bytes, bool to_device, cudaStream_t stream);
 
 class HostCopy {
  public:
-  HostCopy(InputCopy way, std::size_t most_bytes) : way_(way), most_bytes_(most_bytes) {}
+  HostCopy(InputCopy method, std::size_t most_bytes) : method_(method), most_bytes_(most_bytes) {}
 
-  // Puts the copy on the stream. True when `from` may be read until the stream is past it; else it has been
-  // read. Memory that the way has no use for (of another kind, or very little) goes through chunks.
+  // Puts the copy on the stream. True when `from` may still be read until the stream gets past the copy;
+  // false when it has been read. Small inputs, and memory of another kind than the method's, go through
+  // chunks.
   bool start(std::byte* to, const void* from, std::size_t bytes, cudaStream_t stream);
 
  private:
@@ -45,7 +46,7 @@ class HostCopy {
   };
   void copy_through_chunks(std::byte* to, const void* from, std::size_t bytes, cudaStream_t stream);
 
-  InputCopy way_;
+  InputCopy method_;
   std::size_t most_bytes_;
   Chunk chunks_[2];
   int next_ = 0;

@@ -113,23 +113,23 @@ void dirty(std::byte* memory, std::size_t bytes) {
 
 class HostMove final : public MemoryMove {
  public:
-  HostMove(const HostWay& way, std::size_t bytes)
-      : way_(way), bytes_(bytes), host_(allocate_host(way.memory, bytes)), device_(bytes) {
-    const std::size_t part = bytes / static_cast<std::size_t>(way.threads) / kHostPage * kHostPage;
-    for (int i = 0; i < way.threads; ++i) {
+  HostMove(const HostTransfer& transfer, std::size_t bytes)
+      : transfer_(transfer), bytes_(bytes), host_(allocate_host(transfer.memory, bytes)), device_(bytes) {
+    const std::size_t part = bytes / static_cast<std::size_t>(transfer.threads) / kHostPage * kHostPage;
+    for (int i = 0; i < transfer.threads; ++i) {
       const std::size_t first = static_cast<std::size_t>(i) * part;
-      const std::size_t size = i + 1 == way.threads ? bytes - first : part;
-      parts_.push_back({first, size, make_stream(), HostCopy(way.memory, size), nullptr});
-      if (!way.to_device && way.memory == InputCopy::chunked)
+      const std::size_t size = i + 1 == transfer.threads ? bytes - first : part;
+      parts_.push_back({first, size, make_stream(), HostCopy(transfer.memory, size), nullptr});
+      if (!transfer.to_device && transfer.memory == InputCopy::chunked)
         parts_.back().back = std::make_unique<ChunksBack>(size);
     }
-    if (way.threads > 1) crew_ = std::make_unique<Crew>(way.threads);
+    if (transfer.threads > 1) crew_ = std::make_unique<Crew>(transfer.threads);
     auto* words = reinterpret_cast<std::uint32_t*>(host_.get());
     for (std::size_t i = 0; i < bytes / sizeof(std::uint32_t); ++i)
-      words[i] = way.to_device ? memory_word(i) : 0xFFFFFFFF;
+      words[i] = transfer.to_device ? memory_word(i) : 0xFFFFFFFF;
     check_cuda(cudaDeviceSynchronize(), "waiting for cleared memory");  // which no stream of ours waits for
     const cudaStream_t stream = parts_[0].stream.get();
-    if (way.to_device)
+    if (transfer.to_device)
       check_cuda(cudaMemsetAsync(device_.data(), 0xFF, bytes, stream), "spoiling a target");
     else
       fill_words(device_.data(), bytes, stream);
@@ -153,7 +153,7 @@ class HostMove final : public MemoryMove {
   std::size_t wrong_words() override {
     const std::size_t words = bytes_ / sizeof(std::uint32_t);
     std::vector<std::uint32_t> got(words);
-    if (way_.to_device)
+    if (transfer_.to_device)
       check_cuda(cudaMemcpy(got.data(), device_.data(), bytes_, cudaMemcpyDeviceToHost), "checking memory");
     else
       std::memcpy(got.data(), host_.get(), bytes_);
@@ -176,9 +176,9 @@ class HostMove final : public MemoryMove {
 
   // Managed pages to the side that they are moved from.
   void put_back() {
-    if (way_.memory != InputCopy::managed) return;
+    if (transfer_.memory != InputCopy::managed) return;
     const cudaStream_t stream = parts_[0].stream.get();
-    if (way_.to_device) {
+    if (transfer_.to_device) {
       prefetch(host_.get(), bytes_, /*to_device=*/false, stream);
       wait(parts_[0]);
       dirty(host_.get(), bytes_);
@@ -193,20 +193,20 @@ class HostMove final : public MemoryMove {
     std::byte* const host = host_.get() + part.first;
     std::byte* const device = device_.data() + part.first;
     const cudaStream_t stream = part.stream.get();
-    const bool faults = way_.memory == InputCopy::managed && !way_.prefetch;
-    if (way_.to_device) {
+    const bool faults = transfer_.memory == InputCopy::managed && !transfer_.prefetch;
+    if (transfer_.to_device) {
       if (faults)
         copy_bytes(device, host, part.bytes, kManyBlocks, stream);
       else
         part.copy.start(device, host, part.bytes, stream);
       return wait(part);
     }
-    switch (way_.memory) {
+    switch (transfer_.memory) {
       case InputCopy::mapped:
         copy_bytes(host, device, part.bytes, kBusBlocks, stream);
         return wait(part);
       case InputCopy::managed:
-        if (way_.prefetch) prefetch(host, part.bytes, /*to_device=*/false, stream);
+        if (transfer_.prefetch) prefetch(host, part.bytes, /*to_device=*/false, stream);
         wait(part);
         return touch(host, part.bytes);
       case InputCopy::chunked:
@@ -220,7 +220,7 @@ class HostMove final : public MemoryMove {
 
   static constexpr int kManyBlocks = 1 << 16;
 
-  HostWay way_;
+  HostTransfer transfer_;
   std::size_t bytes_;
   HostMemory host_;
   DeviceMemory device_;
@@ -230,9 +230,9 @@ class HostMove final : public MemoryMove {
 
 }  // namespace
 
-std::unique_ptr<MemoryMove> make_host_move(const HostWay& way, std::size_t bytes) {
-  check_input_copy(way.memory);
-  return std::make_unique<HostMove>(way, bytes);
+std::unique_ptr<MemoryMove> make_host_move(const HostTransfer& transfer, std::size_t bytes) {
+  check_input_copy(transfer.memory);
+  return std::make_unique<HostMove>(transfer, bytes);
 }
 
 }  // namespace redline::backend::cuda

@@ -59,7 +59,7 @@ class JpegDecoder final : public ImageDecoder {
   }
 
   std::vector<int> fill(DeviceImages& images, std::span<const EncodedImage> encoded,
-                        std::span<const HostImage> host, ResizeFilter filter) override {
+                        std::span<const HostImage> host, Interpolation filter) override {
     auto* own = dynamic_cast<CudaImages*>(&images);
     check(own != nullptr, "images that another decoder made");
     const std::lock_guard lock(mutex_);
@@ -121,7 +121,7 @@ class JpegDecoder final : public ImageDecoder {
   }
 
   // Decodes and crops images that fit the pool together.
-  void decode(std::span<const EncodedImage> images, const CudaImages& to, ResizeFilter filter,
+  void decode(std::span<const EncodedImage> images, const CudaImages& to, Interpolation filter,
               std::vector<int>& failed) {
     if (!make_room(images)) {
       for (const EncodedImage& image : images) failed.push_back(image.row);
@@ -150,8 +150,7 @@ class JpegDecoder final : public ImageDecoder {
     auto* unwritten = reinterpret_cast<std::uint8_t*>(unwritten_.data());
     find_marks(jobs, count, unwritten, stream_.get());
     to.wait_until_copied(stream_.get());  // the step that took the batch before may still read it
-    crop_images(jobs, count, to.size(),
-                filter == ResizeFilter::bilinear ? CropFilter::bilinear : CropFilter::bicubic, stream_.get());
+    crop_images(jobs, count, to.size(), filter, stream_.get());
     check_cuda(cudaGetLastError(), "cropping images");
     check_cuda(cudaMemcpyAsync(host_unwritten_.data(), unwritten, images.size(), cudaMemcpyDeviceToHost,
                                stream_.get()),

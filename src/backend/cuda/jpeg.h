@@ -1,5 +1,5 @@
-// Batches of JPEGs decoded by the card's own engines, cropped and resized by one kernel, on a stream beside
-// the one that computes.
+// Batches of JPEGs decoded by the GPU's own engines, then cropped and resized by one kernel, on a side stream
+// while training computes.
 #pragma once
 
 #include <memory>

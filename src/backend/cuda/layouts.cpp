@@ -1,5 +1,7 @@
 #include "backend/cuda/layouts.h"
 
+#include "graph/operands.h"
+
 namespace redline::backend::cuda {
 
 using graph::DType;
@@ -29,16 +31,17 @@ bool only_convolved(const graph::Graph& graph, TensorId id) {
 bool folds(const graph::Graph& graph) {
   bool any = false;
   for (const graph::Op& op : graph.ops()) {
-    const bool forward = op.kind == OpKind::conv, weights = op.kind == OpKind::conv_grad_weight;
-    if (!forward && !weights && op.kind != OpKind::conv_grad_input) continue;
-    const graph::Shape& filter = graph.tensor(weights ? op.outputs[0] : op.inputs[1]).shape;
+    if (op.kind != OpKind::conv && op.kind != OpKind::conv_grad_weight && op.kind != OpKind::conv_grad_input)
+      continue;
+    const graph::operands::ConvTensors tensors = graph::operands::conv_tensors(op);
+    const graph::Shape& filter = graph.tensor(tensors.w).shape;
     if (filter[1] != 3) continue;
     const auto& attr = op.attr<graph::ConvAttr>();
-    const bool stem = graph.tensor(op.inputs[0]).dtype == DType::bf16 && filter[2] == 7 && filter[3] == 7 &&
+    const bool stem = graph.tensor(tensors.x).dtype == DType::bf16 && filter[2] == 7 && filter[3] == 7 &&
                       attr.stride == 2 && attr.pad == 3;
     // A picture of the filter's own size could not be told from a filter.
-    const bool like_filter = graph.tensor(op.inputs[0]).shape.h() == 7;
-    if (op.kind == OpKind::conv_grad_input || !stem || like_filter || !only_convolved(graph, op.inputs[0]))
+    const bool like_filter = graph.tensor(tensors.x).shape.h() == 7;
+    if (op.kind == OpKind::conv_grad_input || !stem || like_filter || !only_convolved(graph, tensors.x))
       return false;
     any = true;
   }

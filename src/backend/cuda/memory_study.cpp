@@ -6,6 +6,7 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/kernels/hold.h"
 #include "backend/cuda/kernels/memory_study.h"
+#include "backend/cuda_plugin.h"
 #include "backend/memory_pattern.h"
 #include "base/machine.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 struct EngineCopy {};  // cudaMemcpyAsync within the device
 
-using Recipe = std::variant<HostWay, EngineCopy, Access>;
+using Recipe = std::variant<HostTransfer, EngineCopy, Access>;
 
 int device_attribute(cudaDeviceAttr attribute) {
   int device = 0, value = 0;
@@ -157,46 +158,47 @@ class CudaStudy final : public MemoryStudy {
   const std::vector<MemoryMethod>& methods() const override { return methods_; }
 
   std::unique_ptr<MemoryMove> prepare(std::size_t method, std::size_t bytes) override {
-    check(bytes > 0 && bytes % kMemoryStep == 0, "{} bytes are no size to study", bytes);
+    check(bytes > 0 && bytes % kMemoryStep == 0, "{} bytes cannot be studied", bytes);
     const Recipe& recipe = recipes_.at(method);
-    if (const auto* way = std::get_if<HostWay>(&recipe)) return make_host_move(*way, bytes);
+    if (const auto* transfer = std::get_if<HostTransfer>(&recipe)) return make_host_move(*transfer, bytes);
     const auto* access = std::get_if<Access>(&recipe);
     if (access != nullptr && access->kind == AccessKind::bulk && !is_hopper())
-      throw UnavailableError("this build uses the bulk copy engine on Hopper alone");
+      throw UnavailableError("this build uses TMA on Hopper alone");
     return std::make_unique<DeviceMove>(recipe, bytes, /*chain=*/false);
   }
 
   std::unique_ptr<MemoryMove> prepare_chain(std::size_t method, std::size_t bytes) override {
-    check(bytes > 0 && bytes % kMemoryStep == 0, "{} bytes are no size to study", bytes);
+    check(bytes > 0 && bytes % kMemoryStep == 0, "{} bytes cannot be studied", bytes);
     const MemoryMethod& copy = methods_.at(method);
-    check(copy.plain && copy.group == MemoryGroup::access, "'{}' is no plain copy", copy.name);
+    check(copy.plain && copy.group == MemoryGroup::access, "'{}' is not a plain copy", copy.name);
     return std::make_unique<DeviceMove>(recipes_[method], bytes, /*chain=*/true);
   }
 
  private:
   void add_host(bool to_device) {
     const MemoryGroup group = to_device ? MemoryGroup::to_device : MemoryGroup::from_device;
-    const auto way = [&](const std::string& name, HostWay recipe) {
+    const auto transfer = [&](const std::string& name, HostTransfer recipe) {
       recipe.to_device = to_device;
       const bool plain = recipe.memory == InputCopy::pinned && recipe.threads == 1;
       add({group, name, recipe.threads, 1, plain}, recipe);
     };
-    way("pinned", {InputCopy::pinned});
-    way("pageable", {InputCopy::pageable});
-    if (to_device) way("write-combined", {InputCopy::write_combined});  // a host that reads it takes for ever
-    way("mapped", {InputCopy::mapped});
-    HostWay faults{InputCopy::managed};
+    transfer("pinned", {InputCopy::pinned});
+    transfer("pageable", {InputCopy::pageable});
+    if (to_device)
+      transfer("write-combined", {InputCopy::write_combined});  // a host that reads it takes for ever
+    transfer("mapped", {InputCopy::mapped});
+    HostTransfer faults{InputCopy::managed};
     faults.prefetch = false;
-    way("managed", faults);
-    way("managed, prefetched", {InputCopy::managed});
-    way("chunked", {InputCopy::chunked});
+    transfer("managed", faults);
+    transfer("managed, prefetched", {InputCopy::managed});
+    transfer("chunked", {InputCopy::chunked});
     constexpr int kMostThreads = 4;
     const int threads = std::min(kMostThreads, inspect_machine().cores_allowed);
     if (threads < 2) return;
     for (const InputCopy memory : {InputCopy::pinned, InputCopy::pageable, InputCopy::chunked}) {
-      HostWay several{memory};
+      HostTransfer several{memory};
       several.threads = threads;
-      way(std::string(name_of(memory)), several);
+      transfer(std::string(name_of(memory)), several);
     }
   }
 
@@ -230,6 +232,10 @@ class CudaStudy final : public MemoryStudy {
 
 }  // namespace
 
-std::shared_ptr<MemoryStudy> make_memory_study() { return std::make_shared<CudaStudy>(); }
-
 }  // namespace redline::backend::cuda
+
+extern "C" __attribute__((visibility("default"))) redline::backend::MemoryStudy*
+redline_make_cuda_memory_study(const redline::backend::DeviceOptions* options) {
+  redline::backend::cuda::take_device(nullptr, redline::backend::gpu_number(options->device));
+  return new redline::backend::cuda::CudaStudy();
+}

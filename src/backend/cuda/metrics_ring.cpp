@@ -34,7 +34,7 @@ Metrics MetricsRing::metrics_of(const Slot& slot) {
   RunRecord record;
   std::memcpy(&record, slot.record.data(), sizeof record);
   Metrics metrics;
-  std::ranges::copy(record.loss, metrics.loss.begin());
+  metrics.sums = graph::loss_sums(record.loss);
   std::ranges::copy(record.check, metrics.check.begin());
   clock_->observe(record.begin, record.end, slot.launched, std::chrono::steady_clock::now());
   metrics.begin = clock_->on_host(record.begin);

@@ -71,7 +71,7 @@ Nvjpeg::Nvjpeg() : functions_(std::make_unique<Functions>()), parser_(std::make_
   if (created != kSuccess) {
     throw UnavailableError("nvJPEG's hardware decoder does not start (status {}): {}", created,
                            created == kArchMismatch
-                               ? "this card has no decoding engines"
+                               ? "this GPU has no decoding engines"
                                : "in a container, NVIDIA_DRIVER_CAPABILITIES must have 'video' or be 'all'");
   }
   unsigned cores = 0;

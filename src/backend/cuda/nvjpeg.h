@@ -22,7 +22,7 @@ struct NvjpegImage {
 // A library handle with one decoding state. takes() is safe from any thread, decode() one at a time.
 class Nvjpeg {
  public:
-  // Throws UnavailableError when the library is not there, or the card has no decoding engines.
+  // Throws UnavailableError when the library is not there, or the GPU has no decoding engines.
   Nvjpeg();
   ~Nvjpeg();
   Nvjpeg(const Nvjpeg&) = delete;

@@ -1,5 +1,6 @@
 #include "backend/cuda/state.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "backend/stored_copy.h"
@@ -54,6 +55,28 @@ void CudaState::write(const std::string& name, std::span<const float> values) {
   check_cuda(cudaDeviceSynchronize(), "waiting for the device");
   upload(to.memory.data(), host);
   refresh(to);
+  check_cuda(cudaDeviceSynchronize(), "copying weights");
+}
+
+void CudaState::swap(std::span<const NamePair> pairs) {
+  if (pairs.empty()) return;
+  std::size_t largest = 0;
+  for (const auto& [first, second] : pairs) largest = std::max(largest, entry(first).memory.size());
+  const DeviceMemory aside(largest);
+  const auto copy = [](std::byte* to, const std::byte* from, std::size_t bytes) {
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, nullptr), "swapping tensors");
+  };
+  check_cuda(cudaDeviceSynchronize(), "waiting for the device");
+  for (const auto& [first, second] : pairs) {
+    const auto [a, b] = same_form(first, second);
+    const std::size_t bytes = a->memory.size();
+    copy(aside.data(), a->memory.data(), bytes);
+    copy(a->memory.data(), b->memory.data(), bytes);
+    copy(b->memory.data(), aside.data(), bytes);
+    refresh(*a);
+    refresh(*b);
+  }
+  check_cuda(cudaDeviceSynchronize(), "swapping tensors");
 }
 
 std::unique_ptr<StateCopy> CudaState::make_copy() { return std::make_unique<CudaStateCopy>(*this); }
@@ -65,6 +88,7 @@ std::byte* CudaState::copy(const std::string& name, graph::DType dtype) {
   if (copy.size() == 0) {
     copy = DeviceMemory(found.memory.size() / sizeof(float) * graph::size_of(dtype));
     refresh(found);
+    check_cuda(cudaDeviceSynchronize(), "copying weights");
   }
   return copy.data();
 }
@@ -95,7 +119,6 @@ void CudaState::refresh(const CudaEntry& entry) {
     cast(type_of(dtype), static_cast<std::int64_t>(entry.memory.size() / sizeof(float)),
          reinterpret_cast<const float*>(entry.memory.data()), copy.data(), nullptr);
   }
-  check_cuda(cudaDeviceSynchronize(), "copying weights");
 }
 
 }  // namespace redline::backend::cuda

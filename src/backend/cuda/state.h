@@ -23,6 +23,7 @@ class CudaState final : public StoredState<CudaEntry> {
  public:
   void read(const std::string& name, std::span<float> values) const override;
   void write(const std::string& name, std::span<const float> values) override;
+  void swap(std::span<const NamePair> pairs) override;
   std::unique_ptr<StateCopy> make_copy() override;
 
   // The tensor in the type that kernels read; the master itself for fp32.
@@ -39,7 +40,7 @@ class CudaState final : public StoredState<CudaEntry> {
  private:
   friend class CudaStateCopy;
 
-  static void refresh(const CudaEntry& entry);
+  static void refresh(const CudaEntry& entry);  // its copies, on the default stream
 
   Event ran_ = make_event(false);     // after the last run
   cudaStream_t last_ = nullptr;       // that it was put on

@@ -1,6 +1,6 @@
-// How a group of ops becomes launches. A maker looks at the group once, at compile time, and gives its
-// candidates; the one that is chosen becomes a Step, which only puts work on a stream, so that it can be
-// captured into a CUDA graph. Makers are in files by family, as the CPU backend's; step_table.cpp lists them.
+// How a group of ops becomes kernel launches. A maker looks at the group once, at compile time, and returns
+// its candidates. The chosen one becomes a Step, which only puts work on a stream, so that it can be captured
+// into a CUDA graph. Makers are in one file per family, as in the CPU backend; step_table.cpp lists them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,12 +23,12 @@ namespace redline::backend::cuda {
 
 using Step = std::function<void(cudaStream_t)>;
 
-// Scratch memory of the steps of one stream, which run one after the other: makers say how much they need
-// before it is allocated.
+// Scratch memory that the steps of one stream share, as they run one after the other. Makers say how much
+// they need before it is allocated.
 class WorkSpace {
  public:
   void need(std::size_t bytes) { bytes_ = bytes > bytes_ ? bytes : bytes_; }
-  void allocate();  // nothing where there is enough
+  void allocate();  // does nothing when there is enough
   std::byte* data() const { return memory_.data(); }
   std::size_t size() const { return memory_.size(); }
 
@@ -50,18 +50,18 @@ class Shared {
   const cudaDeviceProp& device() const { return device_; }
   void need(std::size_t bytes) { work_.need(bytes); }
   WorkSpace& side_work() { return side_work_; }  // of the steps on the side stream
-  // Scratch memory that one step has to itself: where it will lie in own_work(). None for more than a little.
+  // Reserves scratch memory for one step alone, and returns its offset in own_work(); none for a large size.
   std::optional<std::size_t> need_own(std::size_t bytes);
   std::byte* own_work(std::size_t offset) const { return own_.data() + offset; }
   MemorySpan own_work() const { return {own_.data(), own_.size()}; }
-  // Gives what was needed so far; may be called again when more is needed, and moves what was there.
+  // Allocates what was asked for so far. A later call for more moves what was there.
   void allocate();
   void forget_own() { own_bytes_ = 0; }  // steps with memory of their own are gone
   std::byte* work() const { return work_.data(); }
   std::size_t work_bytes() const { return work_.size() + side_work_.size() + own_.size(); }
   ReduceSpace reduce_space() const;
   void* blas() const { return blas_; }  // cublasHandle_t
-  // With whom a norm shares its statistics; null for its own rank alone.
+  // The ranks that a norm shares its statistics with; null for this rank alone.
   const Nccl* peers_of(const graph::NormAttr& norm) const {
     return norm.synchronised ? nccl_.get() : nullptr;
   }
@@ -76,7 +76,7 @@ class Shared {
   void* blas_ = nullptr;
 };
 
-// Where a plan's tensors lie, and its weights as kernels of activations of a type read them.
+// Addresses of a plan's tensors, and of its weights in the type that kernels read.
 struct Places {
   std::function<std::byte*(graph::TensorId)> address;
   std::function<std::byte*(graph::TensorId, graph::DType)> weights;
@@ -86,13 +86,13 @@ struct Places {
 class GroupView {
  public:
   GroupView(const plan::Plan& plan, const plan::Group& group, Places places);
-  // Some of its ops as a group of their own.
+  // A group of some of its ops.
   GroupView part(const std::vector<graph::OpKind>& kinds) const;
 
   const plan::Plan& plan() const { return plan_; }
   const plan::Group& group() const { return group_; }
   OpView op() const { return view(group_.ops.front()); }  // of a group of one
-  // The op of a kind that it does or recomputes; throws InternalError when there is none.
+  // Its op of this kind, perhaps a recomputed one. Throws InternalError when there is none.
   OpView op(graph::OpKind kind) const;
   bool has(graph::OpKind kind) const { return find(kind) >= 0; }
   std::vector<OpView> ops() const;
@@ -111,19 +111,19 @@ class GroupView {
   Places places_;
 };
 
-// One way to run a group.
+// One implementation of a group: a cuDNN plan, or a kernel of our own.
 struct Candidate {
-  std::string name;            // of its own among those of a group: it is what is remembered
+  std::string name;            // unique within the group; the tuning cache holds it
   std::function<Step()> make;  // says what memory the step needs
 };
 
-// The candidates of a group, the one to be taken unless timing says otherwise first.
+// The candidates of a group. The first is taken unless timing finds a faster one.
 struct Candidates {
-  std::string key = {};  // the same for groups to which the same answer applies; unused for one candidate
+  std::string key = {};  // equal for groups that get the same answer; unused for a single candidate
   std::vector<Candidate> list = {};
 };
 
-// For a group that can be run one way only.
+// For a group with a single candidate.
 Candidates only(std::function<Step()> make);
 
 // step_table.cpp: throws InternalError for a group that no maker knows.
@@ -133,15 +133,15 @@ Candidates make_candidates(const GroupView& group, Shared& shared);
 Candidates make_conv(const GroupView& group, Shared& shared);
 Candidates make_conv_grad_input(const GroupView& group, Shared& shared);
 Candidates make_weight_gradient(const GroupView& group, Shared& shared);  // with or without accumulate
-// What cuDNN is asked for on behalf of a group, before its candidates are made; nothing where it is not.
+// The cuDNN plans that a group needs before its candidates are made; none for a group without cuDNN.
 struct ConvQuestion {
   struct Plans {
-    std::string prefix;  // of the names of candidates that use them; the plan's name follows
+    std::string prefix;  // of the candidates' names; the plan's name follows
     ConvShape shape;
   };
   std::string key;  // of the candidates
   std::vector<Plans> plans;
-  bool fused = false;  // a kernel of our own for all of the group comes before them
+  bool fused = false;  // the first candidate is a kernel of our own for the whole group
 };
 std::optional<ConvQuestion> conv_question(const GroupView& group);
 // conv_groups.cpp: 1x1 convolutions that do the work of the norms around them, on Hopper.
@@ -152,10 +152,10 @@ Candidates make_activated_expand(const GroupView& group, Shared& shared);
 Candidates make_join(const GroupView& group, Shared& shared);
 Candidates make_activated_conv3x3(const GroupView& group, Shared& shared);
 Candidates make_gradient_sums3x3(const GroupView& group, Shared& shared);
-// Where the ops of such a group may also run one after the other: what its candidates are asked for by, and
-// the convolution among them. Empty where they may not, as something that they pass on is not stored.
+// The tuning key of the ops of such a group run one after the other, with the convolution among them. Empty
+// where they cannot run apart, because a tensor between them is not stored.
 std::string key_of_parts(const GroupView& group);
-inline constexpr const char* kApart = "apart ";  // the names of such candidates begin with
+inline constexpr const char* kApart = "apart ";  // begins the names of such candidates
 // A 1x1 convolution that also gives the norm's sums; none where these kernels cannot be used.
 std::vector<Candidate> pointwise_convs(const GroupView& group, Shared& shared);
 // conv3x3_groups.cpp: kernels for all of a group around a 3x3 convolution, the largest tiles first.

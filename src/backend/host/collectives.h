@@ -1,5 +1,5 @@
-// What a step on the host exchanges with the other ranks: gradients, bucket by bucket on a thread beside the
-// backward pass that makes them, and the sums of synchronised norms.
+// What a step on the host exchanges with the other ranks: gradients, bucket by bucket on a thread of its own
+// while the backward pass goes on, and the sums of synchronised norms.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,7 @@
 #include "backend/host/executable.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -19,6 +21,13 @@ void HostState::read(const std::string& name, std::span<float> values) const {
 void HostState::write(const std::string& name, std::span<const float> values) {
   const auto& to = entry(name);
   plan::store(to.tensor, to.layout, values, to.memory.data());
+}
+
+void HostState::swap(std::span<const NamePair> pairs) {
+  for (const auto& [first, second] : pairs) {
+    const auto [a, b] = same_form(first, second);
+    std::swap_ranges(a->memory.data(), a->memory.data() + a->memory.size(), b->memory.data());
+  }
 }
 
 class HostStateCopy final : public StoredCopy<HostMemory> {
@@ -53,7 +62,7 @@ HostExecutable::HostExecutable(std::shared_ptr<const plan::Plan> plan, const std
         std::make_unique<Collectives>(std::move(communicator), *plan_, tensors_.gradients().data());
 }
 
-void HostExecutable::write_input(graph::TensorId id, const void* data, std::size_t bytes) {
+void HostExecutable::write_input(graph::TensorId id, const void* data, std::size_t bytes, Lease) {
   const graph::Tensor& tensor = plan_->graph().tensor(id);
   const std::size_t expected = plan_->placement(id).bytes;
   check(bytes == expected, "input '{}' has {} bytes, not {}", tensor.name, expected, bytes);
@@ -108,7 +117,9 @@ void HostExecutable::request_metrics() {
   now.begin = begin_;
   now.end = end_;
   now.exposed = exposed_;
-  read(plan_->model.metrics, now.loss);
+  std::array<float, graph::kLossMetrics> sums{};
+  read(plan_->model.metrics, sums);
+  now.sums = graph::loss_sums(sums);
   if (plan_->check != graph::kNone) read(plan_->check, now.check);
   metrics_.push_back(now);
 }

@@ -21,6 +21,7 @@ class HostState final : public StoredState<StateEntry<HostMemory>> {
  public:
   void read(const std::string& name, std::span<float> values) const override;
   void write(const std::string& name, std::span<const float> values) override;
+  void swap(std::span<const NamePair> pairs) override;
   std::unique_ptr<StateCopy> make_copy() override;
 
   WorkMemory<HostMemory> arena, gradients;  // of the executables
@@ -33,7 +34,7 @@ class HostExecutable : public Executable {
                  std::shared_ptr<comm::Communicator> communicator);
 
   const plan::Plan& plan() const final { return *plan_; }
-  void write_input(graph::TensorId id, const void* data, std::size_t bytes) final;
+  void write_input(graph::TensorId id, const void* data, std::size_t bytes, Lease lease) final;
   void run(Section section, std::vector<OpTime>* times) override;
   void read(graph::TensorId id, std::span<float> values) const final;
   void write(graph::TensorId id, std::span<const float> values) final;

@@ -28,7 +28,7 @@ __global__ void find_kernel(const CropJob* jobs, std::uint8_t* unwritten) {
 
 constexpr int kTileWidth = 32, kTileHeight = 8;
 
-template <CropFilter kFilter>
+template <Interpolation kFilter>
 __global__ void crop_kernel(const CropJob* jobs, int size) {
   const CropJob job = jobs[blockIdx.z];
   const int column = static_cast<int>(blockIdx.x * kTileWidth + threadIdx.x);
@@ -46,14 +46,14 @@ void find_marks(const CropJob* jobs, int count, std::uint8_t* unwritten, cudaStr
   if (count > 0) find_kernel<<<count, kMarks, 0, stream>>>(jobs, unwritten);
 }
 
-void crop_images(const CropJob* jobs, int count, int size, CropFilter filter, cudaStream_t stream) {
+void crop_images(const CropJob* jobs, int count, int size, Interpolation filter, cudaStream_t stream) {
   if (count == 0) return;
   const dim3 grid((size + kTileWidth - 1) / kTileWidth, (size + kTileHeight - 1) / kTileHeight, count);
   const dim3 block(kTileWidth, kTileHeight);
-  if (filter == CropFilter::bilinear)
-    crop_kernel<CropFilter::bilinear><<<grid, block, 0, stream>>>(jobs, size);
+  if (filter == Interpolation::bilinear)
+    crop_kernel<Interpolation::bilinear><<<grid, block, 0, stream>>>(jobs, size);
   else
-    crop_kernel<CropFilter::bicubic><<<grid, block, 0, stream>>>(jobs, size);
+    crop_kernel<Interpolation::bicubic><<<grid, block, 0, stream>>>(jobs, size);
 }
 
 }  // namespace redline::backend::cuda

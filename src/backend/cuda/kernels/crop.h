@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/interpolation.h"
+
 #ifdef __CUDACC__
 #define REDLINE_HOST_DEVICE __host__ __device__ __forceinline__
 #else
@@ -28,12 +30,10 @@ struct CropJob {
   std::uint8_t* out;  // [size, size, 3]
 };
 
-enum class CropFilter { bilinear, bicubic };
-
-template <CropFilter kFilter>
+template <Interpolation kFilter>
 REDLINE_HOST_DEVICE float crop_weight(float x) {
   x = x < 0 ? -x : x;
-  if constexpr (kFilter == CropFilter::bilinear) {
+  if constexpr (kFilter == Interpolation::bilinear) {
     return x < 1.0F ? 1.0F - x : 0.0F;
   } else {
     if (x < 1.0F) return (1.5F * x - 2.5F) * x * x + 1.0F;
@@ -47,12 +47,12 @@ struct CropSpan {
   int begin, end;
 };
 
-template <CropFilter kFilter>
+template <Interpolation kFilter>
 REDLINE_HOST_DEVICE CropSpan crop_span(float start, float length, int clip_begin, int clip_end, int outputs,
                                        int output) {
   const float scale = length / static_cast<float>(outputs);
   const float stretch = scale > 1.0F ? scale : 1.0F;
-  const float support = (kFilter == CropFilter::bilinear ? 1.0F : 2.0F) * stretch;
+  const float support = (kFilter == Interpolation::bilinear ? 1.0F : 2.0F) * stretch;
   CropSpan span;
   span.centre = start + (static_cast<float>(output) + 0.5F) * scale;
   span.inverse = 1.0F / stretch;
@@ -71,7 +71,7 @@ REDLINE_HOST_DEVICE std::uint8_t crop_byte(float value) {
 }
 
 // Pixel (column, row) of an output of size × size.
-template <CropFilter kFilter>
+template <Interpolation kFilter>
 REDLINE_HOST_DEVICE void crop_pixel(const CropJob& job, int size, int column, int row) {
   const CropSpan across = crop_span<kFilter>(job.x, job.box_width, job.left, job.right, size,
                                              job.flip ? size - 1 - column : column);
@@ -118,6 +118,6 @@ inline constexpr int kMarks = 8;
 void mark_images(const CropJob* jobs, int count, CUstream_st* stream);
 // unwritten[i] = 1 where a mark of image i is still there, else 0.
 void find_marks(const CropJob* jobs, int count, std::uint8_t* unwritten, CUstream_st* stream);
-void crop_images(const CropJob* jobs, int count, int size, CropFilter filter, CUstream_st* stream);
+void crop_images(const CropJob* jobs, int count, int size, Interpolation filter, CUstream_st* stream);
 
 }  // namespace redline::backend::cuda

@@ -117,7 +117,7 @@ __global__ void async_copy_kernel(uint4* __restrict__ to, const uint4* __restric
 constexpr std::size_t kBulkBytes = 16384;
 constexpr int kBulkStages = 4;
 
-// One thread a block asks the copy engine for everything.
+// One thread of each block has TMA copy everything.
 __global__ void bulk_kernel(std::byte* to, const std::byte* from, std::size_t bytes) {
 #ifdef REDLINE_HOPPER
   extern __shared__ __align__(128) std::byte stages[];

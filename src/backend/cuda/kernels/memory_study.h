@@ -24,7 +24,7 @@ enum class AccessKind {
   random,          // neighbours read words from anywhere
   staged,          // through shared memory
   async_copy,      // from memory to shared memory without registers (cp.async), several ahead
-  bulk,            // by the copy engine, both ways (cp.async.bulk), several ahead; Hopper
+  bulk,            // by TMA, in and out (cp.async.bulk), several ahead; Hopper
   read,            // reads and adds up
   write,
 };

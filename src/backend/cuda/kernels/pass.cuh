@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// --- By Hopper's copy engine, which fills a ring of tiles ahead of the threads ---
+// --- By TMA on Hopper, which fills a ring of tiles ahead of the threads ---
 // More is under way than registers have room for, and as few blocks as run at a time find the numbers of
 // their channels once each. Pays where there are several inputs.
 

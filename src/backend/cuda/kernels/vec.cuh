@@ -42,7 +42,7 @@ __device__ __forceinline__ __nv_bfloat16 from_float(float value) {
   return __float2bfloat16_rn(value);
 }
 
-// Every kernel begins with this. On cards that can, a kernel of ours is put on the device while the one
+// Every kernel begins with this. On GPUs that can, a kernel of ours is put on the device while the one
 // before it still runs (see launch); here it waits for that one's results, and lets the next one come.
 __device__ __forceinline__ void begin_kernel() {
 #if __CUDA_ARCH__ >= 900

@@ -1,4 +1,4 @@
-#include "data/card_batch.h"
+#include "data/gpu_batch.h"
 
 #include <algorithm>
 #include <cstring>
@@ -14,21 +14,21 @@ backend::ImageView to_backend(const View& view) {
 
 }  // namespace
 
-CardBatch::CardBatch(std::shared_ptr<backend::ImageDecoder> decoder, int rows, int size, Filter filter)
+GpuBatch::GpuBatch(std::shared_ptr<backend::ImageDecoder> decoder, int rows, int size, Interpolation filter)
     : decoder_(std::move(decoder)),
       filter_(filter),
       rows_(static_cast<std::size_t>(rows)),
       files_(std::make_unique_for_overwrite<std::uint8_t[]>(kMostBytes * static_cast<std::size_t>(rows))),
       images_(decoder_->make_images(rows, size)) {}
 
-bool CardBatch::add(int row, std::span<const std::uint8_t> bytes, const Transform::Screened& screened) {
+bool GpuBatch::add(int row, std::span<const std::uint8_t> bytes, const Transform::Screened& screened) {
   if (bytes.size() > kMostBytes || !decoder_->takes(bytes, screened.width, screened.height)) return false;
   std::memcpy(file(row), bytes.data(), bytes.size());
   rows_[static_cast<std::size_t>(row)] = {true, bytes.size(), screened};
   return true;
 }
 
-std::vector<int> CardBatch::decode(const BatchMemory& host) {
+std::vector<int> GpuBatch::decode(const BatchMemory& host) {
   std::vector<backend::EncodedImage> encoded;
   std::vector<backend::HostImage> ready;
   for (int i = 0; i < static_cast<int>(rows_.size()); ++i) {
@@ -39,22 +39,20 @@ std::vector<int> CardBatch::decode(const BatchMemory& host) {
     else
       ready.push_back({i, host.image(i)});
   }
-  const auto filter =
-      filter_ == Filter::bilinear ? backend::ResizeFilter::bilinear : backend::ResizeFilter::bicubic;
-  return decoder_->fill(*images_, encoded, ready, filter);
+  return decoder_->fill(*images_, encoded, ready, filter_);
 }
 
-void CardBatch::upload(std::span<const int> rows, const BatchMemory& host) {
+void GpuBatch::upload(std::span<const int> rows, const BatchMemory& host) {
   std::vector<backend::HostImage> ready;
   for (const int row : rows) ready.push_back({row, host.image(row)});
-  decoder_->fill(*images_, {}, ready, backend::ResizeFilter::bilinear);
+  decoder_->fill(*images_, {}, ready, Interpolation::bilinear);
 }
 
-void CardBatch::clear() {
+void GpuBatch::clear() {
   for (Row& row : rows_) row.added = false;
 }
 
-int CardBatch::added() const {
+int GpuBatch::added() const {
   return static_cast<int>(std::ranges::count_if(rows_, [](const Row& row) { return row.added; }));
 }
 

@@ -1,4 +1,4 @@
-// The path of images that a card decodes, with a decoder in main memory standing in for the card.
+// The path of images that a GPU decodes, with a decoder in main memory standing in for the GPU.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -9,22 +9,21 @@
 
 #include "backend/cuda/kernels/crop.h"
 #include "base/error.h"
-#include "data/card_batch.h"
 #include "data/decode_split.h"
+#include "data/gpu_batch.h"
 #include "data/loader.h"
 #include "data/memory_source.h"
 
 namespace redline::data {
 namespace {
 
-using backend::cuda::CropFilter;
 using backend::cuda::CropJob;
 
-void crop_all(const CropJob& job, int size, CropFilter filter) {
+void crop_all(const CropJob& job, int size, Interpolation filter) {
   for (int y = 0; y < size; ++y)
     for (int x = 0; x < size; ++x)
-      filter == CropFilter::bilinear ? backend::cuda::crop_pixel<CropFilter::bilinear>(job, size, x, y)
-                                     : backend::cuda::crop_pixel<CropFilter::bicubic>(job, size, x, y);
+      filter == Interpolation::bilinear ? backend::cuda::crop_pixel<Interpolation::bilinear>(job, size, x, y)
+                                        : backend::cuda::crop_pixel<Interpolation::bicubic>(job, size, x, y);
 }
 
 class FakeImages final : public backend::DeviceImages {
@@ -45,7 +44,7 @@ class FakeImages final : public backend::DeviceImages {
   int rows_, size_;
 };
 
-// Decodes as the card's kernel crops; takes, fails and is slow as a test wants.
+// Decodes as the GPU's kernel crops; takes, fails and is slow as a test wants.
 class FakeDecoder final : public backend::ImageDecoder {
  public:
   std::function<bool(std::size_t bytes)> refuses = [](std::size_t) { return false; };
@@ -59,7 +58,7 @@ class FakeDecoder final : public backend::ImageDecoder {
     return std::make_unique<FakeImages>(rows, size);
   }
   std::vector<int> fill(backend::DeviceImages& images, std::span<const backend::EncodedImage> encoded,
-                        std::span<const backend::HostImage> host, backend::ResizeFilter filter) override {
+                        std::span<const backend::HostImage> host, Interpolation filter) override {
     before_fill();
     auto& to = dynamic_cast<FakeImages&>(images);
     const auto row = [&](int index) {
@@ -80,7 +79,7 @@ class FakeDecoder final : public backend::ImageDecoder {
                         v.clip_y,           v.clip_x + v.clip_width, v.clip_y + v.clip_height, v.flip,
                         row(image.row)};
       crop_all(job, to.size(),
-               filter == backend::ResizeFilter::bilinear ? CropFilter::bilinear : CropFilter::bicubic);
+               filter == Interpolation::bilinear ? Interpolation::bilinear : Interpolation::bicubic);
       ++decoded;
     }
     return failed;
@@ -92,7 +91,7 @@ class FakeDecoder final : public backend::ImageDecoder {
   Decoder decoder_;
 };
 
-TEST(CardCrop, IsTheCpusResizer) {
+TEST(GpuCrop, IsTheCpusResizer) {
   const Picture picture = decoded(bytes_of(golden("source.png")));
   Picture copy = picture;
   Resizer resizer;
@@ -110,13 +109,13 @@ TEST(CardCrop, IsTheCpusResizer) {
     const Rect clip = whole ? Rect{0, 0, picture.width, picture.height} : Rect{x, y, w, h};
     const auto bytes = static_cast<std::size_t>(size * size * 3);
     std::vector<std::uint8_t> expected(bytes), found(bytes);
-    resizer.resize(view_of(picture), box, clip, size, size, bicubic ? Filter::bicubic : Filter::bilinear,
-                   flip, expected.data());
+    resizer.resize(view_of(picture), box, clip, size, size,
+                   bicubic ? Interpolation::bicubic : Interpolation::bilinear, flip, expected.data());
     const CropJob job{copy.rgb.data(), copy.width,          copy.height,          float(box.x),
                       float(box.y),    float(box.width),    float(box.height),    clip.x,
                       clip.y,          clip.x + clip.width, clip.y + clip.height, flip,
                       found.data()};
-    crop_all(job, size, bicubic ? CropFilter::bicubic : CropFilter::bilinear);
+    crop_all(job, size, bicubic ? Interpolation::bicubic : Interpolation::bilinear);
     // The resizer rounds its weights to 1/16384 and rows to 1/64; two roundings to a byte may then differ.
     const Difference difference = compare(expected, found);
     EXPECT_LE(difference.most, 1) << w << "x" << h << " to " << size;
@@ -124,7 +123,7 @@ TEST(CardCrop, IsTheCpusResizer) {
   }
 }
 
-TEST(CardScreen, KnowsWhatHardwareTakes) {
+TEST(GpuScreen, KnowsWhatHardwareTakes) {
   Decoder decoder;
   const auto plain = [&](std::vector<std::uint8_t> bytes) {
     decoder.open(bytes);
@@ -139,7 +138,7 @@ TEST(CardScreen, KnowsWhatHardwareTakes) {
   EXPECT_FALSE(plain(cut));
 }
 
-TEST(CardScreen, ChoosesWhatTheTransformShows) {
+TEST(GpuScreen, ChoosesWhatTheTransformShows) {
   TransformOptions options;
   options.size = 16;
   Transform transform(options, {});
@@ -163,7 +162,7 @@ LoaderOptions options(bool train, std::shared_ptr<backend::ImageDecoder> decoder
   o.seed = 4;
   o.transform.train = train;
   o.transform.size = 16;
-  o.transform.shortcuts = false;  // the card takes none
+  o.transform.shortcuts = false;  // the GPU takes none
   o.decoder = std::move(decoder);
   o.fixed_split = true;
   return o;
@@ -200,17 +199,17 @@ void expect_same(const std::vector<Row>& found, const std::vector<Row>& expected
   }
 }
 
-TEST(CardLoader, ShowsTheSamplesAndCropsOfTheCpu) {
+TEST(GpuLoader, ShowsTheSamplesAndCropsOfTheCpu) {
   const auto source = std::make_shared<MemorySource>(50);
   for (const bool train : {true, false}) {
     const auto decoder = std::make_shared<FakeDecoder>();
-    Loader card(source, options(train, decoder)), cpu(source, options(train));
-    expect_same(epoch(card, 1), epoch(cpu, 1), 1);
+    Loader gpu(source, options(train, decoder)), cpu(source, options(train));
+    expect_same(epoch(gpu, 1), epoch(cpu, 1), 1);
     EXPECT_EQ(decoder->decoded, train ? 48 : 50);
   }
 }
 
-TEST(CardLoader, RefusesAugmentationBeyondTheCrop) {
+TEST(GpuLoader, RefusesAugmentationBeyondTheCrop) {
   const auto source = std::make_shared<MemorySource>(16);
   LoaderOptions mixed = options(true, std::make_shared<FakeDecoder>()), distorted = mixed;
   mixed.mix.mixup_alpha = 1;
@@ -219,7 +218,7 @@ TEST(CardLoader, RefusesAugmentationBeyondTheCrop) {
   EXPECT_THROW(Loader(source, distorted), InternalError);
 }
 
-TEST(CardLoader, LeavesOtherFilesToTheThreads) {
+TEST(GpuLoader, LeavesOtherFilesToTheThreads) {
   const auto source = std::make_shared<MemorySource>(16);
   int i = 0;
   for (const char* name : {"progressive.jpg", "cmyk.jpg", "source.png", "palette.png"})
@@ -227,141 +226,141 @@ TEST(CardLoader, LeavesOtherFilesToTheThreads) {
   const std::size_t refused = source->bytes(5).size();
   const auto decoder = std::make_shared<FakeDecoder>();
   decoder->refuses = [=](std::size_t bytes) { return bytes == refused; };
-  Loader card(source, options(false, decoder)), cpu(source, options(false));
-  const std::vector<Row> found = epoch(card, 0), expected = epoch(cpu, 0);
+  Loader gpu(source, options(false, decoder)), cpu(source, options(false));
+  const std::vector<Row> found = epoch(gpu, 0), expected = epoch(cpu, 0);
   expect_same(found, expected, 1);
   for (const std::size_t at : {0, 1, 2, 3, 5}) EXPECT_EQ(found[at].image, expected[at].image) << at;
   EXPECT_EQ(decoder->decoded, 11);
 }
 
-TEST(CardLoader, AFileTooLargeForItsMemoryGoesToTheThreads) {
+TEST(GpuLoader, AFileTooLargeForItsMemoryGoesToTheThreads) {
   const auto source = std::make_shared<MemorySource>(8);
   std::vector<std::uint8_t> large = gradient_jpeg(30, 30);
-  large.resize(CardBatch::kMostBytes + 1);  // bytes after the end are no damage
+  large.resize(GpuBatch::kMostBytes + 1);  // bytes after the end are no damage
   source->replace(2, large);
   const auto decoder = std::make_shared<FakeDecoder>();
-  Loader card(source, options(false, decoder)), cpu(source, options(false));
-  EXPECT_EQ(epoch(card, 0)[2].image, epoch(cpu, 0)[2].image);
+  Loader gpu(source, options(false, decoder)), cpu(source, options(false));
+  EXPECT_EQ(epoch(gpu, 0)[2].image, epoch(cpu, 0)[2].image);
   EXPECT_EQ(decoder->decoded, 7);
 }
 
-TEST(CardLoader, WhatTheCardFailsAtTheCpuDecodes) {
+TEST(GpuLoader, WhatTheGpuFailsAtTheCpuDecodes) {
   const auto source = std::make_shared<MemorySource>(24);
   const std::size_t failing = source->bytes(7).size();
   const auto decoder = std::make_shared<FakeDecoder>();
   decoder->fails = [=](std::size_t bytes) { return bytes == failing; };
-  Loader card(source, options(false, decoder)), cpu(source, options(false));
-  const std::vector<Row> found = epoch(card, 0), expected = epoch(cpu, 0);
+  Loader gpu(source, options(false, decoder)), cpu(source, options(false));
+  const std::vector<Row> found = epoch(gpu, 0), expected = epoch(cpu, 0);
   expect_same(found, expected, 1);
   EXPECT_EQ(found[7].image, expected[7].image);
   EXPECT_LT(decoder->decoded, 24);
-  EXPECT_TRUE(card.bad_samples().empty());
+  EXPECT_TRUE(gpu.bad_samples().empty());
 }
 
-TEST(CardLoader, DamagedFilesAreNamedAndReplacedAsOnTheCpu) {
+TEST(GpuLoader, DamagedFilesAreNamedAndReplacedAsOnTheCpu) {
   const auto source = std::make_shared<MemorySource>(40);
   source->damage(3);
   source->damage(11);
   LoaderOptions with = options(true, std::make_shared<FakeDecoder>()), without = options(true);
   with.max_bad = without.max_bad = 0.5;
-  Loader card(source, with), cpu(source, without);
-  expect_same(epoch(card, 0), epoch(cpu, 0), 1);
-  ASSERT_EQ(card.bad_samples().size(), 2u);
-  EXPECT_EQ(card.bad_samples()[0].name, "sample 3");
-  EXPECT_EQ(card.bad_samples()[0].reason, cpu.bad_samples()[0].reason);
+  Loader gpu(source, with), cpu(source, without);
+  expect_same(epoch(gpu, 0), epoch(cpu, 0), 1);
+  ASSERT_EQ(gpu.bad_samples().size(), 2u);
+  EXPECT_EQ(gpu.bad_samples()[0].name, "sample 3");
+  EXPECT_EQ(gpu.bad_samples()[0].reason, cpu.bad_samples()[0].reason);
 }
 
-TEST(CardLoader, ACardThatFailsOftenIsNotAskedAgain) {
+TEST(GpuLoader, AGpuThatFailsOftenIsNotAskedAgain) {
   const auto source = std::make_shared<MemorySource>(400);
   const auto decoder = std::make_shared<FakeDecoder>();
   std::atomic<int> asked{0};
   decoder->fails = [&](std::size_t) { return ++asked > 0; };
-  Loader card(source, options(true, decoder)), cpu(source, options(true));
-  expect_same(epoch(card, 0), epoch(cpu, 0), 0);
+  Loader gpu(source, options(true, decoder)), cpu(source, options(true));
+  expect_same(epoch(gpu, 0), epoch(cpu, 0), 0);
   // The trial, and what the slots held when it ended.
   EXPECT_LE(asked, 64 + 4 * 8);
 }
 
-TEST(CardLoader, StartsAnEpochAnewWhileTheCardWorks) {
+TEST(GpuLoader, StartsAnEpochAnewWhileTheGpuWorks) {
   const auto source = std::make_shared<MemorySource>(50);
   const auto decoder = std::make_shared<FakeDecoder>();
   decoder->before_fill = [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
-  Loader card(source, options(true, decoder)), cpu(source, options(true));
+  Loader gpu(source, options(true, decoder)), cpu(source, options(true));
   for (int i = 0; i < 10; ++i) {
-    card.start_epoch(0);
+    gpu.start_epoch(0);
     Batch batch;
-    for (int k = 0; k < i % 4; ++k) ASSERT_TRUE(card.next(batch));
+    for (int k = 0; k < i % 4; ++k) ASSERT_TRUE(gpu.next(batch));
   }
-  expect_same(epoch(card, 5, 2), epoch(cpu, 5, 2), 1);
+  expect_same(epoch(gpu, 5, 2), epoch(cpu, 5, 2), 1);
 }
 
-TEST(CardLoader, ChangesTheImageSizeWhileTheCardWorks) {
+TEST(GpuLoader, ChangesTheImageSizeWhileTheGpuWorks) {
   const auto source = std::make_shared<MemorySource>(50);
   const auto decoder = std::make_shared<FakeDecoder>();
   decoder->before_fill = [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
   LoaderOptions larger = options(true, decoder);
   larger.transform.size = 24;
-  Loader card(source, larger), cpu(source, options(true));
+  Loader gpu(source, larger), cpu(source, options(true));
   for (const int size : {24, 20, 16}) {
-    card.set_image_size(size);
-    card.start_epoch(0);
+    gpu.set_image_size(size);
+    gpu.start_epoch(0);
     Batch batch;
-    ASSERT_TRUE(card.next(batch));
+    ASSERT_TRUE(gpu.next(batch));
     EXPECT_EQ(batch.device_images->size(), size);
   }
-  expect_same(epoch(card, 5, 2), epoch(cpu, 5, 2), 1);
+  expect_same(epoch(gpu, 5, 2), epoch(cpu, 5, 2), 1);
 }
 
-TEST(CardLoader, AFailureOfTheCardEndsTheRun) {
+TEST(GpuLoader, AFailureOfTheGpuEndsTheRun) {
   const auto source = std::make_shared<MemorySource>(50);
   const auto decoder = std::make_shared<FakeDecoder>();
-  decoder->before_fill = [] { throw UnavailableError("the card fell off"); };
-  Loader card(source, options(true, decoder));
-  card.start_epoch(0);
+  decoder->before_fill = [] { throw UnavailableError("the GPU fell off"); };
+  Loader gpu(source, options(true, decoder));
+  gpu.start_epoch(0);
   Batch batch;
-  EXPECT_EQ(message_of<UnavailableError>([&] { card.next(batch); }), "the card fell off");
+  EXPECT_EQ(message_of<UnavailableError>([&] { gpu.next(batch); }), "the GPU fell off");
 }
 
-TEST(CardLoader, ASlowCardIsRelieved) {
+TEST(GpuLoader, ASlowGpuIsRelieved) {
   const auto source = std::make_shared<MemorySource>(200);
   const auto decoder = std::make_shared<FakeDecoder>();
   decoder->before_fill = [] { std::this_thread::sleep_for(std::chrono::milliseconds(3)); };
   LoaderOptions adaptive = options(true, decoder);
   adaptive.fixed_split = false;
-  Loader card(source, adaptive), cpu(source, options(true));
-  expect_same(epoch(card, 0), epoch(cpu, 0), 1);
-  EXPECT_GT(card.cpu_share(), 0);
+  Loader gpu(source, adaptive), cpu(source, options(true));
+  expect_same(epoch(gpu, 0), epoch(cpu, 0), 1);
+  EXPECT_GT(gpu.cpu_share(), 0);
   EXPECT_LT(decoder->decoded, 200);
 }
 
-// Batches of a machine whose card and threads take given seconds a row, until the share has settled.
-double settled_share(double card, double screen, double cpu, double trainer, int threads = 4) {
+// Batches of a machine whose GPU and threads take given seconds a row, until the share has settled.
+double settled_share(double gpu, double screen, double cpu, double trainer, int threads = 4) {
   DecodeSplit split(threads, false);
   for (int batch = 0; batch < 400; ++batch) {
     DecodeCost cost;
-    for (int row = 0; row < 256; ++row) ++(split.cpu_row(row) ? cost.cpu_rows : cost.card_rows);
-    cost.card_seconds = cost.card_rows * card;
-    cost.screen_seconds = cost.card_rows * screen;
+    for (int row = 0; row < 256; ++row) ++(split.cpu_row(row) ? cost.cpu_rows : cost.gpu_rows);
+    cost.gpu_seconds = cost.gpu_rows * gpu;
+    cost.screen_seconds = cost.gpu_rows * screen;
     cost.cpu_seconds = cost.cpu_rows * cpu;
-    const double loading = std::max(cost.card_seconds, (cost.screen_seconds + cost.cpu_seconds) / threads);
+    const double loading = std::max(cost.gpu_seconds, (cost.screen_seconds + cost.cpu_seconds) / threads);
     const double period = std::max(loading, 256 * trainer);
     split.observe(cost, period, period - 256 * trainer);
   }
   return split.cpu_share();
 }
 
-TEST(DecodeSplit, LeavesEverythingToACardThatKeepsUp) {
+TEST(DecodeSplit, LeavesEverythingToAGpuThatKeepsUp) {
   EXPECT_EQ(settled_share(40e-6, 100e-6, 2e-3, 80e-6), 0);
 }
 
-TEST(DecodeSplit, BalancesACardThatIsTooSlow) {
+TEST(DecodeSplit, BalancesAGpuThatIsTooSlow) {
   // (1 - s) · 200 µs = (s · 1 ms + (1 - s) · 100 µs) / 4
   EXPECT_NEAR(settled_share(200e-6, 100e-6, 1e-3, 10e-6), 0.412, 0.03);
 }
 
 TEST(DecodeSplit, TakesNoMoreThanTheTrainerNeeds) {
   const double share = settled_share(200e-6, 100e-6, 1e-3, 150e-6);
-  EXPECT_GT(share, 0.2);  // the card alone would need 200 µs
+  EXPECT_GT(share, 0.2);  // the GPU alone would need 200 µs
   EXPECT_LT(share, 0.35);
 }
 
@@ -371,10 +370,10 @@ TEST(DecodeSplit, DoesNotBurdenThreadsThatAreSlowAtReading) {
 
 TEST(DecodeSplit, RisesFasterThanItFalls) {
   DecodeSplit split(4, false);
-  split.observe({256, 1.0, 0.1, 0, 0}, 1.0, 0.9);  // the card is what the trainer waits for
+  split.observe({256, 1.0, 0.1, 0, 0}, 1.0, 0.9);  // the GPU is what the trainer waits for
   const double risen = split.cpu_share();
   EXPECT_GT(risen, 0);
-  split.observe({240, 0.1, 0.1, 16, 0.1}, 1.0, 0.0);  // nobody waits, and the card has room
+  split.observe({240, 0.1, 0.1, 16, 0.1}, 1.0, 0.0);  // nobody waits, and the GPU has room
   EXPECT_LT(split.cpu_share(), risen);
   EXPECT_GT(split.cpu_share(), risen / 2);
 }

@@ -1,5 +1,5 @@
-// The part of a batch that a card decodes: the files and what to show of each, collected by the loader's
-// threads, and the images on the card.
+// The part of a batch that a GPU decodes: the files and what to show of each, collected by the loader's
+// threads, and the images on the GPU.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +14,18 @@
 
 namespace redline::data {
 
-class CardBatch {
+class GpuBatch {
  public:
   // A file larger than this is left to the CPU: the memory for files is set aside for every row.
   static constexpr std::size_t kMostBytes = 512 << 10;
 
-  CardBatch(std::shared_ptr<backend::ImageDecoder> decoder, int rows, int size, Filter filter);
+  GpuBatch(std::shared_ptr<backend::ImageDecoder> decoder, int rows, int size, Interpolation filter);
 
-  // Takes a copy of a row's file; false when the card does not decode such a one. Safe from any thread, as
+  // Takes a copy of a row's file; false when the GPU does not decode such a one. Safe from any thread, as
   // long as each row has one.
   bool add(int row, std::span<const std::uint8_t> bytes, const Transform::Screened& screened);
 
-  // Makes the images of all rows, of those not added from host memory. Gives the added rows that the card
+  // Makes the images of all rows, of those not added from host memory. Gives the added rows that the GPU
   // could not decode.
   std::vector<int> decode(const BatchMemory& host);
   // Copies rows again from host memory.
@@ -45,7 +45,7 @@ class CardBatch {
   std::uint8_t* file(int row) const { return files_.get() + kMostBytes * static_cast<std::size_t>(row); }
 
   std::shared_ptr<backend::ImageDecoder> decoder_;
-  Filter filter_;
+  Interpolation filter_;
   std::vector<Row> rows_;
   std::unique_ptr<std::uint8_t[]> files_;  // kMostBytes a row; pages are used once a file needs them
   std::unique_ptr<backend::DeviceImages> images_;

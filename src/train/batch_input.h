@@ -1,0 +1,12 @@
+// Batches on their way into a plan.
+#pragma once
+
+#include "backend/backend.h"
+#include "data/batch_source.h"
+
+namespace redline::train {
+
+// Writes a batch to the inputs of an executable, which holds its lease until the device has read it.
+void write_batch(backend::Executable& executable, data::Batch batch);
+
+}  // namespace redline::train

@@ -7,7 +7,7 @@
 
 namespace redline::backend::cuda {
 
-// As plan::Capabilities::layout, for a card whose compute capability begins with `generation`.
+// As plan::Capabilities::layout, for a GPU whose compute capability begins with `generation`.
 plan::Layout layout_of(const graph::Graph& graph, graph::TensorId id, int generation);
 
 }  // namespace redline::backend::cuda

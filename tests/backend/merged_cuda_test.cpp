@@ -87,11 +87,12 @@ Sequence gated(CaseGraph& g, const Images& images, std::int64_t from_channels, s
   const TensorId dx = add_conv_grad_input(g, g.activation(from), from, to);
   const NormGradient norm(g, to);
   norm.add_stats(g, dx);
-  norm.add_apply(g, dx, norm.affine, g.activation(to));
-  return {{{0, 1}}, {dx}};
+  const TensorId last = g.activation(to);
+  norm.add_apply(g, dx, norm.affine, last);
+  return {{{0, 1}}, {dx}, {last}};
 }
 Sequence gated_64(CaseGraph& g, const Images& images) { return gated(g, images, 256, 64); }
-Sequence gated_384(CaseGraph& g, const Images& images) { return gated(g, images, 192, 384); }
+Sequence gated_384(CaseGraph& g, const Images& images) { return gated(g, images, 64, 384); }
 
 // The same at the end of a block, where a second gradient joins and the gate is a mask.
 Sequence joined(CaseGraph& g, const Images& images, std::int64_t from_channels, std::int64_t to_channels,
@@ -153,7 +154,7 @@ Sequence summed_256(CaseGraph& g, const Images& images) {
   return summed(g, g.activation(images.with(64)), images, 64, 256);
 }
 Sequence summed_384(CaseGraph& g, const Images& images) {
-  return summed(g, g.activation(images.with(320)), images, 320, 384);
+  return summed(g, g.activation(images.with(64)), images, 64, 384);
 }
 
 // The same behind a norm and ReLU that nothing else reads.

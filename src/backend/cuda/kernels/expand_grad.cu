@@ -83,7 +83,7 @@ class Consumer {
     }
   }
 
-  __device__ __forceinline__ void run(std::uint64_t* weights_full, float* partials, ReduceSpace space) {
+  __device__ __forceinline__ void run(std::uint64_t* weights_full, ReduceSpace space) {
     barrier_wait(weights_full, 0);
     for (int tile = static_cast<int>(blockIdx.y); tile < tiles_of(work_);
          tile += static_cast<int>(gridDim.y)) {
@@ -93,7 +93,7 @@ class Consumer {
       finish_tile(dx, x_at, y_at);
     }
     if (lane_id() == 0) wait_stores();
-    write_dw(partials + std::int64_t{blockIdx.y} * kTo * kFrom);
+    write_dw(space.partials + std::int64_t{2 * kFrom} * gridDim.y);  // behind those of the sums
     if constexpr (kBefore) {
       sum_columns(sums_, work_.saved, reinterpret_cast<float*>(memory_.weights), space,
                   [&](int which, int c, double total) {
@@ -194,7 +194,8 @@ class Consumer {
     memory_.x.release(x_stored_);
   }
 
-  __device__ __forceinline__ void write_dw(float* to) {
+  __device__ __forceinline__ void write_dw(float* partials) {
+    float* to = partials + std::int64_t{blockIdx.y} * kTo * kFrom;
     const int channel = warp_id() % 4 * 16 + lane_id() / 4;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
@@ -242,17 +243,12 @@ __global__ void __launch_bounds__(hopper::kBlock, 1)
     return {slope.a, slope.b, slope.c};
   });
   __syncthreads();
-  constexpr int kFew = 24, kMany = 240;
-  static_assert(kFew * kGroup + kMany * kConsumers <= 65536);
-  if (threadIdx.x >= kConsumers) {
-    give_registers<kFew>();
-    if (threadIdx.x == kConsumers) produce(work, maps, memory, &bars.weights);
-    return;
-  }
-  take_registers<kMany>();
-  float* partials = space.partials + std::int64_t{2 * kFrom} * gridDim.y;  // of dw, behind those of the sums
-  threadIdx.x < kGroup ? Consumer<T, kBefore, 0>(work, maps, memory).run(&bars.weights, partials, space)
-                       : Consumer<T, kBefore, 1>(work, maps, memory).run(&bars.weights, partials, space);
+  split_roles<1>([&] { produce(work, maps, memory, &bars.weights); },
+                 [&] {
+                   threadIdx.x < kGroup
+                       ? Consumer<T, kBefore, 0>(work, maps, memory).run(&bars.weights, space)
+                       : Consumer<T, kBefore, 1>(work, maps, memory).run(&bars.weights, space);
+                 });
 #endif
 }
 

@@ -22,21 +22,23 @@ struct GemmMaps {
   CUtensorMap a, a2, made, b, y, other, out;
 };
 
-constexpr int kFewRegisters = 24;  // of a thread of the producer's group
-
-#ifdef REDLINE_HOPPER
-using namespace hopper;
-
-template <Prologue kPrologue, Epilogue kEpilogue, int kColumns, bool kResident>
+// A row of kGemmForms, and what follows from it.
+template <Prologue kOfPrologue, Epilogue kOfEpilogue, int kOfColumns, bool kOfResident>
 struct Form {
-  static constexpr GemmForm form() { return {kPrologue, kEpilogue, kColumns, kResident}; }
-  static constexpr bool kForward = kEpilogue == Epilogue::sums;
+  static constexpr Prologue kPrologue = kOfPrologue;
+  static constexpr Epilogue kEpilogue = kOfEpilogue;
+  static constexpr int kColumns = kOfColumns;
+  static constexpr bool kResident = kOfResident, kForward = kEpilogue == Epilogue::sums;
   static constexpr int kTensors = kPrologue == Prologue::join || kPrologue == Prologue::norm_grad ? 2 : 1;
   static constexpr int kPart = kColumns < 128 ? kColumns : 128;  // columns of one wgmma
   static constexpr int kParts = kColumns / kPart;
-  static constexpr int kPartBytes = kPart * kWidth * 2;  // of a K block of b
-  static constexpr int kTiles = kColumns / kWidth;
+  static constexpr int kPartBytes = kPart * hopper::kWidth * 2;  // of a K block of b
+  static constexpr int kTiles = kColumns / hopper::kWidth;
+  static constexpr GemmForm form() { return {kPrologue, kEpilogue, kColumns, kResident}; }
 };
+
+#ifdef REDLINE_HOPPER
+using namespace hopper;
 
 // Where the parts of shared memory lie.
 struct Memory {
@@ -58,11 +60,10 @@ __device__ __forceinline__ int tiles_of(const Gemm& work) {
   return static_cast<int>((work.rows + kRows - 1) / kRows);
 }
 
-template <Prologue kPrologue, Epilogue kEpilogue, int kColumns, bool kResident>
+template <typename Is>
 __device__ void produce(const Gemm& work, const GemmMaps& maps, Ring ring, std::byte* b,
                         std::uint64_t* b_full) {
-  using Is = Form<kPrologue, kEpilogue, kColumns, kResident>;
-  const int column = static_cast<int>(blockIdx.x) * kColumns;
+  const int column = static_cast<int>(blockIdx.x) * Is::kColumns;
   const auto load_b = [&](std::byte* to, int k, int part, std::uint64_t* full) {
     const int first = column + part * Is::kPart;
     if constexpr (Is::kForward) {
@@ -71,8 +72,8 @@ __device__ void produce(const Gemm& work, const GemmMaps& maps, Ring ring, std::
       for (int i = 0; i < Is::kPart; i += kWidth) load_tile(to + i * kWidth * 2, maps.b, first + i, k, full);
     }
   };
-  if constexpr (kResident) {
-    barrier_expect(b_full, static_cast<unsigned>(work.k) * kColumns * 2);
+  if constexpr (Is::kResident) {
+    barrier_expect(b_full, static_cast<unsigned>(work.k) * Is::kColumns * 2);
     for (int i = 0; i < work.k / kWidth * Is::kParts; ++i)
       load_b(b + i * Is::kPartBytes, i / Is::kParts * kWidth, i % Is::kParts, b_full);
   }
@@ -81,14 +82,14 @@ __device__ void produce(const Gemm& work, const GemmMaps& maps, Ring ring, std::
     for (int k = 0; k < work.k; k += kWidth) {
       ring.fill_tile(maps.a, k, row);
       if constexpr (Is::kTensors == 2) ring.fill_tile(maps.a2, k, row);
-      for (int part = 0; part < (kResident ? 0 : Is::kParts); ++part) {
+      for (int part = 0; part < (Is::kResident ? 0 : Is::kParts); ++part) {
         ring.fill(Is::kPartBytes,
                   [&](int stage, std::uint64_t* full) { load_b(ring.at(stage), k, part, full); });
       }
     }
-    for (int c = column; c < (Is::kForward ? 0 : column + kColumns); c += kWidth) {
+    for (int c = column; c < (Is::kForward ? 0 : column + Is::kColumns); c += kWidth) {
       ring.fill_tile(maps.y, c, row);
-      if constexpr (kEpilogue == Epilogue::joined) ring.fill_tile(maps.other, c, row);
+      if constexpr (Is::kEpilogue == Epilogue::joined) ring.fill_tile(maps.other, c, row);
     }
   }
 }
@@ -113,10 +114,11 @@ __device__ __forceinline__ Mix mix_of(const Gemm& work, int channel) {
 }
 
 // A consumer's work.
-template <typename T, Prologue kPrologue, Epilogue kEpilogue, int kColumns, bool kResident>
+template <typename T, typename Is>
 class Consumer {
-  using Is = Form<kPrologue, kEpilogue, kColumns, kResident>;
-  static constexpr bool kFromShared = kPrologue == Prologue::none;  // a
+  static constexpr Prologue kPrologue = Is::kPrologue;
+  static constexpr Epilogue kEpilogue = Is::kEpilogue;
+  static constexpr bool kResident = Is::kResident, kFromShared = kPrologue == Prologue::none;  // b, a
   using A = std::conditional_t<kFromShared, const std::byte*, Fragment<>>;
   using Product = float[Is::kParts][Is::kPart / 2];
 
@@ -249,22 +251,24 @@ class Consumer {
     stored_ = -1;
   }
 
-  // The bits of a tile's rows: lane r has the first 32 columns of row r, lane 16 + r the others.
+  // The bits of a tile's rows, for each 64 columns: lane r has the first 32 of row r, lane 16 + r the others.
+  struct Mask {
+    std::uint32_t words[Is::kTiles];
+  };
   __device__ __forceinline__ void fetch_mask(int tile) {
     const std::int64_t row = std::int64_t{tile} * kRows + warp_id() * kWarpRows + lane_id() % 16;
     const auto* words = reinterpret_cast<const std::uint32_t*>(work_.mask);
 #pragma unroll
     for (int i = 0; i < Is::kTiles; ++i) {
       const std::int64_t word = (row * work_.n + column_ + i * kWidth) / 32 + lane_id() / 16;
-      mask_[i] = row < work_.rows ? words[word] : 0U;
+      mask_.words[i] = row < work_.rows ? words[word] : 0U;
     }
   }
 
   // The epilogue, and what is read ahead for the next one.
   __device__ __forceinline__ void finish_tile(const Product& d, int next_tile) {
-    std::uint32_t mask[Is::kTiles];
+    const Mask mask = mask_;
     if constexpr (kEpilogue == Epilogue::joined) {
-      std::copy_n(mask_, Is::kTiles, mask);
       if (next_tile < tiles_of(work_)) fetch_mask(next_tile);
     }
     const int rows = static_cast<int>(min(work_.rows - row_, std::int64_t{kWarpRows}));
@@ -274,7 +278,7 @@ class Consumer {
       if constexpr (Is::kForward) {
         store_and_sum(product, i, rows);
       } else {
-        gate_and_sum(product, i, rows, mask[i]);
+        gate_and_sum(product, i, rows, mask.words[i]);
       }
     }
   }
@@ -320,26 +324,22 @@ class Consumer {
   const Memory& memory_;
   Ring ring_;
   MixTable<Is::kTensors> table_;
-  const int column_ = static_cast<int>(blockIdx.x) * kColumns;  // the first of the block's
+  const int column_ = static_cast<int>(blockIdx.x) * Is::kColumns;  // the first of the block's
   int row_ = 0;      // the first of the warp's, of the tile at hand
   int stored_ = -1;  // the stage that a store of this warp may still read
   ColumnSums sums_[Is::kTiles];
-  std::uint32_t mask_[Is::kTiles];
+  Mask mask_{};  // of the next tile
 };
 
 #endif
 
-template <Prologue kPrologue, int kColumns>
-constexpr int kMostEach = kPrologue == Prologue::none&& kColumns == 64 ? 2 : 1;  // blocks on a multiprocessor
-
-template <typename T, Prologue kPrologue, Epilogue kEpilogue, int kColumns, bool kResident>
-__global__ void __launch_bounds__(hopper::kBlock, kMostEach<kPrologue, kColumns>)
+template <typename T, typename Is>
+__global__ void __launch_bounds__(hopper::kBlock, Is::form().most_blocks())
     gemm_kernel(const __grid_constant__ Gemm work, const __grid_constant__ GemmMaps maps, int stages,
                 ReduceSpace space) {
 #ifdef REDLINE_HOPPER
   extern __shared__ std::byte dynamic[];
   __shared__ Barriers bars;
-  using Is = Form<kPrologue, kEpilogue, kColumns, kResident>;
   const Memory memory(dynamic, Is::form(), work.k, stages);
   if (threadIdx.x == 0) {
     barrier_init(&bars.b, 1);
@@ -347,24 +347,16 @@ __global__ void __launch_bounds__(hopper::kBlock, kMostEach<kPrologue, kColumns>
     publish_barriers();
   }
   begin_kernel();
-  if constexpr (kPrologue != Prologue::none) {
+  if constexpr (Is::kPrologue != Prologue::none) {
     MixTable<Is::kTensors>(memory.table, work.k).fill([&](int channel) {
-      return mix_of<kPrologue>(work, channel);
+      return mix_of<Is::kPrologue>(work, channel);
     });
   }
   __syncthreads();
-  constexpr int kMany = kMostEach<kPrologue, kColumns> == 1 ? 240 : 104;
-  static_assert((kFewRegisters * kGroup + kMany * kConsumers) * kMostEach<kPrologue, kColumns> <= 65536);
   const Ring ring(bars.ring, memory.ring, kTileBytes, stages);
-  if (threadIdx.x >= kConsumers) {
-    give_registers<kFewRegisters>();
-    if (threadIdx.x == kConsumers) {
-      produce<kPrologue, kEpilogue, kColumns, kResident>(work, maps, ring, memory.b, &bars.b);
-    }
-    return;
-  }
-  take_registers<kMany>();
-  Consumer<T, kPrologue, kEpilogue, kColumns, kResident>(work, maps, memory, ring).run(&bars.b, space);
+  split_roles<Is::form().most_blocks()>(
+      [&] { produce<Is>(work, maps, ring, memory.b, &bars.b); },
+      [&] { Consumer<T, Is>(work, maps, memory, ring).run(&bars.b, space); });
 #endif
 }
 
@@ -373,8 +365,8 @@ constexpr std::size_t kForms = std::size(kGemmForms);
 
 template <typename T, std::size_t... kAt>
 constexpr std::array<Kernel, kForms> kernels_of(std::index_sequence<kAt...> /*of kGemmForms*/) {
-  return {gemm_kernel<T, kGemmForms[kAt].prologue, kGemmForms[kAt].epilogue, kGemmForms[kAt].columns,
-                      kGemmForms[kAt].resident>...};
+  return {gemm_kernel<T, Form<kGemmForms[kAt].prologue, kGemmForms[kAt].epilogue, kGemmForms[kAt].columns,
+                              kGemmForms[kAt].resident>>...};
 }
 
 Kernel kernel_of(Type type, const GemmForm& form) {
@@ -401,8 +393,7 @@ std::vector<GemmCandidate> gemm_candidates(const Gemm& work, const cudaDevicePro
         work.n / form.columns > static_cast<int>(kReduceCounters)) {
       continue;
     }
-    const int most = form.prologue == Prologue::none && form.columns == 64 ? 2 : 1;
-    for (int blocks_each = most; blocks_each > 0; --blocks_each) {
+    for (int blocks_each = form.most_blocks(); blocks_each > 0; --blocks_each) {
       const GemmCandidate candidate{form, blocks_each};
       if (stages_of(work, device, candidate) == 0) continue;
       // A block that has all columns reads a once.

@@ -90,6 +90,8 @@ struct GemmForm {
     return kAlignment + kStatic + b_bytes(k) + static_cast<std::size_t>(staging_tiles()) * kTileBytes +
            table_bytes(k);
   }
+  // On a multiprocessor: two where registers allow it.
+  constexpr int most_blocks() const { return prologue == Prologue::none && columns == 64 ? 2 : 1; }
   // Stages of the ring in so much shared memory; 0 where they are too few.
   constexpr int stages(std::int64_t k, std::size_t shared_bytes) const {
     if (fixed_bytes(k) + kFewestStages * kTileBytes > shared_bytes) return 0;

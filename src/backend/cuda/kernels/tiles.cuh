@@ -56,6 +56,21 @@ __device__ __forceinline__ int lane_id() { return static_cast<int>(threadIdx.x) 
 __device__ __forceinline__ int warp_id() { return static_cast<int>(threadIdx.x) / 32; }
 __device__ __forceinline__ void sync_consumers() { sync_group(1, kConsumers); }
 
+// What the threads of a block do from here on: one produces, the warps of the first two groups consume. The
+// producer's group leaves its registers to the others, for so many blocks on a multiprocessor.
+template <int kBlocksEach, typename Produce, typename Consume>
+__device__ __forceinline__ void split_roles(const Produce& produce, const Consume& consume) {
+  constexpr int kFew = 24, kMany = kBlocksEach == 1 ? 240 : 104;
+  static_assert((kFew * kGroup + kMany * kConsumers) * kBlocksEach <= 65536);
+  if (threadIdx.x >= kConsumers) {
+    give_registers<kFew>();
+    if (threadIdx.x == kConsumers) produce();
+  } else {
+    take_registers<kMany>();
+    consume();
+  }
+}
+
 // --- Rings ---
 
 // Two barriers for each stage of a ring, in shared memory.

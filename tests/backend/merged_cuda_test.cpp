@@ -82,18 +82,22 @@ void add_conv_grad_weight(CaseGraph& g, TensorId x, TensorId dy, const Shape& in
 
 // A convolution's input gradient, and the sums of the norm before it. The norm's other op follows, as it does
 // in training: the gradient between may be gated once or twice, what comes out of that op is the same.
-Sequence gated(CaseGraph& g, const Images& images) {
-  const Shape from = images.with(256), to = images.with(64);
+Sequence gated(CaseGraph& g, const Images& images, std::int64_t from_channels, std::int64_t to_channels) {
+  const Shape from = images.with(from_channels), to = images.with(to_channels);
   const TensorId dx = add_conv_grad_input(g, g.activation(from), from, to);
   const NormGradient norm(g, to);
   norm.add_stats(g, dx);
-  norm.add_apply(g, dx, norm.affine, g.activation(to));
-  return {{{0, 1}}, {dx}};
+  const TensorId last = g.activation(to);
+  norm.add_apply(g, dx, norm.affine, last);
+  return {{{0, 1}}, {dx}, {last}};
 }
+Sequence gated_64(CaseGraph& g, const Images& images) { return gated(g, images, 256, 64); }
+Sequence gated_384(CaseGraph& g, const Images& images) { return gated(g, images, 64, 384); }
 
 // The same at the end of a block, where a second gradient joins and the gate is a mask.
-Sequence joined(CaseGraph& g, const Images& images, bool in_place) {
-  const Shape from = images.with(64), to = images.with(256);
+Sequence joined(CaseGraph& g, const Images& images, std::int64_t from_channels, std::int64_t to_channels,
+                bool in_place) {
+  const Shape from = images.with(from_channels), to = images.with(to_channels);
   const TensorId dx = add_conv_grad_input(g, g.activation(from), from, to);
   const TensorId other = g.activation(to), masked = g.activation(to);
   const TensorId first = in_place ? other : dx, second = in_place ? dx : other;
@@ -103,8 +107,9 @@ Sequence joined(CaseGraph& g, const Images& images, bool in_place) {
   if (!in_place) return {{{0, 1}}, {dx}};
   return {{{0, 1}}, {dx, other}, {}, other, masked};
 }
-Sequence joined_apart(CaseGraph& g, const Images& images) { return joined(g, images, false); }
-Sequence joined_in_place(CaseGraph& g, const Images& images) { return joined(g, images, true); }
+Sequence joined_apart(CaseGraph& g, const Images& images) { return joined(g, images, 64, 256, false); }
+Sequence joined_in_place(CaseGraph& g, const Images& images) { return joined(g, images, 64, 256, true); }
+Sequence joined_64(CaseGraph& g, const Images& images) { return joined(g, images, 192, 64, false); }
 
 // A norm's scale and bias from sums that a convolution gathered.
 void add_norm_stats(CaseGraph& g, TensorId y, std::int64_t c, TensorId affine, TensorId saved) {
@@ -136,15 +141,20 @@ Sequence stem(CaseGraph& g, const Images& images) {
   return {{{0, 1}}, {dx}};
 }
 
-// A 1x1 convolution that expands, and gathers sums for the next norm.
-Sequence expanded(CaseGraph& g, TensorId x, const Images& images) {
-  const Shape out = images.with(256);
-  const TensorId weights = g.tensor({out.c(), 64, 1, 1}, DType::f32, TensorKind::parameter);
-  g.add_op(OpKind::conv, {x, weights}, {g.activation(out), g.pair(out.c())}, graph::ConvAttr{});
+// A 1x1 convolution that gathers sums for the next norm.
+Sequence summed(CaseGraph& g, TensorId x, const Images& images, std::int64_t from, std::int64_t to) {
+  const TensorId weights = g.tensor({to, from, 1, 1}, DType::f32, TensorKind::parameter);
+  g.add_op(OpKind::conv, {x, weights}, {g.activation(images.with(to)), g.pair(to)}, graph::ConvAttr{});
   return {{{0}}, {}};
 }
-Sequence expanded_alone(CaseGraph& g, const Images& images) {
-  return expanded(g, g.activation(images.with(64)), images);
+Sequence summed_64(CaseGraph& g, const Images& images) {
+  return summed(g, g.activation(images.with(192)), images, 192, 64);
+}
+Sequence summed_256(CaseGraph& g, const Images& images) {
+  return summed(g, g.activation(images.with(64)), images, 64, 256);
+}
+Sequence summed_384(CaseGraph& g, const Images& images) {
+  return summed(g, g.activation(images.with(64)), images, 64, 384);
 }
 
 // The same behind a norm and ReLU that nothing else reads.
@@ -153,7 +163,7 @@ TensorId add_expanded_activation(CaseGraph& g, const NormGradient& norm, const I
   const TensorId x = g.activation(in);
   add_norm_stats(g, norm.y, in.c(), norm.affine, norm.saved);
   g.add_op(OpKind::affine_act, {norm.y, norm.affine, kNone, kNone}, {x, kNone}, graph::ActAttr{});
-  expanded(g, x, images);
+  summed(g, x, images, in.c(), 256);
   return x;
 }
 Sequence expanded_activation(CaseGraph& g, const Images& images) {
@@ -473,15 +483,19 @@ TEST_P(MergedTest, AgreesWithReference) {
 }
 
 const Row kRows[] = {
-    {"gated", gated, Merged::on_hopper},
+    {"gated_64", gated_64, Merged::on_hopper},
+    {"gated_384", gated_384, Merged::on_hopper},
     {"joined", joined_apart, Merged::on_hopper},
     {"joined_in_place", joined_in_place, Merged::on_hopper},
+    {"joined_64", joined_64, Merged::on_hopper},
     {"affine", affine_alone, Merged::everywhere},
     {"affine_and_shortcut", affine_and_shortcut, Merged::everywhere},
     {"stem", stem, Merged::everywhere},
     {"between_norms", between_norms, Merged::on_hopper},
     {"after_norm", after_norm, Merged::on_hopper},
-    {"expanded", expanded_alone, Merged::everywhere},
+    {"summed_64", summed_64, Merged::everywhere},
+    {"summed_256", summed_256, Merged::everywhere},
+    {"summed_384", summed_384, Merged::everywhere},
     {"expanded_activation", expanded_activation, Merged::on_hopper},
     {"expanded_and_back", expanded_and_back, Merged::on_hopper},
 };
@@ -515,8 +529,8 @@ const Row kWideConv3x3[] = {
 };
 const Images kConv3x3Images[] = {{"few", 1, 13, 14}, {"odd", 2, 29, 30}, {"many", 27, 29, 30}};
 
-// Tiles have 64 or 128 rows. Even with two blocks on each of a Hopper's 132 multiprocessors, the many are
-// more tiles than blocks.
+// Tiles have 128 rows. Even with two blocks on each of a Hopper's 132 multiprocessors, the many are more
+// tiles than blocks.
 const Images kImages[] = {{"few", 3, 7, 7}, {"many", 12, 55, 55}};
 
 // A block walks down a strip of rows, at most 56 columns wide: more rows than its rings have, and two strips

@@ -124,9 +124,9 @@ void add_cudnn(Candidates& candidates, const char* prefix, const ConvShape& shap
 Step by_stem(const GroupView& group, const StemShape& shape, Shared& shared) {
   using operands::Conv;
   const OpView op = group.op();
-  const StemForward own(shape, shared.device(), op.in(Conv::x), group.weights(op), op.out(Conv::y),
-                        op.out<float>(Conv::sums));
-  shared.need(own.partials() * sizeof(float));
+  const TileLaunch own = stem_forward(shape, shared.device(), op.in(Conv::x), group.weights(op),
+                                      op.out(Conv::y), op.out<float>(Conv::sums));
+  shared.need(own.partials * sizeof(float));
   return [own, &shared](cudaStream_t stream) { own.run(shared.reduce_space(), stream); };
 }
 
@@ -172,14 +172,14 @@ Step cudnn_weight_gradient(const GroupView& group, std::shared_ptr<const ConvPla
   return finished_weight_gradient(group, kernel, std::move(narrow));
 }
 
-Step stem_weight_gradient(const GroupView& group, const StemShape& shape, Shared& shared) {
+Step stem_gradient_step(const GroupView& group, const StemShape& shape, Shared& shared) {
   using Grad = operands::ConvGradWeight;
   const OpView op = group.op(OpKind::conv_grad_weight);
-  const StemWeightGradient own(shape, shared.device(), op.in(Grad::x), op.in(Grad::dy), op.out(Grad::dw),
-                               type_of(op.out_tensor(Grad::dw).dtype));
-  shared.side_work().need(own.partials() * sizeof(float));
+  const TileLaunch own = stem_weight_gradient(shape, shared.device(), op.in(Grad::x), op.in(Grad::dy),
+                                              op.out(Grad::dw), type_of(op.out_tensor(Grad::dw).dtype));
+  shared.side_work().need(own.partials * sizeof(float));
   const Step kernel = [own, &shared](cudaStream_t stream) {
-    own.run(reinterpret_cast<float*>(shared.side_work().data()), stream);
+    own.run({reinterpret_cast<float*>(shared.side_work().data()), nullptr}, stream);
   };
   return finished_weight_gradient(group, kernel, nullptr);
 }
@@ -238,7 +238,7 @@ Candidates make_weight_gradient(const GroupView& group, Shared& shared) {
   Candidates candidates{key_of(group, op)};
   if (const auto stem = stem_of(group.plan(), op.op(), shared.device())) {
     candidates.list.push_back(
-        {"stem", [group, stem = *stem, &shared] { return stem_weight_gradient(group, stem, shared); }});
+        {"stem", [group, stem = *stem, &shared] { return stem_gradient_step(group, stem, shared); }});
   }
   add_cudnn(candidates, kCudnn, shape_of(group.plan(), op.op(), ConvPass::grad_weight), shared,
             [group, &shared](const auto& plan) { return cudnn_weight_gradient(group, plan, shared); });

@@ -4,10 +4,8 @@
 #include <algorithm>
 
 #include "backend/cuda/group_table.h"
-#include "backend/cuda/kernels/blended.h"
-#include "backend/cuda/kernels/expand.h"
 #include "backend/cuda/kernels/expand_grad.h"
-#include "backend/cuda/kernels/pointwise.h"
+#include "backend/cuda/kernels/gemm.h"
 #include "backend/cuda/step.h"
 
 namespace redline::backend::cuda {
@@ -20,44 +18,59 @@ using graph::OpKind;
 std::int64_t rows_of(const graph::Shape& shape) { return shape.n() * shape.h() * shape.w(); }
 int channels(const graph::Tensor& tensor) { return static_cast<int>(tensor.shape.c()); }
 
-template <typename Launch>
-Step reducing_step(const Launch& launch, Shared& shared) {
-  shared.need(launch.partials() * sizeof(float));
-  return [launch, &shared](cudaStream_t stream) { launch.run(shared.reduce_space(), stream); };
+Step reducing_step(const TileLaunch& launch, Shared& shared) {
+  shared.need(launch.partials * sizeof(float));
+  return [run = launch.run, &shared](cudaStream_t stream) { run(shared.reduce_space(), stream); };
 }
 
-// A candidate for each way to launch it. Whatever is fastest most often comes first.
-std::vector<Candidate> pointwise_candidates(const Pointwise& work, Shared& shared) {
+std::vector<Candidate> gemm_steps(const Gemm& work, Shared& shared) {
   std::vector<Candidate> found;
-  for (const PointwiseLaunch::Way& way : PointwiseLaunch::ways(work, shared.device())) {
-    found.insert(
-        found.begin(),
-        {fmt::format("pointwise {} blocks, {} columns", way.blocks_each, 64 * way.strips),
-         [=, &shared] { return reducing_step(PointwiseLaunch(work, shared.device(), way), shared); }});
+  for (const GemmCandidate& candidate : gemm_candidates(work, shared.device())) {
+    found.push_back({fmt::format("gemm {} columns, {} blocks", candidate.form.columns, candidate.blocks_each),
+                     [=, &shared] { return reducing_step(gemm(work, shared.device(), candidate), shared); }});
   }
   return found;
 }
 
-Step blended_step(Blended work, const OpView& conv, const graph::Tensor& wide, const graph::Tensor& narrow,
-                  const GroupView& group, Shared& shared) {
-  work.type = type_of(wide.dtype);
-  work.rows = rows_of(wide.shape);
-  work.wide = channels(wide);
-  work.narrow = channels(narrow);
-  work.weights = group.weights(conv);
-  work.out = conv.out(0);
-  return reducing_step(BlendedLaunch(work, shared.device()), shared);
+// The convolution of a GEMM: forward with the norm's sums.
+Gemm forward_of(const GroupView& group, const OpView& conv) {
+  using operands::Conv;
+  const graph::Tensor &x = conv.in_tensor(Conv::x), &y = conv.out_tensor(Conv::y);
+  Gemm work;
+  work.type = type_of(x.dtype);
+  work.rows = rows_of(y.shape);
+  work.k = channels(x);
+  work.n = channels(y);
+  work.a = conv.in(Conv::x);
+  work.b = group.weights(conv);
+  work.out = conv.out(Conv::y);
+  work.first = conv.out<float>(Conv::sums);
+  work.second = work.first + work.n;
+  return work;
 }
 
-Expand expand_of(const OpView& conv, const std::byte* weights) {
-  using operands::Conv;
-  Expand work;
-  work.type = type_of(conv.in_tensor(Conv::x).dtype);
-  work.rows = rows_of(conv.out_tensor(Conv::y).shape);
-  work.x = conv.in(Conv::x);
-  work.weights = weights;
-  work.out = conv.out(Conv::y);
-  work.sums = conv.out<float>(Conv::sums);
+// Its input gradient, with the sums of the norm that it arrives at.
+Gemm gradient_of(const GroupView& group) {
+  using Grad = operands::ConvGradInput;
+  using Stats = operands::NormGradStats;
+  const OpView conv = group.op(OpKind::conv_grad_input), sums = group.op(OpKind::norm_grad_stats);
+  const bool dx_first = sums.op().inputs[Stats::g] == conv.op().outputs[Grad::dx];
+  Gemm work;
+  work.type = type_of(conv.in_tensor(Grad::dy).dtype);
+  work.epilogue = sums.in(Stats::mask) != nullptr ? Epilogue::joined : Epilogue::gated;
+  work.rows = rows_of(conv.out_tensor(Grad::dx).shape);
+  work.k = channels(conv.in_tensor(Grad::dy));
+  work.n = channels(conv.out_tensor(Grad::dx));
+  work.a = conv.in(Grad::dy);
+  work.b = group.weights(conv);
+  work.out = sums.out(Stats::masked) != nullptr ? sums.out(Stats::masked) : conv.out(Grad::dx);
+  work.y = sums.in(Stats::y);
+  work.y_affine = sums.in<float>(Stats::affine);
+  work.mask = sums.in<std::uint8_t>(Stats::mask);
+  work.saved = sums.in<float>(Stats::saved);
+  work.other = sums.in(dx_first ? Stats::g2 : Stats::g);
+  work.first = sums.out<float>(Stats::dbeta);
+  work.second = sums.out<float>(Stats::dgamma);
   return work;
 }
 
@@ -86,58 +99,48 @@ Step expand_gradient_step(const GroupView& group, Shared& shared) {
     work.dgamma = sums.out<float>(Stats::dgamma);
     work.dbeta = sums.out<float>(Stats::dbeta);
   }
-  return reducing_step(ExpandGradLaunch(work, shared.device()), shared);
+  return reducing_step(expand_grad(work, shared.device()), shared);
 }
 
-Step norm_gradient_step(const GroupView& group, Shared& shared) {
+Gemm norm_gradient_of(const GroupView& group) {
   using Apply = operands::NormGradApply;
-  using Stats = operands::NormGradStats;
-  const OpView apply = group.op(OpKind::norm_grad_apply), conv = group.op(OpKind::conv_grad_input);
-  const OpView sums = group.op(OpKind::norm_grad_stats);
-  Blended work;
-  work.kind = Blended::Kind::gradient;
-  work.u = apply.in(Apply::g);
-  work.v = apply.in(Apply::y);
+  const OpView apply = group.op(OpKind::norm_grad_apply);
+  Gemm work = gradient_of(group);
+  work.prologue = Prologue::norm_grad;
+  work.a = apply.in(Apply::y);
+  work.a2 = apply.in(Apply::g);
   work.made = apply.out(Apply::dy);
   work.after = norm_grad_apply_of(apply);
-  work.before_y = sums.in(Stats::y);
-  work.before_affine = sums.in<float>(Stats::affine);
-  work.before_saved = sums.in<float>(Stats::saved);
-  work.dgamma = sums.out<float>(Stats::dgamma);
-  work.dbeta = sums.out<float>(Stats::dbeta);
-  return blended_step(work, conv, apply.in_tensor(Apply::y), conv.out_tensor(operands::ConvGradInput::dx),
-                      group, shared);
+  return work;
 }
 
-Step join_step(const GroupView& group, Shared& shared) {
+Gemm join_of(const GroupView& group, const Shared& shared) {
   using Act = operands::AffineAct;
-  const OpView act = group.op(OpKind::affine_act), conv = group.op(OpKind::conv);
-  Blended work;
-  work.kind = Blended::Kind::join;
-  work.u = act.in(Act::shortcut);
-  work.v = act.in(Act::y);
+  const OpView act = group.op(OpKind::affine_act);
+  Gemm work = forward_of(group, group.op(OpKind::conv));
+  work.prologue = Prologue::join;
+  work.a = act.in(Act::y);
+  work.a2 = act.in(Act::shortcut);
   work.made = act.out(Act::z);
   work.affine = act.in<float>(Act::affine);
-  work.u_affine = act.in<float>(Act::shortcut_affine);
-  work.mask = act.out<std::uint8_t>(Act::mask);
-  work.sums = conv.out<float>(operands::Conv::sums);
+  work.a2_affine = act.in<float>(Act::shortcut_affine);
+  work.made_mask = act.out<std::uint8_t>(Act::mask);
   if (group.has(OpKind::norm_stats)) {
     work.finalizes = true;
     work.norm = norm_finalize_of(group.op(OpKind::norm_stats), shared);
   }
-  return blended_step(work, conv, act.in_tensor(Act::y), conv.out_tensor(operands::Conv::y), group, shared);
+  return work;
 }
 
-Step activated_expand_step(const GroupView& group, Shared& shared) {
-  const OpView norm = group.op(OpKind::norm_stats), conv = group.op(OpKind::conv);
-  Expand work = expand_of(conv, group.weights(conv));
-  work.x = norm.in(operands::NormStats::y);
-  work.before = true;
+Gemm activated_of(const GroupView& group, const Shared& shared) {
+  const OpView norm = group.op(OpKind::norm_stats);
+  Gemm work = forward_of(group, group.op(OpKind::conv));
+  work.prologue = Prologue::activate;
+  work.a = norm.in(operands::NormStats::y);
+  work.finalizes = true;
   work.norm = norm_finalize_of(norm, shared);
-  return reducing_step(ExpandLaunch(work, shared.device()), shared);
+  return work;
 }
-
-constexpr const char* kFused = "fused";
 
 // The shape of a group's convolution, and what it does besides.
 std::string key_of(const GroupView& group) {
@@ -169,50 +172,21 @@ void add_apart(Candidates& candidates, const std::vector<Candidates>& parts) {
   }
 }
 
-// A 1x1 convolution's input gradient with the sums of the norm it arrives at.
-std::vector<Candidate> pointwise_gradients(const GroupView& group, Shared& shared) {
-  using Stats = operands::NormGradStats;
-  const OpView gradient = group.op(OpKind::conv_grad_input), sums = group.op(OpKind::norm_grad_stats);
-  const graph::Tensor& from = gradient.in_tensor(operands::ConvGradInput::dy);
-  const graph::Tensor& to = gradient.out_tensor(operands::ConvGradInput::dx);
-  const bool joins = sums.in(Stats::mask) != nullptr;
-  const bool dx_first = sums.op().inputs[Stats::g] == gradient.op().outputs[operands::ConvGradInput::dx];
-  Pointwise work;
-  work.type = type_of(from.dtype);
-  work.epilogue = joins ? Epilogue::joined : Epilogue::gated;
-  work.rows = rows_of(to.shape);
-  work.k = channels(from);
-  work.n = channels(to);
-  work.a = gradient.in(operands::ConvGradInput::dy);
-  work.b = group.weights(gradient);
-  work.out = sums.out(Stats::masked) != nullptr ? sums.out(Stats::masked)
-                                                : gradient.out(operands::ConvGradInput::dx);
-  work.y = sums.in(Stats::y);
-  work.affine = sums.in<float>(Stats::affine);
-  work.mask = sums.in<std::uint8_t>(Stats::mask);
-  work.saved = sums.in<float>(Stats::saved);
-  work.other = sums.in(dx_first ? Stats::g2 : Stats::g);
-  work.first = sums.out<float>(Stats::dbeta);
-  work.second = sums.out<float>(Stats::dgamma);
-  return pointwise_candidates(work, shared);
-}
-
 }  // namespace
 
 Candidates make_expand_gradient(const GroupView& group, Shared& shared) {
   return only([group, &shared] { return expand_gradient_step(group, shared); });
 }
 Candidates make_activated_expand(const GroupView& group, Shared& shared) {
-  return only([group, &shared] { return activated_expand_step(group, shared); });
+  return {key_of(group), gemm_steps(activated_of(group, shared), shared)};
 }
 
 // Where tensors are small, kernels for single ops may be faster.
 Candidates make_norm_gradient(const GroupView& group, Shared& shared) {
-  Candidates candidates{key_of_parts(group),
-                        {{kFused, [group, &shared] { return norm_gradient_step(group, shared); }}}};
+  Candidates candidates{key_of_parts(group), gemm_steps(norm_gradient_of(group), shared)};
   const GroupView apply = group.part({OpKind::norm_grad_apply});
   const GroupView rest = group.part({OpKind::conv_grad_input, OpKind::norm_grad_stats});
-  add_apart(candidates, {make_norm_grad_apply(apply, shared), {"", pointwise_gradients(rest, shared)}});
+  add_apart(candidates, {make_norm_grad_apply(apply, shared), {"", gemm_steps(gradient_of(rest), shared)}});
   add_apart(candidates, {make_norm_grad_apply(apply, shared),
                          make_conv_grad_input(group.part({OpKind::conv_grad_input}), shared),
                          make_norm_grad_stats(group.part({OpKind::norm_grad_stats}), shared)});
@@ -220,8 +194,7 @@ Candidates make_norm_gradient(const GroupView& group, Shared& shared) {
 }
 
 Candidates make_join(const GroupView& group, Shared& shared) {
-  Candidates candidates{key_of_parts(group),
-                        {{kFused, [group, &shared] { return join_step(group, shared); }}}};
+  Candidates candidates{key_of_parts(group), gemm_steps(join_of(group, shared), shared)};
   add_apart(candidates, {make_affine_act(group.part({OpKind::norm_stats, OpKind::affine_act}), shared),
                          make_conv(group.part({OpKind::conv}), shared)});
   return candidates;
@@ -229,7 +202,7 @@ Candidates make_join(const GroupView& group, Shared& shared) {
 
 Candidates make_gradient_sums(const GroupView& group, Shared& shared) {
   const std::string parts = key_of_parts(group);
-  Candidates candidates{parts.empty() ? key_of(group) : parts, pointwise_gradients(group, shared)};
+  Candidates candidates{parts.empty() ? key_of(group) : parts, gemm_steps(gradient_of(group), shared)};
   if (!parts.empty()) {
     add_apart(candidates, {make_conv_grad_input(group.part({OpKind::conv_grad_input}), shared),
                            make_norm_grad_stats(group.part({OpKind::norm_grad_stats}), shared)});
@@ -264,29 +237,12 @@ std::string key_of_parts(const GroupView& group) {
 std::vector<Candidate> pointwise_convs(const GroupView& group, Shared& shared) {
   using operands::Conv;
   const OpView op = group.op();
-  const graph::Tensor &x = op.in_tensor(Conv::x), &w = op.in_tensor(Conv::w), &y = op.out_tensor(Conv::y);
   const auto& attr = op.attr<graph::ConvAttr>();
-  if (graph::size_of(x.dtype) != 2 || w.shape[2] != 1 || attr.stride != 1 || attr.pad != 0 ||
-      op.in_layout(Conv::x) != plan::Layout::channels_last) {
+  if (graph::size_of(op.in_tensor(Conv::x).dtype) != 2 || op.in_tensor(Conv::w).shape[2] != 1 ||
+      attr.stride != 1 || attr.pad != 0 || op.in_layout(Conv::x) != plan::Layout::channels_last) {
     return {};
   }
-  Pointwise work;
-  work.type = type_of(x.dtype);
-  work.rows = rows_of(y.shape);
-  work.k = channels(x);
-  work.n = channels(y);
-  work.a = op.in(Conv::x);
-  work.b = group.weights(op);
-  work.out = op.out(Conv::y);
-  work.first = op.out<float>(Conv::sums);
-  work.second = work.first + work.n;
-  std::vector<Candidate> found = pointwise_candidates(work, shared);
-  if (!found.empty() && work.k == Expand::kFrom && work.n == Expand::kTo) {
-    found.insert(found.begin(), {"expand", [work = expand_of(op, group.weights(op)), &shared] {
-                                   return reducing_step(ExpandLaunch(work, shared.device()), shared);
-                                 }});
-  }
-  return found;
+  return gemm_steps(forward_of(group, op), shared);
 }
 
 }  // namespace redline::backend::cuda

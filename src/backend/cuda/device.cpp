@@ -21,13 +21,14 @@ void check_cuda(cudaError_t result, const char* what) {
 
 namespace {
 
+int ask(cudaDeviceAttr attribute) {
+  int device = 0, found = 0;
+  check_cuda(cudaGetDevice(&device), "asking for the device");
+  check_cuda(cudaDeviceGetAttribute(&found, attribute, device), "asking");
+  return found;
+}
 int compute_major() {
-  static const int major = [] {
-    int device = 0, found = 0;
-    check_cuda(cudaGetDevice(&device), "asking for the device");
-    check_cuda(cudaDeviceGetAttribute(&found, cudaDevAttrComputeCapabilityMajor, device), "asking");
-    return found;
-  }();
+  static const int major = ask(cudaDevAttrComputeCapabilityMajor);
   return major;
 }
 
@@ -35,6 +36,10 @@ int compute_major() {
 
 bool launches_early() { return compute_major() >= 9; }
 bool is_hopper() { return compute_major() == 9; }
+int multiprocessors() {
+  static const int count = ask(cudaDevAttrMultiProcessorCount);
+  return count;
+}
 
 std::byte* DeviceSpace::allocate(std::size_t bytes) {
   void* memory = nullptr;

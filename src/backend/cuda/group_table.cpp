@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
-#include "backend/cuda/kernels/blended.h"
 #include "backend/cuda/kernels/conv3x3_tiles.h"
-#include "backend/cuda/kernels/expand.h"
-#include "backend/cuda/kernels/pointwise.h"
+#include "backend/cuda/kernels/expand_grad.h"
+#include "backend/cuda/kernels/gemm.h"
 #include "backend/cuda/kernels/stem_pool.h"
 #include "graph/operands.h"
 #include "plan/plan.h"
@@ -51,7 +50,7 @@ bool is_pointwise(const Dataflow& flow, const Op& op) {
 
 bool expands(const Dataflow& flow, const Op& op) {
   const graph::Shape& w = flow.graph().tensor(in(op, Conv::w)).shape;
-  return is_pointwise(flow, op) && w[0] == Expand::kTo && w[1] == Expand::kFrom;
+  return is_pointwise(flow, op) && w[0] == ExpandGrad::kTo && w[1] == ExpandGrad::kFrom;
 }
 
 // 3x3, stride 1, of images and channels that a kernel of our own can do. `to`: what it gives.
@@ -141,8 +140,8 @@ Group match_norm_gradient(const Dataflow& flow, int position) {
   if (input < 0) return {};
   const int sums = sums_of_gradient(flow, flow.op(input));
   if (sums < 0 || in(flow.op(sums), NormGradStats::mask) != kNone ||
-      !Blended::possible(Blended::Kind::gradient, channels(flow, dy),
-                         channels(flow, out(flow.op(input), ConvGradInput::dx)))) {
+      !has_gemm(Prologue::norm_grad, Epilogue::gated, channels(flow, dy),
+                channels(flow, out(flow.op(input), ConvGradInput::dx)))) {
     return {};
   }
   return {.ops = {position, input, sums}, .in_place = {{in(*apply, NormGradApply::g), dy}}};
@@ -158,7 +157,8 @@ Group match_gradient_sums(const Dataflow& flow, int position) {
   if (sums < 0) return {};
   const Op& norm = flow.op(sums);
   const Epilogue epilogue = in(norm, NormGradStats::mask) == kNone ? Epilogue::gated : Epilogue::joined;
-  if (!Pointwise::possible(epilogue, channels(flow, in(*gradient, ConvGradInput::dy)), channels(flow, dx)))
+  if (!has_gemm(Prologue::none, epilogue, channels(flow, in(*gradient, ConvGradInput::dy)),
+                channels(flow, dx)))
     return {};
   Group group{.ops = {position, sums}};
   if (const TensorId masked = out(norm, NormGradStats::masked); masked != kNone) {
@@ -194,7 +194,7 @@ Group match_join(const Dataflow& flow, int position) {
   for (const int reader : flow.readers(z)) {
     const Op* conv = op_at(flow, reader, OpKind::conv);
     if (conv == nullptr || out(*conv, Conv::sums) == kNone || !is_pointwise(flow, *conv) ||
-        !Blended::possible(Blended::Kind::join, channels(flow, z), channels(flow, out(*conv, Conv::y)))) {
+        !has_gemm(Prologue::join, Epilogue::sums, channels(flow, z), channels(flow, out(*conv, Conv::y)))) {
       continue;
     }
     Group group{.ops = {position, reader}, .in_place = {{in(*act, AffineAct::shortcut), z}}};

@@ -32,7 +32,6 @@ constexpr int kPieces = kSlice / 8;          // of sixteen bytes, of a position
 
 using hopper::Cursor;
 using hopper::Pair;
-using hopper::Ring;
 
 // A tile, and where in its image it lies.
 struct Tile {
@@ -59,7 +58,7 @@ __device__ __forceinline__ unsigned bits_before(int first, int end) {
 
 struct Barriers {
   std::uint64_t x_full[kMostStages], x_ready[kMostStages], x_empty[kMostStages];
-  Ring<kTaps> weights;
+  std::uint64_t weights_full[kTaps], weights_empty[kTaps];
 };
 
 template <bool kResident>
@@ -116,19 +115,19 @@ __device__ void load_activations(const Conv3x3& work, const Cut& cut, const CUte
 // The thread that brings weights: those of 64 filters for a slice of the channels, tap by tap, as the groups
 // take turns.
 template <bool kGradient, bool kResident>
-__device__ void load_weights(const Conv3x3& work, const CUtensorMap& weights, std::byte* to,
-                             Ring<kTaps>& ring, int tiles) {
+__device__ void load_weights(const Conv3x3& work, const CUtensorMap& weights, std::byte* to, Barriers& bars,
+                             int tiles) {
   using namespace hopper;
   const int inner = kGradient ? work.to : work.from;  // of the tensor of weights
   const int slices = work.from / kSlice;
   unsigned turn = 0;
   const auto load_turn = [&](int slice, int filter) {
     for (int tap = 0; tap < kTaps; ++tap) {
-      barrier_wait(&ring.empty[tap], (turn & 1U) ^ 1U);
-      barrier_expect(&ring.full[tap], kWeightBytes);
+      barrier_wait(&bars.weights_empty[tap], (turn & 1U) ^ 1U);
+      barrier_expect(&bars.weights_full[tap], kWeightBytes);
       const int column = tap * inner + (kGradient ? filter : slice * kSlice);
       load_tile(to + tap * kWeightBytes, weights, column, kGradient ? slice * kSlice : filter,
-                &ring.full[tap]);
+                &bars.weights_full[tap]);
     }
     ++turn;
   };
@@ -246,9 +245,9 @@ struct Consumer {
     const std::byte* from = x + (cut.pitch() + shift) * kPosition;
 #pragma unroll
     for (int step = 0; step < kSlice / 16; ++step) {
-      const std::uint64_t a = kGradient ? matrix(weights + step * 2048, kWeightBytes, 1024)
-                                        : matrix(weights + step * 32, 16, 1024);
-      multiply_wide<T, kGradient>(d, a, matrix(from + step * 32, 16, 1024), add || step > 0);
+      const std::uint64_t a = kGradient ? descriptor(weights + step * 2048, kWeightBytes, 1024)
+                                        : descriptor(weights + step * 32, 16, 1024);
+      wgmma_wide<T, kGradient>(d, a, descriptor(from + step * 32, 16, 1024), add || step > 0);
     }
   }
 
@@ -262,23 +261,23 @@ struct Consumer {
     const std::byte* x = parts.stage(cut, x_ring.stage);
 #pragma unroll
     for (int tap = 0; tap < kTaps; ++tap) {
-      if constexpr (!kResident) barrier_wait(&bars.weights.full[tap], static_cast<unsigned>(group));
-      if (!kResident || tap == 0) matrix_begin();
+      if constexpr (!kResident) barrier_wait(&bars.weights_full[tap], static_cast<unsigned>(group));
+      if (!kResident || tap == 0) wgmma_fence();
       multiply_tap(d, parts.weights + tap * kWeightBytes, x, tap, slice + tap > 0);
-      if (!kResident || tap == kTaps - 1) matrix_commit();
+      if (!kResident || tap == kTaps - 1) wgmma_commit();
       if (!kResident && tap > 0) {
-        matrix_wait<1>();
-        if (thread == 0) barrier_arrive(&bars.weights.empty[tap - 1]);
+        wgmma_wait<1>();
+        if (thread == 0) barrier_arrive(&bars.weights_empty[tap - 1]);
       }
     }
     give_turn(1 - group);
   }
   __device__ __forceinline__ void finish_slice(const Cursor& x_ring) const {
     using namespace hopper;
-    matrix_wait<0>();
+    wgmma_wait<0>();
     if (keeps()) wait_stores_read<0>();
     if (thread == 0) {
-      if constexpr (!kResident) barrier_arrive(&bars.weights.empty[kTaps - 1]);
+      if constexpr (!kResident) barrier_arrive(&bars.weights_empty[kTaps - 1]);
       barrier_arrive(&bars.x_empty[x_ring.stage]);
     }
   }
@@ -298,7 +297,7 @@ struct Consumer {
         rounded[part] = Pair<T>::of(d[from], d[from + 1]).bits();
       }
       const int position = (j + lane / 16) * 8 + lane % 8, chunk = 2 * warp + lane / 8 % 2;
-      hopper::store_transposed(staged + hopper::swizzled(position, chunk), rounded);
+      hopper::stmatrix_transposed(staged + hopper::swizzled(position, chunk), rounded);
     }
   }
 
@@ -386,7 +385,7 @@ struct Consumer {
   __device__ void run() {
     if (group == 1) give_turn(0);
     if constexpr (kResident) {
-      for (auto& full : bars.weights.full) hopper::barrier_wait(&full, 0);
+      for (auto& full : bars.weights_full) hopper::barrier_wait(&full, 0);
     }
     // The group's own units, of a slice of a tile each, one after the other.
     const int slices = kResident ? 1 : work.from / kSlice, stride = static_cast<int>(gridDim.y);
@@ -457,11 +456,10 @@ __device__ void finish_sums(const Conv3x3& work, const Sums& sums, std::byte* sc
   const int which = t % kGroup / kSlice, c = t % kSlice, first_warp = kResident ? 0 : group * kGroup / 32;
   float mine = 0.0F;
   for (int w = 0; w < (kResident ? kConsumers : kGroup) / 32; ++w) mine += of_warps[first_warp + w][which][c];
-  double total = 0.0;
-  if (!sum_over_blocks<kCount>(mine, static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y),
-                               static_cast<int>(gridDim.y), space, sync_consumers, total)) {
-    return;
-  }
+  double totals[1] = {};
+  const float of_one[1] = {mine};
+  if (!sum_over_blocks<kCount>(of_one, space, sync_consumers, totals)) return;
+  const double total = totals[0];
   const int channel = block_channel + (kResident ? 0 : group * kSlice) + c;
   if constexpr (!kGradient) {
     work.sums[which * work.to + channel] = static_cast<float>(total);
@@ -512,7 +510,10 @@ __global__ void __launch_bounds__(kBlock, 1)
       barrier_init(&bars.x_ready[i], (kResident ? kGroup : kConsumers) / 32);
       barrier_init(&bars.x_empty[i], kResident ? 1 : kGroups);
     }
-    bars.weights.init(1);
+    for (int tap = 0; tap < kTaps; ++tap) {
+      barrier_init(&bars.weights_full[tap], 1);
+      barrier_init(&bars.weights_empty[tap], 1);
+    }
     publish_barriers();
   }
   if (t < x_stages * kPieces)
@@ -526,7 +527,7 @@ __global__ void __launch_bounds__(kBlock, 1)
     give_registers<kFew>();
     if (t == kConsumers) load_activations(work, cut, x, parts, bars, x_stages);
     if (t == kConsumers + 32)
-      load_weights<kGradient, kResident>(work, weights, parts.weights, bars.weights, cut.tiles());
+      load_weights<kGradient, kResident>(work, weights, parts.weights, bars, cut.tiles());
     return;
   }
   take_registers<kMany>();

@@ -2,316 +2,257 @@
 
 #include <algorithm>
 
-#include "backend/cuda/kernels/blend.cuh"
-#include "backend/cuda/kernels/hopper.cuh"
-#include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/tensor_map.h"
-#include "backend/cuda/kernels/vec.cuh"
+#include "backend/cuda/kernels/tiles.cuh"
 
 namespace redline::backend::cuda {
 namespace {
 
-// A block walks down the rows, 128 at a time, and across the wide side in pieces of 64 channels. A warp feeds
-// rings of tiles by the copy engine. Two groups of four warps each turn g and y of 64 rows into dy, which
-// they multiply with the weights, from registers, for their rows of dx, and put in g's place. From there one
-// of the groups multiplies all 128 rows with what the convolution read, for the piece's columns of dw turned:
-// each group has those of two pieces, and keeps them in registers until the walk ends.
+// A block walks down the rows, 128 at a time, and across the wide side in K blocks of 64 channels, by tiles
+// from three rings. Its warps make dy of g and y, multiply it with the weights, from registers, for their
+// rows of dx, and put it in g's place. From there one of the two groups multiplies all 128 rows with what the
+// convolution read, for 64 columns of dw, transposed: each group has those of two K blocks, and keeps them in
+// registers until the walk ends. dx goes out in x's place.
 constexpr int kFrom = ExpandGrad::kFrom, kTo = ExpandGrad::kTo;
-constexpr int kRows = 128;
-constexpr int kPiece = 64;  // channels that are moved at once: rows of 128 bytes
-constexpr int kTileBytes = kRows * kPiece * 2;
-constexpr int kWeightBytes = kTo * kFrom * 2;
 constexpr int kGStages = 5, kYStages = 4, kXStages = 2;
-constexpr int kGroup = 128, kGroups = 2, kConsumers = kGroups * kGroup;
-constexpr int kGroupRows = kRows / kGroups;
-constexpr int kBlock = kConsumers + kGroup;  // a group for the feeding warp: registers are given by group
-constexpr std::size_t kSharedBytes =
-    1024 + kWeightBytes + std::size_t{kGStages + kYStages + kXStages} * kTileBytes;
+constexpr int kWeightBytes = kTo * kFrom * 2;
+constexpr std::size_t kSharedBytes = hopper::kAlignment + kWeightBytes +
+                                     std::size_t{kGStages + kYStages + kXStages} * hopper::kTileBytes +
+                                     kTo * sizeof(float) * 3;
+
+struct Maps {
+  CUtensorMap g, y, x, weights, dx;
+};
 
 #ifdef REDLINE_HOPPER
+using namespace hopper;
 
-constexpr int kPieces = kTo / kPiece;
-constexpr int kStepBytes = 16 * 128;      // of sixteen rows, as deep as a product
-constexpr int kEach = kPieces / kGroups;  // pieces whose dw a group has
-
-using hopper::Cursor;
-using hopper::Pair;
-using hopper::Ring;
+constexpr int kBlocks = kTo / kWidth;                  // K blocks
+constexpr int kGroups = 2, kEach = kBlocks / kGroups;  // K blocks whose dw a group has
+constexpr int kBlockBytes = kWidth * kFrom * 2;        // of the weights of a K block
 
 struct Barriers {
   std::uint64_t weights;
-  Ring<kGStages> g;
-  Ring<kYStages> y;
-  Ring<kXStages> x;
+  RingBarriers<kGStages> g;
+  RingBarriers<kYStages> y;
+  RingBarriers<kXStages> x;
 };
 
-// Where the parts of shared memory lie.
-struct Parts {
-  std::byte *weights, *g, *y, *x;
-  __device__ explicit Parts(std::byte* dynamic) {
-    weights = hopper::aligned(dynamic);
-    g = weights + kWeightBytes;
-    y = g + kGStages * kTileBytes;
-    x = y + kYStages * kTileBytes;
-  }
+// Where the parts of shared memory lie, and a thread's place in each ring.
+struct Memory {
+  std::byte* weights;
+  Ring g, y, x;
+  MixTable<2> table;
+
+  __device__ __forceinline__ Memory(std::byte* dynamic, Barriers& bars)
+      : weights(aligned(dynamic)),
+        g(bars.g, weights + kWeightBytes, kTileBytes, kGStages),
+        y(bars.y, g.at(kGStages), kTileBytes, kYStages),
+        x(bars.x, y.at(kYStages), kTileBytes, kXStages),
+        table(x.at(kXStages), kTo) {}
 };
 
-// What is known of channels.
-struct Channels {
-  float4 ab[kTo / 2];  // of the wide side
-  float2 c[kTo / 2];
-  float mean[kFrom], scale[kFrom], bias[kFrom];
-  ColumnScratch sums;  // at the end
+__device__ __forceinline__ int tiles_of(const ExpandGrad& work) {
+  return static_cast<int>((work.rows + kRows - 1) / kRows);
+}
 
-  __device__ hopper::Blend slopes() { return {ab, c}; }
-};
-
-__device__ __forceinline__ void sync_consumers() { hopper::sync_group(1, kConsumers); }
-
-__device__ void produce(const CUtensorMap& g, const CUtensorMap& y, const CUtensorMap& x,
-                        const CUtensorMap& weights, const Parts& parts, Barriers& bars, int tiles) {
-  using namespace hopper;
-  barrier_expect(&bars.weights, kWeightBytes);
-  for (int piece = 0; piece < kPieces; ++piece)
-    load_tile(parts.weights + piece * kPiece * kFrom * 2, weights, 0, piece * kPiece, &bars.weights);
-  Cursor g_at, y_at, x_at;
-  for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
-    const auto feed = [&]<int kStages>(Ring<kStages>& ring, Cursor& at, std::byte* to, const CUtensorMap& map,
-                                       int column) {
-      barrier_wait(&ring.empty[at.stage], at.parity ^ 1U);
-      barrier_expect(&ring.full[at.stage], kTileBytes);
-      load_tile(to + at.stage * kTileBytes, map, column, tile * kRows, &ring.full[at.stage]);
-      at.next(kStages);
-    };
-    feed(bars.x, x_at, parts.x, x, 0);
-    for (int piece = 0; piece < kPieces; ++piece) {
-      feed(bars.y, y_at, parts.y, y, piece * kPiece);
-      feed(bars.g, g_at, parts.g, g, piece * kPiece);
+__device__ void produce(const ExpandGrad& work, const Maps& maps, Memory memory,
+                        std::uint64_t* weights_full) {
+  barrier_expect(weights_full, kWeightBytes);
+  for (int i = 0; i < kBlocks; ++i)
+    load_tile(memory.weights + i * kBlockBytes, maps.weights, 0, i * kWidth, weights_full);
+  for (int tile = static_cast<int>(blockIdx.y); tile < tiles_of(work); tile += static_cast<int>(gridDim.y)) {
+    memory.x.fill_tile(maps.x, 0, tile * kRows);
+    for (int channel = 0; channel < kTo; channel += kWidth) {
+      memory.y.fill_tile(maps.y, channel, tile * kRows);
+      memory.g.fill_tile(maps.g, channel, tile * kRows);
     }
   }
 }
 
-// What the convolution read, turned, as products hold it: of sixteen channels and the tile's rows.
-template <typename T, bool kBefore>
-__device__ __forceinline__ void hold_input(std::uint32_t (&held)[kRows / 16][4], const std::byte* x_at,
-                                           const Channels& channels, int rows) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x % kGroup / 32;
-  const int at = hopper::swizzled(lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2);
-#pragma unroll
-  for (int step = 0; step < kRows / 16; ++step)
-    hopper::load_transposed(held[step], x_at + step * kStepBytes + at);
-  if constexpr (kBefore) {
-#pragma unroll
-    for (int i = 0; i < kRows / 16 * 4; ++i) {
-      const int part = i % 4, row = i / 4 * 16 + part / 2 * 8 + lane % 4 * 2;
-      const int channel = warp * 16 + lane / 4 + part % 2 * 8;
-      const float scale = channels.scale[channel], bias = channels.bias[channel];
-      const float2 y = Pair<T>::of_bits(held[i / 4][part]).floats();
-      const float first = row < rows ? fmaf(y.x, scale, bias) : 0.0F;
-      const float second = row + 1 < rows ? fmaf(y.y, scale, bias) : 0.0F;
-      held[i / 4][part] = Pair<T>::relu_of(first, second).bits();
-    }
-  }  // else rows beyond the last arrive as zeros
-}
-
-// Of the gated gradient and of its products with y, over the rows that this thread sees: of two columns of
-// every eight.
-struct Sums {
-  float first[kFrom / 4] = {}, second[kFrom / 4] = {};
-};
-
-// Gates a group's rows of dx where that is wanted, adds them to the sums, and puts them in x's place.
-template <typename T, bool kBefore>
-__device__ __forceinline__ void finish_tile(const float (&dx)[kFrom / 2], Sums& sums, std::byte* x_at,
-                                            const Channels& channels, int rows) {
-  const int lane = threadIdx.x % 32, row = static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4;
-  const auto at = [&](int j, int half) { return hopper::swizzled(row + 8 * half, j) + lane % 4 * 4; };
-  constexpr int kDeep = 4;  // reads at once: what is written might be what a later one is for
-#pragma unroll
-  for (int begin = 0; begin < kFrom / 8; begin += kDeep) {
-    Pair<T> inputs[kDeep][2] = {};
-#pragma unroll
-    for (int i = 0; i < 2 * kDeep; ++i) {
-      if constexpr (kBefore)
-        inputs[i / 2][i % 2] = *reinterpret_cast<const Pair<T>*>(x_at + at(begin + i / 2, i % 2));
-    }
-#pragma unroll
-    for (int i = 0; i < 2 * kDeep; ++i) {
-      const int j = begin + i / 2, half = i % 2;
-      float x = dx[4 * j + 2 * half], y = dx[4 * j + 2 * half + 1];
-      if constexpr (kBefore) {
-        const int c = 8 * j + lane % 4 * 2;
-        const float2 input = inputs[i / 2][half].floats();
-        const bool inside = row + 8 * half < rows;
-        if (!inside || fmaf(input.x, channels.scale[c], channels.bias[c]) <= 0.0F) x = 0.0F;
-        if (!inside || fmaf(input.y, channels.scale[c + 1], channels.bias[c + 1]) <= 0.0F) y = 0.0F;
-        sums.first[2 * j] += x;
-        sums.first[2 * j + 1] += y;
-        sums.second[2 * j] = fmaf(x, input.x, sums.second[2 * j]);
-        sums.second[2 * j + 1] = fmaf(y, input.y, sums.second[2 * j + 1]);
-      }
-      *reinterpret_cast<Pair<T>*>(x_at + at(j, half)) = Pair<T>::of(x, y);
-    }
-  }
-}
-
-// The norm's sums over all threads and blocks, in a fixed order.
-__device__ void finish_sums(const ExpandGrad& work, Sums& sums, Channels& channels, ReduceSpace space) {
-#pragma unroll
-  for (int i = 0; i < kFrom / 4; ++i)
-    sums.second[i] -= channels.mean[i / 2 * 8 + threadIdx.x % 4 * 2 + i % 2] * sums.first[i];
-  double total = 0.0;
-  if (!sum_columns(sums.first, sums.second, channels.sums, 0, static_cast<int>(blockIdx.x),
-                   static_cast<int>(gridDim.x), space, sync_consumers, total)) {
-    return;
-  }
-  const int t = static_cast<int>(threadIdx.x), c = t % kFrom;
-  if (t < kFrom) {
-    work.dbeta[c] = static_cast<float>(total);
-  } else {
-    work.dgamma[c] = static_cast<float>(total * work.saved[kFrom + c]);
-  }
-}
-
-// The work of a group. Each of its products that is under way is known where it is waited for: that of dx
-// for a piece, and behind it, where the group has the piece's columns, that of dw.
+// The work of a consumer of group kMe.
 template <typename T, bool kBefore, int kMe>
-__device__ __forceinline__ void consume(const ExpandGrad& work, const CUtensorMap& out, const Parts& parts,
-                                        Barriers& bars, Channels& channels, float* partials,
-                                        ReduceSpace space, int tiles) {
-  using namespace hopper;
-  constexpr auto kHas = [](int piece) { return piece / kEach == kMe; };
-  const bool leader = threadIdx.x % kGroup == 0;
-  float dw[kEach][kPiece / 2] = {};
-  Sums sums;
-  Cursor g_ring, y_ring, x_ring;
-  int stored = -1;  // the stage of x that the last tile of dx leaves from
-  barrier_wait(&bars.weights, 0);
-  for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
-    const int rows = static_cast<int>(min(work.rows - std::int64_t{tile} * kRows, std::int64_t{kRows}));
-    std::byte* x_at = parts.x + x_ring.stage * kTileBytes;
-    std::uint32_t input[kRows / 16][4], dy[kPiece / 16][4];
-    float dx[kFrom / 2];
-    barrier_wait(&bars.x.full[x_ring.stage], x_ring.parity);
-    hold_input<T, kBefore>(input, x_at, channels, rows);
-    int held = -1;  // the stage of g that the product of dw reads
+class Consumer {
+ public:
+  __device__ __forceinline__ Consumer(const ExpandGrad& work, const Maps& maps, const Memory& memory)
+      : work_(work), maps_(maps), memory_(memory) {
+    const int channel = warp_id() % 4 * 16 + lane_id() / 4;  // and the one eight further
+    for (int i = 0; i < (kBefore ? 2 : 0); ++i) {
+      scale_[i] = work.affine[channel + 8 * i];
+      bias_[i] = work.affine[kFrom + channel + 8 * i];
+    }
+  }
+
+  __device__ __forceinline__ void run(std::uint64_t* weights_full, ReduceSpace space) {
+    barrier_wait(weights_full, 0);
+    for (int tile = static_cast<int>(blockIdx.y); tile < tiles_of(work_);
+         tile += static_cast<int>(gridDim.y)) {
+      row_ = tile * kRows;
+      float dx[kFrom / 2];
+      const int x_at = memory_.x.take(), y_at = multiply_tile(memory_.x.at(x_at), dx);
+      finish_tile(dx, x_at, y_at);
+    }
+    if (lane_id() == 0) wait_stores();
+    write_dw(space.partials + std::int64_t{2 * kFrom} * gridDim.y);  // behind those of the sums
+    if constexpr (kBefore) {
+      sum_columns(sums_, work_.saved, reinterpret_cast<float*>(memory_.weights), space,
+                  [&](int which, int c, double total) {
+                    if (which == 1) total *= work_.saved[kFrom + c];
+                    (which == 0 ? work_.dbeta : work_.dgamma)[c] = static_cast<float>(total);
+                  });
+    }
+  }
+
+ private:
+  static constexpr bool has(int block) { return block / kEach == kMe; }  // dw of a K block
+
+  // What the convolution read, transposed: of sixteen channels and the tile's rows. Rows beyond the last are
+  // zeros.
+  __device__ __forceinline__ Fragment<kRows / 16> load_input(const std::byte* tile) const {
+    const int lane = lane_id(), rows = static_cast<int>(min(work_.rows - row_, std::int64_t{kRows}));
+    const int at = swizzled(lane / 16 * 8 + lane % 8, warp_id() % 4 * 2 + lane / 8 % 2);
+    Fragment<kRows / 16> input;
 #pragma unroll
-    for (int piece = 0; piece < kPieces; ++piece) {
-      if (piece > 0) kHas(piece - 1) ? matrix_wait<1>() : matrix_wait<0>();  // that of dx: dy is free again
-      std::byte* g_at = parts.g + g_ring.stage * kTileBytes;
-      barrier_wait(&bars.y.full[y_ring.stage], y_ring.parity);
-      barrier_wait(&bars.g.full[g_ring.stage], g_ring.parity);
-      blend<T, false>(dy, g_at, parts.y + y_ring.stage * kTileBytes, channels.slopes().from(piece * kPiece));
-      matrix_begin();
+    for (int step = 0; step < kRows / 16; ++step)
+      ldmatrix_transposed(input.v[step], tile + step * kWarpTileBytes + at);
 #pragma unroll
-      for (int step = 0; step < kPiece / 16; ++step) {
-        multiply<T, true>(
-            dx, dy[step],
-            matrix(parts.weights + piece * kPiece * kFrom * 2 + step * kStepBytes, kTileBytes, 1024),
-            piece + step > 0);
-      }
-      matrix_commit();
+    for (int i = 0; i < (kBefore ? kRows / 16 * 4 : 0); ++i) {
+      const int part = i % 4, row = i / 4 * 16 + part / 2 * 8 + lane % 4 * 2;
+      const float2 y = Pair<T>::of_bits(input.v[i / 4][part]).floats();
+      const float first = row < rows ? fmaf(y.x, scale_[part % 2], bias_[part % 2]) : 0.0F;
+      const float second = row + 1 < rows ? fmaf(y.y, scale_[part % 2], bias_[part % 2]) : 0.0F;
+      input.v[i / 4][part] = Pair<T>::relu_of(first, second).bits();
+    }
+    return input;
+  }
+
+  // The K loop. Where a product is waited for, it is known which others are under way: that of dx for a K
+  // block, and behind it, where the group has the block, that of dw. Returns the last stage of y, which no
+  // product reads, for the use of this warp.
+  __device__ __forceinline__ int multiply_tile(const std::byte* x, float (&dx)[kFrom / 2]) {
+    const Fragment<kRows / 16> input = load_input(x);
+    Fragment<> dy;
+    int g_held = -1, y_at = -1;
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      if (block > 0) has(block - 1) ? wgmma_wait<1>() : wgmma_wait<0>();  // that of dx: dy is free again
+      y_at = memory_.y.take();
+      const int g_at = memory_.g.take();
+      std::byte* g = memory_.g.at(g_at);
+      Fragment<> y;
+      load(dy, g);
+      load(y, memory_.y.at(y_at));
+      dy = mix<T, false>(dy, y, memory_.table, block * kWidth);
+      store(g, dy);
+      wgmma_fence();
+      multiply_block<T, true>(dx, dy, memory_.weights + block * kBlockBytes, block > 0);
+      wgmma_commit();
       fence_async();
+      if (block + 1 < kBlocks) memory_.y.release(y_at);
       sync_consumers();
-      if (kMe == 0 && leader) barrier_arrive(&bars.y.empty[y_ring.stage]);
-      if (piece == 0 && leader && stored >= 0) {
-        wait_stores_read<0>();
-        barrier_arrive(&bars.x.empty[stored]);
+      if (block == 0) release_stored();
+      if (block > 0) {
+        if (has(block - 1)) wgmma_wait<1>();
+        memory_.g.release(g_held);
       }
-      if (piece > 0 && kHas(piece - 1)) {
-        matrix_wait<1>();
-        if (leader) barrier_arrive(&bars.g.empty[held]);
+      if (has(block)) {
+        wgmma_fence();
+        multiply_block<T, true>(dw_[block % kEach], input, g, true);
+        wgmma_commit();
       }
-      if (kHas(piece)) {
-        matrix_begin();
-#pragma unroll
-        for (int step = 0; step < kRows / 16; ++step)
-          multiply<T, true>(dw[piece % kEach], input[step],
-                            matrix(g_at + step * kStepBytes, kTileBytes, 1024), true);
-        matrix_commit();
-      }
-      held = g_ring.stage;
-      g_ring.next(kGStages);
-      y_ring.next(kYStages);
+      g_held = g_at;
     }
-    kHas(kPieces - 1) ? matrix_wait<1>() : matrix_wait<0>();
+    has(kBlocks - 1) ? wgmma_wait<1>() : wgmma_wait<0>();
     settle(dx);
-    finish_tile<T, kBefore>(dx, sums, x_at, channels, rows);
-    fence_async();
-    sync_group(2 + kMe, kGroup);
-    if (leader) {
-      store_tile(out, 0, tile * kRows + kMe * kGroupRows, x_at + kMe * kGroupRows * 128);
-      commit_stores();
-    }
-    if (kHas(kPieces - 1)) {
-      matrix_wait<0>();
-      if (leader) barrier_arrive(&bars.g.empty[held]);
-    }
-    stored = x_ring.stage;
-    x_ring.next(kXStages);
+    g_held_ = g_held;
+    return y_at;
   }
-  if (leader) wait_stores();
-  float* to = partials + std::int64_t{blockIdx.x} * kTo * kFrom;
-  const int lane = threadIdx.x % 32, channel = threadIdx.x % kGroup / 32 * 16 + lane / 4;
+
+  // Gates this warp's rows of dx where that is wanted, and stores them from x's place.
+  __device__ __forceinline__ void finish_tile(const float (&dx)[kFrom / 2], int x_at, int y_at) {
+    const int row = row_ + warp_id() * kWarpRows;
+    std::byte* x = memory_.x.at(x_at) + warp_id() * kWarpTileBytes;
+    if constexpr (kBefore) {
+      const int rows = static_cast<int>(min(work_.rows - row, std::int64_t{kWarpRows}));
+      const AffineGate gate(work_.affine, kFrom, 0, rows);
+      std::byte* staged = memory_.y.at(y_at) + warp_id() * kWarpTileBytes;
+      stage_rows<T>(staged, dx);
+      __syncwarp();
+      gate_rows<T>(staged, x, nullptr, sums_[0], gate);
+    } else {
+      stage_rows<T>(x, dx);
+    }
+    store_rows(maps_.dx, 0, row, x);
+    memory_.y.release(y_at);
+    x_stored_ = x_at;
+    if (has(kBlocks - 1)) wgmma_wait<0>();
+    memory_.g.release(g_held_);
+  }
+  __device__ __forceinline__ void release_stored() {
+    if (x_stored_ < 0) return;
+    if (lane_id() == 0) wait_stores_read<0>();
+    memory_.x.release(x_stored_);
+  }
+
+  __device__ __forceinline__ void write_dw(float* partials) {
+    float* to = partials + std::int64_t{blockIdx.y} * kTo * kFrom;
+    const int channel = warp_id() % 4 * 16 + lane_id() / 4;
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    settle(dw[i]);
+    for (int i = 0; i < kEach; ++i) {
+      settle(dw_[i]);
 #pragma unroll
-    for (int j = 0; j < kPiece / 4; ++j) {
-      const int column = (kMe * kEach + i) * kPiece + j / 2 * 8 + lane % 4 * 2;
-      *reinterpret_cast<float2*>(to + (channel + j % 2 * 8) * kTo + column) = {dw[i][2 * j],
-                                                                               dw[i][2 * j + 1]};
+      for (int j = 0; j < kWidth / 4; ++j) {
+        const int column = (kMe * kEach + i) * kWidth + j / 2 * 8 + lane_id() % 4 * 2;
+        *reinterpret_cast<float2*>(to + (channel + j % 2 * 8) * kTo + column) = {dw_[i][2 * j],
+                                                                                 dw_[i][2 * j + 1]};
+      }
     }
   }
-  if constexpr (kBefore) finish_sums(work, sums, channels, space);
-}
+
+  const ExpandGrad& work_;
+  const Maps& maps_;
+  Memory memory_;
+  float scale_[2], bias_[2];  // of the two channels of x that this thread's rows of dw are for
+  float dw_[kEach][kWidth / 2] = {};
+  ColumnSums sums_[1];
+  int row_ = 0;        // of the tile at hand
+  int g_held_ = -1;    // the stage of g that the product of dw reads
+  int x_stored_ = -1;  // the stage of x that the last tile of dx leaves from
+};
 
 #endif
 
 template <typename T, bool kBefore>
-__global__ void __launch_bounds__(kBlock, 1)
-    expand_grad_kernel(const __grid_constant__ ExpandGrad work, const __grid_constant__ CUtensorMap g,
-                       const __grid_constant__ CUtensorMap y, const __grid_constant__ CUtensorMap x,
-                       const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap out,
-                       float* partials, ReduceSpace space) {
+__global__ void __launch_bounds__(hopper::kBlock, 1)
+    expand_grad_kernel(const __grid_constant__ ExpandGrad work, const __grid_constant__ Maps maps,
+                       ReduceSpace space) {
 #ifdef REDLINE_HOPPER
-  using namespace hopper;
   extern __shared__ std::byte dynamic[];
   __shared__ Barriers bars;
-  __shared__ Channels channels;
-  const Parts parts(dynamic);
-  const int tiles = static_cast<int>((work.rows + kRows - 1) / kRows);
+  Memory memory(dynamic, bars);
   if (threadIdx.x == 0) {
     barrier_init(&bars.weights, 1);
-    bars.g.init(1);
-    bars.y.init(1);
-    bars.x.init(kGroups);
+    bars.g.init();
+    bars.y.init();
+    bars.x.init();
     publish_barriers();
   }
   begin_kernel();
-  channels.slopes().fill(kTo, kBlock, [&](int channel) {
-    return Slope(work.norm, channel, kTo, static_cast<float>(work.rows));
+  memory.table.fill([&](int channel) -> Mix {
+    const Slope slope(work.norm, channel, kTo, static_cast<float>(work.rows));
+    return {slope.a, slope.b, slope.c};
   });
-  if (kBefore && threadIdx.x < kFrom) {
-    channels.mean[threadIdx.x] = work.saved[threadIdx.x];
-    channels.scale[threadIdx.x] = work.affine[threadIdx.x];
-    channels.bias[threadIdx.x] = work.affine[kFrom + threadIdx.x];
-  }
   __syncthreads();
-  constexpr int kFew = 24, kMany = 240;
-  static_assert(kFew * kGroup + kMany * kConsumers <= 65536);
-  if (threadIdx.x >= kConsumers) {
-    give_registers<kFew>();
-    if (threadIdx.x == kConsumers) produce(g, y, x, weights, parts, bars, tiles);
-    return;
-  }
-  take_registers<kMany>();
-  threadIdx.x < kGroup ? consume<T, kBefore, 0>(work, out, parts, bars, channels, partials, space, tiles)
-                       : consume<T, kBefore, 1>(work, out, parts, bars, channels, partials, space, tiles);
+  split_roles<1>([&] { produce(work, maps, memory, &bars.weights); },
+                 [&] {
+                   threadIdx.x < kGroup
+                       ? Consumer<T, kBefore, 0>(work, maps, memory).run(&bars.weights, space)
+                       : Consumer<T, kBefore, 1>(work, maps, memory).run(&bars.weights, space);
+                 });
 #endif
 }
 
-// From the blocks' sums, which lie turned.
+// From the blocks' sums, which lie transposed.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) expand_total_kernel(const float* partials, int blocks, T* dw) {
   begin_kernel();
@@ -321,47 +262,36 @@ __global__ void __launch_bounds__(kThreads) expand_total_kernel(const float* par
   if (threadIdx.x < kTotals) dw[to * kFrom + from] = from_float<T>(sum);
 }
 
-// Calls body(kernel) with the kernel of a work's type and form.
-template <typename Body>
-void with_kernel(const ExpandGrad& work, const Body& body) {
-  if (work.type == Type::f16) {
-    work.before ? body(expand_grad_kernel<__half, true>) : body(expand_grad_kernel<__half, false>);
-  } else {
-    work.before ? body(expand_grad_kernel<__nv_bfloat16, true>)
-                : body(expand_grad_kernel<__nv_bfloat16, false>);
-  }
-}
-
 }  // namespace
 
-ExpandGradLaunch::ExpandGradLaunch(const ExpandGrad& work, const cudaDeviceProp& device)
-    : work_(work),
-      g_(describe_rows(work.norm.g, work.type, work.rows, kTo, kRows)),
-      y_(describe_rows(work.norm.y, work.type, work.rows, kTo, kRows)),
-      x_(describe_rows(work.x, work.type, work.rows, kFrom, kRows)),
-      weights_(describe_rows(work.weights, work.type, kTo, kFrom, kPiece)),
-      dx_(describe_rows(work.dx, work.type, work.rows, kFrom, kGroupRows)),
-      blocks_(
-          static_cast<int>(std::min<std::int64_t>(device.multiProcessorCount, divide_up(work.rows, kRows)))) {
-  with_kernel(work_, [](auto kernel) {
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kSharedBytes));
-  });
-}
-
-std::size_t ExpandGradLaunch::partials() const {
-  return static_cast<std::size_t>(blocks_) * (kTo * kFrom + 2 * kFrom);
-}
-
-void ExpandGradLaunch::run(ReduceSpace space, cudaStream_t stream) const {
-  float* partials = space.partials + std::size_t{2 * kFrom} * static_cast<std::size_t>(blocks_);
-  with_kernel(work_, [&](auto kernel) {
-    launch(kernel, {dim3(static_cast<unsigned>(blocks_)), kBlock, kSharedBytes}, stream, work_, g_, y_, x_,
-           weights_, dx_, partials, space);
-  });
-  dispatch_type(work_.dw_type, [&]<typename T>() {
-    launch(expand_total_kernel<T>, {dim3(kTo * kFrom / kTotals)}, stream, partials, blocks_,
-           static_cast<T*>(work_.dw));
-  });
+TileLaunch expand_grad(const ExpandGrad& work, const cudaDeviceProp& device) {
+  using hopper::kRows;
+  const auto map = [&](const void* data, int channels, int box_rows) {
+    return describe_rows(data, work.type, work.rows, channels, box_rows);
+  };
+  const Maps maps{map(work.norm.g, kTo, kRows), map(work.norm.y, kTo, kRows), map(work.x, kFrom, kRows),
+                  describe_rows(work.weights, work.type, kTo, kFrom, hopper::kWidth),
+                  map(work.dx, kFrom, hopper::kWarpRows)};
+  const int blocks =
+      static_cast<int>(std::min<std::int64_t>(device.multiProcessorCount, hopper::row_tiles(work.rows)));
+  const hopper::TileGrid grid{.blocks = blocks,
+                              .shared_bytes = kSharedBytes,
+                              .partials = static_cast<std::size_t>(blocks) * (kTo * kFrom + 2 * kFrom)};
+  void (*kernel)(ExpandGrad, Maps, ReduceSpace) = nullptr;
+  if (work.type == Type::f16) {
+    kernel = work.before ? expand_grad_kernel<__half, true> : expand_grad_kernel<__half, false>;
+  } else {
+    kernel = work.before ? expand_grad_kernel<__nv_bfloat16, true> : expand_grad_kernel<__nv_bfloat16, false>;
+  }
+  const TileLaunch gradients = hopper::make_launch(kernel, grid, device, work, maps);
+  return {gradients.partials, [=](ReduceSpace space, cudaStream_t stream) {
+            gradients.run(space, stream);
+            dispatch_type(work.dw_type, [&]<typename T>() {
+              launch(expand_total_kernel<T>, {dim3(kTo * kFrom / kTotals)}, stream,
+                     space.partials + std::size_t{2 * kFrom} * static_cast<std::size_t>(blocks), blocks,
+                     static_cast<T*>(work.dw));
+            });
+          }};
 }
 
 }  // namespace redline::backend::cuda

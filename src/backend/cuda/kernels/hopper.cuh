@@ -1,5 +1,6 @@
-// Hopper's own instructions, named: barriers in shared memory that bulk copies complete, tiles moved by the
-// copy engine, and matrix products by four warps together. Only code inside REDLINE_HOPPER may use them.
+// Hopper's own instructions as functions: barriers in shared memory, bulk copies by TMA that complete them,
+// and wgmma, the matrix product of four warps together. Only code inside REDLINE_HOPPER may use them.
+// tiles.cuh builds on this.
 #pragma once
 
 #include <cuda.h>
@@ -14,7 +15,7 @@
 
 namespace redline::backend::cuda::hopper {
 
-// A position in a ring and the parity of its barriers.
+// A place in a ring of stages, and the parity of the barriers there.
 struct Cursor {
   int stage = 0;
   unsigned parity = 0;
@@ -30,7 +31,7 @@ __device__ __forceinline__ std::uint32_t two_bits(std::uint32_t masks) {
   return (masks & 1U) | (masks >> 30 & 2U);
 }
 
-// Two neighbouring elements. NaN stays NaN. `positive`: a bit for each.
+// Two neighbouring elements. NaN stays NaN. `positive` gives a bit for each.
 template <typename T>
 struct Pair;
 template <>
@@ -68,7 +69,8 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// Where a kernel's own shared memory begins for tiles that the copy engine swizzles. 1 KiB more is asked for.
+// The first address in dynamic shared memory where a tile that TMA swizzles may lie. A launch asks for 1 KiB
+// more than it needs.
 __device__ __forceinline__ std::byte* aligned(std::byte* dynamic) {
   return dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
 }
@@ -79,7 +81,7 @@ __device__ __forceinline__ void barrier_init(std::uint64_t* barrier, unsigned ar
 __device__ __forceinline__ void barrier_arrive(std::uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-// Arrives, and says how many bytes of bulk copies the phase waits for besides.
+// Arrives, and adds bytes of bulk copies that the phase waits for.
 __device__ __forceinline__ void barrier_expect(std::uint64_t* barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
@@ -98,20 +100,7 @@ __device__ __forceinline__ void barrier_wait(std::uint64_t* barrier, unsigned pa
       : "memory");
 }
 
-// Barriers of a ring of tiles: loaded, and read by so many who each say so.
-template <int kStages>
-struct Ring {
-  std::uint64_t full[kStages], empty[kStages];
-
-  __device__ void init(unsigned readers) {
-    for (int i = 0; i < kStages; ++i) {
-      barrier_init(&full[i], 1);
-      barrier_init(&empty[i], readers);
-    }
-  }
-};
-
-// Makes barriers and ordinary writes to shared memory visible to the copy engine and the matrix units.
+// Makes barriers and ordinary writes to shared memory visible to TMA and wgmma.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 // Ends the initialisation of barriers that others use too.
 __device__ __forceinline__ void publish_barriers() {
@@ -132,7 +121,7 @@ __device__ __forceinline__ void load_tile(void* to, const CUtensorMap& map, int 
       "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier))
       : "memory");
 }
-// Bytes as they lie; addresses and their number are multiples of sixteen.
+// Contiguous bytes; addresses and size are multiples of sixteen.
 __device__ __forceinline__ void load_bytes(void* to, const void* from, unsigned bytes,
                                            std::uint64_t* barrier) {
   asm volatile(
@@ -147,8 +136,8 @@ __device__ __forceinline__ void store_bytes(void* to, const void* from, unsigned
       "r"(shared_address(from)), "r"(bytes)
       : "memory");
 }
-// A box of a tensor of four dimensions, the fastest first. What lies outside the tensor arrives as zeros, and
-// is not stored.
+// A box of a tensor of four dimensions, the fastest first. Outside the tensor zeros are loaded, and nothing
+// is stored.
 __device__ __forceinline__ void load_box(void* to, const CUtensorMap& map, int x, int y, int z, int w,
                                          std::uint64_t* barrier) {
   asm volatile(
@@ -170,50 +159,50 @@ __device__ __forceinline__ void store_tile(const CUtensorMap& map, int column, i
                : "memory");
 }
 __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Until at most kOpen groups of this thread's stores still read shared memory.
+// Waits until at most kOpen groups of this thread's stores still read shared memory.
 template <int kOpen>
 __device__ __forceinline__ void wait_stores_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kOpen) : "memory");
 }
 __device__ __forceinline__ void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-// Where sixteen bytes of a row of 128 lie in a tile that the copy engine swizzled.
+// Where a chunk of sixteen bytes of a row of 128 lies in a tile that TMA swizzled.
 __device__ __forceinline__ int swizzled(int row, int chunk) { return row * 128 + ((chunk ^ (row & 7)) << 4); }
 
-// A matrix in shared memory, in rows of 128 bytes swizzled by the copy engine. Strides in bytes: `leading`
-// between blocks of 64 columns (only where columns run along the product's rows), `stride` between groups of
-// eight rows.
-__device__ __forceinline__ std::uint64_t matrix(const void* at, unsigned leading, unsigned stride) {
+// The descriptor of a matrix in shared memory that wgmma reads, in rows of 128 bytes swizzled by TMA. Strides
+// in bytes: `leading` between boxes of 64 columns (transposed only), `stride` between groups of eight rows.
+__device__ __forceinline__ std::uint64_t descriptor(const void* at, unsigned leading, unsigned stride) {
   const auto field = [](unsigned bytes) { return static_cast<std::uint64_t>((bytes & 0x3FFFFU) >> 4); };
   return field(shared_address(at)) | field(leading) << 16 | field(stride) << 32 | std::uint64_t{1} << 62;
 }
 
-// The same unswizzled: `leading` and `stride` are between pieces of eight rows of sixteen bytes, along the
-// product's depth and across it. Pieces may overlap.
-__device__ __forceinline__ std::uint64_t plain_matrix(const void* at, unsigned leading, unsigned stride) {
-  return matrix(at, leading, stride) & ~(std::uint64_t{3} << 62);
+// The same without swizzle: `leading` and `stride` are between groups of eight rows of sixteen bytes, along K
+// and across it. Groups may overlap.
+__device__ __forceinline__ std::uint64_t plain_descriptor(const void* at, unsigned leading, unsigned stride) {
+  return descriptor(at, leading, stride) & ~(std::uint64_t{3} << 62);
 }
 
-// Four matrices of 8 x 8 elements between the registers of a warp, as products hold them, and rows of sixteen
-// bytes in shared memory, transposed on the way or not. Lane 8m + i says where row i of matrix m lies.
-__device__ __forceinline__ void store_transposed(void* row, const std::uint32_t (&from)[4]) {
+// Four matrices of 8 x 8 elements between the registers of a warp, laid out as wgmma has them, and rows of
+// sixteen bytes in shared memory, transposed on the way or not. Lane 8m + i gives the address of row i of
+// matrix m.
+__device__ __forceinline__ void stmatrix_transposed(void* row, const std::uint32_t (&from)[4]) {
   asm volatile(
       "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
       "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
       : "memory");
 }
-__device__ __forceinline__ void store_matrices(void* row, const std::uint32_t (&from)[4]) {
+__device__ __forceinline__ void stmatrix(void* row, const std::uint32_t (&from)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
                "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
                : "memory");
 }
-__device__ __forceinline__ void load_transposed(std::uint32_t (&to)[4], const void* row) {
+__device__ __forceinline__ void ldmatrix_transposed(std::uint32_t (&to)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(shared_address(row))
                : "memory");
 }
-__device__ __forceinline__ void load_matrices(std::uint32_t (&to)[4], const void* row) {
+__device__ __forceinline__ void ldmatrix(std::uint32_t (&to)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(shared_address(row))
@@ -221,7 +210,7 @@ __device__ __forceinline__ void load_matrices(std::uint32_t (&to)[4], const void
 }
 
 // How many registers the threads of this group of four warps may use from here on, fewer or more than at the
-// launch: what one group gives another can take.
+// launch: one group takes what another gave.
 template <int kCount>
 __device__ __forceinline__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
@@ -231,18 +220,19 @@ __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
-__device__ __forceinline__ void matrix_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void matrix_commit() {
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 template <int kOpen>
-__device__ __forceinline__ void matrix_wait() {
+__device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kOpen) : "memory");
 }
 
 // sum[64 x n] += a[64 x 16] * b[16 x n] for n = 2 * kSums, spread over the 128 threads of a warp group: a
 // thread holds, for each j below n / 8, the columns 8j + 2 * (lane % 4) + {0, 1} of rows lane / 4 and
-// lane / 4 + 8 of its warp's sixteen. kTurned: b lies in rows of columns. `add` false starts from zero.
+// lane / 4 + 8 of its warp's sixteen. kTransposed: the rows of b in memory run along n. `add` false starts
+// from zero.
 // PTX names every register, so each width is written out; those that are used are here.
 #define REDLINE_REGISTERS8(I)                                                                             \
   "+f"(d[(I)]), "+f"(d[(I) + 1]), "+f"(d[(I) + 2]), "+f"(d[(I) + 3]), "+f"(d[(I) + 4]), "+f"(d[(I) + 5]), \
@@ -257,72 +247,71 @@ __device__ __forceinline__ void matrix_wait() {
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, " \
   "%51, %52, %53, %54, %55"
 #define REDLINE_NAMES64 REDLINE_NAMES56 ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define REDLINE_NAMES104                                                                                   \
-  REDLINE_NAMES64                                                                                          \
-      ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, "  \
-      "%83, "                                                                                              \
-      "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, " \
-      "%103"
+#define REDLINE_NAMES104                                                                               \
+  REDLINE_NAMES64                                                                                      \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, "  \
+  "%83, "                                                                                              \
+  "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, " \
+  "%103"
 #define REDLINE_NAMES108 REDLINE_NAMES104 ", %104, %105, %106, %107"
 #define REDLINE_NAMES116 REDLINE_NAMES108 ", %108, %109, %110, %111, %112, %113, %114, %115"
 #define REDLINE_REGISTERS4(I) "+f"(d[(I)]), "+f"(d[(I) + 1]), "+f"(d[(I) + 2]), "+f"(d[(I) + 3])
 // For both types, of which T is one.
-#define REDLINE_MULTIPLY(N, SUMS, A, B, ADD, TURNS, ...)                 \
-  if constexpr (__is_same(T, __half)) {                                  \
-    REDLINE_MULTIPLY_OF("f16", N, SUMS, A, B, ADD, TURNS, __VA_ARGS__);  \
-  } else {                                                               \
-    REDLINE_MULTIPLY_OF("bf16", N, SUMS, A, B, ADD, TURNS, __VA_ARGS__); \
+#define REDLINE_WGMMA(N, SUMS, A, B, ADD, TRANSPOSES, ...)                 \
+  if constexpr (__is_same(T, __half)) {                                    \
+    REDLINE_WGMMA_OF("f16", N, SUMS, A, B, ADD, TRANSPOSES, __VA_ARGS__);  \
+  } else {                                                                 \
+    REDLINE_WGMMA_OF("bf16", N, SUMS, A, B, ADD, TRANSPOSES, __VA_ARGS__); \
   }
-#define REDLINE_MULTIPLY_OF(TYPE, N, SUMS, A, B, ADD, TURNS, ...)                             \
+#define REDLINE_WGMMA_OF(TYPE, N, SUMS, A, B, ADD, TRANSPOSES, ...)                           \
   asm volatile(                                                                               \
       "{\n"                                                                                   \
       ".reg .pred add;\n"                                                                     \
       "setp.ne.b32 add, " ADD                                                                 \
       ", 0;\n"                                                                                \
       "wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" SUMS "}, " A ", " B \
-      ", add, 1, 1, " TURNS                                                                   \
+      ", add, 1, 1, " TRANSPOSES                                                              \
       ";\n"                                                                                   \
       "}\n"                                                                                   \
       : __VA_ARGS__)
-#define REDLINE_FROM_SHARED "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kTurned ? 1 : 0)
+#define REDLINE_FROM_SHARED "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kTransposed ? 1 : 0)
 #define REDLINE_FROM_REGISTERS \
-  "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add ? 1 : 0), "n"(kTurned ? 1 : 0)
+  "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add ? 1 : 0), "n"(kTransposed ? 1 : 0)
 
-template <typename T, bool kTurned, int kSums>
-__device__ __forceinline__ void multiply(float (&d)[kSums], std::uint64_t a, std::uint64_t b, bool add) {
-  static_assert(kSums == 32 || kSums == 64, "no such product is used yet");
+template <typename T, bool kTransposed, int kSums>
+__device__ __forceinline__ void wgmma(float (&d)[kSums], std::uint64_t a, std::uint64_t b, bool add) {
+  static_assert(kSums == 32 || kSums == 64, "wgmma of this width is not used yet");
   if constexpr (kSums == 32) {
-    REDLINE_MULTIPLY("64", REDLINE_NAMES32, "%32", "%33", "%34", "0, %35", REDLINE_REGISTERS32(0)
-                     : REDLINE_FROM_SHARED)
+    REDLINE_WGMMA("64", REDLINE_NAMES32, "%32", "%33", "%34", "0, %35", REDLINE_REGISTERS32(0)
+                  : REDLINE_FROM_SHARED)
   } else {
-    REDLINE_MULTIPLY("128", REDLINE_NAMES64, "%64", "%65", "%66", "0, %67", REDLINE_REGISTERS32(0),
-                     REDLINE_REGISTERS32(32)
-                     : REDLINE_FROM_SHARED)
+    REDLINE_WGMMA("128", REDLINE_NAMES64, "%64", "%65", "%66", "0, %67", REDLINE_REGISTERS32(0),
+                  REDLINE_REGISTERS32(32)
+                  : REDLINE_FROM_SHARED)
   }
 }
 
 // The same with a in registers: a thread holds the columns 2 * (lane % 4) + {0, 1} of rows lane / 4 and
 // lane / 4 + 8 of its warp's sixteen, then those eight columns further right.
-template <typename T, bool kTurned, int kSums>
-__device__ __forceinline__ void multiply(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t b,
-                                         bool add) {
-  static_assert(kSums == 16 || kSums == 32 || kSums == 56 || kSums == 64, "no such product is used yet");
+template <typename T, bool kTransposed, int kSums>
+__device__ __forceinline__ void wgmma(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t b,
+                                      bool add) {
+  static_assert(kSums == 16 || kSums == 32 || kSums == 56 || kSums == 64,
+                "wgmma of this width is not used yet");
   if constexpr (kSums == 16) {
-    REDLINE_MULTIPLY("32", REDLINE_NAMES16, "{%16, %17, %18, %19}", "%20", "%21", "%22",
-                     REDLINE_REGISTERS16(0)
-                     : REDLINE_FROM_REGISTERS)
+    REDLINE_WGMMA("32", REDLINE_NAMES16, "{%16, %17, %18, %19}", "%20", "%21", "%22", REDLINE_REGISTERS16(0)
+                  : REDLINE_FROM_REGISTERS)
   } else if constexpr (kSums == 32) {
-    REDLINE_MULTIPLY("64", REDLINE_NAMES32, "{%32, %33, %34, %35}", "%36", "%37", "%38",
-                     REDLINE_REGISTERS32(0)
-                     : REDLINE_FROM_REGISTERS)
+    REDLINE_WGMMA("64", REDLINE_NAMES32, "{%32, %33, %34, %35}", "%36", "%37", "%38", REDLINE_REGISTERS32(0)
+                  : REDLINE_FROM_REGISTERS)
   } else if constexpr (kSums == 56) {
-    REDLINE_MULTIPLY("112", REDLINE_NAMES56, "{%56, %57, %58, %59}", "%60", "%61", "%62",
-                     REDLINE_REGISTERS32(0), REDLINE_REGISTERS16(32), REDLINE_REGISTERS8(48)
-                     : REDLINE_FROM_REGISTERS)
+    REDLINE_WGMMA("112", REDLINE_NAMES56, "{%56, %57, %58, %59}", "%60", "%61", "%62", REDLINE_REGISTERS32(0),
+                  REDLINE_REGISTERS16(32), REDLINE_REGISTERS8(48)
+                  : REDLINE_FROM_REGISTERS)
   } else {
-    REDLINE_MULTIPLY("128", REDLINE_NAMES64, "{%64, %65, %66, %67}", "%68", "%69", "%70",
-                     REDLINE_REGISTERS32(0), REDLINE_REGISTERS32(32)
-                     : REDLINE_FROM_REGISTERS)
+    REDLINE_WGMMA("128", REDLINE_NAMES64, "{%64, %65, %66, %67}", "%68", "%69", "%70", REDLINE_REGISTERS32(0),
+                  REDLINE_REGISTERS32(32)
+                  : REDLINE_FROM_REGISTERS)
   }
 }
 
@@ -330,22 +319,22 @@ __device__ __forceinline__ void multiply(float (&d)[kSums], const std::uint32_t 
 // own rows; b in rows of depth.
 #define REDLINE_FROM_SHARED_A "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kTransposed ? 1 : 0)
 template <typename T, bool kTransposed, int kSums>
-__device__ __forceinline__ void multiply_wide(float (&d)[kSums], std::uint64_t a, std::uint64_t b, bool add) {
+__device__ __forceinline__ void wgmma_wide(float (&d)[kSums], std::uint64_t a, std::uint64_t b, bool add) {
   static_assert(kSums == 104 || kSums == 108 || kSums == 116, "no such product is used yet");
   if constexpr (kSums == 104) {
-    REDLINE_MULTIPLY("208", REDLINE_NAMES104, "%104", "%105", "%106", "%107, 0", REDLINE_REGISTERS32(0),
-                     REDLINE_REGISTERS32(32), REDLINE_REGISTERS32(64), REDLINE_REGISTERS8(96)
-                     : REDLINE_FROM_SHARED_A)
+    REDLINE_WGMMA("208", REDLINE_NAMES104, "%104", "%105", "%106", "%107, 0", REDLINE_REGISTERS32(0),
+                  REDLINE_REGISTERS32(32), REDLINE_REGISTERS32(64), REDLINE_REGISTERS8(96)
+                  : REDLINE_FROM_SHARED_A)
   } else if constexpr (kSums == 108) {
-    REDLINE_MULTIPLY("216", REDLINE_NAMES108, "%108", "%109", "%110", "%111, 0", REDLINE_REGISTERS32(0),
-                     REDLINE_REGISTERS32(32), REDLINE_REGISTERS32(64), REDLINE_REGISTERS8(96),
-                     REDLINE_REGISTERS4(104)
-                     : REDLINE_FROM_SHARED_A)
+    REDLINE_WGMMA("216", REDLINE_NAMES108, "%108", "%109", "%110", "%111, 0", REDLINE_REGISTERS32(0),
+                  REDLINE_REGISTERS32(32), REDLINE_REGISTERS32(64), REDLINE_REGISTERS8(96),
+                  REDLINE_REGISTERS4(104)
+                  : REDLINE_FROM_SHARED_A)
   } else {
-    REDLINE_MULTIPLY("232", REDLINE_NAMES116, "%116", "%117", "%118", "%119, 0", REDLINE_REGISTERS32(0),
-                     REDLINE_REGISTERS32(32), REDLINE_REGISTERS32(64), REDLINE_REGISTERS16(96),
-                     REDLINE_REGISTERS4(112)
-                     : REDLINE_FROM_SHARED_A)
+    REDLINE_WGMMA("232", REDLINE_NAMES116, "%116", "%117", "%118", "%119, 0", REDLINE_REGISTERS32(0),
+                  REDLINE_REGISTERS32(32), REDLINE_REGISTERS32(64), REDLINE_REGISTERS16(96),
+                  REDLINE_REGISTERS4(112)
+                  : REDLINE_FROM_SHARED_A)
   }
 }
 #undef REDLINE_FROM_SHARED_A
@@ -355,8 +344,8 @@ __device__ __forceinline__ void multiply_wide(float (&d)[kSums], std::uint64_t a
 #undef REDLINE_REGISTERS4
 #undef REDLINE_FROM_REGISTERS
 #undef REDLINE_FROM_SHARED
-#undef REDLINE_MULTIPLY_OF
-#undef REDLINE_MULTIPLY
+#undef REDLINE_WGMMA_OF
+#undef REDLINE_WGMMA
 #undef REDLINE_NAMES64
 #undef REDLINE_NAMES56
 #undef REDLINE_NAMES32
@@ -365,7 +354,7 @@ __device__ __forceinline__ void multiply_wide(float (&d)[kSums], std::uint64_t a
 #undef REDLINE_REGISTERS16
 #undef REDLINE_REGISTERS8
 
-// Sums that are complete: nothing that reads them is moved before this.
+// After wgmma_wait: keeps the compiler from moving reads of the sums before it.
 template <int kSums>
 __device__ __forceinline__ void settle(float (&d)[kSums]) {
 #pragma unroll

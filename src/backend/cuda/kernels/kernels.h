@@ -14,10 +14,11 @@
 
 namespace redline::backend::cuda {
 
-// Of the current device, asked once: whether it lets a kernel be put on it while the one before still runs,
-// and whether it is of the generation that hopper.cuh is written for.
+// Of the current device, asked once: whether a kernel can be launched on it while the one before still runs,
+// whether it is of the generation that hopper.cuh is written for, and its number of multiprocessors.
 bool launches_early();
 bool is_hopper();
+int multiprocessors();
 // What CUDA says when it looks for this build's code for the current device.
 cudaError_t find_code();
 

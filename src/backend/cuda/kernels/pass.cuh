@@ -49,7 +49,6 @@ inline constexpr int kRingDeep = 4;  // vectors of a thread in a tile
 inline constexpr int kRingTile = kRingDeep * kThreads;
 inline constexpr int kRingStages = 3;
 inline constexpr int kRingBlocksEach = 2;  // on a multiprocessor
-inline constexpr int kRingBlocks = 132 * kRingBlocksEach;
 
 template <typename Work>
 __global__ void __launch_bounds__(kThreads, kRingBlocksEach)
@@ -118,12 +117,11 @@ void pass(const Matrix& m, const typename Work::Args& args, cudaStream_t stream)
   if constexpr (sizeof(Vector) == 16 && Work::kInputs > 1) {
     if (kThreads % row_vectors == 0 && is_hopper()) {
       constexpr std::size_t kBytes = sizeof(Vector) * Work::kInputs * kRingTile * kRingStages;
-      const std::int64_t tiles = divide_up(vectors, kRingTile);
+      const std::int64_t tiles = divide_up(vectors, kRingTile), most = multiprocessors() * kRingBlocksEach;
       cudaFuncSetAttribute(ring_kernel<Work>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            static_cast<int>(kBytes));
       launch(ring_kernel<Work>,
-             {static_cast<unsigned>(tiles < kRingBlocks ? tiles : kRingBlocks), kThreads, kBytes,
-              is_small(vectors)},
+             {static_cast<unsigned>(tiles < most ? tiles : most), kThreads, kBytes, is_small(vectors)},
              stream, vectors, row_vectors, args);
       return;
     }

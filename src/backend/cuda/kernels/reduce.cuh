@@ -3,6 +3,8 @@
 // result does not depend on timing.
 #pragma once
 
+#include <algorithm>
+
 #include "backend/cuda/kernels/pass.cuh"
 
 namespace redline::backend::cuda {
@@ -12,14 +14,13 @@ inline constexpr int kTileRows = kThreads / kTileVectors;
 
 // As many blocks as run at a time, so that the rows end for all of them together.
 inline constexpr int kReduceBlocksEach = 2;  // on a multiprocessor
-inline constexpr int kReduceBlocks = 132 * kReduceBlocksEach;
 
 struct ReduceGrid {
   int tiles, splits;
   ReduceGrid(const Matrix& m, int n) {
     tiles = static_cast<int>(divide_up(m.channels, std::int64_t{kTileVectors} * n));
     const std::int64_t most = divide_up(m.rows, kTileRows * kUnroll);
-    const std::int64_t wanted = tiles < kReduceBlocks ? kReduceBlocks / tiles : 1;
+    const std::int64_t wanted = std::max(1, multiprocessors() * kReduceBlocksEach / tiles);
     splits = static_cast<int>(most < wanted ? most : wanted);
   }
   dim3 blocks() const { return {static_cast<unsigned>(tiles), static_cast<unsigned>(splits)}; }
@@ -85,24 +86,24 @@ __device__ bool sum_over_block(float (&first)[N], float (&second)[N], ReduceSpac
   return true;
 }
 
-// Adds `mine` of the first kCount threads of every block that shares a tile, in the order of blocks. True in
-// those threads of the last block to come, which alone know the totals. `sync` waits for the threads that
-// call this.
+// For grids of column tiles by blocks that share the rows: adds `mine` of the first kCount threads of all
+// blocks of a column tile, in the order of blocks. True in those threads of the last block to come, which
+// alone know the totals. `sync` waits for the threads that call this.
 template <int kCount, int kEach, typename Sync>
-__device__ __forceinline__ bool sum_over_blocks(const float (&mine)[kEach], int tile, int block, int blocks,
-                                                ReduceSpace space, const Sync& sync,
-                                                double (&totals)[kEach]) {
+__device__ __forceinline__ bool sum_over_blocks(const float (&mine)[kEach], ReduceSpace space,
+                                                const Sync& sync, double (&totals)[kEach]) {
   __shared__ bool last;
-  const int t = static_cast<int>(threadIdx.x);
-  float* partials = space.partials + std::int64_t{tile} * blocks * kCount * kEach;
+  const int t = static_cast<int>(threadIdx.x), block = static_cast<int>(blockIdx.y);
+  const int blocks = static_cast<int>(gridDim.y);
+  float* partials = space.partials + std::int64_t{blockIdx.x} * blocks * kCount * kEach;
   if (t < kCount) {
     for (int i = 0; i < kEach; ++i) partials[(block * kEach + i) * kCount + t] = mine[i];
   }
   __threadfence();
   sync();
   if (t == 0) {
-    last = atomicAdd(&space.counters[tile], 1U) == static_cast<unsigned>(blocks) - 1;
-    if (last) space.counters[tile] = 0;
+    last = atomicAdd(&space.counters[blockIdx.x], 1U) == gridDim.y - 1;
+    if (last) space.counters[blockIdx.x] = 0;
   }
   sync();
   if (!last || t >= kCount) return false;
@@ -114,47 +115,6 @@ __device__ __forceinline__ bool sum_over_blocks(const float (&mine)[kEach], int 
     for (int i = 0; i < kEach; ++i) totals[i] += __ldcg(&partials[(b * kEach + i) * kCount + t]);
   }
   return true;
-}
-template <int kCount, typename Sync>
-__device__ __forceinline__ bool sum_over_blocks(float mine, int tile, int block, int blocks,
-                                                ReduceSpace space, const Sync& sync, double& total) {
-  const float of_one[1] = {mine};
-  double totals[1] = {};
-  const bool last = sum_over_blocks<kCount>(of_one, tile, block, blocks, space, sync, totals);
-  total = totals[0];
-  return last;
-}
-
-// The same for two sums of each of 64 columns, of which a thread of eight warps has those of two columns of
-// every eight, over the rows it saw of a product: thread t has the total of column t % 64, the first sum
-// where t < 64, then the second.
-using ColumnScratch = float[8][2][64];  // shared by the block
-template <typename Sync>
-__device__ __forceinline__ bool sum_columns(const float (&first)[16], const float (&second)[16],
-                                            ColumnScratch& scratch, int tile, int block, int blocks,
-                                            ReduceSpace space, const Sync& sync, double& total) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-#pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    float of_first = first[i], of_second = second[i];
-#pragma unroll
-    for (int offset = 4; offset < 32; offset <<= 1) {
-      of_first += __shfl_xor_sync(~0U, of_first, offset);
-      of_second += __shfl_xor_sync(~0U, of_second, offset);
-    }
-    if (lane < 4) {
-      const int column = i / 2 * 8 + lane * 2 + i % 2;
-      scratch[warp][0][column] = of_first;
-      scratch[warp][1][column] = of_second;
-    }
-  }
-  sync();
-  const int t = static_cast<int>(threadIdx.x);
-  float mine = 0.0F;
-  if (t < 128) {
-    for (const auto& of_warp : scratch) mine += of_warp[t / 64][t % 64];
-  }
-  return sum_over_blocks<128>(mine, tile, block, blocks, space, sync, total);
 }
 
 // Of `each` floats that every block of another kernel left, the sums of 32 that begin at `first`, added by

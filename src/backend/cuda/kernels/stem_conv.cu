@@ -3,22 +3,19 @@
 #include <algorithm>
 #include <array>
 
-#include "backend/cuda/kernels/hopper.cuh"
-#include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/tensor_map.h"
-#include "backend/cuda/kernels/vec.cuh"
+#include "backend/cuda/kernels/tiles.cuh"
 
 namespace redline::backend::cuda {
 namespace {
 
-// A filter row is taken for eight pixels of four channels, the first with weights of zero: 32 values deep,
-// two products of sixteen, and windows begin at an even pixel. Two groups of four warps multiply; a warp
-// feeds them by the copy engine, whole image rows into the middle of rows whose ends stay zero.
+// A filter row is taken for eight pixels of four channels, the first with weights of zero: 32 values of K,
+// two steps of wgmma, and windows begin at an even pixel. Two groups of four warps multiply. A producer
+// thread feeds them by TMA with whole image rows, put into the middle of rows whose ends stay zero.
 constexpr int kFilters = 64, kKernel = 7, kPad = 3, kLeft = 4;
 constexpr int kPixelBytes = 8;
 constexpr int kRowDepth = 32, kDepth = kKernel * kRowDepth;
-constexpr int kGroup = 128, kGroups = 2;
-constexpr int kBlock = kGroups * kGroup + 32;
+constexpr int kGroups = 2, kStemBlock = hopper::kConsumers + 32;
 constexpr int kLineBytes = kFilters * 2;  // of an output pixel
 
 // kHigh rows of up to kWide output pixels, and what they are made of.
@@ -44,7 +41,7 @@ constexpr std::size_t forward_shared() {
 }
 template <typename Tile>
 constexpr std::size_t gradient_shared() {
-  // compute-sanitizer takes overlapping pieces for a matrix of 1 KiB in a row, which would end beyond this.
+  // compute-sanitizer takes overlapping groups for a matrix of 1 KiB in a row, which would end beyond this.
   constexpr std::size_t kForSanitizer = 1024;
   return 1024 + kGradientStages * (Tile::kInSpace + Tile::kOutBytes * Tile::kHigh) + Tile::kZeroSpace +
          kForSanitizer;
@@ -66,8 +63,7 @@ __host__ __device__ int tiles(const Walk& walk) {
 }
 
 #ifdef REDLINE_HOPPER
-using hopper::Cursor;
-using hopper::Pair;
+using namespace hopper;
 
 // Where a tile begins, in output rows, and which of its rows lie in the image.
 template <typename Tile>
@@ -89,8 +85,8 @@ struct Place {
     const auto* from = static_cast<const std::byte*>(x) +
                        (std::int64_t{image} * walk.h + 2 * y - kPad + first) * walk.w * kPixelBytes;
     for (int row = first; row < end; ++row) {
-      hopper::load_bytes(to + row * Tile::kPitch + kLeft * kPixelBytes, from,
-                         static_cast<unsigned>(walk.w) * kPixelBytes, barrier);
+      load_bytes(to + row * Tile::kPitch + kLeft * kPixelBytes, from,
+                 static_cast<unsigned>(walk.w) * kPixelBytes, barrier);
       from += walk.w * kPixelBytes;
     }
   }
@@ -98,46 +94,42 @@ struct Place {
 
 // The ends of image rows, which no copy writes.
 __device__ __forceinline__ void clear(std::byte* from, int bytes) {
-  for (int i = static_cast<int>(threadIdx.x) * 16; i < bytes; i += kBlock * 16)
+  for (int i = static_cast<int>(threadIdx.x) * 16; i < bytes; i += kStemBlock * 16)
     *reinterpret_cast<uint4*>(from + i) = uint4{};
-  hopper::fence_async();
+  fence_async();
 }
 
 template <int kStages>
-__device__ __forceinline__ void init_barriers(hopper::Ring<kStages>& bars) {
+__device__ __forceinline__ void init_barriers(RingBarriers<kStages>& bars) {
   if (threadIdx.x != 0) return;
-  bars.init(kGroups);
-  hopper::publish_barriers();
+  bars.init();
+  publish_barriers();
 }
 
-__device__ __forceinline__ std::byte* aligned_shared() {
-  extern __shared__ std::byte dynamic[];
-  return hopper::aligned(dynamic);
+// Calls body(tile) for each tile of this block.
+template <typename Tile, typename Body>
+__device__ __forceinline__ void for_tiles(const Walk& walk, const Body& body) {
+  for (int tile = static_cast<int>(blockIdx.y); tile < tiles<Tile>(walk); tile += static_cast<int>(gridDim.y))
+    body(Place<Tile>(walk, tile));
 }
 
-// The first thread beyond the groups that compute fills the ring with the input of this block's tiles, and by
-// `more` with that many further bytes each.
-template <typename Tile, int kStages, typename More>
-__device__ __forceinline__ void feed(const Walk& walk, const void* x, std::byte* in_at,
-                                     hopper::Ring<kStages>& bars, unsigned more_bytes, const More& more) {
-  using namespace hopper;
-  if (threadIdx.x > kGroups * kGroup) return;
-  Cursor ring;
-  for (int tile = static_cast<int>(blockIdx.x); tile < tiles<Tile>(walk);
-       tile += static_cast<int>(gridDim.x)) {
-    const Place<Tile> place(walk, tile);
-    std::uint64_t* full = &bars.full[ring.stage];
-    barrier_wait(&bars.empty[ring.stage], ring.parity ^ 1U);
-    barrier_expect(full, place.bytes(walk) + more_bytes);
-    place.load(walk, x, in_at + ring.stage * Tile::kInSpace, full);
-    more(place, ring.stage, full);
-    ring.next(kStages);
-  }
+// The producer fills the ring with the input of this block's tiles, and by more(place, stage, barrier) with
+// `more_bytes` each.
+template <typename Tile, typename More>
+__device__ __forceinline__ void produce(const Walk& walk, const void* x, Ring ring, unsigned more_bytes,
+                                        const More& more) {
+  if (threadIdx.x > kConsumers) return;
+  for_tiles<Tile>(walk, [&](const Place<Tile>& place) {
+    ring.fill(place.bytes(walk) + more_bytes, [&](int stage, std::uint64_t* full) {
+      place.load(walk, x, ring.at(stage), full);
+      more(place, stage, full);
+    });
+  });
 }
 
-// This thread's part of the weights as products hold them: two for each filter row.
+// This thread's part of the weights as A of wgmma: two steps for each filter row.
 template <typename T>
-__device__ __forceinline__ void hold_weights(const void* weights, std::uint32_t (&held)[2 * kKernel][4]) {
+__device__ __forceinline__ void load_weights(const void* weights, Fragment<2 * kKernel>& held) {
   const int lane = threadIdx.x % 32, first = threadIdx.x % kGroup / 32 * 16 + lane / 4;
   const auto* pairs = static_cast<const std::uint32_t*>(weights);
 #pragma unroll
@@ -146,10 +138,28 @@ __device__ __forceinline__ void hold_weights(const void* weights, std::uint32_t 
     for (int part = 0; part < 4; ++part) {
       const int filter = first + part % 2 * 8;
       const int column = step % 2 * 16 + part / 2 * 8 + lane % 4 * 2;  // of the filter row
-      held[step][part] =
+      held.v[step][part] =
           column < 4 ? 0U : pairs[((filter * kKernel + step / 2) * kKernel * 4 + column - 4) / 2];
     }
   }
+}
+
+// A row of output pixels by 64 filters: their product with the image rows from `in` on, of which those
+// outside the image are `zeros`.
+template <typename T, typename Tile>
+__device__ __forceinline__ void multiply_row(float (&d)[Tile::kWide / 2],
+                                             const Fragment<2 * kKernel>& weights, const Place<Tile>& place,
+                                             int row, const std::byte* in, const std::byte* zeros) {
+  wgmma_fence();
+#pragma unroll
+  for (int r = 0; r < kKernel; ++r) {
+    const std::byte* line = place.has(2 * row + r) ? in + r * Tile::kPitch : zeros;
+    wgmma<T, false>(d, weights.v[2 * r], plain_descriptor(line, 16, 128), r > 0);
+    wgmma<T, false>(d, weights.v[2 * r + 1], plain_descriptor(line + 32, 16, 128), true);
+  }
+  wgmma_commit();
+  wgmma_wait<0>();
+  settle(d);
 }
 
 // Sums of two filters over the pixels this thread sees.
@@ -160,84 +170,37 @@ struct FilterSums {
     second[which] = fmaf(value.x, value.x, fmaf(value.y, value.y, second[which]));
   }
 };
-#endif
 
-template <typename T, typename Tile>
-__global__ void __launch_bounds__(kBlock, 1)
-    stem_forward_kernel(Walk walk, const void* x, const void* weights, float* sums,
-                        const __grid_constant__ CUtensorMap y, ReduceSpace space) {
-#ifdef REDLINE_HOPPER
-  using namespace hopper;
-  constexpr int kPixels = Tile::kWide;
-  __shared__ Ring<kForwardStages> bars;
-  __shared__ float scratch[kGroups][2][kFilters];
-  std::byte* in_at = aligned_shared();
-  const std::byte* zeros = in_at + kForwardStages * Tile::kInSpace;
-  std::byte* out_at = in_at + kForwardStages * Tile::kInSpace + Tile::kZeroSpace;
-  init_barriers(bars);
-  clear(in_at, kForwardStages * Tile::kInSpace + Tile::kZeroSpace);
-  begin_kernel();
-  __syncthreads();
-  const int all = tiles<Tile>(walk), stride = static_cast<int>(gridDim.x);
-  Cursor ring;
-  if (threadIdx.x >= kGroups * kGroup)
-    return feed<Tile>(walk, x, in_at, bars, 0, [](const Place<Tile>&, int, std::uint64_t*) {});
-  const int group = threadIdx.x / kGroup, lane = threadIdx.x % 32, warp = threadIdx.x % kGroup / 32;
-  const bool leader = threadIdx.x % kGroup == 0;
-  std::uint32_t held[2 * kKernel][4];
-  hold_weights<T>(weights, held);
-  FilterSums own;
-  int buffer = 0;
-  for (int tile = static_cast<int>(blockIdx.x); tile < all; tile += stride) {
-    const Place<Tile> place(walk, tile);
-    barrier_wait(&bars.full[ring.stage], ring.parity);
-    for (int row = group; row < Tile::kHigh; row += kGroups) {
-      const std::byte* in = in_at + ring.stage * Tile::kInSpace + 2 * row * Tile::kPitch;
-      float d[kPixels / 2];
-      matrix_begin();
+// Rounds a row, of which `width` pixels are in the image, adds it up, and puts it pixel by pixel where it is
+// stored from.
+template <typename T, int kSums>
+__device__ __forceinline__ void stage_row(std::byte* out, const float (&d)[kSums], int width,
+                                          FilterSums& sums) {
+  const int lane = lane_id(), warp = warp_id() % 4;
 #pragma unroll
-      for (int r = 0; r < kKernel; ++r) {
-        const std::byte* line = place.has(2 * row + r) ? in + r * Tile::kPitch : zeros;
-        multiply<T, false>(d, held[2 * r], plain_matrix(line, 16, 128), r > 0);
-        multiply<T, false>(d, held[2 * r + 1], plain_matrix(line + 32, 16, 128), true);
-      }
-      matrix_commit();
-      matrix_wait<0>();
-      if (row + kGroups >= Tile::kHigh && leader) barrier_arrive(&bars.empty[ring.stage]);
-      if (place.y + row >= walk.out_h()) continue;
-      std::byte* out = out_at + (group * 2 + buffer) * Tile::kOutBytes;
-      if (leader) wait_stores_read<1>();  // the one before last has left its buffer
-      sync_group(2 + group, kGroup);
+  for (int j = 0; j < kSums / 4; j += 2) {
+    std::uint32_t packed[4];
 #pragma unroll
-      for (int j = 0; j < kPixels / 8; j += 2) {
-        std::uint32_t packed[4];
-#pragma unroll
-        for (int part = 0; part < 4; ++part) {
-          const int block = j + part / 2, at = 4 * block + part % 2 * 2;
-          const Pair<T> pair = Pair<T>::of(d[at], d[at + 1]);
-          float2 stored = pair.floats();
-          const int pixel = 8 * block + lane % 4 * 2;
-          if (pixel >= walk.out_w()) stored.x = 0.0F;
-          if (pixel + 1 >= walk.out_w()) stored.y = 0.0F;
-          own.add(part % 2, stored);
-          packed[part] = pair.bits();
-        }
-        // Lane 8m + i: pixel i of the block that matrix m belongs to.
-        const int pixel = 8 * (j + lane / 16) + lane % 8, chunk = 2 * warp + lane / 8 % 2;
-        store_transposed(out + swizzled(pixel, chunk), packed);
-      }
-      fence_async();
-      sync_group(2 + group, kGroup);
-      if (leader) {
-        store_box(y, 0, 0, place.y + row, place.image, out);
-        commit_stores();
-      }
-      buffer ^= 1;
+    for (int part = 0; part < 4; ++part) {
+      const int block = j + part / 2, at = 4 * block + part % 2 * 2;
+      const Pair<T> pair = Pair<T>::of(d[at], d[at + 1]);
+      float2 stored = pair.floats();
+      const int pixel = 8 * block + lane % 4 * 2;
+      if (pixel >= width) stored.x = 0.0F;
+      if (pixel + 1 >= width) stored.y = 0.0F;
+      sums.add(part % 2, stored);
+      packed[part] = pair.bits();
     }
-    ring.next(kForwardStages);
+    // Lane 8m + i: pixel i of the block that matrix m belongs to.
+    const int pixel = 8 * (j + lane / 16) + lane % 8, chunk = 2 * warp + lane / 8 % 2;
+    stmatrix_transposed(out + swizzled(pixel, chunk), packed);
   }
-  if (leader) wait_stores();
-  if (sums == nullptr) return;
+}
+
+// Over all threads and blocks, in a fixed order.
+__device__ __forceinline__ void sum_filters(FilterSums own, float* sums, ReduceSpace space) {
+  __shared__ float scratch[kGroups][2][kFilters];
+  const int lane = lane_id(), group = warp_id() / 4;
 #pragma unroll
   for (int which = 0; which < 2; ++which) {
 #pragma unroll
@@ -246,99 +209,140 @@ __global__ void __launch_bounds__(kBlock, 1)
       own.second[which] += __shfl_xor_sync(~0U, own.second[which], offset);
     }
     if (lane % 4 == 0) {
-      const int filter = warp * 16 + lane / 4 + which * 8;
+      const int filter = warp_id() % 4 * 16 + lane / 4 + which * 8;
       scratch[group][0][filter] = own.first[which];
       scratch[group][1][filter] = own.second[which];
     }
   }
-  const auto sync = [] { sync_group(1, kGroups * kGroup); };
-  sync();
-  const int t = static_cast<int>(threadIdx.x);
-  const float mine = t < 2 * kFilters
-                         ? scratch[0][t / kFilters][t % kFilters] + scratch[1][t / kFilters][t % kFilters]
-                         : 0.0F;
-  double total = 0.0;
-  if (sum_over_blocks<2 * kFilters>(mine, 0, static_cast<int>(blockIdx.x), stride, space, sync, total)) {
-    sums[t] = static_cast<float>(total);
+  sync_consumers();
+  const int t = static_cast<int>(threadIdx.x), which = t / kFilters % 2, filter = t % kFilters;
+  const float mine[1] = {scratch[0][which][filter] + scratch[1][which][filter]};
+  double totals[1];
+  if (sum_over_blocks<2 * kFilters>(mine, space, sync_consumers, totals))
+    sums[t] = static_cast<float>(totals[0]);
+}
+#endif
+
+template <typename T, typename Tile>
+__global__ void __launch_bounds__(kStemBlock, 1)
+    stem_forward_kernel(Walk walk, const void* x, const void* weights, float* sums,
+                        const __grid_constant__ CUtensorMap y, ReduceSpace space) {
+#ifdef REDLINE_HOPPER
+  extern __shared__ std::byte dynamic[];
+  __shared__ RingBarriers<kForwardStages> bars;
+  Ring ring(bars, aligned(dynamic), Tile::kInSpace, kForwardStages);
+  const std::byte* zeros = ring.at(kForwardStages);
+  std::byte* out_at = ring.at(kForwardStages) + Tile::kZeroSpace;
+  init_barriers(bars);
+  clear(ring.at(0), kForwardStages * Tile::kInSpace + Tile::kZeroSpace);
+  begin_kernel();
+  __syncthreads();
+  if (threadIdx.x >= kConsumers) {
+    return produce<Tile>(walk, x, ring, 0, [](const Place<Tile>&, int, std::uint64_t*) {});
   }
+  const int group = warp_id() / 4;
+  const bool leader = threadIdx.x % kGroup == 0;
+  Fragment<2 * kKernel> held;
+  load_weights<T>(weights, held);
+  FilterSums own;
+  int buffer = 0;
+  for_tiles<Tile>(walk, [&](const Place<Tile>& place) {
+    const int stage = ring.take();
+    for (int row = group; row < Tile::kHigh; row += kGroups) {
+      float d[Tile::kWide / 2];
+      multiply_row<T>(d, held, place, row, ring.at(stage) + 2 * row * Tile::kPitch, zeros);
+      if (row + kGroups >= Tile::kHigh) ring.release(stage);
+      if (place.y + row >= walk.out_h()) continue;
+      std::byte* out = out_at + (group * 2 + buffer) * Tile::kOutBytes;
+      if (leader) wait_stores_read<1>();  // the one before last has left its buffer
+      sync_group(2 + group, kGroup);
+      stage_row<T>(out, d, walk.out_w(), own);
+      fence_async();
+      sync_group(2 + group, kGroup);
+      if (leader) {
+        store_box(y, 0, 0, place.y + row, place.image, out);
+        commit_stores();
+      }
+      buffer ^= 1;
+    }
+  });
+  if (leader) wait_stores();
+  if (sums != nullptr) sum_filters(own, sums, space);
 #endif
 }
 
-template <typename T, typename Tile>
-__global__ void __launch_bounds__(kBlock, 1)
-    stem_gradient_kernel(Walk walk, const void* x, const __grid_constant__ CUtensorMap dy, float* partials) {
 #ifdef REDLINE_HOPPER
-  using namespace hopper;
+// Adds a row of output pixels to the weights' gradient: dy of the row, transposed, times the image rows.
+template <typename T, typename Tile>
+__device__ __forceinline__ void add_row(float (&d)[kKernel][kRowDepth / 2], const std::byte* gradients,
+                                        const Place<Tile>& place, int row, const std::byte* in,
+                                        const std::byte* zeros) {
+  const int lane = lane_id(), chunk = warp_id() % 4 * 2 + lane / 8 % 2;
+  Fragment<2> held;
+#pragma unroll
+  for (int step = 0; step < Tile::kWide / 16; ++step) {
+    // Lane 8m + i: pixel i of the step's first or second eight.
+    const int pixel = step * 16 + lane / 16 * 8 + lane % 8;
+    if (step >= 2) wgmma_wait<1>();  // these registers are free again
+    ldmatrix_transposed(held.v[step % 2], gradients + swizzled(pixel, chunk));
+    wgmma_fence();
+#pragma unroll
+    for (int r = 0; r < kKernel; ++r) {
+      const std::byte* line = place.has(2 * row + r) ? in + r * Tile::kPitch : zeros;
+      wgmma<T, true>(d[r], held.v[step % 2], plain_descriptor(line + step * 256, 128, 16), true);
+    }
+    wgmma_commit();
+  }
+  wgmma_wait<0>();
+}
+#endif
+
+template <typename T, typename Tile>
+__global__ void __launch_bounds__(kStemBlock, 1)
+    stem_gradient_kernel(Walk walk, const void* x, const __grid_constant__ CUtensorMap dy,
+                         ReduceSpace space) {
+#ifdef REDLINE_HOPPER
   constexpr int kDyBytes = Tile::kOutBytes * Tile::kHigh;
-  __shared__ Ring<kGradientStages> bars;
-  std::byte* dy_at = aligned_shared();
-  std::byte* in_at = dy_at + kGradientStages * kDyBytes;
-  const std::byte* zeros = in_at + kGradientStages * Tile::kInSpace;
+  extern __shared__ std::byte dynamic[];
+  __shared__ RingBarriers<kGradientStages> bars;
+  std::byte* dy_at = aligned(dynamic);
+  Ring ring(bars, dy_at + kGradientStages * kDyBytes, Tile::kInSpace, kGradientStages);
+  const std::byte* zeros = ring.at(kGradientStages);
   init_barriers(bars);
-  clear(in_at, kGradientStages * Tile::kInSpace + Tile::kZeroSpace);
+  clear(ring.at(0), kGradientStages * Tile::kInSpace + Tile::kZeroSpace);
   begin_kernel();
   __syncthreads();
-  const int all = tiles<Tile>(walk), stride = static_cast<int>(gridDim.x);
-  Cursor ring;
-  if (threadIdx.x >= kGroups * kGroup) {
-    return feed<Tile>(walk, x, in_at, bars, kDyBytes,
-                      [&](const Place<Tile>& place, int stage, std::uint64_t* full) {
-                        load_box(dy_at + stage * kDyBytes, dy, 0, 0, place.y, place.image, full);
-                      });
+  if (threadIdx.x >= kConsumers) {
+    return produce<Tile>(walk, x, ring, kDyBytes,
+                         [&](const Place<Tile>& place, int stage, std::uint64_t* full) {
+                           load_box(dy_at + stage * kDyBytes, dy, 0, 0, place.y, place.image, full);
+                         });
   }
-  const int group = threadIdx.x / kGroup, lane = threadIdx.x % 32, warp = threadIdx.x % kGroup / 32;
-  const bool leader = threadIdx.x % kGroup == 0;
-  constexpr int kSteps = Tile::kWide / 16;
-  float d[kKernel][kRowDepth / 2];
-#pragma unroll
-  for (auto& row : d) {
-#pragma unroll
-    for (float& value : row) value = 0.0F;
-  }
-  for (int tile = static_cast<int>(blockIdx.x); tile < all; tile += stride) {
-    const Place<Tile> place(walk, tile);
-    barrier_wait(&bars.full[ring.stage], ring.parity);
+  const int group = warp_id() / 4, lane = lane_id();
+  float d[kKernel][kRowDepth / 2] = {};
+  for_tiles<Tile>(walk, [&](const Place<Tile>& place) {
+    const int stage = ring.take();
     for (int row = group; row < Tile::kHigh; row += kGroups) {
-      const std::byte* in = in_at + ring.stage * Tile::kInSpace + 2 * row * Tile::kPitch;
-      const std::byte* gradients = dy_at + ring.stage * kDyBytes + row * Tile::kOutBytes;
-      std::uint32_t held[2][4];
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        // Lane 8m + i: pixel i of the step's first or second eight.
-        const int pixel = step * 16 + lane / 16 * 8 + lane % 8, chunk = 2 * warp + lane / 8 % 2;
-        if (step >= 2) matrix_wait<1>();  // these registers are free again
-        load_transposed(held[step % 2], gradients + swizzled(pixel, chunk));
-        matrix_begin();
-#pragma unroll
-        for (int r = 0; r < kKernel; ++r) {
-          const std::byte* line = place.has(2 * row + r) ? in + r * Tile::kPitch : zeros;
-          multiply<T, true>(d[r], held[step % 2], plain_matrix(line + step * 256, 128, 16), true);
-        }
-        matrix_commit();
-      }
-      matrix_wait<0>();
+      add_row<T>(d, dy_at + stage * kDyBytes + row * Tile::kOutBytes, place, row,
+                 ring.at(stage) + 2 * row * Tile::kPitch, zeros);
     }
-    if (leader) barrier_arrive(&bars.empty[ring.stage]);
-    ring.next(kGradientStages);
-  }
+    ring.release(stage);
+  });
   // The second group's sums go to the first by shared memory, which the ring no longer needs.
   auto* const other = reinterpret_cast<float*>(dy_at);
   const auto each = [&](const auto& body) {
 #pragma unroll
-    for (int r = 0; r < kKernel; ++r) {
-#pragma unroll
-      for (int i = 0; i < kRowDepth / 2; ++i) {
-        const int filter = warp * 16 + lane / 4 + i % 4 / 2 * 8;
-        const int column = r * kRowDepth + i / 4 * 8 + lane % 4 * 2 + i % 2;
-        body(d[r][i], filter * kDepth + column);
-      }
+    for (int i = 0; i < kDepth / 2; ++i) {
+      const int r = i / (kRowDepth / 2), j = i % (kRowDepth / 2);
+      const int filter = warp_id() % 4 * 16 + lane / 4 + j % 4 / 2 * 8;
+      body(d[r][j], filter * kDepth + r * kRowDepth + j / 4 * 8 + lane % 4 * 2 + j % 2);
     }
   };
-  sync_group(1, kGroups * kGroup);
+  sync_consumers();
   if (group == 1) each([&](float value, int at) { other[at] = value; });
-  sync_group(1, kGroups * kGroup);
+  sync_consumers();
   if (group != 0) return;
-  float* to = partials + std::int64_t{blockIdx.x} * kFilters * kDepth;
+  float* to = space.partials + std::int64_t{blockIdx.y} * kFilters * kDepth;
   each([&](float value, int at) { to[at] = value + other[at]; });
 #endif
 }
@@ -383,55 +387,45 @@ bool StemShape::possible(const cudaDeviceProp& device) const {
          pad == kPad && h % 2 == 0 && w % 2 == 0 && h > 0 && w > 0 && w / 2 <= kWidest && images > 0;
 }
 
-StemForward::StemForward(const StemShape& shape, const cudaDeviceProp& device, const void* x,
-                         const void* weights, void* y, float* sums)
-    : shape_(shape), x_(x), weights_(weights), sums_(sums) {
+TileLaunch stem_forward(const StemShape& shape, const cudaDeviceProp& device, const void* x,
+                        const void* weights, void* y, float* sums) {
+  TileLaunch made;
   with_width(shape, [&]<typename T, int kWidth>() {
     using Tile = ForwardTile<kWidth>;
-    y_ = describe_outputs(shape, y, Tile::kWide, 1);
-    blocks_ = std::min(device.multiProcessorCount, tiles<Tile>(walk_of(shape)));
-    cudaFuncSetAttribute(stem_forward_kernel<T, Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         static_cast<int>(forward_shared<Tile>()));
+    const int blocks = std::min(device.multiProcessorCount, tiles<Tile>(walk_of(shape)));
+    made = hopper::make_launch(stem_forward_kernel<T, Tile>,
+                               {.blocks = blocks,
+                                .threads = kStemBlock,
+                                .shared_bytes = forward_shared<Tile>(),
+                                .partials = static_cast<std::size_t>(blocks) * 2 * kFilters},
+                               device, walk_of(shape), x, weights, sums,
+                               describe_outputs(shape, y, Tile::kWide, 1));
   });
+  return made;
 }
 
-std::size_t StemForward::partials() const { return static_cast<std::size_t>(blocks_) * 2 * kFilters; }
-
-void StemForward::run(ReduceSpace space, cudaStream_t stream) const {
-  with_width(shape_, [&]<typename T, int kWidth>() {
-    using Tile = ForwardTile<kWidth>;
-    launch(stem_forward_kernel<T, Tile>,
-           {dim3(static_cast<unsigned>(blocks_)), kBlock, forward_shared<Tile>()}, stream, walk_of(shape_),
-           x_, weights_, sums_, y_, space);
-  });
-}
-
-StemWeightGradient::StemWeightGradient(const StemShape& shape, const cudaDeviceProp& device, const void* x,
-                                       const void* dy, void* dw, Type dw_type)
-    : shape_(shape), x_(x), dw_(dw), dw_type_(dw_type) {
+TileLaunch stem_weight_gradient(const StemShape& shape, const cudaDeviceProp& device, const void* x,
+                                const void* dy, void* dw, Type dw_type) {
+  TileLaunch made;
   with_width(shape, [&]<typename T, int kWidth>() {
     using Tile = GradientTile<kWidth>;
-    dy_ = describe_outputs(shape, dy, Tile::kWide, Tile::kHigh);
-    blocks_ = std::min(device.multiProcessorCount, tiles<Tile>(walk_of(shape)));
-    cudaFuncSetAttribute(stem_gradient_kernel<T, Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         static_cast<int>(gradient_shared<Tile>()));
+    const int blocks = std::min(device.multiProcessorCount, tiles<Tile>(walk_of(shape)));
+    const TileLaunch gradient =
+        hopper::make_launch(stem_gradient_kernel<T, Tile>,
+                            {.blocks = blocks,
+                             .threads = kStemBlock,
+                             .shared_bytes = gradient_shared<Tile>(),
+                             .partials = static_cast<std::size_t>(blocks) * kFilters * kDepth},
+                            device, walk_of(shape), x, describe_outputs(shape, dy, Tile::kWide, Tile::kHigh));
+    made = {gradient.partials, [=](ReduceSpace space, cudaStream_t stream) {
+              gradient.run(space, stream);
+              dispatch_type(dw_type, [&]<typename To>() {
+                launch(stem_total_kernel<To>, {dim3(kFilters * kKernel)}, stream, space.partials, blocks,
+                       static_cast<To*>(dw));
+              });
+            }};
   });
-}
-
-std::size_t StemWeightGradient::partials() const {
-  return static_cast<std::size_t>(blocks_) * kFilters * kDepth;
-}
-
-void StemWeightGradient::run(float* partials, cudaStream_t stream) const {
-  with_width(shape_, [&]<typename T, int kWidth>() {
-    using Tile = GradientTile<kWidth>;
-    launch(stem_gradient_kernel<T, Tile>,
-           {dim3(static_cast<unsigned>(blocks_)), kBlock, gradient_shared<Tile>()}, stream, walk_of(shape_),
-           x_, dy_, partials);
-  });
-  dispatch_type(dw_type_, [&]<typename T>() {
-    launch(stem_total_kernel<T>, {dim3(kFilters * kKernel)}, stream, partials, blocks_, static_cast<T*>(dw_));
-  });
+  return made;
 }
 
 }  // namespace redline::backend::cuda

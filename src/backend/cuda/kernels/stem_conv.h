@@ -1,15 +1,14 @@
-// The stem's convolution, 7x7 of stride two over three channels, for Hopper's matrix units: forward with the
-// norm's sums, and the weights' gradient. Libraries see 147 odd products per output; here an image of four
-// channels in shared memory is read as it lies, since the windows of neighbouring outputs are sixteen bytes
-// apart.
+// The stem's convolution, 7x7 of stride two over three channels, by Hopper's wgmma: forward with the norm's
+// sums, and the weights' gradient. With an image of four channels in shared memory the windows of
+// neighbouring outputs are sixteen bytes apart, so wgmma reads them where they lie and no im2col is needed.
 #pragma once
 
-#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
 
 #include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/tile_launch.h"
 
 namespace redline::backend::cuda {
 
@@ -22,38 +21,12 @@ struct StemShape {
   bool possible(const cudaDeviceProp& device) const;
 };
 
-class StemForward {
- public:
-  // x: [images, h, w, 4]. weights: [64, 7, 7, 4]. y: [images, h / 2, w / 2, 64]. sums: ? [2, 64] of y and its
-  // squares.
-  StemForward(const StemShape& shape, const cudaDeviceProp& device, const void* x, const void* weights,
-              void* y, float* sums);
-  std::size_t partials() const;  // floats of reduce space
-  void run(ReduceSpace space, cudaStream_t stream) const;
-
- private:
-  StemShape shape_;
-  const void *x_, *weights_;
-  float* sums_;
-  CUtensorMap y_{};
-  int blocks_ = 1;
-};
-
-class StemWeightGradient {
- public:
-  // x as above, dy as y, dw as the weights but of a type of its own.
-  StemWeightGradient(const StemShape& shape, const cudaDeviceProp& device, const void* x, const void* dy,
-                     void* dw, Type dw_type);
-  std::size_t partials() const;  // floats of work space
-  void run(float* partials, cudaStream_t stream) const;
-
- private:
-  StemShape shape_;
-  const void* x_;
-  void* dw_;
-  Type dw_type_;
-  CUtensorMap dy_{};
-  int blocks_ = 1;
-};
+// x: [images, h, w, 4]. weights: [64, 7, 7, 4]. y: [images, h / 2, w / 2, 64]. sums: ? [2, 64] of y and its
+// squares.
+TileLaunch stem_forward(const StemShape& shape, const cudaDeviceProp& device, const void* x,
+                        const void* weights, void* y, float* sums);
+// x as above, dy as y, dw as the weights but of a type of its own. Its reduce space needs no counters.
+TileLaunch stem_weight_gradient(const StemShape& shape, const cudaDeviceProp& device, const void* x,
+                                const void* dy, void* dw, Type dw_type);
 
 }  // namespace redline::backend::cuda

@@ -28,11 +28,12 @@ struct Strips {
 
   Strips(const Pool& p, int row_vectors) {
     // Few enough rows that all multiprocessors have several strips, where a strip's first rows cost little.
-    constexpr std::int64_t kWanted = 132 * 8, kFewest = 2, kMost = 16;
+    constexpr std::int64_t kFewest = 2, kMost = 16;
+    const std::int64_t wanted = std::int64_t{multiprocessors()} * 8;
     across = static_cast<int>(divide_up(p.out_w, kStripThreads / row_vectors));
     columns = static_cast<int>(divide_up(p.out_w, across));
     const std::int64_t all = std::int64_t{p.images} * across * p.out_h;
-    down = static_cast<int>(divide_up(p.out_h, std::clamp(divide_up(all, kWanted), kFewest, kMost)));
+    down = static_cast<int>(divide_up(p.out_h, std::clamp(divide_up(all, wanted), kFewest, kMost)));
     rows = static_cast<int>(divide_up(p.out_h, down));
   }
   unsigned count(const Pool& p) const { return static_cast<unsigned>(p.images * down * across); }
@@ -79,6 +80,30 @@ struct Three {
     for (int k = 0; k < 3; ++k) {
       at[k] = min(max(2 * pooled - 1 + k, 0), size - 1);
       name[k] = at[k] - (2 * pooled - 1);
+    }
+  }
+};
+
+// What a window gives: the result, the pixel that it is of, and that pixel's y.
+template <typename T>
+struct Pooled {
+  Vec<T, 8> out, raw;
+  Vec<std::uint8_t, 8> where;
+
+  // Channels 2k and 2k + 1, from the largest y and which pixels those are. Where nothing gets through the
+  // ReLU, or all are equal, the first pixel wins, the one at the window's corner.
+  __device__ __forceinline__ void set(int k, std::uint32_t most, std::uint32_t taps, std::uint32_t first,
+                                      std::uint32_t corner, const Lanes<8>& scale, const Lanes<8>& bias) {
+    const auto largest = two_of<T>(most), other = two_of<T>(first);
+    const T values[2] = {largest.x, largest.y}, corners[2] = {other.x, other.y};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int c = 2 * k + half;
+      const float value = fmaf(to_float(values[half]), scale[c], bias[c]);
+      out.set(c, value < 0.0F ? 0.0F : value);
+      const bool equal = !(value > 0.0F) || scale[c] == 0.0F;
+      where.v[c] = static_cast<std::uint8_t>(equal ? corner : taps >> 16 * half);
+      raw.v[c] = equal ? corners[half] : values[half];
     }
   }
 };
@@ -146,28 +171,15 @@ __global__ void __launch_bounds__(kStripThreads, kStripBlocksEach)
         }
       }
     }
-    // Where nothing gets through the ReLU, or all are equal, the first pixel wins.
     const auto corner = static_cast<std::uint32_t>(3 * rows.name[0] + columns.name[0]);
-    Vec<T, 8> out, raw;
-    Vec<std::uint8_t, 8> where;
+    Pooled<T> pooled;
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const auto most = two_of<T>(best[k] ^ flip[k]), other = two_of<T>(first[k] ^ flip[k]);
-      const T values[2] = {most.x, most.y}, corners[2] = {other.x, other.y};
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int c = 2 * k + half;
-        const float value = fmaf(to_float(values[half]), scale[c], bias[c]);
-        out.set(c, value < 0.0F ? 0.0F : value);
-        const bool equal = !(value > 0.0F) || scale[c] == 0.0F;
-        where.v[c] = static_cast<std::uint8_t>(equal ? corner : taps[k] >> 16 * half);
-        raw.v[c] = equal ? corners[half] : values[half];
-      }
-    }
+    for (int k = 0; k < 4; ++k)
+      pooled.set(k, best[k] ^ flip[k], taps[k], first[k] ^ flip[k], corner, scale, bias);
     const std::int64_t at = ((strip.image * p.out_h + oh) * p.out_w + ow) * row_vectors + vector;
-    store<T, 8>(y, at, out);
-    if (index != nullptr) store<std::uint8_t, 8>(index, at, where);
-    if (picked != nullptr) store<T, 8>(picked, at, raw);
+    store<T, 8>(y, at, pooled.out);
+    if (index != nullptr) store<std::uint8_t, 8>(index, at, pooled.where);
+    if (picked != nullptr) store<T, 8>(picked, at, pooled.raw);
   }
 }
 

@@ -31,8 +31,7 @@ CUtensorMap describe_tensor(const void* data, CUtensorMapDataType type, std::siz
   encode(&map, type, static_cast<cuuint32_t>(size.size()), const_cast<void*>(data), sizes.data(),
          strides.data(), boxes.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
          swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-         // A box's rows are 128 bytes or less: what lies beside them is wanted soon, and memory is read
-         // faster so.
+         // Rows of a box are 128 bytes or less, and the box beside it is read soon: faster than without.
          CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return map;
 }

@@ -285,8 +285,8 @@ void copy_unless(const float* flag, const CopyItem* items, int count, cudaStream
 void accumulate(Type type, std::int64_t count, const float* scalars, float* total, const void* g,
                 cudaStream_t stream) {
   dispatch(type, 1, [&]<typename T, int N>() {
-    const std::int64_t blocks = divide_up(count, kThreads);
-    accumulate_kernel<T><<<static_cast<int>(blocks < 132 * 8 ? blocks : 132 * 8), kThreads, 0, stream>>>(
+    const std::int64_t blocks = divide_up(count, kThreads), most = multiprocessors() * 8;
+    accumulate_kernel<T><<<static_cast<int>(blocks < most ? blocks : most), kThreads, 0, stream>>>(
         count, scalars, total, static_cast<const T*>(g));
   });
 }

@@ -197,7 +197,6 @@ void dispatch(Type type, int channels, const Body& body) {
 
 // A grid whose stride is a multiple of the vectors of a row, so that a thread sees one channel vector only.
 inline int grid_for(std::int64_t vectors, int row_vectors, int per_thread) {
-  constexpr std::int64_t kBlocks = 132 * 16;
   std::int64_t unit = row_vectors;
   for (std::int64_t a = unit, b = kThreads; b != 0;) {  // row_vectors / gcd(row_vectors, threads)
     const std::int64_t rest = a % b;
@@ -206,7 +205,7 @@ inline int grid_for(std::int64_t vectors, int row_vectors, int per_thread) {
     if (b == 0) unit = row_vectors / a;
   }
   const std::int64_t wanted = divide_up(vectors, std::int64_t{kThreads} * per_thread);
-  const std::int64_t blocks = wanted < kBlocks ? wanted : kBlocks;
+  const std::int64_t most = std::int64_t{multiprocessors()} * 16, blocks = wanted < most ? wanted : most;
   return static_cast<int>(divide_up(blocks, unit) * unit);
 }
 

@@ -1,0 +1,434 @@
+#include "backend/cuda/kernels/gemm.h"
+
+#include <algorithm>
+#include <array>
+#include <type_traits>
+#include <utility>
+
+#include "backend/cuda/kernels/norm.cuh"
+#include "backend/cuda/kernels/tensor_map.h"
+#include "backend/cuda/kernels/tiles.cuh"
+
+namespace redline::backend::cuda {
+namespace {
+
+// A block walks down the rows, 128 at a time. One ring brings all that is read, tile by tile in the order of
+// use: for each K block a and a2, and b unless it is resident; then for each 64 columns of the product y and
+// `other`. A prologue's result goes to wgmma from registers; without one, wgmma reads a from the ring. What
+// is stored leaves from a tile of the ring that it was written over, or from the staging memory.
+static_assert(GemmForm::kTileBytes == hopper::kTileBytes);
+
+struct GemmMaps {
+  CUtensorMap a, a2, made, b, y, other, out;
+};
+
+// A row of kGemmForms, and what follows from it.
+template <Prologue kOfPrologue, Epilogue kOfEpilogue, int kOfColumns, bool kOfResident>
+struct Form {
+  static constexpr Prologue kPrologue = kOfPrologue;
+  static constexpr Epilogue kEpilogue = kOfEpilogue;
+  static constexpr int kColumns = kOfColumns;
+  static constexpr bool kResident = kOfResident, kForward = kEpilogue == Epilogue::sums;
+  static constexpr int kTensors = kPrologue == Prologue::join || kPrologue == Prologue::norm_grad ? 2 : 1;
+  static constexpr int kPart = kColumns < 128 ? kColumns : 128;  // columns of one wgmma
+  static constexpr int kParts = kColumns / kPart;
+  static constexpr int kPartBytes = kPart * hopper::kWidth * 2;  // of a K block of b
+  static constexpr int kTiles = kColumns / hopper::kWidth;
+  static constexpr GemmForm form() { return {kPrologue, kEpilogue, kColumns, kResident}; }
+};
+
+#ifdef REDLINE_HOPPER
+using namespace hopper;
+
+// Where the parts of shared memory lie.
+struct Memory {
+  std::byte *ring, *b, *staging, *table;
+  __device__ Memory(std::byte* dynamic, const GemmForm& form, int k, int stages) {
+    ring = aligned(dynamic);
+    b = ring + stages * kTileBytes;
+    staging = b + form.b_bytes(k);
+    table = staging + form.staging_tiles() * kTileBytes;
+  }
+};
+
+struct Barriers {
+  std::uint64_t b;
+  RingBarriers<GemmForm::kMostStages> ring;
+};
+
+__device__ __forceinline__ int tiles_of(const Gemm& work) {
+  return static_cast<int>((work.rows + kRows - 1) / kRows);
+}
+
+template <typename Is>
+__device__ void produce(const Gemm& work, const GemmMaps& maps, Ring ring, std::byte* b,
+                        std::uint64_t* b_full) {
+  const int column = static_cast<int>(blockIdx.x) * Is::kColumns;
+  const auto load_b = [&](std::byte* to, int k, int part, std::uint64_t* full) {
+    const int first = column + part * Is::kPart;
+    if constexpr (Is::kForward) {
+      load_tile(to, maps.b, k, first, full);
+    } else {
+      for (int i = 0; i < Is::kPart; i += kWidth) load_tile(to + i * kWidth * 2, maps.b, first + i, k, full);
+    }
+  };
+  if constexpr (Is::kResident) {
+    barrier_expect(b_full, static_cast<unsigned>(work.k) * Is::kColumns * 2);
+    for (int i = 0; i < work.k / kWidth * Is::kParts; ++i)
+      load_b(b + i * Is::kPartBytes, i / Is::kParts * kWidth, i % Is::kParts, b_full);
+  }
+  for (int tile = static_cast<int>(blockIdx.y); tile < tiles_of(work); tile += static_cast<int>(gridDim.y)) {
+    const int row = tile * kRows;
+    for (int k = 0; k < work.k; k += kWidth) {
+      ring.fill_tile(maps.a, k, row);
+      if constexpr (Is::kTensors == 2) ring.fill_tile(maps.a2, k, row);
+      for (int part = 0; part < (Is::kResident ? 0 : Is::kParts); ++part) {
+        ring.fill(Is::kPartBytes,
+                  [&](int stage, std::uint64_t* full) { load_b(ring.at(stage), k, part, full); });
+      }
+    }
+    for (int c = column; c < (Is::kForward ? 0 : column + Is::kColumns); c += kWidth) {
+      ring.fill_tile(maps.y, c, row);
+      if constexpr (Is::kEpilogue == Epilogue::joined) ring.fill_tile(maps.other, c, row);
+    }
+  }
+}
+
+// What the prologue makes of a channel of a and, as u, of a2.
+template <Prologue kPrologue>
+__device__ __forceinline__ Mix mix_of(const Gemm& work, int channel) {
+  if constexpr (kPrologue == Prologue::norm_grad) {
+    const Slope slope(work.after, channel, work.k, static_cast<float>(work.rows));
+    return {slope.a, slope.b, slope.c};
+  }
+  Mix found{};
+  if (work.finalizes) {
+    const ChannelNorm norm = norm_of(work.norm, channel);
+    if (blockIdx.x == 0 && blockIdx.y == 0) keep(work.norm, channel, norm);
+    found = {1.0F, norm.scale, norm.bias};
+  } else {
+    found = {1.0F, work.affine[channel], work.affine[work.k + channel]};
+  }
+  if (work.a2_affine == nullptr) return found;
+  return {work.a2_affine[channel], found.q, found.r + work.a2_affine[work.k + channel]};
+}
+
+// A consumer's work.
+template <typename T, typename Is>
+class Consumer {
+  static constexpr Prologue kPrologue = Is::kPrologue;
+  static constexpr Epilogue kEpilogue = Is::kEpilogue;
+  static constexpr bool kResident = Is::kResident, kFromShared = kPrologue == Prologue::none;  // b, a
+  using A = std::conditional_t<kFromShared, const std::byte*, Fragment<>>;
+  using Product = float[Is::kParts][Is::kPart / 2];
+
+ public:
+  __device__ __forceinline__ Consumer(const Gemm& work, const GemmMaps& maps, const Memory& memory,
+                                      const Ring& ring)
+      : work_(work), maps_(maps), memory_(memory), ring_(ring), table_(memory.table, work.k) {}
+
+  __device__ __forceinline__ void run(std::uint64_t* b_full, ReduceSpace space) {
+    if constexpr (kResident) barrier_wait(b_full, 0);
+    if constexpr (kEpilogue == Epilogue::joined) fetch_mask(static_cast<int>(blockIdx.y));
+    for (int tile = static_cast<int>(blockIdx.y); tile < tiles_of(work_);
+         tile += static_cast<int>(gridDim.y)) {
+      Product d;
+      row_ = tile * kRows + warp_id() * kWarpRows;
+      multiply_tile(d);
+      finish_tile(d, tile + static_cast<int>(gridDim.y));
+    }
+    if (lane_id() == 0) wait_stores();
+    constexpr bool kForward = Is::kForward;
+    sum_columns(sums_, kForward ? nullptr : work_.saved + column_, reinterpret_cast<float*>(memory_.staging),
+                space, [&](int which, int c, double total) {
+                  const int channel = column_ + c;
+                  if (!kForward && which == 1) total *= work_.saved[work_.n + channel];
+                  (which == 0 ? work_.first : work_.second)[channel] = static_cast<float>(total);
+                });
+  }
+
+ private:
+  // The stages that a product under way reads.
+  struct Stages {
+    int a, b[Is::kParts];
+  };
+
+  // The K loop. While a product is under way, the next K block is waited for and prepared. Two products are
+  // under way at a time where all that they read is in the ring or resident; registers and stages of b would
+  // not last for two.
+  __device__ __forceinline__ void multiply_tile(Product& d) {
+    constexpr bool kTwo = kFromShared && kResident;
+    A a[2];  // of this K block and the one before
+    Stages read{};
+    for (int begin = 0; begin < work_.k; begin += 2 * kWidth) {
+#pragma unroll
+      for (int odd = 0; odd < 2; ++odd) {
+        const int k = begin + odd * kWidth;
+        if (k >= work_.k) break;
+        const int a_at = prepare(a[odd], k);
+        if (!kTwo && k > 0) finish_product<0>(read);
+        if constexpr (!kResident) {
+          for (int& stage : read.b) stage = ring_.take();
+        }
+        wgmma_fence();
+#pragma unroll
+        for (int part = 0; part < Is::kParts; ++part) {
+          const std::byte* b = kResident ? memory_.b + (k / kWidth * Is::kParts + part) * Is::kPartBytes
+                                         : ring_.at(read.b[part]);
+          multiply_block<T, !Is::kForward>(d[part], a[odd], b, k > 0);
+        }
+        wgmma_commit();
+        if (kTwo && k > 0) finish_product<1>(read);
+        read.a = a_at;
+        release_stored();
+      }
+    }
+    finish_product<0>(read);
+#pragma unroll
+    for (auto& part : d) settle(part);
+  }
+  // Waits for the product that read these stages, behind which kOpen others are under way.
+  template <int kOpen>
+  __device__ __forceinline__ void finish_product(const Stages& read) {
+    wgmma_wait<kOpen>();
+    if constexpr (kFromShared) ring_.release(read.a);
+    if constexpr (!kResident) {
+      for (const int stage : read.b) ring_.release(stage);
+    }
+  }
+
+  // The prologue of a K block. Returns the stage that the product is to read a from, if it does.
+  __device__ __forceinline__ int prepare(A& a, int k) {
+    if constexpr (kFromShared) {
+      const int stage = ring_.take();
+      a = ring_.at(stage) + warp_id() / 4 * (4 * kWarpTileBytes);
+      return stage;
+    } else if constexpr (kPrologue == Prologue::activate) {
+      const int stage = ring_.take();
+      Fragment<> y;
+      load(y, ring_.at(stage));
+      ring_.release(stage);
+      a = mix<T, true>(y, y, table_, k);
+      return -1;
+    } else {
+      const int v_at = ring_.take(), u_at = ring_.take();
+      Fragment<> u, v;
+      load(u, ring_.at(u_at));
+      load(v, ring_.at(v_at));
+      a = mix<T, kPrologue == Prologue::join>(u, v, table_, k);
+      if (blockIdx.x == 0) {
+        store(ring_.at(u_at), a);
+        store_stage(u_at, maps_.made, k);
+      } else {
+        ring_.release(u_at);
+      }
+      ring_.release(v_at);
+      if constexpr (kPrologue == Prologue::join) store_mask(a, k);
+      return -1;
+    }
+  }
+  __device__ __forceinline__ void store_mask(const Fragment<>& made, int k) {
+    if (work_.made_mask == nullptr || blockIdx.x != 0) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint2 bits = positive<T>(made, half);
+      const std::int64_t row = row_ + lane_id() / 4 + half * 8;
+      if (lane_id() % 4 == half && row < work_.rows)
+        reinterpret_cast<uint2*>(work_.made_mask)[(row * work_.k + k) / 64] = bits;
+    }
+  }
+
+  // Stores this warp's rows of a stage, which is released when they have been read.
+  __device__ __forceinline__ void store_stage(int stage, const CUtensorMap& map, int column) {
+    release_stored();
+    store_rows(map, column, row_, ring_.at(stage) + warp_id() * kWarpTileBytes);
+    stored_ = stage;
+  }
+  __device__ __forceinline__ void release_stored() {
+    if (stored_ < 0) return;
+    if (lane_id() == 0) wait_stores_read<0>();
+    ring_.release(stored_);
+    stored_ = -1;
+  }
+
+  // The bits of a tile's rows, for each 64 columns: lane r has the first 32 of row r, lane 16 + r the others.
+  struct Mask {
+    std::uint32_t words[Is::kTiles];
+  };
+  __device__ __forceinline__ void fetch_mask(int tile) {
+    const std::int64_t row = std::int64_t{tile} * kRows + warp_id() * kWarpRows + lane_id() % 16;
+    const auto* words = reinterpret_cast<const std::uint32_t*>(work_.mask);
+#pragma unroll
+    for (int i = 0; i < Is::kTiles; ++i) {
+      const std::int64_t word = (row * work_.n + column_ + i * kWidth) / 32 + lane_id() / 16;
+      mask_.words[i] = row < work_.rows ? words[word] : 0U;
+    }
+  }
+
+  // The epilogue, and what is read ahead for the next one.
+  __device__ __forceinline__ void finish_tile(const Product& d, int next_tile) {
+    const Mask mask = mask_;
+    if constexpr (kEpilogue == Epilogue::joined) {
+      if (next_tile < tiles_of(work_)) fetch_mask(next_tile);
+    }
+    const int rows = static_cast<int>(min(work_.rows - row_, std::int64_t{kWarpRows}));
+#pragma unroll
+    for (int i = 0; i < Is::kTiles; ++i) {
+      const float* product = &d[i * kWidth / Is::kPart][i * kWidth % Is::kPart / 2];
+      if constexpr (Is::kForward) {
+        store_and_sum(product, i, rows);
+      } else {
+        gate_and_sum(product, i, rows, mask.words[i]);
+      }
+    }
+  }
+  __device__ __forceinline__ void store_and_sum(const float* d, int i, int rows) {
+    constexpr int kStaging = Is::form().staging_tiles();
+    std::byte* staged = memory_.staging + i % kStaging * kTileBytes + warp_id() * kWarpTileBytes;
+    if (lane_id() == 0) wait_stores_read<kStaging - 1>();
+    __syncwarp();
+    stage_rows<T>(staged, d);
+    __syncwarp();
+    sum_rows<T>(staged, rows, sums_[i]);
+    store_rows(maps_.out, column_ + i * kWidth, row_, staged);
+  }
+  __device__ __forceinline__ void gate_and_sum(const float* d, int i, int rows, std::uint32_t mask) {
+    const int column = column_ + i * kWidth;
+    std::byte* staged = memory_.staging + warp_id() * kWarpTileBytes;
+    const auto mine = [&](int stage) { return ring_.at(stage) + warp_id() * kWarpTileBytes; };
+    if constexpr (kEpilogue == Epilogue::gated) {
+      const AffineGate gate(work_.y_affine, work_.n, column, rows);
+      stage_rows<T>(staged, d);
+      const int y_at = ring_.take();
+      __syncwarp();
+      gate_rows<T>(staged, mine(y_at), nullptr, sums_[i], gate);
+      store_stage(y_at, maps_.out, column);
+    } else {
+      stage_rows<T>(staged, d);
+      const int y_at = ring_.take(), other_at = ring_.take();
+      __syncwarp();
+      gate_rows<T>(staged, mine(y_at), mine(other_at), sums_[i],
+                   [&](int row, float2 gradient, float2 /*y*/, float2 other) -> float2 {
+                     const unsigned bits =
+                         __shfl_sync(~0U, mask, row + (lane_id() & 16)) >> lane_id() % 16 * 2;
+                     return {(bits & 1U) != 0U ? gradient.x + other.x : 0.0F,
+                             (bits & 2U) != 0U ? gradient.y + other.y : 0.0F};
+                   });
+      store_stage(other_at, maps_.out, column);
+      ring_.release(y_at);
+    }
+  }
+
+  const Gemm& work_;
+  const GemmMaps& maps_;
+  const Memory& memory_;
+  Ring ring_;
+  MixTable<Is::kTensors> table_;
+  const int column_ = static_cast<int>(blockIdx.x) * Is::kColumns;  // the first of the block's
+  int row_ = 0;      // the first of the warp's, of the tile at hand
+  int stored_ = -1;  // the stage that a store of this warp may still read
+  ColumnSums sums_[Is::kTiles];
+  Mask mask_{};  // of the next tile
+};
+
+#endif
+
+template <typename T, typename Is>
+__global__ void __launch_bounds__(hopper::kBlock, Is::form().most_blocks())
+    gemm_kernel(const __grid_constant__ Gemm work, const __grid_constant__ GemmMaps maps, int stages,
+                ReduceSpace space) {
+#ifdef REDLINE_HOPPER
+  extern __shared__ std::byte dynamic[];
+  __shared__ Barriers bars;
+  const Memory memory(dynamic, Is::form(), work.k, stages);
+  if (threadIdx.x == 0) {
+    barrier_init(&bars.b, 1);
+    bars.ring.init();
+    publish_barriers();
+  }
+  begin_kernel();
+  if constexpr (Is::kPrologue != Prologue::none) {
+    MixTable<Is::kTensors>(memory.table, work.k).fill([&](int channel) {
+      return mix_of<Is::kPrologue>(work, channel);
+    });
+  }
+  __syncthreads();
+  const Ring ring(bars.ring, memory.ring, kTileBytes, stages);
+  split_roles<Is::form().most_blocks()>(
+      [&] { produce<Is>(work, maps, ring, memory.b, &bars.b); },
+      [&] { Consumer<T, Is>(work, maps, memory, ring).run(&bars.b, space); });
+#endif
+}
+
+using Kernel = void (*)(Gemm, GemmMaps, int, ReduceSpace);
+constexpr std::size_t kForms = std::size(kGemmForms);
+
+template <typename T, std::size_t... kAt>
+constexpr std::array<Kernel, kForms> kernels_of(std::index_sequence<kAt...> /*of kGemmForms*/) {
+  return {gemm_kernel<T, Form<kGemmForms[kAt].prologue, kGemmForms[kAt].epilogue, kGemmForms[kAt].columns,
+                              kGemmForms[kAt].resident>>...};
+}
+
+Kernel kernel_of(Type type, const GemmForm& form) {
+  static const auto f16 = kernels_of<__half>(std::make_index_sequence<kForms>());
+  static const auto bf16 = kernels_of<__nv_bfloat16>(std::make_index_sequence<kForms>());
+  const auto at = static_cast<std::size_t>(std::ranges::find(kGemmForms, form) - std::begin(kGemmForms));
+  return (type == Type::f16 ? f16 : bf16)[at];
+}
+
+int stages_of(const Gemm& work, const cudaDeviceProp& device, const GemmCandidate& candidate) {
+  const std::size_t share =
+      device.sharedMemPerMultiprocessor / static_cast<std::size_t>(candidate.blocks_each) -
+      device.reservedSharedMemPerBlock;
+  return candidate.form.stages(work.k, std::min(share, device.sharedMemPerBlockOptin));
+}
+
+}  // namespace
+
+std::vector<GemmCandidate> gemm_candidates(const Gemm& work, const cudaDeviceProp& device) {
+  if (device.major != 9 || work.type == Type::f32 || work.rows < 1) return {};
+  std::vector<GemmCandidate> found;
+  for (const GemmForm& form : kGemmForms) {
+    if (!form.matches(work.prologue, work.epilogue, work.k, work.n) ||
+        work.n / form.columns > static_cast<int>(kReduceCounters)) {
+      continue;
+    }
+    for (int blocks_each = form.most_blocks(); blocks_each > 0; --blocks_each) {
+      const GemmCandidate candidate{form, blocks_each};
+      if (stages_of(work, device, candidate) == 0) continue;
+      // A block that has all columns reads a once.
+      found.insert(form.columns == work.n ? found.begin() : found.end(), candidate);
+    }
+  }
+  return found;
+}
+
+TileLaunch gemm(const Gemm& work, const cudaDeviceProp& device, const GemmCandidate& candidate) {
+  const GemmForm& form = candidate.form;
+  const int columns = work.n / form.columns, stages = stages_of(work, device, candidate);
+  const int wanted = std::max(1, device.multiProcessorCount * candidate.blocks_each / columns);
+  const int blocks = static_cast<int>(std::min<std::int64_t>(hopper::row_tiles(work.rows), wanted));
+  const auto map = [&](const void* data, int channels, int box_rows) {
+    return describe_rows(data, work.type, work.rows, channels, box_rows);
+  };
+  using hopper::kRows;
+  using hopper::kWarpRows;
+  const GemmMaps maps{map(work.a, work.k, kRows),
+                      map(work.a2, work.k, kRows),
+                      map(work.made, work.k, kWarpRows),
+                      form.epilogue == Epilogue::sums
+                          ? describe_rows(work.b, work.type, work.n, work.k, std::min(form.columns, 128))
+                          : describe_rows(work.b, work.type, work.k, work.n, hopper::kWidth),
+                      map(work.y, work.n, kRows),
+                      map(work.other, work.n, kRows),
+                      map(work.out, work.n, kWarpRows)};
+  const hopper::TileGrid grid{
+      .columns = columns,
+      .blocks = blocks,
+      .shared_bytes = form.fixed_bytes(work.k) + static_cast<std::size_t>(stages) * form.kTileBytes,
+      .partials = static_cast<std::size_t>(blocks) * 2 * static_cast<std::size_t>(work.n),
+      .early = is_small(work.rows * std::max(work.k, work.n) / 8)};
+  return hopper::make_launch(kernel_of(work.type, form), grid, device, work, maps, stages);
+}
+
+}  // namespace redline::backend::cuda

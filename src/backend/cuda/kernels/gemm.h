@@ -1,0 +1,148 @@
+// 1x1 convolutions of stride one, forward and back to their input, as one GEMM for Hopper that also does the
+// work of the batch norms around them. Training is bound by memory, and each of these spares a pass over a
+// tensor: the prologue makes the A operand of what earlier ops left, and the epilogue works on the product
+// before it is stored.
+//
+//     out[rows, n] = epilogue(prologue(a)[rows, k] * b)
+//
+// Which combinations are built is the table kGemmForms. A new one is a row there.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/tile_launch.h"
+
+namespace redline::backend::cuda {
+
+enum class Prologue : std::uint8_t {
+  none,      // a as it lies
+  activate,  // relu(norm(a)), which is not stored
+  join,      // the end of a block: made = relu(norm(a) + a2), a2 through a norm of its own or not
+  norm_grad  // back through the norm behind the convolution: made = its gradient, of g = a2 and y = a
+};
+enum class Epilogue : std::uint8_t {
+  sums,   // forward: the output, and its sums and those of its squares, which the next norm needs
+  gated,  // gradient of relu(affine(y)): gated by it, with the two sums of that norm's gradient
+  joined  // gradient of a block's output: plus `other`, gated by bits, with the norm's two sums
+};
+
+struct Gemm {
+  Type type = Type::f16;  // f16 or bf16
+  Prologue prologue = Prologue::none;
+  Epilogue epilogue = Epilogue::sums;
+  std::int64_t rows = 0;
+  int k = 0, n = 0;         // multiples of 64
+  const void* a = nullptr;  // [rows, k]
+  const void* b = nullptr;  // sums: [n][k]; otherwise [k][n]
+  void* out = nullptr;      // [rows, n]. May be `other`; lies over no other operand
+
+  // activate, join: the norm, by its sums where it is to be worked out here, else by its affine.
+  bool finalizes = false;
+  NormFinalize norm{};
+  const float* affine = nullptr;  // [2, k]
+  // join, norm_grad
+  const void* a2 = nullptr;           // as a
+  void* made = nullptr;               // as a. May be a2 where one block has all columns
+  const float* a2_affine = nullptr;   // join: ? [2, k]
+  std::uint8_t* made_mask = nullptr;  // join: ? a bit per element of `made`, whether it is positive
+  NormGradApply after{};              // norm_grad: the norm, ungated. Its tensors are those above
+
+  // gated, joined
+  const void* y = nullptr;             // the norm's input, as out
+  const float* saved = nullptr;        // [2, n]: mean, 1 / deviation
+  const float* y_affine = nullptr;     // gated: [2, n]
+  const void* other = nullptr;         // joined: the other branch's gradient, as out
+  const std::uint8_t* mask = nullptr;  // joined: a bit per element of `out`
+  // sums: [n] each, of the values and of their squares. Otherwise dbeta and dgamma.
+  float *first = nullptr, *second = nullptr;
+};
+
+// A combination that is built: a block has 128 rows at a time of so many columns of `out`.
+struct GemmForm {
+  Prologue prologue;
+  Epilogue epilogue;
+  int columns;
+  // Whether a block keeps its columns of b in shared memory. Otherwise b is read again for every 128 rows, by
+  // the ring; a block then has all columns, and a is read once.
+  bool resident;
+  bool operator==(const GemmForm&) const = default;
+
+  // Shared memory for everything but the ring of tiles, and the fewest stages that the ring can have: the
+  // consumers hold three at most while they wait for the next.
+  static constexpr std::size_t kTileBytes = 128 * 64 * 2;
+  static constexpr int kFewestStages = 4, kMostStages = 12;
+  constexpr std::size_t b_bytes(std::int64_t k) const {
+    return resident ? static_cast<std::size_t>(k * columns) * 2 : 0;
+  }
+  // Where rows are put in order for the store. Two in turn, unless a K loop lies between two uses.
+  constexpr int staging_tiles() const { return epilogue == Epilogue::sums && columns > 64 ? 2 : 1; }
+  constexpr std::size_t table_bytes(std::int64_t k) const {
+    constexpr int kFloats[] = {0, 2, 3, 3};  // a channel of a, by prologue
+    return static_cast<std::size_t>(k * kFloats[static_cast<int>(prologue)]) * sizeof(float);
+  }
+  constexpr std::size_t fixed_bytes(std::int64_t k) const {
+    constexpr std::size_t kAlignment = 1024, kStatic = 1024;
+    return kAlignment + kStatic + b_bytes(k) + static_cast<std::size_t>(staging_tiles()) * kTileBytes +
+           table_bytes(k);
+  }
+  // On a multiprocessor: two where registers allow it.
+  constexpr int most_blocks() const { return prologue == Prologue::none && columns == 64 ? 2 : 1; }
+  // Stages of the ring in so much shared memory; 0 where they are too few.
+  constexpr int stages(std::int64_t k, std::size_t shared_bytes) const {
+    if (fixed_bytes(k) + kFewestStages * kTileBytes > shared_bytes) return 0;
+    const auto fit = static_cast<int>((shared_bytes - fixed_bytes(k)) / kTileBytes);
+    return fit < kMostStages ? fit : kMostStages;
+  }
+  constexpr bool matches(Prologue of_prologue, Epilogue of_epilogue, std::int64_t k, std::int64_t n) const {
+    return prologue == of_prologue && epilogue == of_epilogue && k % 64 == 0 &&
+           (resident ? n % columns == 0 : n == columns);
+  }
+};
+
+// clang-format off
+inline constexpr GemmForm kGemmForms[] = {
+    // Forward.
+    {Prologue::none, Epilogue::sums, 128, true},
+    {Prologue::none, Epilogue::sums, 64, true},
+    {Prologue::none, Epilogue::sums, 256, true},
+    {Prologue::activate, Epilogue::sums, 256, true},
+    {Prologue::join, Epilogue::sums, 64, false},
+    {Prologue::join, Epilogue::sums, 128, false},
+    {Prologue::join, Epilogue::sums, 256, false},
+    // Back to the input.
+    {Prologue::none, Epilogue::gated, 128, true},
+    {Prologue::none, Epilogue::gated, 64, true},
+    {Prologue::norm_grad, Epilogue::gated, 128, false},
+    {Prologue::norm_grad, Epilogue::gated, 256, false},
+    {Prologue::none, Epilogue::joined, 128, true},
+    {Prologue::none, Epilogue::joined, 64, true},
+};
+// clang-format on
+
+// Whether a Hopper GPU has a candidate for such a GEMM.
+constexpr bool has_gemm(Prologue prologue, Epilogue epilogue, std::int64_t k, std::int64_t n) {
+  constexpr std::size_t kShared = 227 << 10;
+  for (const GemmForm& form : kGemmForms) {
+    if (form.matches(prologue, epilogue, k, n) && n / form.columns <= std::int64_t{kReduceCounters} &&
+        form.stages(k, kShared) > 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// One way to launch a GEMM. Two blocks on a multiprocessor hide each other's waits; one has a deeper ring.
+struct GemmCandidate {
+  GemmForm form;
+  int blocks_each = 1;  // on a multiprocessor
+};
+// Those that device and shape allow; the one that is fastest most often comes first.
+std::vector<GemmCandidate> gemm_candidates(const Gemm& work, const cudaDeviceProp& device);
+TileLaunch gemm(const Gemm& work, const cudaDeviceProp& device, const GemmCandidate& candidate);
+
+}  // namespace redline::backend::cuda

@@ -1,0 +1,398 @@
+// What kernels for Hopper that multiply matrices are built from: rings of tiles that TMA fills, the product
+// of a K block by wgmma, prologues, stores, and sums over columns. hopper.cuh has the instructions.
+//
+// A tile is 128 rows by 64 columns of 16-bit numbers: one TMA box, with rows of 128 bytes, swizzled. A K
+// block is 64 deep, so a tile is also what a product takes from A at a time. A block of threads has eight
+// consumer warps, in two groups of four as wgmma wants them, and a producer thread that keeps the rings full.
+// A warp has sixteen rows of every tile to itself, from the product to the store, so consumers seldom wait
+// for each other. A grid is column tiles by blocks that share the rows: block y has the tiles y, y +
+// gridDim.y, ...
+#pragma once
+
+#include <algorithm>
+
+#include "backend/cuda/kernels/hopper.cuh"
+#include "backend/cuda/kernels/reduce.cuh"
+#include "backend/cuda/kernels/tile_launch.h"
+
+namespace redline::backend::cuda::hopper {
+
+inline constexpr int kRows = 128, kWidth = 64;  // of a tile
+inline constexpr int kTileBytes = kRows * kWidth * 2;
+inline constexpr int kWarpRows = 16, kWarpTileBytes = kWarpRows * kWidth * 2;
+inline constexpr int kGroup = 128;  // threads
+inline constexpr int kWarps = kRows / kWarpRows, kConsumers = kWarps * 32;
+inline constexpr int kBlock = kConsumers + kGroup;  // registers are given by group, so the producer has one
+inline constexpr std::size_t kAlignment = 1024;  // dynamic shared memory beyond what is used: see aligned()
+
+inline std::int64_t row_tiles(std::int64_t rows) { return divide_up(rows, kRows); }
+
+// Makes a launch: `columns` by `blocks` blocks of `threads`, which reduce `partials` floats.
+struct TileGrid {
+  int columns = 1, blocks = 1;
+  int threads = kBlock;
+  std::size_t shared_bytes = 0, partials = 0;
+  bool early = false;  // as Launch
+};
+template <typename... Parameters, typename... Arguments>
+TileLaunch make_launch(void (*kernel)(Parameters...), const TileGrid& grid, const cudaDeviceProp& device,
+                       const Arguments&... arguments) {
+  // One limit for a kernel, whatever the shape: launches of several shapes share it.
+  cudaFuncAttributes attributes{};
+  cudaFuncGetAttributes(&attributes, kernel);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                       static_cast<int>(device.sharedMemPerBlockOptin - attributes.sharedSizeBytes));
+  return {grid.partials, [=](ReduceSpace space, cudaStream_t stream) {
+            launch(kernel,
+                   {dim3(static_cast<unsigned>(grid.columns), static_cast<unsigned>(grid.blocks)),
+                    grid.threads, grid.shared_bytes, grid.early},
+                   stream, arguments..., space);
+          }};
+}
+
+#ifdef REDLINE_HOPPER
+
+__device__ __forceinline__ int lane_id() { return static_cast<int>(threadIdx.x) % 32; }
+__device__ __forceinline__ int warp_id() { return static_cast<int>(threadIdx.x) / 32; }
+__device__ __forceinline__ void sync_consumers() { sync_group(1, kConsumers); }
+
+// What the threads of a block do from here on: one produces, the warps of the first two groups consume. The
+// producer's group leaves its registers to the others, for so many blocks on a multiprocessor.
+template <int kBlocksEach, typename Produce, typename Consume>
+__device__ __forceinline__ void split_roles(const Produce& produce, const Consume& consume) {
+  constexpr int kFew = 24, kMany = kBlocksEach == 1 ? 240 : 104;
+  static_assert((kFew * kGroup + kMany * kConsumers) * kBlocksEach <= 65536);
+  if (threadIdx.x >= kConsumers) {
+    give_registers<kFew>();
+    if (threadIdx.x == kConsumers) produce();
+  } else {
+    take_registers<kMany>();
+    consume();
+  }
+}
+
+// --- Rings ---
+
+// Two barriers for each stage of a ring, in shared memory.
+template <int kMost>
+struct RingBarriers {
+  std::uint64_t full[kMost], empty[kMost];
+  // By one thread, before publish_barriers(). Every consumer warp releases every stage.
+  __device__ void init() {
+    for (int i = 0; i < kMost; ++i) {
+      barrier_init(&full[i], 1);
+      barrier_init(&empty[i], kWarps);
+    }
+  }
+};
+
+// Stages of shared memory that the producer fills by TMA, and the consumers take in the same order and
+// release in any. Every thread has a Ring of its own, which knows its place.
+class Ring {
+ public:
+  template <int kMost>
+  __device__ __forceinline__ Ring(RingBarriers<kMost>& barriers, std::byte* memory, int stage_bytes,
+                                  int stages)
+      : full_(barriers.full),
+        empty_(barriers.empty),
+        memory_(memory),
+        stage_bytes_(stage_bytes),
+        stages_(stages) {}
+
+  __device__ __forceinline__ std::byte* at(int stage) const { return memory_ + stage * stage_bytes_; }
+
+  // The producer: waits until the next stage is empty, and has load(stage, barrier) bring so many bytes.
+  template <typename Load>
+  __device__ __forceinline__ void fill(unsigned bytes, const Load& load) {
+    barrier_wait(&empty_[at_.stage], at_.parity ^ 1U);
+    barrier_expect(&full_[at_.stage], bytes);
+    load(at_.stage, &full_[at_.stage]);
+    at_.next(stages_);
+  }
+  __device__ __forceinline__ void fill_tile(const CUtensorMap& map, int column, int row) {
+    fill(kTileBytes, [&](int stage, std::uint64_t* full) { load_tile(at(stage), map, column, row, full); });
+  }
+  // A consumer: the next stage, once it is full.
+  __device__ __forceinline__ int take() {
+    const int stage = at_.stage;
+    barrier_wait(&full_[stage], at_.parity);
+    at_.next(stages_);
+    return stage;
+  }
+  // A warp has done with a stage.
+  __device__ __forceinline__ void release(int stage) const {
+    __syncwarp();
+    if (lane_id() == 0) barrier_arrive(&empty_[stage]);
+  }
+
+ private:
+  std::uint64_t *full_, *empty_;
+  std::byte* memory_;
+  int stage_bytes_, stages_;
+  Cursor at_;
+};
+
+// --- Products ---
+
+// A of a K block in registers, as wgmma takes it: of a warp's sixteen rows, kSteps times sixteen columns.
+template <int kSteps = kWidth / 16>
+struct Fragment {
+  std::uint32_t v[kSteps][4];
+};
+
+// A warp's rows of a tile.
+__device__ __forceinline__ void load(Fragment<>& to, const std::byte* tile) {
+  const std::byte* rows = tile + warp_id() * kWarpTileBytes;
+#pragma unroll
+  for (int step = 0; step < kWidth / 16; ++step)
+    ldmatrix(to.v[step], rows + swizzled(lane_id() % 16, 2 * step + lane_id() / 16));
+}
+__device__ __forceinline__ void store(std::byte* tile, const Fragment<>& from) {
+  std::byte* rows = tile + warp_id() * kWarpTileBytes;
+#pragma unroll
+  for (int step = 0; step < kWidth / 16; ++step)
+    stmatrix(rows + swizzled(lane_id() % 16, 2 * step + lane_id() / 16), from.v[step]);
+}
+
+// Sixteen of K of a B block in shared memory: columns of 64 along K, or, transposed, boxes of 64 columns with
+// a row for each of K.
+template <bool kTransposed>
+__device__ __forceinline__ std::uint64_t b_operand(const std::byte* b, int step) {
+  return kTransposed ? descriptor(b + step * 16 * 128, kWidth * kWidth * 2, 1024)
+                     : descriptor(b + step * 32, 16, 1024);
+}
+
+// Begins d (+)= a * b for one K block; `add` false starts from zero. wgmma_fence() comes before, and
+// wgmma_commit() after.
+template <typename T, bool kTransposed, int kSums, int kSteps>
+__device__ __forceinline__ void multiply_block(float (&d)[kSums], const Fragment<kSteps>& a,
+                                               const std::byte* b, bool add) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step)
+    wgmma<T, kTransposed>(d, a.v[step], b_operand<kTransposed>(b, step), add || step > 0);
+}
+// The same with a in shared memory: the rows of this group of warps.
+template <typename T, bool kTransposed, int kSums>
+__device__ __forceinline__ void multiply_block(float (&d)[kSums], const std::byte* a, const std::byte* b,
+                                               bool add) {
+#pragma unroll
+  for (int step = 0; step < kWidth / 16; ++step)
+    wgmma<T, kTransposed>(d, descriptor(a + step * 32, 16, 1024), b_operand<kTransposed>(b, step),
+                          add || step > 0);
+}
+
+// --- Prologues: A made of one tensor or of two ---
+
+// In a channel: made = p * u + q * v + r. Of one tensor, v, p is not used.
+struct Mix {
+  float p, q, r;
+};
+
+// Those of all channels, in shared memory, two neighbours side by side as a lane wants them.
+template <int kTensors>
+class MixTable {
+ public:
+  __device__ MixTable(std::byte* memory, int channels)
+      : fours_(reinterpret_cast<float4*>(memory)),
+        rests_(reinterpret_cast<float2*>(fours_ + channels / 2)),
+        pairs_(channels / 2) {}
+
+  // By all threads of the block; find(channel) gives its Mix.
+  template <typename Find>
+  __device__ __forceinline__ void fill(const Find& find) {
+    for (int pair = static_cast<int>(threadIdx.x); pair < pairs_; pair += kBlock) {
+      const Mix first = find(2 * pair), second = find(2 * pair + 1);
+      if constexpr (kTensors == 1) {
+        fours_[pair] = {first.q, second.q, first.r, second.r};
+      } else {
+        fours_[pair] = {first.p, second.p, first.q, second.q};
+        rests_[pair] = {first.r, second.r};
+      }
+    }
+  }
+  __device__ __forceinline__ float2 of(int pair, float2 u, float2 v) const {
+    const float4 four = fours_[pair];
+    if constexpr (kTensors == 1) return {fmaf(four.x, v.x, four.z), fmaf(four.y, v.y, four.w)};
+    const float2 rest = rests_[pair];
+    return {fmaf(four.x, u.x, fmaf(four.z, v.x, rest.x)), fmaf(four.y, u.y, fmaf(four.w, v.y, rest.y))};
+  }
+
+ private:
+  float4* fours_;  // of one tensor q and r, of two p and q
+  float2* rests_;  // of two tensors r
+  int pairs_;
+};
+
+// What is made of u and v, rounded as if it had been stored. `channel` is the first of the K block.
+template <typename T, bool kRelu, int kTensors>
+__device__ __forceinline__ Fragment<> mix(const Fragment<>& u, const Fragment<>& v,
+                                          const MixTable<kTensors>& by, int channel) {
+  Fragment<> made;
+#pragma unroll
+  for (int i = 0; i < kWidth / 16 * 4; ++i) {
+    const int step = i / 4, part = i % 4;
+    const float2 value =
+        by.of(channel / 2 + step * 8 + part / 2 * 4 + lane_id() % 4,
+              Pair<T>::of_bits(u.v[step][part]).floats(), Pair<T>::of_bits(v.v[step][part]).floats());
+    made.v[step][part] = (kRelu ? Pair<T>::relu_of(value.x, value.y) : Pair<T>::of(value.x, value.y)).bits();
+  }
+  return made;
+}
+
+// Which entries of a K block are positive, in the order of memory, for row `lane / 4` of the warp's or the
+// one eight below. Four lanes know it.
+template <typename T>
+__device__ __forceinline__ uint2 positive(const Fragment<>& made, int half) {
+  std::uint32_t words[2] = {};
+#pragma unroll
+  for (int eight = 0; eight < kWidth / 8; ++eight) {
+    const std::uint32_t bits = Pair<T>::of_bits(made.v[eight / 2][eight % 2 * 2 + half]).positive();
+    words[eight / 4] |= bits << eight % 4 * 8;
+  }
+#pragma unroll
+  for (std::uint32_t& word : words) {
+    word <<= lane_id() % 4 * 2;
+    word |= __shfl_xor_sync(~0U, word, 1);
+    word |= __shfl_xor_sync(~0U, word, 2);
+  }
+  return {words[0], words[1]};
+}
+
+// --- Epilogues: a warp's sixteen rows of a product, 64 columns at a time ---
+
+// Rounds them and transposes them in shared memory, so that a lane sees two whole columns: see column_pair().
+template <typename T>
+__device__ __forceinline__ void stage_rows(std::byte* warp_tile, const float* d) {
+#pragma unroll
+  for (int j = 0; j < kWidth / 8; j += 2) {
+    std::uint32_t rounded[4];
+#pragma unroll
+    for (int part = 0; part < 4; ++part) {
+      const int from = 4 * (j + part / 2) + part % 2 * 2;
+      rounded[part] = Pair<T>::of(d[from], d[from + 1]).bits();
+    }
+    stmatrix(warp_tile + swizzled(lane_id() % 16, j + lane_id() / 16), rounded);
+  }
+}
+
+// A lane's two columns of a row.
+template <typename T>
+__device__ __forceinline__ Pair<T>& column_pair(std::byte* warp_tile, int row) {
+  return *reinterpret_cast<Pair<T>*>(warp_tile + swizzled(row, lane_id() / 4) + lane_id() % 4 * 4);
+}
+
+// Stores a warp's rows by TMA, once all its lanes have written them. Rows outside the tensor are left out.
+__device__ __forceinline__ void store_rows(const CUtensorMap& map, int column, int row,
+                                           const std::byte* warp_tile) {
+  fence_async();
+  __syncwarp();
+  if (lane_id() == 0) {
+    store_tile(map, column, row, warp_tile);
+    commit_stores();
+  }
+}
+
+// Two sums of each of a lane's two columns: of values, and of values times factors.
+struct ColumnSums {
+  float2 first{}, second{};
+  __device__ __forceinline__ void add(float2 value, float2 factor) {
+    first.x += value.x;
+    first.y += value.y;
+    second.x = fmaf(value.x, factor.x, second.x);
+    second.y = fmaf(value.y, factor.y, second.y);
+  }
+};
+
+// Adds up a warp's rows, of which there are `rows`, and their squares.
+template <typename T>
+__device__ __forceinline__ void sum_rows(std::byte* warp_tile, int rows, ColumnSums& sums) {
+#pragma unroll
+  for (int row = 0; row < kWarpRows; ++row) {
+    const float2 value = column_pair<T>(warp_tile, row).floats();
+    if (row < rows) sums.add(value, value);
+  }
+}
+
+// Puts gate(row, gradient, y, other) of every row in the place of `other`, or of y where that is null, and
+// adds it up, alone and times y.
+template <typename T, typename Gate>
+__device__ __forceinline__ void gate_rows(std::byte* gradient, std::byte* y, std::byte* other,
+                                          ColumnSums& sums, const Gate& gate) {
+  std::byte* to = other == nullptr ? y : other;
+  constexpr int kDeep = 8;  // reads at once: the compiler cannot know that no write is for a later read
+#pragma unroll
+  for (int begin = 0; begin < kWarpRows; begin += kDeep) {
+    Pair<T> gradients[kDeep], inputs[kDeep], others[kDeep];
+#pragma unroll
+    for (int i = 0; i < kDeep; ++i) {
+      gradients[i] = column_pair<T>(gradient, begin + i);
+      inputs[i] = column_pair<T>(y, begin + i);
+      others[i] = other == nullptr ? inputs[i] : column_pair<T>(other, begin + i);
+    }
+#pragma unroll
+    for (int i = 0; i < kDeep; ++i) {
+      const float2 input = inputs[i].floats();
+      const float2 value = gate(begin + i, gradients[i].floats(), input, others[i].floats());
+      sums.add(value, input);
+      column_pair<T>(to, begin + i) = Pair<T>::of(value.x, value.y);
+    }
+  }
+}
+
+// The gate of relu(affine(y)) at a lane's two columns, of `rows` rows.
+struct AffineGate {
+  float2 scale, bias;
+  int rows;
+  __device__ __forceinline__ AffineGate(const float* affine, int channels, int column, int of_rows)
+      : scale(__ldg(reinterpret_cast<const float2*>(affine + column) + lane_id())),
+        bias(__ldg(reinterpret_cast<const float2*>(affine + channels + column) + lane_id())),
+        rows(of_rows) {}
+  __device__ __forceinline__ float2 operator()(int row, float2 gradient, float2 y, float2 /*other*/) const {
+    if (row >= rows || fmaf(y.x, scale.x, bias.x) <= 0.0F) gradient.x = 0.0F;
+    if (row >= rows || fmaf(y.y, scale.y, bias.y) <= 0.0F) gradient.y = 0.0F;
+    return gradient;
+  }
+};
+
+// Adds up the sums of all warps and of all blocks that have these columns, in a fixed order, so that the
+// result does not depend on timing. In the last block, put(which, column, total) is called for both sums of
+// every column. With `mean`, the factors were not yet less their mean. `scratch`: [kWarps][2][columns].
+template <int kTiles, typename Put>
+__device__ __forceinline__ void sum_columns(const ColumnSums (&sums)[kTiles], const float* mean,
+                                            float* scratch, ReduceSpace space, const Put& put) {
+  constexpr int kColumns = kTiles * kWidth;
+  sync_consumers();  // none uses the memory for anything else any more
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    const int c = tile * kWidth + 2 * lane_id();
+    float2 *to = reinterpret_cast<float2*>(scratch + warp_id() * 2 * kColumns + c),
+           second = sums[tile].second;
+    if (mean != nullptr) {
+      second.x -= mean[c] * sums[tile].first.x;
+      second.y -= mean[c + 1] * sums[tile].first.y;
+    }
+    to[0] = sums[tile].first;
+    to[kColumns / 2] = second;
+  }
+  sync_consumers();
+  constexpr int kCount = std::min(2 * kColumns, kConsumers), kEach = 2 * kColumns / kCount;
+  const int t = static_cast<int>(threadIdx.x);
+  float mine[kEach] = {};
+  if (t < kCount) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      for (int warp = 0; warp < kWarps; ++warp) mine[i] += scratch[warp * 2 * kColumns + i * kCount + t];
+    }
+  }
+  double totals[kEach] = {};
+  if (!sum_over_blocks<kCount>(mine, space, sync_consumers, totals)) return;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int at = i * kCount + t;
+    put(at / kColumns, at % kColumns, totals[i]);
+  }
+}
+
+#endif
+
+}  // namespace redline::backend::cuda::hopper

@@ -8,6 +8,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   using namespace redline::data;
+  using redline::Interpolation;
   Decoder decoder({1 << 20});
   Resizer resizer;
   std::vector<std::uint8_t> out(16 * 16 * 3);

@@ -1,7 +1,9 @@
 // Prints what the data pipeline makes of image files, for tests that compare it with other programs:
 //     data_probe whole FILE            the decoded image
 //     data_probe eval SIZE FILE        the evaluation transform
-//     data_probe train SIZE SEED FILE  the training transform; its crop goes to stderr: x y width height flip
+//     data_probe train SIZE SEEDS FILE the training transform for seeds 0, 1, … SEEDS - 1, one after the
+//     other;
+//                                      the crops go to stderr, a line each: x y width height flip
 // as RGB bytes, after a line "width height".
 #include <cstdio>
 #include <cstdlib>
@@ -62,7 +64,9 @@ int main(int argc, char** argv) try {
   } else if (words.size() == 3 && words[0] == "eval") {
     transformed(bytes(), false, std::atoi(words[1].c_str()), 0);
   } else if (words.size() == 4 && words[0] == "train") {
-    transformed(bytes(), true, std::atoi(words[1].c_str()), std::strtoull(words[2].c_str(), nullptr, 10));
+    const auto file = bytes();
+    for (std::uint64_t seed = 0; seed < std::strtoull(words[2].c_str(), nullptr, 10); ++seed)
+      transformed(file, true, std::atoi(words[1].c_str()), seed);
   } else {
     return 64;
   }

@@ -17,11 +17,16 @@ ORIENTATION = 0x0112  # of Exif's tags
 
 
 def probe(*arguments):
-    """What the pipeline makes of a file, and what it printed about it."""
+    """The pictures that the pipeline makes of a file, and what it printed about them, a line each."""
     done = subprocess.run([os.environ["DATA_PROBE"], *map(str, arguments)], capture_output=True, check=True)
-    head, pixels = done.stdout.split(b"\n", 1)
-    width, height = map(int, head.split())
-    return numpy.frombuffer(pixels, numpy.uint8).reshape(height, width, 3).astype(int), done.stderr.decode()
+    found, rest = [], done.stdout
+    while rest:
+        head, rest = rest.split(b"\n", 1)
+        width, height = map(int, head.split())
+        size = width * height * 3
+        found.append(numpy.frombuffer(rest[:size], numpy.uint8).reshape(height, width, 3).astype(int))
+        rest = rest[size:]
+    return found, done.stderr.decode().splitlines()
 
 
 def off(ours, image):
@@ -83,15 +88,14 @@ with scratch() as folder:
         colours = image.convert("RGB")
         name = os.path.basename(file)
         # Both use libjpeg; where Pillow brings its own, its IDCT and upsampling may round differently.
-        mean, _ = off(probe("whole", file)[0], image)
+        mean, _ = off(probe("whole", file)[0][0], image)
         assert mean <= 0.5, (name, mean)
         for size in (64, 224):
             see = transforms.Compose([transforms.Resize(round(size / 0.875)), transforms.CenterCrop(size)])
-            mean, most = off(probe("eval", size, file)[0], see(colours))
+            mean, most = off(probe("eval", size, file)[0][0], see(colours))
             assert most <= 1, (name, size, mean, most)
             distances = []
-            for seed in range(6):
-                crop, told = probe("train", size, seed, file)
+            for crop, told in zip(*probe("train", size, 6, file), strict=True):
                 x, y, width, height, flip = map(int, told.split())
                 part = functional.resized_crop(colours, y, x, height, width, [size, size])
                 distances.append(off(crop, functional.hflip(part) if flip else part)[0])

@@ -111,7 +111,7 @@ class Measurement {
     result_.waited = (loader_->waited_seconds() - waited_before) / seconds;
     result_.cpu_share = loader_->cpu_share();
     // The encoded image into a buffer, the pixels into the ring, and from there to the trainer; or the
-    // encoded image into the ring, and from there to the card.
+    // encoded image into the ring, and from there to the GPU.
     const double moved = on_card_ ? 5 * mean_bytes : 2 * mean_bytes + 3 * static_cast<double>(image_bytes());
     result_.bytes_moved = result_.images_per_second * moved;
     result_.cold = one_pass;
@@ -123,7 +123,7 @@ class Measurement {
     return static_cast<std::size_t>(options_.image_size) * static_cast<std::size_t>(options_.image_size) * 3;
   }
 
-  // Takes a batch and copies it, unless it is on a card; gives the seconds of the copy.
+  // Takes a batch and copies it, unless it is on a GPU; gives the seconds of the copy.
   double take() {
     breathe_();
     data::Batch batch;

@@ -22,7 +22,7 @@ struct DataBenchOptions {
   double seconds = 3;                              // of each measurement, after a warm-up
   bool cold = true;                                // also measure with the files dropped from the page cache
   double max_bad = 0.01;                           // share of the images that may be bad
-  std::shared_ptr<backend::ImageDecoder> decoder;  // of training images, a card's; empty: the threads
+  std::shared_ptr<backend::ImageDecoder> decoder;  // of training images, on a GPU; empty: the threads
 };
 
 struct DataTiming {
@@ -34,7 +34,7 @@ struct DataTiming {
   data::StageSeconds stages;  // seconds of a thread for an image
   double hand_over = 0;       // seconds to copy an image out of the ring, as the trainer does
   double waited = 0;          // share of the time in which the reader of batches waited
-  double cpu_share = 0;       // of the images, that threads decoded to relieve the card
+  double cpu_share = 0;       // of the images, that threads decoded to relieve the GPU
   double bytes_moved = 0;     // by copies that cannot be avoided, a second: read and written bytes both count
 };
 

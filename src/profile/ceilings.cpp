@@ -49,8 +49,8 @@ bool Ceilings::memory_bounds(double work_flops, double work_bytes) const {
 
 Ceilings measure_ceilings(backend::Backend& backend, graph::DType dtype) {
   // Large enough to fill a device, small enough for a CPU: that is a factor of a thousand in speed.
-  const bool card = backend.device_memory().has_value();
-  const std::int64_t side = card ? 8192 : 1024, images = card ? 128 : 4;
+  const bool gpu = backend.device_memory().has_value();
+  const std::int64_t side = gpu ? 8192 : 1024, images = gpu ? 128 : 4;
   const auto most = [&](const std::function<void(graph::Graph&, Builder&)>& build) {
     graph::Graph graph;
     Builder builder(graph, dtype, false);
@@ -64,7 +64,7 @@ Ceilings measure_ceilings(backend::Backend& backend, graph::DType dtype) {
     builder.conv("ceiling", given(graph, "x", {images, 256, 28, 28}, dtype), 256, 3, 1, 1);
   });
   const plan::Work sum = most([&](graph::Graph& graph, Builder& builder) {
-    const Shape shape{card ? 256 : 8, 256, 56, 56};
+    const Shape shape{gpu ? 256 : 8, 256, 56, 56};
     builder.add("ceiling", given(graph, "a", shape, dtype), given(graph, "b", shape, dtype));
   });
   return {std::max(product.flops, convolution.flops), sum.bytes};

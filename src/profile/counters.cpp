@@ -72,7 +72,7 @@ std::string quoted(const std::string& text) {
 }  // namespace
 
 const std::vector<std::string>& profile_metrics() {
-  // Every card from Ampere on has all of these, FP16 by one name or the other. Each more is more repeats.
+  // Every GPU from Ampere on has all of these, FP16 by one name or the other. Each more is more repeats.
   static const std::vector<std::string> all = {
       kCycles[0],          kDram[0],          kDram[1],
       metric_of("fma"),    metric_of("fp16"), metric_of("fma_type_fp16"),

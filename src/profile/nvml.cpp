@@ -156,7 +156,7 @@ Nvml::Nvml(const std::string& pci_address, const std::string& library)
                            explain(error));
   if (const int error = calls_->by_address(pci_address.c_str(), &device_); error != 0) {
     calls_->shutdown();
-    throw UnavailableError("no GPU telemetry: the card at {} cannot be asked: {}", pci_address,
+    throw UnavailableError("no GPU telemetry: the GPU at {} cannot be asked: {}", pci_address,
                            explain(error));
   }
 }

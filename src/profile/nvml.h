@@ -11,7 +11,7 @@
 
 namespace redline::profile {
 
-// One reading. What a card or driver does not tell is empty.
+// One reading. What a GPU or its driver does not report is empty.
 struct GpuSample {
   std::optional<unsigned> sm_clock_mhz, memory_clock_mhz;
   std::optional<unsigned> power_mw, power_limit_mw;
@@ -35,19 +35,19 @@ struct PcieSample {
   std::optional<unsigned> received, sent;
 };
 
-// What kind of card it is; 0 where it does not tell.
+// What kind of GPU it is; 0 where it does not say.
 struct GpuShape {
   int compute_major = 0, compute_minor = 0;
   int processors = 0;  // streaming multiprocessors
 };
 
 // Means over a stretch of time of what the whole device did, in percent of its peak: no kernels, but no
-// permission is needed either. What the card does not tell is empty.
+// permission is needed either. What the GPU does not report is empty.
 struct GpuAverages {
   double seconds = 0;  // of the stretch
   std::optional<double> sm_pct, tensor_pct, fp32_pct, fp16_pct, dram_pct;
 };
-// Cards count up to a tenth of a second late: shorter stretches say much about what was before them, or
+// GPUs count up to a tenth of a second late: shorter stretches say much about what was before them, or
 // nothing.
 inline constexpr double kShortestAverages = 1;  // seconds
 
@@ -65,8 +65,8 @@ inline constexpr std::uint64_t kThrottleFault = 8 | 32 | 64 | 128;
 // One GPU. Calls are safe from any thread.
 class Nvml {
  public:
-  // The card of a PCI address as Backend::pci_address gives it. Throws UnavailableError, with why, when the
-  // library or the card is not there. `library` is another one in tests.
+  // The GPU at a PCI address as Backend::pci_address gives it. Throws UnavailableError, with why, when the
+  // library or the GPU is not there. `library` is another one in tests.
   explicit Nvml(const std::string& pci_address, const std::string& library = "libnvidia-ml.so.1");
   ~Nvml();
   Nvml(const Nvml&) = delete;
@@ -86,7 +86,7 @@ class Nvml {
   // refuses: it takes root.
   void set_power_limit(unsigned milliwatts) const;
 
-  // Begins a stretch, where the card has performance monitoring (Hopper and later); whether it does.
+  // Begins a stretch, where the GPU has performance monitoring (Hopper and later); whether it does.
   bool begin_averages();
   // Ends it. Empty when none was begun.
   std::optional<GpuAverages> end_averages();

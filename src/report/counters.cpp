@@ -41,7 +41,7 @@ void put(CountedKernel& kernel, const std::string& metric, const std::string& ce
   if (value) {
     kernel.values[metric] = *value * scale_of(unit);
   } else if (!is_no_value(cell)) {
-    throw DataError("{}:{}: the value of {} is '{}', which is no number", name, line, metric, cell);
+    throw DataError("{}:{}: the value of {} is '{}', which is not a number", name, line, metric, cell);
   }
 }
 

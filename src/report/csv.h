@@ -24,7 +24,7 @@ CsvTable read_csv(const std::filesystem::path& path);
 CsvTable parse_csv(std::string_view text, const std::string& name);
 
 // The cell as it stands in a row: quoted where it must be. What a spreadsheet would take for a formula (= + -
-// @ at the start of what is no number) is quoted as text with a leading apostrophe.
+// @ at the start of what is not a number) is quoted as text with a leading apostrophe.
 std::string csv_cell(std::string_view text);
 std::string csv_cell(double value);  // empty for NaN, the shortest text that reads back the same otherwise
 

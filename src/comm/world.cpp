@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <vector>
 
 #include "base/error.h"
 
@@ -72,19 +73,65 @@ void set_master(const Environment& environment, const std::string& host, World& 
       port ? static_cast<std::uint16_t>(number("MASTER_PORT", *port, 1, 65535)) : port_of_job(world.run_id);
 }
 
-void from_open_mpi(const Environment& environment, World& world) {
-  world.launcher = "mpirun";
-  set_ranks(world, need(environment, "OMPI_COMM_WORLD_RANK", world.launcher), "OMPI_COMM_WORLD_RANK",
-            need(environment, "OMPI_COMM_WORLD_SIZE", world.launcher), "OMPI_COMM_WORLD_SIZE");
+// A launcher that numbers its processes and says how many of them are on a machine, but not where rank 0 is.
+struct Launcher {
+  const char *name, *rank, *size;
+  const char* local_size;        // ? ranks on this machine
+  const char* machines;          // ? how many there are
+  std::vector<const char*> job;  // the first that is set tells jobs apart
+  const char* remedy;            // how MASTER_ADDR gets to the ranks
+};
+
+const Launcher kOpenMpi{"mpirun",
+                        "OMPI_COMM_WORLD_RANK",
+                        "OMPI_COMM_WORLD_SIZE",
+                        "OMPI_COMM_WORLD_LOCAL_SIZE",
+                        nullptr,
+                        {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"},
+                        "give mpirun -x MASTER_ADDR=<host of rank 0>"};
+const Launcher kFlux{"flux run",
+                     "FLUX_TASK_RANK",
+                     "FLUX_JOB_SIZE",
+                     nullptr,
+                     "FLUX_JOB_NNODES",
+                     {"FLUX_JOB_ID"},
+                     "give flux run --env=MASTER_ADDR=<host of rank 0>"};
+// Cray's, which sets PMI's variables too.
+const Launcher kPals{"mpiexec (PALS)",
+                     "PALS_RANKID",
+                     "PMI_SIZE",
+                     "PMI_LOCAL_SIZE",
+                     nullptr,
+                     {"PALS_APID"},
+                     "give mpiexec --env MASTER_ADDR=<host of rank 0>"};
+const Launcher kHydra{"mpiexec (MPICH, Intel MPI)",
+                      "PMI_RANK",
+                      "PMI_SIZE",
+                      "MPI_LOCALNRANKS",
+                      nullptr,
+                      {"PBS_JOBID", "LSB_JOBID"},
+                      "give mpiexec -genv MASTER_ADDR <host of rank 0>"};
+
+void from_launcher(const Launcher& by, const Environment& environment, World& world) {
+  world.launcher = by.name;
+  set_ranks(world, need(environment, by.rank, world.launcher), by.rank,
+            need(environment, by.size, world.launcher), by.size);
   if (world.size == 1) return;
-  const auto local = environment("OMPI_COMM_WORLD_LOCAL_SIZE");
-  world.one_machine = local && number("OMPI_COMM_WORLD_LOCAL_SIZE", *local, 1, world.size) == world.size;
-  world.run_id =
-      environment("PMIX_NAMESPACE").value_or(environment("OMPI_MCA_ess_base_jobid").value_or("mpirun"));
+  if (by.local_size != nullptr) {
+    const auto local = environment(by.local_size);
+    world.one_machine = local && number(by.local_size, *local, 1, world.size) == world.size;
+  }
+  if (by.machines != nullptr) world.one_machine = environment(by.machines).value_or("") == "1";
+  world.run_id = by.name;
+  for (const char* name : by.job) {
+    if (const auto job = environment(name)) {
+      world.run_id = *job;
+      break;
+    }
+  }
   if (!world.one_machine && !environment("MASTER_ADDR")) {
-    throw UsageError(
-        "mpirun does not say where rank 0 is, and the ranks are on several machines: give mpirun -x "
-        "MASTER_ADDR=<host of rank 0>");
+    throw UsageError("{} does not say where rank 0 is, and the ranks are on several machines: {}", by.name,
+                     by.remedy);
   }
   set_master(environment, "127.0.0.1", world);
 }
@@ -122,12 +169,22 @@ std::string read_token(const std::string& path) {
 
 World find_world(const Environment& environment) {
   World world;
-  if (environment("RANK") && environment("WORLD_SIZE")) {
+  const auto rank = environment("RANK"), size = environment("WORLD_SIZE");
+  if (rank && size) {
     from_rank_variables(environment, world);
-  } else if (environment("OMPI_COMM_WORLD_SIZE")) {
-    from_open_mpi(environment, world);
+  } else if (environment(kOpenMpi.size)) {
+    from_launcher(kOpenMpi, environment, world);
   } else if (environment("SLURM_STEP_NUM_TASKS")) {  // srun's: a batch script outside it is one process
     from_slurm(environment, world);
+  } else if (environment(kFlux.rank)) {
+    from_launcher(kFlux, environment, world);
+  } else if (environment(kPals.rank)) {
+    from_launcher(kPals, environment, world);
+  } else if (environment(kHydra.rank)) {
+    from_launcher(kHydra, environment, world);
+  } else if (rank || size) {
+    throw UsageError("{} is set and {} is not: set both, or unset it to train alone",
+                     rank ? "RANK" : "WORLD_SIZE", rank ? "WORLD_SIZE" : "RANK");
   }
   if (world.size == 1) return World{};
   const std::string& host = world.master_host;

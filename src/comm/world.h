@@ -1,5 +1,5 @@
 // Which process of a job this is, as whoever launched it says: redline launch, torchrun, Kubernetes' training
-// operator, Open MPI or Slurm.
+// operator, Slurm, Flux, or the mpiexec of Open MPI, MPICH, Intel MPI and PALS.
 #pragma once
 
 #include <chrono>

@@ -321,11 +321,58 @@ TEST(World, IsReadFromEveryLaunchersVariables) {
   EXPECT_EQ(
       find_world(environment({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "9"}})).size, 1);
 
+  const World flux = find_world(environment({{"FLUX_TASK_RANK", "3"},
+                                             {"FLUX_JOB_SIZE", "4"},
+                                             {"FLUX_JOB_NNODES", "2"},
+                                             {"FLUX_JOB_ID", "f3"},
+                                             {"PMI_RANK", "3"},
+                                             {"PMI_SIZE", "4"},
+                                             {"MASTER_ADDR", "node1"}}));
+  EXPECT_EQ(flux.rank, 3);
+  EXPECT_EQ(flux.launcher, "flux run");
+  EXPECT_EQ(flux.run_id, "f3");
+  EXPECT_EQ(flux.master_host, "node1");
+  EXPECT_FALSE(flux.one_machine);
+
+  const World pals = find_world(environment({{"PALS_RANKID", "1"},
+                                             {"PALS_APID", "a7"},
+                                             {"PMI_RANK", "1"},
+                                             {"PMI_SIZE", "2"},
+                                             {"PMI_LOCAL_SIZE", "2"}}));
+  EXPECT_EQ(pals.rank, 1);
+  EXPECT_EQ(pals.run_id, "a7");
+  EXPECT_TRUE(pals.one_machine);
+
+  const std::map<std::string, std::string> hydra = {
+      {"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "4"}};
+  EXPECT_EQ(find_world(environment(hydra)).rank, 1);
+  EXPECT_EQ(find_world(environment(hydra)).size, 4);
+  // On several machines somebody has to say where rank 0 is.
+  auto apart = hydra;
+  apart["MPI_LOCALNRANKS"] = "2";
+  EXPECT_THROW(find_world(environment(apart)), UsageError);
+  apart["MASTER_ADDR"] = "node1";
+  EXPECT_EQ(find_world(environment(apart)).master_host, "node1");
+
   EXPECT_THROW(find_world(environment({{"RANK", "4"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}})),
                UsageError);
   EXPECT_THROW(find_world(environment({{"RANK", "x"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}})),
                UsageError);
   EXPECT_THROW(find_world(environment({{"RANK", "0"}, {"WORLD_SIZE", "4"}})), UsageError);
+}
+
+// A process that was meant to be one of many does not train alone.
+TEST(World, HalfOfItIsAnError) {
+  for (const char* name : {"RANK", "WORLD_SIZE"}) {
+    EXPECT_THROW(find_world(environment({{name, "1"}})), UsageError) << name;
+    EXPECT_EQ(
+        find_world(environment({{name, "1"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALNRANKS", "2"}}))
+            .size,
+        2)
+        << name;
+  }
+  EXPECT_THROW(find_world(environment({{"PMI_RANK", "1"}})), UsageError);
+  EXPECT_THROW(find_world(environment({{"FLUX_TASK_RANK", "1"}})), UsageError);
 }
 
 TEST(World, ReadsSlurmsListsAndEndpoints) {

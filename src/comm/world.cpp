@@ -1,5 +1,6 @@
 #include "comm/world.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
@@ -89,28 +90,28 @@ const Launcher kOpenMpi{"mpirun",
                         nullptr,
                         {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"},
                         "give mpirun -x MASTER_ADDR=<host of rank 0>"};
-const Launcher kFlux{"flux run",
-                     "FLUX_TASK_RANK",
-                     "FLUX_JOB_SIZE",
-                     nullptr,
-                     "FLUX_JOB_NNODES",
-                     {"FLUX_JOB_ID"},
-                     "give flux run --env=MASTER_ADDR=<host of rank 0>"};
-// Cray's, which sets PMI's variables too.
-const Launcher kPals{"mpiexec (PALS)",
-                     "PALS_RANKID",
-                     "PMI_SIZE",
-                     "PMI_LOCAL_SIZE",
-                     nullptr,
-                     {"PALS_APID"},
-                     "give mpiexec --env MASTER_ADDR=<host of rank 0>"};
-const Launcher kHydra{"mpiexec (MPICH, Intel MPI)",
-                      "PMI_RANK",
-                      "PMI_SIZE",
-                      "MPI_LOCALNRANKS",
-                      nullptr,
-                      {"PBS_JOBID", "LSB_JOBID"},
-                      "give mpiexec -genv MASTER_ADDR <host of rank 0>"};
+// In this order: the first two set the variables of the last as well.
+const Launcher kOthers[] = {{"flux run",
+                             "FLUX_TASK_RANK",
+                             "FLUX_JOB_SIZE",
+                             nullptr,
+                             "FLUX_JOB_NNODES",
+                             {"FLUX_JOB_ID"},
+                             "give flux run --env=MASTER_ADDR=<host of rank 0>"},
+                            {"mpiexec (PALS)",
+                             "PALS_RANKID",
+                             "PMI_SIZE",
+                             "PMI_LOCAL_SIZE",
+                             nullptr,
+                             {"PALS_APID"},
+                             "give mpiexec --env MASTER_ADDR=<host of rank 0>"},
+                            {"mpiexec (MPICH, Intel MPI)",
+                             "PMI_RANK",
+                             "PMI_SIZE",
+                             "MPI_LOCALNRANKS",
+                             nullptr,
+                             {"PBS_JOBID", "LSB_JOBID"},
+                             "give mpiexec -genv MASTER_ADDR <host of rank 0>"}};
 
 void from_launcher(const Launcher& by, const Environment& environment, World& world) {
   world.launcher = by.name;
@@ -176,12 +177,10 @@ World find_world(const Environment& environment) {
     from_launcher(kOpenMpi, environment, world);
   } else if (environment("SLURM_STEP_NUM_TASKS")) {  // srun's: a batch script outside it is one process
     from_slurm(environment, world);
-  } else if (environment(kFlux.rank)) {
-    from_launcher(kFlux, environment, world);
-  } else if (environment(kPals.rank)) {
-    from_launcher(kPals, environment, world);
-  } else if (environment(kHydra.rank)) {
-    from_launcher(kHydra, environment, world);
+  } else if (const auto by = std::ranges::find_if(
+                 kOthers, [&](const Launcher& other) { return environment(other.rank).has_value(); });
+             by != std::end(kOthers)) {
+    from_launcher(*by, environment, world);
   } else if (rank || size) {
     throw UsageError("{} is set and {} is not: set both, or unset it to train alone",
                      rank ? "RANK" : "WORLD_SIZE", rank ? "WORLD_SIZE" : "RANK");

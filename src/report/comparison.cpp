@@ -218,8 +218,7 @@ std::vector<std::string> advice_for(const std::vector<Comparison>& rows, std::si
   if (!repeated && std::ranges::any_of(rows, untold))
     advice.push_back(
         "the steps are too few or too uneven to compare speeds: longer runs on a quiet machine would tell, "
-        "or "
-        "'redline bench ab', which repeats both in turns");
+        "or 'redline bench ab', which repeats both in turns");
   else if (!repeated && judged(Kind::speed))
     advice.push_back(
         "one run a side: this speaks of these two runs, and allows for a spread of at least 1% between runs; "

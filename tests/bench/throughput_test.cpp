@@ -1,4 +1,5 @@
 #include "bench/throughput.h"
+#include "tests/base/csv_row.h"
 
 #include <algorithm>
 #include <map>
@@ -152,14 +153,11 @@ TEST(Throughput, WritesWhatWasMeasured) {
     round.skipped = 3;
     round.telemetry = telemetry(686, 700, 1680, 4);
   }
-  std::map<std::string, std::string> cells;
   std::istringstream csv(throughput_csv({result}));
   std::string header, row;
   std::getline(csv, header);
   std::getline(csv, row);
-  std::istringstream names(header), values(row);
-  for (std::string name, value; std::getline(names, name, ',') && std::getline(values, value, ',');)
-    cells[name] = value;
+  auto cells = csv_row(header, row);
   EXPECT_EQ(cells["images_per_second"], "40.000");
   EXPECT_EQ(cells["step_p50_s"], "0.100000");
   EXPECT_EQ(cells["data_wait_pct"], "12.50");

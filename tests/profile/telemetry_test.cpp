@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "base/csv_row.h"
 #include "base/error.h"
 #include "base/temporary_folder.h"
 
@@ -221,10 +222,7 @@ TEST(Telemetry, ARowHasTheUnitsOfItsColumns) {
   sample.cpu_power_w = 12.5;
   sample.cpu_use = 1.75;
   sample.cpu_shares = CpuShares{0.5, 0.25, 0.02};
-  std::map<std::string, std::string> cells;
-  std::istringstream names(telemetry_header()), values(telemetry_row(sample, {0, "host", "cpu"}));
-  for (std::string name, value; std::getline(names, name, ',') && std::getline(values, value, ',');)
-    cells[name] = value;
+  auto cells = csv_row(telemetry_header(), telemetry_row(sample, {0, "host", "cpu"}));
   EXPECT_EQ(cells["cpu_power_mw"], "12500");
   EXPECT_EQ(cells["cpu_use"], "1.750");
   EXPECT_EQ(cells["cpu_steal_pct"], "2.00");

@@ -209,29 +209,26 @@ TEST(Trainer, EvaluationCountsEverySampleOnceWhateverTheBatch) {
   EXPECT_EQ(found[0].top1 * 11, std::round(found[0].top1 * 11));
 }
 
-TEST(Trainer, EvaluatesAtTheAskedEpochsAndAtTheEnd) {
+// Of a run of so many epochs.
+std::vector<std::int64_t> evaluated_epochs(std::int64_t epochs, std::int64_t every, std::int64_t offset) {
   Config config = small();
   config.schedule.steps.reset();
-  config.schedule.epochs = 5;
-  config.run.eval_every = 2;
+  config.schedule.epochs = epochs;
+  config.run.eval_every = every;
+  config.run.eval_offset = offset;
   Bench bench(config, 4, 1);
   bench.trainer->run(bench.stop);
-  std::vector<std::int64_t> epochs;
-  for (const auto& evaluation : bench.records.evaluations) epochs.push_back(evaluation.epoch);
-  EXPECT_EQ(epochs, (std::vector<std::int64_t>{2, 4, 5}));
+  std::vector<std::int64_t> found;
+  for (const auto& evaluation : bench.records.evaluations) found.push_back(evaluation.epoch);
+  return found;
+}
+
+TEST(Trainer, EvaluatesAtTheAskedEpochsAndAtTheEnd) {
+  EXPECT_EQ(evaluated_epochs(5, 2, 0), (std::vector<std::int64_t>{2, 4, 5}));
 }
 
 TEST(Trainer, EvaluationsCanComeBesideTheMultiples) {
-  Config config = small();
-  config.schedule.steps.reset();
-  config.schedule.epochs = 6;
-  config.run.eval_every = 4;
-  config.run.eval_offset = 1;
-  Bench bench(config, 4, 1);
-  bench.trainer->run(bench.stop);
-  std::vector<std::int64_t> epochs;
-  for (const auto& evaluation : bench.records.evaluations) epochs.push_back(evaluation.epoch);
-  EXPECT_EQ(epochs, (std::vector<std::int64_t>{1, 5, 6}));
+  EXPECT_EQ(evaluated_epochs(6, 4, 1), (std::vector<std::int64_t>{1, 5, 6}));
 }
 
 // The best accuracy of a run without a target is the target of a second one, and a little more that of a

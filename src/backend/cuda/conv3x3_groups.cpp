@@ -29,7 +29,6 @@ Conv3x3 conv3x3_of(const GroupView& group, const OpView& conv) {
 Conv3x3 activated_conv_of(const GroupView& group, const Shared& shared) {
   const OpView act = group.op(OpKind::affine_act), conv = group.op(OpKind::conv);
   Conv3x3 work = conv3x3_of(group, conv);
-  work.activates = true;
   work.norm = norm_finalize_of(group.op(OpKind::norm_stats), shared);
   work.x = act.in(operands::AffineAct::y);
   work.activated = act.out(operands::AffineAct::z);

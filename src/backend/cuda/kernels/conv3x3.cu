@@ -82,12 +82,6 @@ struct Parts {
   }
 };
 
-// Brings bytes into L2; addresses and their number are multiples of sixteen.
-__device__ __forceinline__ void prefetch(const void* from, unsigned bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)), "r"(bytes)
-               : "memory");
-}
-
 // The thread that brings activations, a slice of a tile after the other, and into L2 what gates a gradient.
 __device__ void load_activations(const Conv3x3& work, const Cut& cut, const CUtensorMap& x,
                                  const Parts& parts, Barriers& bars, int x_stages) {
@@ -98,9 +92,9 @@ __device__ void load_activations(const Conv3x3& work, const Cut& cut, const CUte
     const Tile tile(cut, i);
     if (work.gradient && blockIdx.x == 0) {
       const int rows = min(cut.rows, cut.h - tile.top);
-      prefetch(static_cast<const std::byte*>(work.y) +
-                   (std::int64_t{tile.image} * cut.h + tile.top) * cut.w * work.to * 2,
-               static_cast<unsigned>(rows * cut.w * work.to * 2));
+      prefetch_bytes(static_cast<const std::byte*>(work.y) +
+                         (std::int64_t{tile.image} * cut.h + tile.top) * cut.w * work.to * 2,
+                     static_cast<unsigned>(rows * cut.w * work.to * 2));
     }
     for (int slice = 0; slice < work.from / kSlice; ++slice) {
       barrier_wait(&bars.x_empty[at.stage], at.parity ^ 1U);
@@ -147,9 +141,7 @@ __device__ __forceinline__ void sync_consumers() { hopper::sync_group(1, kConsum
 
 // The groups multiply in turns, so that one stores while the other multiplies.
 __device__ __forceinline__ void wait_turn(int group) { hopper::sync_group(4 + group, kConsumers); }
-__device__ __forceinline__ void give_turn(int group) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(4 + group), "n"(kConsumers) : "memory");
-}
+__device__ __forceinline__ void give_turn(int group) { hopper::arrive_group(4 + group, kConsumers); }
 
 // Of eight channels, over the positions that a thread stored.
 struct Sums {
@@ -157,8 +149,9 @@ struct Sums {
 };
 
 // What one warp group does: it applies the norm, multiplies, and stores what it has.
-template <typename T, bool kGradient, bool kActivates, bool kResident, int kTile>
+template <typename T, bool kGradient, bool kResident, int kTile>
 struct Consumer {
+  static constexpr bool kActivates = !kGradient;
   const Conv3x3& work;
   const Cut& cut;
   const Parts& parts;
@@ -471,28 +464,27 @@ __device__ void finish_sums(const Conv3x3& work, const Sums& sums, std::byte* sc
 }
 
 // By the threads that multiply, while the first tile is on its way.
-template <bool kGradient, bool kActivates, bool kResident>
+template <bool kGradient, bool kResident>
 __device__ void fill_channels(const Conv3x3& work, Channels<kResident>& channels) {
   const int t = static_cast<int>(threadIdx.x);
-  if constexpr (kActivates) {
-    for (int c = t; c < work.from; c += kConsumers) {
-      const ChannelNorm norm = norm_of(work.norm, c);
-      if (blockIdx.x == 0 && blockIdx.y == 0) keep(work.norm, c, norm);
-      reinterpret_cast<float2*>(&channels.norm[c % 8 / 2][c / 8])[c % 2] = {norm.scale, norm.bias};
-    }
-  }
   if constexpr (kGradient) {
     const int c = static_cast<int>(blockIdx.x) * kGroups * kSlice + 2 * t;
     if (t < (kResident ? 1 : kGroups) * kSlice / 2) {
       channels.gate[t % 4][t / 4] = {work.affine[c], work.affine[work.to + c], work.affine[c + 1],
                                      work.affine[work.to + c + 1]};
     }
+  } else {
+    for (int c = t; c < work.from; c += kConsumers) {
+      const ChannelNorm norm = norm_of(work.norm, c);
+      if (blockIdx.x == 0 && blockIdx.y == 0) keep(work.norm, c, norm);
+      reinterpret_cast<float2*>(&channels.norm[c % 8 / 2][c / 8])[c % 2] = {norm.scale, norm.bias};
+    }
   }
 }
 
 #endif
 
-template <typename T, bool kGradient, bool kActivates, bool kResident, int kTile>
+template <typename T, bool kGradient, bool kResident, int kTile>
 __global__ void __launch_bounds__(kBlock, 1)
     conv3x3_kernel(const __grid_constant__ Conv3x3 work, const __grid_constant__ Cut cut,
                    const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap kept,
@@ -531,10 +523,9 @@ __global__ void __launch_bounds__(kBlock, 1)
     return;
   }
   take_registers<kMany>();
-  fill_channels<kGradient, kActivates, kResident>(work, channels);
+  fill_channels<kGradient, kResident>(work, channels);
   sync_consumers();
-  Consumer<T, kGradient, kActivates, kResident, kTile> consumer{work,     cut,  parts,   bars,
-                                                                channels, kept, x_stages};
+  Consumer<T, kGradient, kResident, kTile> consumer{work, cut, parts, bars, channels, kept, x_stages};
   consumer.run();
   sync_consumers();
   finish_sums<kGradient, kResident>(work, consumer.sums, parts.staged, space);
@@ -545,9 +536,8 @@ __global__ void __launch_bounds__(kBlock, 1)
 template <typename Body>
 void with_kernel(const Conv3x3& work, int tile_size, const Body& body) {
   const auto of_tile = [&]<typename T, bool kResident, int kTile>() {
-    if (work.gradient) return body(conv3x3_kernel<T, true, false, kResident, kTile>);
-    if (work.activates) return body(conv3x3_kernel<T, false, true, kResident, kTile>);
-    return body(conv3x3_kernel<T, false, false, kResident, kTile>);
+    work.gradient ? body(conv3x3_kernel<T, true, kResident, kTile>)
+                  : body(conv3x3_kernel<T, false, kResident, kTile>);
   };
   const auto of_type = [&]<typename T>() {
     const auto of_size = [&]<bool kResident>() {

@@ -22,9 +22,8 @@ struct Conv3x3 {
   const void* weights = nullptr;  // [filters][3][3][channels]
   void* out = nullptr;            // [images, h, w, to]; not over x
 
-  // Forward. With `activates` the convolution reads relu(norm(x)), rounded as if it had been stored; the norm
-  // is worked out from its own sums, as affine_act does with `finalize`.
-  bool activates = false;
+  // Forward: the convolution reads relu(norm(x)), rounded as if it had been stored. The norm is worked out
+  // from its own sums, as affine_act does with `finalize`.
   NormFinalize norm{};
   void* activated = nullptr;  // ? as x: relu(norm(x)) for later ops
   float* sums = nullptr;      // [2, to]: of what is written, and of its squares

@@ -112,6 +112,10 @@ __device__ __forceinline__ void publish_barriers() {
 __device__ __forceinline__ void sync_group(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
+// Counts as one of those threads, and does not wait.
+__device__ __forceinline__ void arrive_group(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
 
 __device__ __forceinline__ void load_tile(void* to, const CUtensorMap& map, int column, int row,
                                           std::uint64_t* barrier) {
@@ -129,6 +133,11 @@ __device__ __forceinline__ void load_bytes(void* to, const void* from, unsigned 
           shared_address(to)),
       "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(barrier))
       : "memory");
+}
+// Brings bytes as far as L2; the same multiples.
+__device__ __forceinline__ void prefetch_bytes(const void* from, unsigned bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)), "r"(bytes)
+               : "memory");
 }
 __device__ __forceinline__ void store_bytes(void* to, const void* from, unsigned bytes) {
   asm volatile(

@@ -36,10 +36,7 @@ Function entry_of(const char* name, bool several) {
   const fs::path plugin = find_plugin();
   void* library = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    throw UnavailableError(
-        "--device cuda: {} does not load: {}. 'redline doctor' says which of CUDA 13's and cuDNN 9's "
-        "libraries were found",
-        plugin.string(), dlerror());
+    throw UnavailableError("--device cuda: {} does not load: {}", plugin.string(), dlerror());
   }
   const auto entry = reinterpret_cast<Function>(dlsym(library, name));
   check(entry != nullptr, "{} is not a Redline plugin", plugin.string());

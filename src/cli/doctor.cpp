@@ -146,6 +146,7 @@ void print_json(const Machine& machine, const std::vector<Finding>& findings) {
   page["schema"] = 1;
   page["version"] = build_info().version;
   page["commit"] = build_info().commit;
+  page["build"] = build_info().build_type;
   page["machine"] = {{"hostname", machine.hostname},
                      {"os", machine.os},
                      {"kernel", machine.kernel},

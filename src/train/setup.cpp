@@ -303,12 +303,22 @@ Precision resolve_dtype(const Config& config, const backend::Backend& backend) {
   const bool gpu = backend.device_memory().has_value();
   const auto offers = [&](graph::DType dtype) { return backend.supports(graph::OpKind::conv, dtype); };
   if (wanted == kTf32) {
-    if (!backend.has_tf32()) throw UnavailableError("--dtype tf32: only GPUs have it; use --dtype fp32");
+    if (!backend.has_tf32())
+      throw UnavailableError(
+          "--dtype tf32: {} does not have it, only GPUs of compute capability 8.0 and later; use --dtype "
+          "fp32",
+          backend.description());
     return {graph::DType::f32, kAsConfigured};
   }
   if (!wanted.empty() && wanted != kAuto) {
     const graph::DType dtype = graph::parse_dtype(wanted);
     if (offers(dtype)) return {dtype, kAsConfigured};
+    if (gpu && dtype == graph::DType::bf16)
+      throw UnavailableError(
+          "--dtype bf16: {} does not have it, only GPUs of compute capability 8.0 and later, by code that "
+          "was compiled "
+          "for those; use --dtype fp16 or fp32",
+          backend.description());
     throw UnavailableError(
         "--dtype {}: {} does not have it here; use {}", wanted, backend.description(),
         dtype != graph::DType::bf16 && offers(graph::DType::bf16) ? "--dtype bf16 or fp32" : "--dtype fp32");

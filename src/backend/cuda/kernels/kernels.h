@@ -14,13 +14,26 @@
 
 namespace redline::backend::cuda {
 
-// Of the current device, asked once: whether a kernel can be launched on it while the one before still runs,
-// whether it is of the generation that hopper.cuh is written for, and its number of multiprocessors.
-bool launches_early();
-bool is_hopper();
+// The code of this build that runs on the current device: for the device itself, or PTX for an older one,
+// which the driver compiled. A kernel can do no more than its code, whatever the device is.
+struct DeviceCode {
+  int architecture = 0;  // what it was compiled for: 75, 80, 90
+  bool hopper = false;   // with the instructions of hopper.cuh, as code for 90a alone has
+};
+// Runs a kernel that tells. Fails as CUDA does where the build has no code for the device.
+cudaError_t find_code(DeviceCode& code);
+
+// The same of the current device, asked once; throws InternalError when there is none.
+const DeviceCode& device_code();
+// What follows from it: whether a kernel can be launched while the one before still runs, whether kernels
+// written with hopper.cuh can run, whether there is arithmetic in bf16 and tf32, and whether cp.async copies.
+inline bool launches_early() { return device_code().architecture >= 90; }
+inline bool has_hopper_kernels() { return device_code().hopper; }
+inline bool has_ampere_code() { return device_code().architecture >= 80; }
+// Of the current device, asked once: its number of multiprocessors, and the shared memory that a block can
+// have, no more than on the devices that its code was compiled for.
 int multiprocessors();
-// What CUDA says when it looks for this build's code for the current device.
-cudaError_t find_code();
+std::size_t block_shared_bytes();
 
 enum class Type : std::uint8_t { f32, f16, bf16 };
 

@@ -81,11 +81,13 @@ Role role_of(OpKind kind, std::size_t input) {
 struct DescribeAttributes {
   std::string operator()(std::monostate) const { return ""; }
   std::string operator()(const graph::ConvAttr& a) const {
-    return fmt::format(" stride {} pad {}", a.stride, a.pad);
+    return fmt::format(" stride {} pad {}", a.stride, a.pad) +
+           (a.groups == 1 ? "" : fmt::format(" groups {}", a.groups));
   }
   std::string operator()(const graph::PoolAttr& a) const {
     return fmt::format(" window {} stride {} pad {}", a.kernel, a.stride, a.pad);
   }
+  std::string operator()(const graph::LocalPoolAttr& a) const { return fmt::format(" window {}", a.kernel); }
   std::string operator()(const graph::NormAttr& a) const { return a.training ? "" : " inference"; }
   std::string operator()(const graph::ReduceAttr& a) const { return fmt::format(" in {}", name_of(a.wire)); }
   std::string operator()(const graph::ActAttr& a) const { return a.relu ? " relu" : ""; }
@@ -158,6 +160,7 @@ std::vector<float> pool_indices(const OpCase& op_case, Random& random) {
 double fan_in(const Op& op, const Shape& weights) {
   const bool transposed = op.kind == OpKind::conv_grad_input || op.kind == OpKind::linear_grad_input;
   double terms = static_cast<double>(transposed ? weights[0] : weights[1]);
+  if (op.kind == OpKind::conv_grad_input) terms /= op.attr<graph::ConvAttr>().groups;
   if (weights.rank() == 4) terms *= static_cast<double>(weights[2] * weights[3]);
   return terms;
 }

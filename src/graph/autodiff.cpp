@@ -33,6 +33,8 @@ class Differentiator {
         return linear(op);
       case OpKind::avg_pool:
         return avg_pool(op);
+      case OpKind::local_avg_pool:
+        return local_avg_pool(op);
       case OpKind::max_pool:
         return max_pool(op);
       case OpKind::affine_pool:
@@ -76,6 +78,11 @@ class Differentiator {
   void avg_pool(const Op& op) {
     if (const auto dy = take(op.outputs[operands::AvgPool::y]))
       pass(OpKind::avg_pool_grad, op, {*dy}, op.inputs[operands::AvgPool::x]);
+  }
+
+  void local_avg_pool(const Op& op) {
+    if (const auto dy = take(op.outputs[operands::LocalAvgPool::y]))
+      pass(OpKind::local_avg_pool_grad, op, {*dy}, op.inputs[operands::LocalAvgPool::x]);
   }
 
   void max_pool(const Op& op) {

@@ -70,13 +70,16 @@ TensorId Builder::normalize_image(TensorId images, const NormalizeAttr& attr) {
   return x;
 }
 
-TensorId Builder::conv(const std::string& name, TensorId x, std::int64_t channels, int kernel, int stride,
-                       int pad) {
+TensorId Builder::conv(const std::string& name, TensorId x, std::int64_t channels, int kernel,
+                       const ConvAttr& attr) {
   const Shape in = graph_.tensor(x).shape;
-  const TensorId w = parameter(name + ".weight", {channels, in.c(), kernel, kernel});
-  const TensorId y = activation(name, {in.n(), channels, window_output(in.h(), kernel, stride, pad, name),
-                                       window_output(in.w(), kernel, stride, pad, name)});
-  graph_.add_op({OpKind::conv, name, Phase::forward, {x, w}, {y}, ConvAttr{stride, pad}});
+  check(attr.groups > 0 && in.c() % attr.groups == 0 && channels % attr.groups == 0,
+        "{}: {} groups do not divide {} and {} channels", name, attr.groups, in.c(), channels);
+  const TensorId w = parameter(name + ".weight", {channels, in.c() / attr.groups, kernel, kernel});
+  const TensorId y =
+      activation(name, {in.n(), channels, window_output(in.h(), kernel, attr.stride, attr.pad, name),
+                        window_output(in.w(), kernel, attr.stride, attr.pad, name)});
+  graph_.add_op({OpKind::conv, name, Phase::forward, {x, w}, {y}, attr});
   return y;
 }
 
@@ -123,6 +126,14 @@ TensorId Builder::avg_pool(const std::string& name, TensorId x) {
   const Shape in = graph_.tensor(x).shape;
   const TensorId y = activation(name, {in.n(), in.c()});
   graph_.add_op({OpKind::avg_pool, name, Phase::forward, {x}, {y}, {}});
+  return y;
+}
+
+TensorId Builder::local_avg_pool(const std::string& name, TensorId x, const LocalPoolAttr& attr) {
+  const Shape in = graph_.tensor(x).shape;
+  const auto windows = [&](std::int64_t size) { return (size + attr.kernel - 1) / attr.kernel; };
+  const TensorId y = activation(name, {in.n(), in.c(), windows(in.h()), windows(in.w())});
+  graph_.add_op({OpKind::local_avg_pool, name, Phase::forward, {x}, {y}, attr});
   return y;
 }
 

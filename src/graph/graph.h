@@ -42,12 +42,14 @@ class Builder {
 
   TensorId input(const std::string& name, Shape shape, DType dtype);
   TensorId normalize_image(TensorId images, const NormalizeAttr& attr);
-  TensorId conv(const std::string& name, TensorId x, std::int64_t channels, int kernel, int stride, int pad);
+  // `groups` must divide the channels on both sides.
+  TensorId conv(const std::string& name, TensorId x, std::int64_t channels, int kernel, const ConvAttr& attr);
   TensorId batch_norm(const std::string& name, TensorId x);
   TensorId relu(const std::string& name, TensorId x);
   TensorId add(const std::string& name, TensorId a, TensorId b);
   TensorId max_pool(const std::string& name, TensorId x, const PoolAttr& attr);
   TensorId avg_pool(const std::string& name, TensorId x);
+  TensorId local_avg_pool(const std::string& name, TensorId x, const LocalPoolAttr& attr);
   TensorId linear(const std::string& name, TensorId x, std::int64_t features);
   // Gives the metrics tensor. In training the gradient of the logits is a second output. other_labels and
   // label_weights come together, for images that are mixed of two; kNone where there are none.

@@ -21,12 +21,13 @@ enum class OpKind : std::uint8_t {
                     // cast
 
   // Forward, as a model is written.
-  conv,                   // x, w[O,I,kh,kw] -> y, sums[2,O]?  (sums of y and y^2 per channel)
+  conv,                   // x, w[O,I/groups,kh,kw] -> y, sums[2,O]?  (sums of y and y^2 per channel)
   batch_norm,             // x, gamma, beta, mean, var -> y, saved[2,C]?  (updates mean and var in training)
   relu,                   // x -> y
   add,                    // a, b -> y
   max_pool,               // x -> y, index u8?
   avg_pool,               // x -> y[N,C]
+  local_avg_pool,         // x -> y: means of windows side by side, cut off at the image's edge
   linear,                 // x[N,C], w[K,C], b[K] -> y[N,K]
   softmax_cross_entropy,  // logits[N,K], labels i32[N], loss_scale[1]?, other_labels i32[N]?,
                           // label_weights[N]?
@@ -45,16 +46,17 @@ enum class OpKind : std::uint8_t {
                 // the y of every window that index names
 
   // Backward.
-  conv_grad_input,     // dy, w -> dx
-  conv_grad_weight,    // x, dy -> dw
-  batch_norm_grad,     // dy, x, gamma, saved -> dx, dgamma, dbeta
-  relu_grad,           // dy, y -> dx
-  max_pool_grad,       // dy, index -> dx
-  avg_pool_grad,       // dy[N,C] -> dx
-  linear_grad_input,   // dy, w -> dx
-  linear_grad_weight,  // x, dy -> dw, db
-  norm_grad_stats,     // g, g2?, y, affine?, mask?, saved -> dgamma, dbeta, masked?   masked = act'(g + g2)
-  norm_grad_apply,     // g, y, affine?, mask?, saved, gamma, dgamma, dbeta -> dy
+  conv_grad_input,      // dy, w -> dx
+  conv_grad_weight,     // x, dy -> dw
+  batch_norm_grad,      // dy, x, gamma, saved -> dx, dgamma, dbeta
+  relu_grad,            // dy, y -> dx
+  max_pool_grad,        // dy, index -> dx
+  avg_pool_grad,        // dy[N,C] -> dx
+  local_avg_pool_grad,  // dy -> dx
+  linear_grad_input,    // dy, w -> dx
+  linear_grad_weight,   // x, dy -> dw, db
+  norm_grad_stats,      // g, g2?, y, affine?, mask?, saved -> dgamma, dbeta, masked?   masked = act'(g + g2)
+  norm_grad_apply,      // g, y, affine?, mask?, saved, gamma, dgamma, dbeta -> dy
 
   // Around the update. A step whose gradients are not finite is refused: `check` says so, and everything that
   // outlives the step is left as it was before.
@@ -74,11 +76,16 @@ enum class OpKind : std::uint8_t {
 
 std::string_view name_of(OpKind kind);
 
+// With groups, the channels of x and y are cut into as many parts, and each part of y sees its part of x
+// alone.
 struct ConvAttr {
-  int stride = 1, pad = 0;
+  int stride = 1, pad = 0, groups = 1;
 };
 struct PoolAttr {
   int kernel = 3, stride = 2, pad = 1;
+};
+struct LocalPoolAttr {
+  int kernel = 2;  // and stride
 };
 
 // Training norms use the batch and move the running statistics by `momentum`; the others use the running
@@ -128,8 +135,8 @@ struct ScaleAttr {
   int interval = 2000;
 };
 
-using Attributes = std::variant<std::monostate, ConvAttr, PoolAttr, NormAttr, ActAttr, LossAttr,
-                                NormalizeAttr, SgdAttr, LarsAttr, ScaleAttr, ReduceAttr>;
+using Attributes = std::variant<std::monostate, ConvAttr, PoolAttr, LocalPoolAttr, NormAttr, ActAttr,
+                                LossAttr, NormalizeAttr, SgdAttr, LarsAttr, ScaleAttr, ReduceAttr>;
 
 // The forward pass, the backward pass, or the part after it that may run once for several batches.
 enum class Phase : std::uint8_t { forward, backward, update };

@@ -37,6 +37,10 @@ struct AvgPool {
   enum In : int { x };
   enum Out : int { y };
 };
+struct LocalAvgPool {
+  enum In : int { x };
+  enum Out : int { y };
+};
 struct Linear {
   enum In : int { x, w, b };
   enum Out : int { y };
@@ -78,6 +82,10 @@ struct MaxPoolGrad {
   enum Out : int { dx };
 };
 struct AvgPoolGrad {
+  enum In : int { dy };
+  enum Out : int { dx };
+};
+struct LocalAvgPoolGrad {
   enum In : int { dy };
   enum Out : int { dx };
 };

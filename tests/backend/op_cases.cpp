@@ -62,7 +62,7 @@ class Table : private CaseGraph {
   }
 
   void convolution(Shape x, std::int64_t out_channels, int kernel, graph::ConvAttr attr) {
-    const Shape w{out_channels, x.c(), kernel, kernel};
+    const Shape w{out_channels, x.c() / attr.groups, kernel, kernel};
     const Shape y{x.n(), out_channels, graph::window_output(x.h(), kernel, attr.stride, attr.pad, "case"),
                   graph::window_output(x.w(), kernel, attr.stride, attr.pad, "case")};
     const auto weight = [&](TensorKind kind, DType dtype) { return tensor(w, dtype, kind); };
@@ -105,6 +105,22 @@ class Table : private CaseGraph {
     convolution({9, 32, 3, 2}, 48, 3, {1, 1});
     convolution({17, 64, 2, 2}, 32, 3, {2, 1});
     convolution({8, 32, 4, 4}, 64, 1, {2, 0});
+    grouped_convolutions();
+  }
+
+  // Groups of 4, 8, 16 and 32 channels, as ResNeXt has them, and of other sizes.
+  void grouped_convolutions() {
+    for (int stride : {1, 2}) {
+      convolution({2, 32, 9, 7}, 32, 3, {stride, 1, 8});
+      convolution({3, 64, 5, 5}, 64, 3, {stride, 1, 8});
+      convolution({2, 64, 6, 6}, 64, 3, {stride, 1, 4});
+      convolution({2, 128, 4, 5}, 128, 3, {stride, 1, 4});
+      convolution({1, 48, 5, 4}, 96, 3, {stride, 1, 3});
+    }
+    convolution({9, 128, 2, 2}, 128, 3, {1, 1, 32});
+    convolution({2, 64, 3, 3}, 32, 1, {1, 0, 2});
+    convolution({2, 8, 5, 5}, 16, 3, {1, 1, 2});
+    convolution({1, 80, 4, 4}, 40, 3, {1, 1, 5});
   }
 
   static std::vector<Shape> activation_shapes() {
@@ -227,6 +243,13 @@ class Table : private CaseGraph {
     for (const Shape& x : activation_shapes()) {
       add(OpKind::avg_pool, {activation(x)}, {activation({x.n(), x.c()})});
       add(OpKind::avg_pool_grad, {activation({x.n(), x.c()})}, {activation(x)});
+      for (const int side : {2, 3}) {  // of odd images, the windows at the edge are cut off
+        const Shape y{x.n(), x.c(), (x.h() + side - 1) / side, (x.w() + side - 1) / side};
+        TensorId from = activation(x);
+        add(OpKind::local_avg_pool, {from}, {activation(y)}, graph::LocalPoolAttr{side});
+        from = activation(y);
+        add(OpKind::local_avg_pool_grad, {from}, {activation(x)}, graph::LocalPoolAttr{side});
+      }
     }
   }
 

@@ -39,8 +39,8 @@ TEST(Differentiate, ASmallNetwork) {
   Graph graph;
   Builder builder(graph, DType::f32, true);
   TensorId x = builder.normalize_image(builder.input("images", {2, 3, 8, 8}, DType::u8), {});
-  x = builder.relu("relu1", builder.batch_norm("bn1", builder.conv("conv1", x, 4, 3, 1, 1)));
-  const TensorId branch = builder.batch_norm("bn2", builder.conv("conv2", x, 4, 3, 1, 1));
+  x = builder.relu("relu1", builder.batch_norm("bn1", builder.conv("conv1", x, 4, 3, {1, 1})));
+  const TensorId branch = builder.batch_norm("bn2", builder.conv("conv2", x, 4, 3, {1, 1}));
   x = builder.relu("relu2", builder.add("add", branch, x));
   const TensorId logits = builder.linear("fc", builder.avg_pool("avg", x), 5);
   builder.softmax_cross_entropy("loss", logits, builder.input("labels", {2}, DType::i32), 0.0F);

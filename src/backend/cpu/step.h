@@ -48,6 +48,8 @@ Step make_max_pool(const OpView& op, Scratch& scratch);  // and affine_pool
 Step make_max_pool_grad(const OpView& op, Scratch& scratch);
 Step make_avg_pool(const OpView& op, Scratch& scratch);
 Step make_avg_pool_grad(const OpView& op, Scratch& scratch);
+Step make_local_avg_pool(const OpView& op, Scratch& scratch);
+Step make_local_avg_pool_grad(const OpView& op, Scratch& scratch);
 // elementwise.cpp
 Step make_normalize_image(const OpView& op, Scratch& scratch);
 Step make_relu(const OpView& op, Scratch& scratch);

@@ -45,7 +45,7 @@ std::int64_t channels(const Dataflow& flow, TensorId id) { return flow.graph().t
 bool is_pointwise(const Dataflow& flow, const Op& op) {
   const auto& attr = op.attr<graph::ConvAttr>();
   return flow.graph().tensor(in(op, Conv::w)).shape[2] == 1 && attr.stride == 1 && attr.pad == 0 &&
-         is_narrow(flow, op.inputs[0]);
+         attr.groups == 1 && is_narrow(flow, op.inputs[0]);
 }
 
 bool expands(const Dataflow& flow, const Op& op) {
@@ -58,7 +58,7 @@ bool is_conv3x3(const Dataflow& flow, const Op& op, TensorId to) {
   const auto& attr = op.attr<graph::ConvAttr>();
   const graph::Shape& shape = flow.graph().tensor(to).shape;
   return flow.graph().tensor(in(op, Conv::w)).shape[2] == 3 && attr.stride == 1 && attr.pad == 1 &&
-         is_narrow(flow, op.inputs[0]) &&
+         attr.groups == 1 && is_narrow(flow, op.inputs[0]) &&
          !conv3x3::tile_sizes(static_cast<int>(shape.h()), static_cast<int>(shape.w()),
                               static_cast<int>(channels(flow, op.inputs[0])), static_cast<int>(shape.c()))
               .empty();

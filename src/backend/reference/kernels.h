@@ -36,6 +36,8 @@ void max_pool_grad(Arguments& args);
 void affine_pool(Arguments& args);
 void avg_pool(Arguments& args);
 void avg_pool_grad(Arguments& args);
+void local_avg_pool(Arguments& args);
+void local_avg_pool_grad(Arguments& args);
 
 // linear.cpp
 void linear(Arguments& args);

@@ -1,5 +1,6 @@
-// ResNet-18, 34, 50, 101 and 152 (v1.5: the stride sits on the 3x3 convolution of a bottleneck), with
-// torchvision's parameter names.
+// The ResNets: 18 to 152 (v1.5: the stride sits on the 3x3 convolution of a bottleneck), wide ResNets and
+// ResNeXt, with torchvision's parameter names, and ResNet-50-D with timm's. Each is a row of the table in
+// resnet.cpp.
 #pragma once
 
 #include <cstdint>

@@ -77,6 +77,9 @@ struct ActivationKernels {
   void (*max_pool_grad)(const Window& window, const void* dy, const std::uint8_t* index, void* dx);
   void (*avg_pool)(std::int64_t pixels, const void* x, void* y);
   void (*avg_pool_grad)(std::int64_t pixels, const void* dy, void* dx);
+  // Windows side by side, cut off at the edge: `stride` is `kernel`, and there is no padding.
+  void (*local_avg_pool)(const Window& window, const void* x, void* y);
+  void (*local_avg_pool_grad)(const Window& window, const void* dy, void* dx);
   // Flat, over `count` elements, a multiple of 16.
   void (*relu)(std::int64_t count, const void* x, void* y);
   void (*add)(std::int64_t count, const void* a, const void* b, void* y);

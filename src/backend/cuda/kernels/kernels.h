@@ -121,6 +121,9 @@ void pooled_norm_grad_apply(Type type, const PooledGradient& pooled, const NormG
 void avg_pool(Type type, int images, int pixels, int channels, const void* x, void* y, cudaStream_t stream);
 void avg_pool_grad(Type type, int images, int pixels, int channels, const void* dy, void* dx,
                    cudaStream_t stream);
+// Means of windows side by side, cut off at the edge: a pool whose stride is its kernel, without padding.
+void local_avg_pool(Type type, const Pool& pool, const void* x, void* y, cudaStream_t stream);
+void local_avg_pool_grad(Type type, const Pool& pool, const void* dy, void* dx, cudaStream_t stream);
 
 void relu(Type type, std::int64_t count, const void* x, void* y, cudaStream_t stream);
 void relu_grad(Type type, std::int64_t count, const void* dy, const void* y, void* dx, cudaStream_t stream);

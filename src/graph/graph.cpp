@@ -57,7 +57,7 @@ TensorId Builder::input(const std::string& name, Shape shape, DType dtype) {
 }
 
 TensorId Builder::parameter(const std::string& name, Shape shape, TensorKind kind) {
-  return graph_.add_tensor({name, shape, DType::f32, kind});
+  return graph_.add_tensor({.name = name, .shape = shape, .kind = kind, .frozen = frozen_});
 }
 
 TensorId Builder::activation(const std::string& name, Shape shape, DType dtype) {
@@ -92,8 +92,8 @@ TensorId Builder::batch_norm(const std::string& name, TensorId x) {
   const TensorId var = parameter(name + ".running_var", channels, TensorKind::statistic);
   const TensorId y = activation(name, in);
   NormAttr attr;
-  attr.training = training_;
-  const TensorId saved = training_ ? activation(name + ".saved", {2, in.c()}, DType::f32) : kNone;
+  attr.training = trains();
+  const TensorId saved = trains() ? activation(name + ".saved", {2, in.c()}, DType::f32) : kNone;
   graph_.add_op({OpKind::batch_norm, name, Phase::forward, {x, gamma, beta, mean, var}, {y, saved}, attr});
   return y;
 }
@@ -117,7 +117,7 @@ TensorId Builder::max_pool(const std::string& name, TensorId x, const PoolAttr& 
   const Shape out{in.n(), in.c(), window_output(in.h(), attr.kernel, attr.stride, attr.pad, name),
                   window_output(in.w(), attr.kernel, attr.stride, attr.pad, name)};
   const TensorId y = activation(name, out);
-  const TensorId index = training_ ? activation(name + ".index", out, DType::u8) : kNone;
+  const TensorId index = trains() ? activation(name + ".index", out, DType::u8) : kNone;
   graph_.add_op({OpKind::max_pool, name, Phase::forward, {x}, {y, index}, attr});
   return y;
 }

@@ -40,6 +40,10 @@ class Builder {
  public:
   Builder(Graph& graph, DType dtype, bool training) : graph_(graph), dtype_(dtype), training_(training) {}
 
+  // What is added from here on is not trained (or is again): its norms use the running statistics, and
+  // nothing is kept for a backward pass.
+  void freeze(bool frozen) { frozen_ = frozen; }
+
   TensorId input(const std::string& name, Shape shape, DType dtype);
   TensorId normalize_image(TensorId images, const NormalizeAttr& attr);
   // `groups` must divide the channels on both sides.
@@ -60,10 +64,12 @@ class Builder {
   TensorId parameter(const std::string& name, Shape shape, TensorKind kind = TensorKind::parameter);
   TensorId activation(const std::string& name, Shape shape, DType dtype);
   TensorId activation(const std::string& name, Shape shape) { return activation(name, shape, dtype_); }
+  bool trains() const { return training_ && !frozen_; }
 
   Graph& graph_;
   DType dtype_;
   bool training_;
+  bool frozen_ = false;
 };
 
 // Multiply-adds counted as two, as everybody counts them; zero for ops that only move memory.

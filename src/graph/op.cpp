@@ -68,6 +68,10 @@ std::string_view name_of(OpKind kind) {
       return "sgd";
     case OpKind::lars:
       return "lars";
+    case OpKind::adamw:
+      return "adamw";
+    case OpKind::lamb:
+      return "lamb";
     case OpKind::ema:
       return "ema";
   }

@@ -69,9 +69,11 @@ enum class OpKind : std::uint8_t {
   restore,         // check, copies…, values… -> values…   values = copies when the step is refused
 
   // Update: in place.
-  sgd,   // w, dw, v, scalars, check -> w, v
-  lars,  // w, dw, v, scalars, check -> w, v
-  ema,   // average, value, scalars, check -> average
+  sgd,    // w, dw, v, scalars, check -> w, v
+  lars,   // w, dw, v, scalars, check -> w, v
+  adamw,  // w, dw, m, v, scalars, check -> w, m, v
+  lamb,   // w, dw, m, v, scalars, check -> w, m, v
+  ema,    // average, value, scalars, check -> average
 };
 
 std::string_view name_of(OpKind kind);
@@ -109,17 +111,28 @@ struct NormalizeAttr {
   float std[3] = {0.229F, 0.224F, 0.225F};
 };
 
-// Hyperparameters that stay the same over a run; the learning rate is a step scalar.
+// Hyperparameters that stay the same over a run; the learning rate is a step scalar, which a parameter's
+// `rate` multiplies.
 struct SgdAttr {
   float momentum = 0.9F;
   float weight_decay = 0.0F;
   bool nesterov = false;
+  float rate = 1.0F;
 };
 struct LarsAttr {
   float momentum = 0.9F;
   float weight_decay = 0.0F;
   float trust = 0.001F;
   float epsilon = 0.0F;  // zero norms have a ratio of one without it
+  float rate = 1.0F;
+};
+// Of adamw, whose weight decay is apart from the gradient, and of lamb, which makes the length of its step
+// that of the weights.
+struct AdamAttr {
+  float beta1 = 0.9F, beta2 = 0.999F;
+  float epsilon = 1e-8F;
+  float weight_decay = 0.0F;
+  float rate = 1.0F;
 };
 
 // Sums over ranks travel in this type.
@@ -128,15 +141,16 @@ struct ReduceAttr {
 };
 
 // How the loss scale adapts: it shrinks with every refused step and grows after `interval` good ones in a
-// row.
+// row. And how long the gradient may be.
 struct ScaleAttr {
   bool dynamic = false;  // false: the scale stays as it is
   float growth = 2.0F, shrink = 0.5F;
   int interval = 2000;
+  float clip_norm = 0.0F;  // 0: any
 };
 
 using Attributes = std::variant<std::monostate, ConvAttr, PoolAttr, LocalPoolAttr, NormAttr, ActAttr,
-                                LossAttr, NormalizeAttr, SgdAttr, LarsAttr, ScaleAttr, ReduceAttr>;
+                                LossAttr, NormalizeAttr, SgdAttr, LarsAttr, AdamAttr, ScaleAttr, ReduceAttr>;
 
 // The forward pass, the backward pass, or the part after it that may run once for several batches.
 enum class Phase : std::uint8_t { forward, backward, update };
@@ -156,18 +170,25 @@ struct Op {
 };
 
 // What the host tells a step, one f32 tensor "scalars" of this layout, so that it can live on a device.
-enum StepScalar : int { kLearningRate, kGradientScale, kEmaDecay, kAccumulateKeep, kStepScalars };
+enum StepScalar : int { kLearningRate, kGradientScale, kEmaDecay, kAccumulateKeep, kUpdate, kStepScalars };
 // gradient_scale makes a mean of the gradients' sum (1 / (accumulated batches x ranks)); accumulate_keep is 0
-// for the first of several accumulated batches and 1 after it.
+// for the first of several accumulated batches and 1 after it; update is the number of this update, from 1.
 
 // What a step tells the host, one f32 tensor "metrics": sums over the batch's valid samples.
 enum LossMetric : int { kLossSum, kCorrect1, kCorrect5, kSamples, kLossMetrics };
 
 // What gradient_check finds, one f32 tensor "check" that the update's ops read, and the host after them.
 // finite is 1, or 0 for a step that is refused; unscale multiplies every gradient as the optimizer reads it
-// (gradient_scale / loss scale); gradient_norm is the norm of all gradients times unscale; loss_scale is the
-// one this step was made with.
-enum StepCheck : int { kFinite, kUnscale, kGradientNorm, kLossScale, kStepChecks };
+// (gradient_scale / loss scale, and less where the gradient is clipped); gradient_norm is the norm of all
+// gradients before they are clipped; loss_scale is the one this step was made with; taken_updates counts the
+// updates that were not refused, this one included.
+enum StepCheck : int { kFinite, kUnscale, kGradientNorm, kLossScale, kTakenUpdates, kStepChecks };
+
+// What shortens a gradient of this norm to the one it may have, as PyTorch's clip_grad_norm_ does.
+constexpr float clip_factor(const ScaleAttr& attr, float gradient_norm) {
+  const float factor = attr.clip_norm / (gradient_norm + 1e-6F);
+  return attr.clip_norm > 0.0F && factor < 1.0F ? factor : 1.0F;
+}
 
 // The loss scale after a step. Written once, here, for every backend.
 struct ScaleState {

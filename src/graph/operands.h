@@ -123,6 +123,10 @@ struct Optimizer {  // sgd, lars
   enum In : int { w, dw, v, scalars, check };
   enum Out : int { new_w, new_v };
 };
+struct Adam {  // adamw, lamb
+  enum In : int { w, dw, m, v, scalars, check };
+  enum Out : int { new_w, new_m, new_v };
+};
 struct Ema {
   enum In : int { average, value, scalars, check };
   enum Out : int { new_average };

@@ -321,8 +321,9 @@ class Table : private CaseGraph {
       for (const Shape& shape : shapes)
         inputs.push_back(tensor(shape, shape.rank() > 1 ? gradients : DType::f32, TensorKind::gradient));
       const TensorId found = check(), squares = activation({std::ssize(shapes)}, DType::f32);
-      add(OpKind::gradient_check, std::move(inputs), {found, squares, scale, good, skipped},
-          graph::ScaleAttr{gradients == DType::f16});
+      graph::ScaleAttr attr{gradients == DType::f16};
+      attr.clip_norm = 5.0F;
+      add(OpKind::gradient_check, std::move(inputs), {found, squares, scale, good, skipped}, attr);
     }
     std::vector<TensorId> values{scalars()}, copies;
     for (const std::int64_t c : {64, 7, 1, 300}) {
@@ -344,10 +345,17 @@ class Table : private CaseGraph {
     for (bool nesterov : {false, true}) {
       const TensorId w = of(TensorKind::parameter), dw = of(TensorKind::gradient),
                      v = of(TensorKind::momentum);
-      add(OpKind::sgd, {w, dw, v, scalars(), check()}, {w, v}, graph::SgdAttr{0.9F, 0.01F, nesterov});
+      add(OpKind::sgd, {w, dw, v, scalars(), check()}, {w, v}, graph::SgdAttr{0.9F, 0.01F, nesterov, 0.5F});
     }
     const TensorId w = of(TensorKind::parameter), dw = of(TensorKind::gradient), v = of(TensorKind::momentum);
-    add(OpKind::lars, {w, dw, v, scalars(), check()}, {w, v}, graph::LarsAttr{0.9F, 0.01F, 0.02F, 1e-8F});
+    add(OpKind::lars, {w, dw, v, scalars(), check()}, {w, v},
+        graph::LarsAttr{0.9F, 0.01F, 0.02F, 1e-8F, 0.5F});
+    for (const OpKind kind : {OpKind::adamw, OpKind::lamb}) {
+      const TensorId weights = of(TensorKind::parameter), gradient = of(TensorKind::gradient),
+                     mean = of(TensorKind::momentum), square = of(TensorKind::momentum);
+      add(kind, {weights, gradient, mean, square, scalars(), check()}, {weights, mean, square},
+          graph::AdamAttr{0.9F, 0.99F, 1e-6F, 0.01F, 0.5F});
+    }
     const TensorId total = tensor(shape, DType::f32, TensorKind::gradient), more = of(TensorKind::gradient);
     add(OpKind::accumulate, {total, more, scalars()}, {total});
     const TensorId average = of(TensorKind::average), value = of(TensorKind::parameter);

@@ -86,6 +86,36 @@ TEST(Differentiate, EveryResNet) {
   }
 }
 
+// Nothing is computed backward for the frozen parts: their ops end with the forward pass.
+TEST(Differentiate, StopsAtFrozenParts) {
+  for (const char* name : {"resnet18", "resnet50", "resnet50d"}) {
+    for (int frozen = 1; frozen < static_cast<int>(kParts.size()); ++frozen) {
+      SCOPED_TRACE(std::string(name) + ", " + std::to_string(frozen));
+      ModelOptions options;
+      options.model = name;
+      options.frozen_parts = frozen;
+      Graph graph = build_resnet(options).graph;
+      const Gradients gradients = differentiate(graph);
+      expect_valid_order(graph);
+      for (TensorId id : graph.of_kind(TensorKind::parameter)) {
+        const std::string& parameter = graph.tensor(id).name;
+        const bool trained = depth_of(parameter, name).part >= frozen;
+        EXPECT_EQ(gradients.contains(id), trained) << parameter;
+        EXPECT_EQ(graph.tensor(id).frozen, !trained) << parameter;
+      }
+      for (const Op& op : graph.ops()) {
+        const int part = op.name == "avgpool" ? 4 : depth_of(op.name + ".", name).part;
+        if (op.phase == Phase::backward) {
+          EXPECT_GE(part, frozen) << op.name;
+        }
+        if (op.kind == OpKind::batch_norm) {
+          EXPECT_EQ(op.attr<NormAttr>().training, part >= frozen) << op.name;
+        }
+      }
+    }
+  }
+}
+
 TEST(Differentiate, WantsATrainingGraph) {
   ModelOptions options;
   options.training = false;

@@ -88,6 +88,19 @@ TEST(ResNet, GroupsGrowWithTheStages) {
   }
 }
 
+TEST(ResNet, LayersAreCountedFromTheStemToTheHead) {
+  EXPECT_EQ(layer_count("resnet50"), 18);
+  const auto layer = [](const char* name) { return depth_of(name, "resnet50").layer; };
+  EXPECT_EQ(layer("conv1.weight"), 0);
+  EXPECT_EQ(layer("bn1.bias"), 0);
+  EXPECT_EQ(layer("layer1.0.conv1.weight"), 1);
+  EXPECT_EQ(layer("layer2.0.downsample.1.weight"), 4);
+  EXPECT_EQ(layer("layer4.2.bn3.bias"), 16);
+  EXPECT_EQ(layer("fc.bias"), 17);
+  EXPECT_EQ(depth_of("layer3.22.conv1.weight", "resnet101").layer, 8 + 22);
+  EXPECT_EQ(depth_of("conv1.3.weight", "resnet50d").part, 0);
+}
+
 TEST(ResNet, NamesAreUnique) {
   for (const std::string& name : model_names()) {
     std::set<std::string> seen;

@@ -120,7 +120,8 @@ Weights plain_weights(const graph::Tensor& w, plan::Layout layout, std::byte* ma
           [=] { plan::load(w, layout, master, *plain); }, [=] { plan::store(w, layout, *plain, master); }};
 }
 
-// A vector has 16 channels. Groups of fewer are merged until they fill it: oneDNN has kernels for that alone.
+// Groups of fewer channels than a block are merged until they fill one: oneDNN's fast kernels take whole
+// blocks.
 Weights weights_of(const graph::Tensor& w, plan::Layout layout, std::byte* master, int groups) {
   const std::int64_t in = w.shape[1], out = w.shape[0] / groups;
   if (groups == 1) {

@@ -85,6 +85,10 @@ cpu::StepMaker maker_of(OpKind kind) {
       return make_sgd;
     case OpKind::lars:
       return make_lars;
+    case OpKind::adamw:
+      return make_adamw;
+    case OpKind::lamb:
+      return make_lamb;
     case OpKind::ema:
       return make_ema;
   }

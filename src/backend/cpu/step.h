@@ -63,6 +63,8 @@ Step make_gradient_check(const OpView& op, Scratch& scratch);
 Step make_restore(const OpView& op, Scratch& scratch);
 Step make_sgd(const OpView& op, Scratch& scratch);
 Step make_lars(const OpView& op, Scratch& scratch);
+Step make_adamw(const OpView& op, Scratch& scratch);
+Step make_lamb(const OpView& op, Scratch& scratch);
 Step make_ema(const OpView& op, Scratch& scratch);
 Step make_accumulate(const OpView& op, Scratch& scratch);
 Step make_all_reduce(const OpView& op, Scratch& scratch);

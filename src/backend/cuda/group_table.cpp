@@ -8,6 +8,7 @@
 #include "backend/cuda/kernels/stem_pool.h"
 #include "graph/operands.h"
 #include "plan/plan.h"
+#include "plan/traffic.h"
 
 namespace redline::backend::cuda {
 namespace {
@@ -271,7 +272,7 @@ Group match_weight_gradient(const Dataflow& flow, int position) {
 // One launch updates or averages every tensor.
 Group match_update(const Dataflow& flow, int position) {
   const OpKind kind = flow.op(position).kind;
-  if (kind != OpKind::sgd && kind != OpKind::lars && kind != OpKind::ema) return {};
+  if (!plan::updates_one(kind)) return {};
   Group group;
   for (int i = 0; i < static_cast<int>(flow.graph().ops().size()); ++i) {
     if (flow.op(i).kind == kind) group.ops.push_back(i);

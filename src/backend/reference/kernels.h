@@ -55,6 +55,8 @@ void gradient_check(Arguments& args);
 void restore(Arguments& args);
 void sgd(Arguments& args);
 void lars(Arguments& args);
+void adamw(Arguments& args);
+void lamb(Arguments& args);
 void ema(Arguments& args);
 
 }  // namespace redline::backend::reference

@@ -69,6 +69,10 @@ Kernel kernel_of(graph::OpKind kind) {
       return sgd;
     case OpKind::lars:
       return lars;
+    case OpKind::adamw:
+      return adamw;
+    case OpKind::lamb:
+      return lamb;
     case OpKind::ema:
       return ema;
   }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
+#include <numeric>
 
 #include <fmt/ranges.h>
 
@@ -131,6 +133,8 @@ Model build_resnet(const ModelOptions& options) {
   const Architecture& arch = architecture(options.model);
   if (options.batch < 1) throw UsageError("a batch of {} images is not possible", options.batch);
   if (options.classes < 2) throw UsageError("a classifier needs at least 2 classes, not {}", options.classes);
+  check(options.frozen_parts >= 0 && options.frozen_parts < static_cast<int>(kParts.size()),
+        "{} frozen parts leave nothing to train", options.frozen_parts);
   if (options.image_size < 1) throw UsageError("an image size of {} is not possible", options.image_size);
   Model model;
   Builder builder(model.graph, options.dtype, options.training);
@@ -146,13 +150,39 @@ Model build_resnet(const ModelOptions& options) {
   }
   x = builder.normalize_image(x, options.normalize);
 
+  const auto begin_part = [&](int part) { builder.freeze(part < options.frozen_parts); };
+  begin_part(0);
   x = resnet.stem(x);
-  for (int i = 0; i < 4; ++i) x = resnet.stage(x, model.graph.tensor(x).shape.c(), i);
+  for (int i = 0; i < 4; ++i) {
+    begin_part(i + 1);
+    x = resnet.stage(x, model.graph.tensor(x).shape.c(), i);
+  }
+  begin_part(5);
   x = builder.avg_pool("avgpool", x);
   model.logits = builder.linear("fc", x, options.classes);
   model.metrics = builder.softmax_cross_entropy("loss", model.logits, model.labels, options.label_smoothing,
                                                 model.other_labels, model.label_weights);
   return model;
+}
+
+Depth depth_of(const std::string& parameter, const std::string& model) {
+  const Architecture& arch = architecture(model);
+  int layer = 1;  // the stem is before the blocks
+  for (int stage = 0; stage < 4; ++stage) {
+    const std::string name = std::string(kParts[static_cast<std::size_t>(stage) + 1]) + ".";
+    if (parameter.starts_with(name)) {
+      int block = 0;
+      std::from_chars(parameter.data() + name.size(), parameter.data() + parameter.size(), block);
+      return {stage + 1, layer + block};
+    }
+    layer += arch.blocks[static_cast<std::size_t>(stage)];
+  }
+  return parameter.starts_with("fc.") ? Depth{5, layer} : Depth{0, 0};
+}
+
+int layer_count(const std::string& model) {
+  const auto& blocks = architecture(model).blocks;
+  return std::accumulate(blocks.begin(), blocks.end(), 2);
 }
 
 void initial_value(const Tensor& tensor, std::uint64_t seed, bool zero_init_last, const std::string& model,

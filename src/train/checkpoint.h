@@ -1,8 +1,8 @@
 // A checkpoint on disk: all that a run needs to continue as if nothing had happened.
 //     checkpoints/step-N/model.safetensors      parameters and norm statistics, fp32, by torchvision's names
-//     checkpoints/step-N/optimizer.safetensors  momentum (.momentum), averages (.ema), loss scale
-//     checkpoints/step-N/state.json             where training stood, of what run, and checksums of the files
-//     checkpoints/latest, checkpoints/best      links to complete ones
+//     checkpoints/step-N/optimizer.safetensors  momentum (.momentum; .exp_avg, .exp_avg_sq), averages (.ema),
+//     loss scale checkpoints/step-N/state.json             where training stood, of what run, and checksums
+//     of the files checkpoints/latest, checkpoints/best      links to complete ones
 // A checkpoint appears whole or not at all, and nothing of it is used before every byte was checked.
 #pragma once
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/models/resnet.h"
 #include "profile/telemetry.h"
 #include "train/interval.h"
 
@@ -118,7 +120,21 @@ void check_optimizer(const OptimizerConfig& optimizer) {
   if (!(optimizer.label_smoothing >= 0 && optimizer.label_smoothing < 1)) {
     throw UsageError("--label-smoothing {} must be at least 0 and less than 1", optimizer.label_smoothing);
   }
-  exclusive(optimizer.nesterov, "--nesterov", optimizer.name == "lars", "--opt lars");
+  const std::string name = "--opt " + optimizer.name;
+  exclusive(optimizer.nesterov, "--nesterov", optimizer.name != "sgd", name.c_str());
+  if (optimizer.betas.size() != 2) throw UsageError("--opt-betas takes two numbers, as 0.9,0.999");
+  for (const double beta : optimizer.betas) {
+    if (!(beta > 0 && beta < 1)) throw UsageError("--opt-betas {} must be between 0 and 1", beta);
+  }
+  finite_and_not_negative("--opt-eps", optimizer.epsilon);
+  finite_and_not_negative("--clip-norm", optimizer.clip_norm);
+  finite_and_not_negative("--head-lr", optimizer.head_lr);
+  if (optimizer.head_lr > 0 && optimizer.lr == 0)
+    throw UsageError(
+        "--head-lr {} follows the schedule of --lr, which is 0: give a small one, or use --freeze",
+        optimizer.head_lr);
+  between("--layer-decay", optimizer.layer_decay, 0, 1);
+  frozen_parts(optimizer);
   if (optimizer.nesterov && optimizer.momentum == 0) {
     throw UsageError("--nesterov and --momentum 0 contradict each other: Nesterov's momentum needs some");
   }
@@ -204,6 +220,30 @@ void validate(const Config& config) {
   check_schedule(config.schedule);
   check_comm(config.comm);
   check_device_and_run(config);
+}
+
+int frozen_parts(const OptimizerConfig& optimizer) {
+  constexpr std::size_t kMost = graph::kParts.size() - 1;  // the head is always trained
+  const std::vector<std::string> choices(graph::kParts.begin(), graph::kParts.begin() + kMost);
+  std::vector<bool> named(kMost);
+  std::stringstream list(optimizer.freeze);
+  for (std::string part; std::getline(list, part, ',');) {
+    const auto found = std::ranges::find(choices, part);
+    if (found == choices.end()) {
+      throw UsageError("--freeze '{}': '{}' is not a part that can be frozen; choose from {}",
+                       optimizer.freeze, part, fmt::join(choices, ", "));
+    }
+    named[static_cast<std::size_t>(found - choices.begin())] = true;
+  }
+  const auto trained = std::ranges::find(named, false), last = std::find(trained, named.end(), true);
+  if (last != named.end()) {
+    const auto count = last - named.begin() + 1;
+    throw UsageError("--freeze {}: {} comes before {} and would still be trained; freeze all of {}",
+                     optimizer.freeze, choices[static_cast<std::size_t>(trained - named.begin())],
+                     choices[static_cast<std::size_t>(last - named.begin())],
+                     fmt::join(choices.begin(), choices.begin() + count, ","));
+  }
+  return static_cast<int>(trained - named.begin());
 }
 
 std::int64_t images_per_step(const Config& config) {

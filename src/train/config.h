@@ -59,6 +59,12 @@ struct OptimizerConfig {
   bool nesterov = false;
   double weight_decay = 1e-4;
   double lars_trust = 0.001;
+  std::vector<double> betas = {0.9, 0.999};  // of adamw and lamb
+  double epsilon = 0;                        // of adamw and lamb; 0: 1e-8 and 1e-6
+  double clip_norm = 0;                      // the longest gradient; 0: any
+  double head_lr = 0;                        // of the last layer; 0: lr
+  double layer_decay = 1;                    // each layer's rate in that of the next one
+  std::string freeze;                        // "stem,layer1": what is not trained
   double label_smoothing = 0;
 };
 
@@ -134,6 +140,10 @@ struct Config {
 // Throws UsageError for a value out of range, naming its flag, and for two that contradict each other, naming
 // both.
 void validate(const Config& config);
+
+// How many parts of the network, from its beginning on, are not trained. Throws UsageError where --freeze
+// names anything but such a beginning.
+int frozen_parts(const OptimizerConfig& optimizer);
 
 // Samples that one update sees, over all ranks.
 std::int64_t images_per_step(const Config& config);

@@ -172,6 +172,27 @@ std::int64_t image_size_of(const plan::Plan& plan) {
   return plan.graph().tensor(plan.model.images).shape.h();
 }
 
+namespace {
+
+void set_optimizer(const OptimizerConfig& optimizer, plan::Options& options) {
+  using enum plan::OptimizerKind;
+  const std::string& name = optimizer.name;
+  options.optimizer = name == "lars" ? lars : name == "adamw" ? adamw : name == "lamb" ? lamb : sgd;
+  options.momentum = static_cast<float>(optimizer.momentum);
+  options.nesterov = optimizer.nesterov;
+  options.weight_decay = static_cast<float>(optimizer.weight_decay);
+  options.lars_trust = static_cast<float>(optimizer.lars_trust);
+  options.beta1 = static_cast<float>(optimizer.betas[0]);
+  options.beta2 = static_cast<float>(optimizer.betas[1]);
+  const double usual = options.optimizer == lamb ? 1e-6 : 1e-8;
+  options.epsilon = static_cast<float>(optimizer.epsilon > 0 ? optimizer.epsilon : usual);
+  options.clip_norm = static_cast<float>(optimizer.clip_norm);
+  if (optimizer.head_lr > 0) options.head_rate = static_cast<float>(optimizer.head_lr / optimizer.lr);
+  options.layer_decay = static_cast<float>(optimizer.layer_decay);
+}
+
+}  // namespace
+
 plan::Options train_plan_options(const Config& config, graph::DType dtype, std::int64_t classes,
                                  std::int64_t batch) {
   plan::Options options;
@@ -182,11 +203,8 @@ plan::Options train_plan_options(const Config& config, graph::DType dtype, std::
   options.model.dtype = dtype;
   options.model.label_smoothing = static_cast<float>(config.optimizer.label_smoothing);
   options.model.mixed_labels = mix_options(config.augment).any();
-  options.optimizer = config.optimizer.name == "lars" ? plan::OptimizerKind::lars : plan::OptimizerKind::sgd;
-  options.momentum = static_cast<float>(config.optimizer.momentum);
-  options.nesterov = config.optimizer.nesterov;
-  options.weight_decay = static_cast<float>(config.optimizer.weight_decay);
-  options.lars_trust = static_cast<float>(config.optimizer.lars_trust);
+  options.model.frozen_parts = frozen_parts(config.optimizer);
+  set_optimizer(config.optimizer, options);
   options.accumulate = static_cast<int>(config.optimizer.accumulate);
   options.ema = config.model.ema;
   options.fuse = !config.device.no_fuse;
@@ -202,6 +220,7 @@ plan::Options eval_plan_options(const Config& config, graph::DType dtype, std::i
   plan::Options options = train_plan_options(config, dtype, classes, batch);
   options.model.image_size = config.model.image_size;
   options.model.training = false;
+  options.model.frozen_parts = 0;
   options.model.label_smoothing = 0;
   options.model.mixed_labels = false;
   options.optimizer = plan::OptimizerKind::none;
@@ -382,6 +401,8 @@ Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communic
     setup.val_records = std::move(splits.val);
     if (!setup.val_records) log_warning("{} has no val split: nothing is evaluated", config.data.path);
   }
+  if (!config.optimizer.freeze.empty() && config.model.init.empty() && !setup.synthetic())
+    log_warning("--freeze {} without --init: random weights stay as they are", config.optimizer.freeze);
   setup.classes = resolve_classes(config, setup.train_records.get());
   setup.decoding.decoder = resolve_decoder(config, *setup.backend);
   if (setup.decoding.decoder) {

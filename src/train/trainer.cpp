@@ -265,6 +265,7 @@ void Trainer::write_scalars(double rate, bool first_of_step) {
   scalars[graph::kGradientScale] = 1.0F / static_cast<float>(config_.optimizer.accumulate * ranks_.size());
   scalars[graph::kEmaDecay] = static_cast<float>(ema_decay(config_.model.ema_decay, steps_));
   scalars[graph::kAccumulateKeep] = first_of_step ? 0.0F : 1.0F;
+  scalars[graph::kUpdate] = static_cast<float>(steps_ + 1);
   train_->write_input(train_->plan().model.scalars, scalars.data(), sizeof(scalars));
 }
 

@@ -67,6 +67,9 @@ ConvShape shape_of(const plan::Plan& plan, const graph::Op& op, ConvPass pass) {
   shape.kernel = static_cast<int>(w[2]);
   shape.stride = attr.stride;
   shape.pad = attr.pad;
+  shape.groups = attr.groups;
+  check(attr.groups == 1 || plan.placement(t.w).layout == plan::Layout::channels_last,
+        "'{}' has groups of padded channels", op.name);
   if (is_folded(plan, op)) {
     shape.c = 16;
     shape.h = y.h() + 3;

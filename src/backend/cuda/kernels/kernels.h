@@ -134,6 +134,9 @@ void pooled_norm_grad_apply(Type type, const PooledGradient& pooled, const NormG
 void avg_pool(Type type, int images, int pixels, int channels, const void* x, void* y, cudaStream_t stream);
 void avg_pool_grad(Type type, int images, int pixels, int channels, const void* dy, void* dx,
                    cudaStream_t stream);
+// Means of windows side by side, cut off at the edge: a pool whose stride is its kernel, without padding.
+void local_avg_pool(Type type, const Pool& pool, const void* x, void* y, cudaStream_t stream);
+void local_avg_pool_grad(Type type, const Pool& pool, const void* dy, void* dx, cudaStream_t stream);
 
 void relu(Type type, std::int64_t count, const void* x, void* y, cudaStream_t stream);
 void relu_grad(Type type, std::int64_t count, const void* dy, const void* y, void* dx, cudaStream_t stream);
@@ -182,12 +185,14 @@ void column_sums(Type type, int rows, int columns, const void* dy, float* db, cu
 struct UpdateChunk {
   float* w;
   const void* g;
-  float* v;    // momentum; for an average, the average
+  float* v;    // momentum, or Adam's second moment; for an average, the average
+  float* m;    // ? Adam's first moment
   void* copy;  // ? the parameter in the type that convolutions read
   int count;
   int first_chunk, chunks;  // of the parameter this one belongs to
   Type g_type, copy_type;
   float weight_decay;
+  float rate;  // times the learning rate
 };
 inline constexpr int kChunk = 8192;  // elements of a chunk at most
 
@@ -201,6 +206,15 @@ void sgd(const UpdateChunk* chunks, int count, UpdateRule rule, const float* sca
          cudaStream_t stream);
 // partials: two floats per chunk.
 void lars(const UpdateChunk* chunks, int count, UpdateRule rule, const float* scalars, const float* check,
+          float* partials, cudaStream_t stream);
+struct AdamRule {
+  float beta1, beta2, epsilon;
+  float log_beta1, log_beta2;
+};
+void adamw(const UpdateChunk* chunks, int count, AdamRule rule, const float* scalars, const float* check,
+           cudaStream_t stream);
+// partials: two floats per chunk.
+void lamb(const UpdateChunk* chunks, int count, AdamRule rule, const float* scalars, const float* check,
           float* partials, cudaStream_t stream);
 // v = decay * v + (1 - decay) * w
 void ema(const UpdateChunk* chunks, int count, const float* scalars, const float* check, cudaStream_t stream);

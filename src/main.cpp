@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
                  add_profile,
                  add_coreutil,
                  add_eval,
+                 add_predict,
                  add_export,
                  add_data,
                  add_report,

@@ -35,6 +35,7 @@ void at_least(const char* flag, std::int64_t value, std::int64_t least) {
 // Beyond these no shape is meant, and products of sizes stay far from overflow.
 constexpr std::int64_t kMostImages = 1 << 20, kMostPixels = 1 << 16, kMostClasses = 1 << 20;
 constexpr std::size_t kMostSizes = 64;
+constexpr std::int64_t kLeastPixels = 8;  // less, and nothing of an image is left after the first layers
 
 void at_most(const char* flag, std::int64_t value, std::int64_t most) {
   if (value > most) throw UsageError("{} {} must be at most {}", flag, value, most);
@@ -64,13 +65,15 @@ void check_model_and_data(const Config& config) {
   const DataConfig& data = config.data;
   at_least("--classes", model.classes, 2);
   at_most("--classes", model.classes.value_or(2), kMostClasses);
-  at_least("--image-size", model.image_size, 1);
+  at_least("--image-size", model.image_size, kLeastPixels);
   at_most("--image-size", model.image_size, kMostPixels);
   between("--model-ema-decay", model.ema_decay, 0, 1);
   at_least("--workers", data.workers, 0);
   at_most("--workers", data.workers, 4096);
   between("--crop-pct", data.crop_pct, 0.01, 1);
   between("--max-bad", data.max_bad, 0, 1);
+  between("--val-split", data.val_split, 0, 0.9);
+  exclusive(data.val_split > 0, "--val-split", !data.val_dir.empty(), "--val-dir");
   at_least("--max-image-pixels", data.max_image_pixels, 1);
   at_least("--max-image-bytes", data.max_image_bytes, 1);
   at_least("--synthetic-batches", data.synthetic_batches, 1);
@@ -166,7 +169,7 @@ void check_schedule(const ScheduleConfig& schedule) {
   if (schedule.train_sizes.size() > kMostSizes)
     throw UsageError("--train-sizes: {} are more than {}", schedule.train_sizes.size(), kMostSizes);
   for (const std::int64_t size : schedule.train_sizes) {
-    at_least("--train-sizes", size, 1);
+    at_least("--train-sizes", size, kLeastPixels);
     at_most("--train-sizes", size, kMostPixels);
   }
   finite_and_not_negative("--lr-gamma", schedule.gamma);
@@ -195,6 +198,11 @@ void check_device_and_run(const Config& config) {
   if (const double target = config.run.target_accuracy; !(target >= 0 && target <= 1))
     throw UsageError("--target-accuracy {} must be from 0 to 1: a share of the images, as 0.759 for 75.9%",
                      target);
+  at_least("--patience", config.run.patience, 0);
+  if (config.run.patience > 0 && config.run.eval_every == 0)
+    throw UsageError(
+        "--patience {} and --eval-every 0 contradict each other: it looks at evaluations on the way",
+        config.run.patience);
   if (!config.run.mlperf_log.empty() && config.run.target_accuracy == 0)
     throw UsageError("--mlperf-log needs --target-accuracy: MLPerf measures the time to an accuracy (0.759)");
   at_least("--log-every", config.run.log_every, 1);

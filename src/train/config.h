@@ -21,8 +21,9 @@ struct ModelConfig {
 };
 
 struct DataConfig {
-  std::string path;             // a folder, or "synthetic"
-  std::string val_dir;          // where validation images are, if not in path
+  std::string path;      // a folder, or "synthetic"
+  std::string val_dir;   // where validation images are, if not in path
+  double val_split = 0;  // share of the training images to validate on, where there are no others; 0: none
   std::int64_t workers = 0;     // 0: chosen from the cores
   std::string decode = "auto";  // of training images: "auto", "cpu", "gpu"
   std::string interpolation = "bilinear";
@@ -111,6 +112,7 @@ struct RunConfig {
   std::int64_t eval_every = 1;   // epochs; 0: only at the end
   std::int64_t eval_offset = 0;  // epochs by which evaluations come after the multiples of eval_every
   double target_accuracy = 0;    // top-1 of an evaluation that ends the run, as a fraction of one; 0: none
+  std::int64_t patience = 0;     // epochs without a better evaluation that end the run; 0: any number
   std::string mlperf_log;        // a file, or "auto" for one in the run folder; empty: none
   std::string mlperf_org;        // who ran it, for that log
   std::int64_t log_every = 10;

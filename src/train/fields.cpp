@@ -22,7 +22,7 @@ std::vector<Field> model_fields() {
       {"model", "image_size", "--image-size", "height and width of the input in pixels",
        [](Config& c) -> Int& { return c.model.image_size; }},
       {"model", "init", "--init",
-       "begin with these weights: safetensors with torchvision's names, a checkpoint or a run",
+       "begin with these weights: safetensors or .pth with torchvision's names, a checkpoint or a run",
        [](Config& c) -> Text& { return c.model.init; }},
       {"model", "zero_init_last", "--zero-init-last", "start the last norm of every residual branch at zero",
        [](Config& c) -> bool& { return c.model.zero_init_last; }},
@@ -41,6 +41,9 @@ std::vector<Field> data_fields() {
       {"data", "val_dir", "--val-dir",
        "validation images, where they are not in the data set: a folder of class folders, or a data set",
        [](Config& c) -> Text& { return c.data.val_dir; }},
+      {"data", "val_split", "--val-split",
+       "validate on this share of the training images, held out by the seed, where the data has no others",
+       [](Config& c) -> double& { return c.data.val_split; }},
       {"data", "workers", "--workers,-j", "threads that read and decode images (0: chosen from the cores)",
        [](Config& c) -> Int& { return c.data.workers; }},
       {"data",
@@ -307,6 +310,9 @@ std::vector<Field> run_fields() {
       {"run", "target_accuracy", "--target-accuracy",
        "stop when an evaluation's top-1 reaches this, as 0.759 (0: train to the end)",
        [](Config& c) -> double& { return c.run.target_accuracy; }},
+      {"run", "patience", "--patience",
+       "stop after this many epochs in which no evaluation was better than the best before (0: never)",
+       [](Config& c) -> Int& { return c.run.patience; }},
       {"run",
        "mlperf_log",
        "--mlperf-log",
@@ -327,7 +333,8 @@ std::vector<Field> run_fields() {
        "steps in a row with gradients that are not finite before training stops",
        [](Config& c) -> Int& { return c.run.max_bad_steps; }},
       {"run", "checkpoint_every", "--checkpoint-every",
-       "steps (500), epochs (1ep) or time (90s, 5m, 1h) between checkpoints, or off (default: 10m; off for "
+       "steps (500), epochs (1ep) or time (90s, 5m, 1h) between checkpoints, or off (or 0; default: 10m; off "
+       "for "
        "synthetic data)",
        [](Config& c) -> Text& { return c.run.checkpoint_every; }},
       {"run", "keep", "--keep", "newest checkpoints that stay; the best one stays too",

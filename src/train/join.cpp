@@ -22,7 +22,8 @@ namespace {
 constexpr std::array<std::string_view, 4> kOwn = {"data.path", "data.workers", "device.threads",
                                                   "comm.interface"};
 // Of the options in [run], those that decide what every rank does next.
-constexpr std::array<std::string_view, 4> kShared = {"seed", "eval_every", "eval_offset", "target_accuracy"};
+constexpr std::array<std::string_view, 5> kShared = {"seed", "eval_every", "eval_offset", "target_accuracy",
+                                                     "patience"};
 
 comm::Facts facts_of(const Config& config) {
   comm::Facts facts{{"version", build_info().version}, {"commit", build_info().commit}};

@@ -9,6 +9,7 @@
 #include "plan/plan.h"
 #include "train/session.h"
 #include "train/setup.h"
+#include "train/trained_model.h"
 
 namespace redline::train {
 namespace {
@@ -131,6 +132,7 @@ void print_memory(const Setup& setup, std::FILE* out) {
 
 void print_plan(const Config& config, std::FILE* out) {
   const Setup setup = prepare(config);
+  if (!config.model.init.empty()) load_initial(config.model.init, config.model.name);
   print_model(setup, *setup.plans.train, out);
   print_ops(*setup.plans.train, out);
   print_memory(setup, out);

@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/communicator.h"
+#include "data/class_match.h"
+#include "data/hold_out.h"
 #include "data/info.h"
 #include "data/loader.h"
 #include "train/interval.h"
@@ -69,6 +71,19 @@ std::int64_t largest_batch(const Config& config, const backend::Backend& backend
 std::string checkpoint_interval(const Config& config) {
   if (!config.run.checkpoint_every.empty()) return config.run.checkpoint_every;
   return config.data.path == kSynthetic ? "off" : kCheckpointEvery;
+}
+
+// As PyTorch does: the norms of the last layers have no variance over a single value, and training would go
+// on without ever learning.
+void check_norms(const Config& config) {
+  constexpr std::int64_t kShrink = 32;  // of the last layers, rounded up
+  const std::int64_t least = train_sizes(config).back(), points = (least + kShrink - 1) / kShrink;
+  const std::int64_t images = config.optimizer.batch_size * (config.comm.sync_bn ? config.ranks : 1);
+  if (images * points * points > 1) return;
+  throw UsageError(
+      "--batch-size 1 at {} px: the last batch norms would see a single value of each channel; use a larger "
+      "--batch-size or --image-size",
+      least);
 }
 
 std::int64_t resolve_classes(const Config& config, const data::RecordSource* records) {
@@ -382,8 +397,33 @@ std::string Setup::data_text() const {
   return fmt::format("{} ({})", config.data.path, train_records->kind());
 }
 
+namespace {
+
+void open_records(Setup& setup, const std::vector<std::string>& class_names) {
+  const DataConfig& config = setup.config.data;
+  data::SourceOptions limits;
+  limits.max_bytes = config.max_image_bytes;
+  const auto seed = static_cast<std::uint64_t>(setup.config.run.seed);
+  data::OpenSplits splits = config.val_split > 0
+                                ? data::open_with_held_out(config.path, config.val_split, seed, limits)
+                                : data::open_splits(config.path, config.val_dir, limits);
+  setup.train_records = std::move(splits.train);
+  setup.val_records = std::move(splits.val);
+  if (!setup.val_records)
+    log_warning("{} has no val split: nothing is evaluated (--val-split 0.1 holds out a tenth of its images)",
+                config.path);
+  const std::vector<std::string> present = setup.train_records->classes();
+  setup.class_names = class_names.empty() ? data::lasting_names(present) : class_names;
+  if (class_names.empty() || class_names == present || data::lasting_names(present).empty()) return;
+  const std::vector<std::int32_t> labels = data::match_classes(class_names, present, config.path);
+  for (auto* records : {&setup.train_records, &setup.val_records})
+    if (*records) *records = data::relabelled(std::move(*records), labels, class_names);
+}
+
+}  // namespace
+
 Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communicator,
-              const std::atomic<bool>* stop) {
+              const std::atomic<bool>* stop, const std::vector<std::string>& class_names) {
   validate(config);
   Setup setup;
   if (communicator != nullptr) setup.rank = communicator->rank();
@@ -393,14 +433,8 @@ Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communic
   Precision precision = resolve_dtype(config, *setup.backend);
   setup.dtype = precision.dtype;
   setup.why_dtype = std::move(precision.why);
-  if (config.data.path != kSynthetic) {
-    data::SourceOptions limits;
-    limits.max_bytes = config.data.max_image_bytes;
-    data::OpenSplits splits = data::open_splits(config.data.path, config.data.val_dir, limits);
-    setup.train_records = std::move(splits.train);
-    setup.val_records = std::move(splits.val);
-    if (!setup.val_records) log_warning("{} has no val split: nothing is evaluated", config.data.path);
-  }
+  if (config.data.path != kSynthetic) open_records(setup, class_names);
+  if (!setup.synthetic()) check_norms(config);
   if (!config.optimizer.freeze.empty() && config.model.init.empty() && !setup.synthetic())
     log_warning("--freeze {} without --init: random weights stay as they are", config.optimizer.freeze);
   setup.classes = resolve_classes(config, setup.train_records.get());
@@ -444,9 +478,9 @@ std::unique_ptr<data::BatchSource> val_batches(const Setup& setup) {
   return evaluation_batches(setup.config, *setup.backend, setup.val_records, setup.rank);
 }
 
-std::unique_ptr<data::BatchSource> evaluation_batches(const Config& config, const backend::Backend& backend,
-                                                      std::shared_ptr<const data::RecordSource> records,
-                                                      int rank) {
+std::unique_ptr<data::Loader> evaluation_batches(const Config& config, const backend::Backend& backend,
+                                                 std::shared_ptr<const data::RecordSource> records,
+                                                 int rank) {
   data::LoaderOptions options = loader_options(config, backend, rank, /*train=*/false);
   if (options.threads == 0) options.threads = static_cast<int>(default_workers(inspect_machine(), backend));
   return std::make_unique<data::Loader>(std::move(records), options);

@@ -168,8 +168,14 @@ bool Trainer::target_reached() const {
   return target > 0 && best_ && best_->top1 >= target;
 }
 
+bool Trainer::out_of_patience() const {
+  const std::int64_t patience = config_.run.patience;
+  return patience > 0 && evaluated_ && best_ && epoch_ + 1 - best_->epoch >= patience;
+}
+
 bool Trainer::finished() const {
-  return target_reached() || (all_steps_done() && (val_source_ == nullptr || evaluated_));
+  return target_reached() || out_of_patience() ||
+         (all_steps_done() && (val_source_ == nullptr || evaluated_));
 }
 
 bool Trainer::run(const std::atomic<bool>& stop) {
@@ -178,7 +184,7 @@ bool Trainer::run(const std::atomic<bool>& stop) {
   clock_.start(std::chrono::steady_clock::now());
   for (;;) {
     const bool done = run_epoch(stop) && evaluate_when_due(stop);
-    if (!done || all_steps_done() || target_reached()) {
+    if (!done || all_steps_done() || target_reached() || out_of_patience()) {
       finish_steps();
       if (session_ != nullptr) session_->end_steps();
       return done;

@@ -41,10 +41,10 @@ class Trainer {
           std::shared_ptr<comm::Communicator> communicator = {});
 
   // Trains to the end of the schedule, evaluating on the way, or until an evaluation reaches
-  // config.run.target_accuracy; false when `stop` was raised first. A step
-  // whose gradients are not finite changes nothing but the loss scale; config.run.max_bad_steps of them in a
-  // row throw UsageError. Steps are recorded in order, a few steps late where the device works on its own;
-  // all are recorded when this returns, and before an evaluation. Called once.
+  // config.run.target_accuracy or none is better for config.run.patience epochs; false when `stop` was raised
+  // first. A step whose gradients are not finite changes nothing but the loss scale; config.run.max_bad_steps
+  // of them in a row throw UsageError. Steps are recorded in order, a few steps late where the device works
+  // on its own; all are recorded when this returns, and before an evaluation. Called once.
   bool run(const std::atomic<bool>& stop);
 
   // Before run(), with several ranks: gives every rank rank 0's weights and place.
@@ -65,8 +65,11 @@ class Trainer {
   bool can_save() const;
   // Where the run stands: exact once run() has returned.
   Progress progress() const;
-  bool finished() const;        // every step and evaluation is done, or the target accuracy is reached
+  bool finished()
+      const;  // every step and evaluation is done, the target accuracy is reached, or patience is out
   bool target_reached() const;  // by the best evaluation so far; false without a target
+  // No evaluation of the last config.run.patience epochs was the best; false where it is 0.
+  bool out_of_patience() const;
 
   // What was done so far, to be reported as the end of the run.
   metrics::End summary(std::string reason, std::string detail) const;

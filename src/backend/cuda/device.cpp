@@ -167,6 +167,7 @@ void check_architecture(const cudaDeviceProp& device) {
       result != cudaErrorUnsupportedPtxVersion) {
     // Such as the failure of an earlier kernel, which every call tells from then on.
     check_cuda(result, "looking for the device's code");
+    device_code();  // remembered now: while a step is captured, nothing can be asked
     return;
   }
   // Hopper's matrix instructions are in the code for 90a alone.

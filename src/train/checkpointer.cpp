@@ -1,5 +1,6 @@
 #include "train/checkpointer.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -65,13 +66,14 @@ std::optional<std::uint64_t> free_bytes(fs::path folder) {
 
 void warn_of_little_room(const fs::path& folder, std::uint64_t each, std::int64_t keep) {
   const auto room = free_bytes(folder);
-  const std::uint64_t wanted =
-      each * (static_cast<std::uint64_t>(keep) + 2);  // the best, and one being written
+  const std::size_t most = static_cast<std::size_t>(keep) + 2;  // the best, and one being written
+  const std::size_t there = std::min(most, list_checkpoints(folder).size());
+  const std::uint64_t wanted = each * (most - there);
   if (!room || *room >= wanted) return;
   log_warning(
-      "{} may need {} for checkpoints of {} each, and {} is free there: the oldest go first when space runs "
-      "out "
-      "(a smaller --keep needs less)",
+      "{} may need another {} for checkpoints of {} each, and {} is free there: the oldest go first when "
+      "space "
+      "runs out (a smaller --keep needs less)",
       folder.string(), format_bytes(wanted), format_bytes(each), format_bytes(*room));
 }
 

@@ -409,7 +409,9 @@ void train_recorded(Job& job, const RunFolder& folder, Checkpointer* checkpointe
   }
   // A signal that finds an earlier checkpoint loses steps, not the run.
   if (!saved && !(outcome.signal != 0 && outcome.checkpointed)) {
-    throw IoError("the checkpoint of step {} could not be written to {}", trainer.progress().step,
+    const std::int64_t failed = trainer.failed_checkpoints();
+    throw IoError("the checkpoint of step {}{} could not be written to {}", trainer.progress().step,
+                  failed > 1 ? fmt::format(", and {} before it,", failed - 1) : "",
                   checkpointer->folder().string());
   }
 }

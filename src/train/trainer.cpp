@@ -257,7 +257,13 @@ void Trainer::save_checkpoint() {
 void Trainer::report_checkpoints() {
   for (const metrics::Checkpoint& checkpoint : checkpointer_->finished()) {
     recorder_.checkpoint(checkpoint);
-    if (checkpoint.error.empty()) continue;
+    if (checkpoint.error.empty()) {
+      if (failed_checkpoints_ > 1)
+        log_warning("checkpoints are written again, after {} that were not", failed_checkpoints_);
+      failed_checkpoints_ = 0;
+      continue;
+    }
+    if (++failed_checkpoints_ > 1) continue;
     const auto newest = checkpointer_->newest();
     log_warning(
         "the checkpoint of step {} was not written: {}; {}", checkpoint.step, checkpoint.error,

@@ -59,8 +59,10 @@ class Trainer {
   void profile(profile::Session& session) { session_ = &session; }
   // Between steps, with a checkpointer: takes one now, unless can_save() says that the state is not good.
   void save_checkpoint();
-  // Tells the recorder, and the log, what the checkpointer has done.
+  // Tells the recorder, and the log, what the checkpointer has done; of failures in a row the log has the
+  // first.
   void report_checkpoints();
+  std::int64_t failed_checkpoints() const { return failed_checkpoints_; }  // in a row, up to now
   // False in the middle of a step, and when several in a row went wrong: the checkpoint before is better.
   bool can_save() const;
   // Where the run stands: exact once run() has returned.
@@ -157,6 +159,7 @@ class Trainer {
   std::int64_t schedule_shift_ = 0;  // updates made before the schedule's first step, by another batch size
   bool mid_step_ = false;            // some of a step's batches have run
   bool evaluated_ = false;           // the evaluation after the last step is done
+  std::int64_t failed_checkpoints_ = 0;  // in a row
   std::int64_t recorded_ = 0, samples_ = 0, skipped_ = 0, bad_in_a_row_ = 0;
   double epoch_seconds_ = 0;    // in the recorded steps of the last one's epoch
   double last_loss_scale_ = 1;  // of the last recorded step

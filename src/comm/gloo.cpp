@@ -140,8 +140,7 @@ class GlooCommunicator final : public Communicator {
     const Clock::time_point begun = Clock::now();
     try {
       while (!done()) {
-        if (const std::string cause = membership_.cause(milliseconds(0)); !cause.empty())
-          throw PeerError(cause);
+        if (!membership_.cause(milliseconds(0)).empty()) throw membership_.error();
         if (Clock::now() - begun >= limits_.collective) {
           membership_.report_late();
           fail(name, "it took too long");
@@ -185,12 +184,11 @@ class GlooCommunicator final : public Communicator {
   }
 
   [[noreturn]] void fail(const char* name, const char* what) {
-    const std::string cause = membership_.cause(kVerdictTime);
-    throw PeerError(cause.empty()
-                        ? fmt::format("rank {} failed in {}, though no rank is known to be lost: the network "
-                                      "between them broke ({})",
-                                      context_->rank, name, what)
-                        : cause);
+    if (!membership_.cause(kVerdictTime).empty()) throw membership_.error();
+    throw PeerError(fmt::format(
+        "rank {} failed in {}, though no rank is known to be lost: the network between them broke "
+        "({})",
+        context_->rank, name, what));
   }
 
   const TimeLimits limits_;

@@ -18,6 +18,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kRetry{200};
 constexpr milliseconds kSendTime{5'000};
 constexpr milliseconds kTurn{50};
+constexpr milliseconds kVerdictTime{3'000};  // for rank 0 to say who is late
 
 void check_stop(const std::atomic<bool>* stop) {
   if (stop != nullptr && stop->load()) throw PeerError("stopped while waiting for the other ranks");
@@ -118,8 +119,15 @@ std::vector<char> Membership::get(const std::string& key, milliseconds limit) {
   }
   send({{kKind, kGet}, {kKey, key}});
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_for(lock, limit, [&] { return values_.contains(key) || !cause_.empty(); }))
-    throw PeerError(fmt::format("a peer did not say within {:g} s where it listens", seconds(limit)));
+  if (!changed_.wait_for(lock, limit, [&] { return values_.contains(key) || !cause_.empty(); })) {
+    lock.unlock();
+    report_late();
+    cause(kVerdictTime);
+    lock.lock();
+    if (cause_.empty() && !values_.contains(key))
+      throw PeerError(
+          fmt::format("a peer did not say within {:g} s where it listens", seconds(limits_.collective)));
+  }
   const auto found = values_.find(key);
   if (found == values_.end()) throw PeerError(cause_, code_);
   return found->second;
@@ -149,6 +157,11 @@ void Membership::on_stuck(Action action, milliseconds grace) {
   const std::lock_guard lock(mutex_);
   on_stuck_ = std::move(action);
   grace_ = grace;
+}
+
+void Membership::allow(milliseconds grace) {
+  const std::lock_guard lock(mutex_);
+  grace_ = std::max(grace_, grace);
 }
 
 void Membership::run() {

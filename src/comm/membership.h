@@ -40,6 +40,7 @@ class Membership {
   // peer was lost.
   using Action = std::function<void(const std::string& cause)>;
   void on_stuck(Action action, std::chrono::milliseconds grace);
+  void allow(std::chrono::milliseconds grace);  // more of it
   // Counts a call that this rank begins; a rank that has begun fewer than its peers is the one they wait for.
   void begin_call() { ++calls_; }
   // Why the job ends: waits a little for the coordinator to say so. Empty when it does not.

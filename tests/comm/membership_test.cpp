@@ -280,6 +280,30 @@ TEST(Joining, WhoDoesNotComeIsNamedAndWhoCannotBeReached) {
   }
 }
 
+// One that joins and then never connects to the others keeps them no longer than the limit, and is named.
+TEST(Joining, ARankThatDoesNotConnectIsNamedInTime) {
+  const ConnectOptions own = options_of(0, 2, free_port());
+  std::atomic<bool> done = false;
+  std::thread other([&] {
+    Membership idle(options_of(1, 2, own.world.master_port).world, own.facts, own.limits);
+    while (!done) std::this_thread::sleep_for(milliseconds(10));
+  });
+  ConnectOptions options = own;
+  options.limits.collective = milliseconds(1'500);
+  const Clock::time_point begun = Clock::now();
+  try {
+    connect(options);
+    ADD_FAILURE() << "nobody answered";
+  } catch (const PeerError& why) {
+    const std::string text = why.what();
+    EXPECT_TRUE(text.starts_with("rank 1 (")) << text;
+    EXPECT_NE(text.find("kept the others waiting for more than 1.5 s"), std::string::npos) << text;
+  }
+  EXPECT_LT(Clock::now() - begun, milliseconds(6'000));
+  done = true;
+  other.join();
+}
+
 const TimeLimits kShort{milliseconds(10'000), milliseconds(1'000)};  // a silence of 0.7 s is a loss
 
 TEST(Silence, OfARankIsNoticedByRank0WhichTellsTheOthers) {

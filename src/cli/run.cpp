@@ -249,7 +249,7 @@ int parse_and_run(int argc, char** argv, const std::vector<AddCommand>& commands
   }
   set_up_logging(context.quiet ? LogLevel::quiet : verbose ? LogLevel::verbose : LogLevel::normal);
   const int code = context.action();
-  finish_stdout();
+  if (code == 0) finish_stdout();  // else it says more than what is left to write
   return code;
 }
 

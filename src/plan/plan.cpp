@@ -183,7 +183,8 @@ void add_optimizer(Graph& graph, const Options& options, TensorId scalars, Tenso
   } else {
     add_state(".momentum");
     if (kind == OpKind::lars)
-      attributes = graph::LarsAttr{options.momentum, decay, options.lars_trust, 1e-8F, rate};
+      attributes =
+          graph::LarsAttr{options.momentum, decay, options.lars_trust, graph::LarsAttr{}.epsilon, rate};
     else
       attributes = graph::SgdAttr{options.momentum, decay, options.nesterov, rate};
   }

@@ -114,6 +114,8 @@ void check_optimizer(const OptimizerConfig& optimizer) {
   at_most("--batch-size", optimizer.batch_size, kMostImages);
   at_least("--accumulate", optimizer.accumulate, 1);
   at_most("--accumulate", optimizer.accumulate, kMostImages);
+  at_least("--global-batch", optimizer.global_batch, 0);
+  at_most("--global-batch", optimizer.global_batch, kMostImages);
   finite_and_not_negative("--lr", optimizer.lr);
   if (!(optimizer.momentum >= 0 && optimizer.momentum < 1)) {
     throw UsageError("--momentum {} must be at least 0 and less than 1", optimizer.momentum);
@@ -256,6 +258,20 @@ int frozen_parts(const OptimizerConfig& optimizer) {
 
 std::int64_t images_per_step(const Config& config) {
   return config.optimizer.batch_size * config.optimizer.accumulate * config.ranks;
+}
+
+void share_global_batch(Config& config) {
+  OptimizerConfig& optimizer = config.optimizer;
+  if (optimizer.global_batch == 0) return;
+  if (optimizer.global_batch % config.ranks != 0)
+    throw UsageError(
+        "--global-batch {} cannot be divided among {} ranks: use a number of ranks that divides it",
+        optimizer.global_batch, config.ranks);
+  const std::int64_t images = optimizer.global_batch / config.ranks;
+  std::int64_t batches = (images + optimizer.batch_size - 1) / optimizer.batch_size;
+  while (images % batches != 0) ++batches;
+  optimizer.batch_size = images / batches;
+  optimizer.accumulate = batches;
 }
 
 }  // namespace redline::train

@@ -121,6 +121,10 @@ std::vector<Field> optimizer_fields() {
        [](Config& c) -> Int& { return c.optimizer.batch_size; }},
       {"optimizer", "accumulate", "--accumulate", "batches whose gradients are averaged before an update",
        [](Config& c) -> Int& { return c.optimizer.accumulate; }},
+      {"optimizer", "global_batch", "--global-batch",
+       "images in a step over all ranks, however many there are: --batch-size is then the most in a forward "
+       "pass, and --accumulate follows",
+       [](Config& c) -> Int& { return c.optimizer.global_batch; }},
       {"optimizer", "lr", "--lr", "learning rate", [](Config& c) -> double& { return c.optimizer.lr; }},
       {"optimizer", "lr_scale_batch", "--lr-scale-batch",
        "multiply the learning rate by images per step / 256",

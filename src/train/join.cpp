@@ -78,9 +78,10 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
 
 std::shared_ptr<comm::Communicator> join_ranks(Config& config, const comm::World& world,
                                                const std::atomic<bool>& stop) {
-  config.ranks = world.size;
-  if (world.size == 1) return config.comm.when_alone ? comm::make_single() : nullptr;
   validate(config);
+  config.ranks = world.size;
+  share_global_batch(config);
+  if (world.size == 1) return config.comm.when_alone ? comm::make_single() : nullptr;
   comm::ConnectOptions options;
   options.world = world;
   options.stop = &stop;

@@ -131,7 +131,10 @@ void print_memory(const Setup& setup, std::FILE* out) {
 }  // namespace
 
 void print_plan(const Config& config, std::FILE* out) {
-  const Setup setup = prepare(config);
+  validate(config);
+  Config alone = config;
+  share_global_batch(alone);
+  const Setup setup = prepare(alone);
   if (!config.model.init.empty()) load_initial(config.model.init, config.model.name);
   print_model(setup, *setup.plans.train, out);
   print_ops(*setup.plans.train, out);

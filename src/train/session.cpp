@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/quantity.h"
+#include "base/sha256.h"
 #include "base/signals.h"
 #include "base/text.h"
 #include "data/class_list.h"
@@ -135,7 +136,10 @@ class EndedSink final : public metrics::Sink {
 };
 
 const char* signal_name(int signal) {
-  return signal == SIGINT ? "SIGINT" : signal == SIGUSR1 ? "SIGUSR1" : "SIGTERM";
+  return signal == SIGINT    ? "SIGINT"
+         : signal == SIGUSR1 ? "SIGUSR1"
+         : signal == SIGHUP  ? "SIGHUP"
+                             : "SIGTERM";
 }
 
 Subject subject_of(const Setup& setup, const data::BatchSource& train) {
@@ -299,8 +303,8 @@ void leave_after_failure(metrics::Recorder& recorder, Trainer& trainer, Checkpoi
   try {
     if (checkpointer != nullptr && trainer.can_save()) last_checkpoint(trainer, *checkpointer, signals);
     if (checkpointer != nullptr && checkpointer->newest())
-      log_warning("--resume continues from {}",
-                  (checkpointer->folder() / checkpoint_name(*checkpointer->newest())).string());
+      log_warning("--resume continues from {}: redline train --resume {}",
+                  checkpoint_name(*checkpointer->newest()), checkpointer->folder().parent_path().string());
     tell_end(recorder, trainer.summary("failed", what), sampled);
   } catch (const std::exception& second) {
     log_warning("{}", second.what());
@@ -416,6 +420,25 @@ void train_recorded(Job& job, const RunFolder& folder, Checkpointer* checkpointe
   }
 }
 
+// What two machines must agree on about a data set, wherever it lies.
+struct Digests {
+  std::string classes, samples;
+};
+
+Digests digests_of(const data::RecordSource& records) {
+  Sha256 classes, samples;
+  for (const std::string& name : records.classes()) {
+    classes.update(name);
+    classes.update(std::string_view("\0", 1));
+  }
+  for (std::int64_t i = 0; i < records.count(); ++i) {
+    const std::string name = records.name(i);  // where it lies may differ, what it is called may not
+    samples.update(std::string_view(name).substr(name.rfind('/') + 1));
+    samples.update(fmt::format("\n{}\n", records.label(i)));
+  }
+  return {classes.finish(), samples.finish()};
+}
+
 // Rank 0, or a process alone: it trains in a run folder, a new one or the `existing` one.
 Outcome lead(Job& job, const std::vector<std::string>& arguments, const Console& console,
              const fs::path& existing) {
@@ -465,6 +488,25 @@ Outcome lead(Job& job, const std::vector<std::string>& arguments, const Console&
   return outcome;
 }
 
+// Ranks exchange numbers: 48 bits of the digest are one exactly.
+void agree_on_digest(Ranks& ranks, const std::string& digest, const std::string& what) {
+  double value = 0;
+  for (const char byte : digest.substr(0, 6)) value = value * 256 + static_cast<unsigned char>(byte);
+  ranks.must_agree(value, what);
+}
+
+// Classes in another order, or other files, would train on wrong labels without a word.
+void agree_on_data(Ranks& ranks, const Setup& setup) {
+  if (ranks.alone()) return;
+  for (const auto& [records, name] :
+       {std::pair{setup.train_records.get(), "training"}, std::pair{setup.val_records.get(), "held-out"}}) {
+    const Digests digests = records == nullptr ? Digests() : digests_of(*records);
+    agree_on_digest(ranks, digests.classes, fmt::format("the digest of the {} set's class names", name));
+    agree_on_digest(ranks, digests.samples,
+                    fmt::format("the digest of the {} set's file names and labels", name));
+  }
+}
+
 // Trains as one rank of a job, or alone.
 Outcome train(Config config, const std::vector<std::string>& arguments, const Console& console,
               const Resume& resume, const std::optional<profile::SessionOptions>& profiling,
@@ -500,6 +542,7 @@ Outcome train(Config config, const std::vector<std::string>& arguments, const Co
   }();
   ranks.must_agree(static_cast<double>(train->samples()), "the number of training images");
   ranks.must_agree(val ? static_cast<double>(val->samples()) : 0, "the number of held-out images");
+  agree_on_data(ranks, setup);
   Job job{setup, *train, val.get(), *trainer, ranks, recorder, profiled, signals, began};
   return ranks.rank() == 0 ? lead(job, arguments, console, existing) : follow(job);
 }

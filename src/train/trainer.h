@@ -108,6 +108,10 @@ class Trainer {
 
   bool run_epoch(const std::atomic<bool>& stop);  // what is left of it; false when stopped
   void step();
+  void run_batches(double rate);
+  // The statistics as the last whole step left them: a step that a lost peer breaks off has moved them.
+  void keep_statistics();
+  void put_statistics_back();
   // Takes this rank's numbers of a step; false when they are still to come and `wait` is false.
   bool collect(Started& step, bool wait);
   // Records the oldest step under way; false when there is none, or it is not done and `wait` is false. Ranks
@@ -167,6 +171,8 @@ class Trainer {
   const std::atomic<bool>* stop_ = nullptr;  // while run() runs
   std::optional<std::int64_t> last_step_;    // that the ranks agreed to make before they stop
   double communication_seconds_ = 0;
+  bool peers_lost_ = false;                               // nothing is exchanged any more
+  std::map<std::string, std::vector<float>> statistics_;  // by name; empty where they are not kept
 };
 
 }  // namespace redline::train

@@ -225,5 +225,34 @@ TEST(Config, UnknownChoiceSuggestsTheNearest) {
   EXPECT_TRUE(has(complaint([&] { validate(config); }), "did you mean 'resnet50'"));
 }
 
+// However many ranks there are, a step has as many images; no forward pass has more than --batch-size.
+TEST(GlobalBatch, IsSharedByTheRanks) {
+  for (const std::int64_t global : {1, 12, 60, 64, 97, 1024}) {
+    for (int ranks = 1; ranks <= 12; ++ranks) {
+      for (const std::int64_t most : {1, 5, 8, 2000}) {
+        Config config = valid();
+        config.ranks = ranks;
+        config.optimizer.batch_size = most;
+        config.optimizer.global_batch = global;
+        if (global % ranks != 0) {
+          EXPECT_THROW(share_global_batch(config), UsageError);
+          continue;
+        }
+        share_global_batch(config);
+        EXPECT_EQ(images_per_step(config), global);
+        EXPECT_LE(config.optimizer.batch_size, most);
+        const Config once = config;
+        share_global_batch(config);  // what is shared already stays
+        EXPECT_EQ(config.optimizer.batch_size, once.optimizer.batch_size);
+      }
+    }
+  }
+  Config config = valid();
+  config.ranks = 3;
+  config.optimizer.accumulate = 2;
+  share_global_batch(config);  // none
+  EXPECT_EQ(images_per_step(config), 3 * 2 * 32);
+}
+
 }  // namespace
 }  // namespace redline::train

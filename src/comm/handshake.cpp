@@ -107,9 +107,12 @@ Message make_hello(const std::string& token, std::string_view role, std::string_
 }
 
 Link introduce(const Introduction& by) {
-  std::string why = "no answer", told;
+  std::string why, told;
   for (;;) {
-    if (auto link = try_once(by, why)) return std::move(*link);
+    std::string reason;
+    if (auto link = try_once(by, reason)) return std::move(*link);
+    // A try that the deadline cut short tells less than the one before it.
+    if (why.empty() || Clock::now() < by.deadline) why = reason;
     if (by.poll) by.poll();
     if (Clock::now() + kRetry >= by.deadline)
       throw PeerError(fmt::format(

@@ -267,11 +267,20 @@ void share_global_batch(Config& config) {
     throw UsageError(
         "--global-batch {} cannot be divided among {} ranks: use a number of ranks that divides it",
         optimizer.global_batch, config.ranks);
+  if (optimizer.most_batch == 0) optimizer.most_batch = optimizer.batch_size;
   const std::int64_t images = optimizer.global_batch / config.ranks;
-  std::int64_t batches = (images + optimizer.batch_size - 1) / optimizer.batch_size;
+  std::int64_t batches = (images + optimizer.most_batch - 1) / optimizer.most_batch;
   while (images % batches != 0) ++batches;
   optimizer.batch_size = images / batches;
   optimizer.accumulate = batches;
+}
+
+Config before_sharing(Config config) {
+  if (config.optimizer.most_batch == 0) return config;
+  config.optimizer.batch_size = config.optimizer.most_batch;
+  config.optimizer.accumulate = 1;
+  config.optimizer.most_batch = 0;
+  return config;
 }
 
 }  // namespace redline::train

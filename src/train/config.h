@@ -55,6 +55,7 @@ struct OptimizerConfig {
   std::int64_t batch_size = 32;
   std::int64_t accumulate = 1;
   std::int64_t global_batch = 0;  // images per step, however many ranks there are; 0: what the others make
+  std::int64_t most_batch = 0;    // no option: the batch_size that was given, once a global batch is shared
   double lr = 0.1;
   bool lr_scale_batch = false;
   double momentum = 0.9;
@@ -154,6 +155,8 @@ std::int64_t images_per_step(const Config& config);
 // With a global batch: makes batch_size, which is then the most that fits, and accumulate those of one of
 // config.ranks ranks. Throws UsageError when it cannot be divided among them.
 void share_global_batch(Config& config);
+// As it was before: what a run with another number of ranks goes on with.
+Config before_sharing(Config config);
 
 // One option: its place in the TOML file, its flags, and how to reach its value in a Config. The command
 // line, the file reader and the file writer all work from this one list.

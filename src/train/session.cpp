@@ -177,8 +177,9 @@ std::unique_ptr<RunFolder> open_folder(const Config& config, const fs::path& exi
 void save_config(const Setup& setup, const RunFolder& folder, const std::vector<std::string>& arguments,
                  const std::string& started, bool resuming) {
   try {
-    write_file_atomically(folder.path() / "config.toml",
-                          to_toml(setup.config, facts_of(setup, arguments, folder.name(), started)));
+    write_file_atomically(
+        folder.path() / "config.toml",
+        to_toml(before_sharing(setup.config), facts_of(setup, arguments, folder.name(), started)));
     if (std::ranges::all_of(setup.class_names, data::is_plain_name) && !setup.class_names.empty())
       write_file_atomically(folder.path() / data::kClassesFile, data::class_list_text(setup.class_names));
   } catch (const IoError& reason) {

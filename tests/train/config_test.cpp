@@ -244,6 +244,7 @@ TEST(GlobalBatch, IsSharedByTheRanks) {
         const Config once = config;
         share_global_batch(config);  // what is shared already stays
         EXPECT_EQ(config.optimizer.batch_size, once.optimizer.batch_size);
+        EXPECT_EQ(before_sharing(config).optimizer.batch_size, most);
       }
     }
   }

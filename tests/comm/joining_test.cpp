@@ -25,7 +25,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kRanks = 256, kStrangers = 100, kThreads = 4;  // a sanitizer looks at the code, and is slow
+#else
 constexpr int kRanks = 4096, kStrangers = 2000, kThreads = 4;
+#endif
 
 bool enough_files() {
   rlimit limit{};

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/signals.h"
 #include "cli/command.h"
+#include "cli/forward_options.h"
 #include "cli/progress_line.h"
 #include "train/evaluation.h"
 
@@ -110,25 +111,7 @@ void add_eval(CLI::App& app, Context& context) {
   command.add_option("--confusion", options->confusion, "File for the confusion matrix")
       ->type_name("FILE.csv");
   command.add_option("--json", options->json, "File for all numbers, or - to print them")->type_name("FILE");
-  command.add_option("--batch-size,-b", evaluation.batch_size, "Images in a forward pass (default: 32)")
-      ->type_name("N");
-  command.add_option("--image-size", evaluation.image_size, "Pixels (default: as it was trained, else 224)")
-      ->type_name("N");
-  command.add_option("--crop-pct", evaluation.crop_pct, "Part of the image's shorter side that is looked at")
-      ->type_name("X");
-  command
-      .add_option("--device", evaluation.device.name,
-                  "Where to compute (default: the GPU where there is one)")
-      ->type_name("TEXT");
-  command
-      .add_option("--dtype", evaluation.device.dtype,
-                  "Type of activations (default: that of training where the device has it)")
-      ->type_name("TEXT");
-  command.add_option("--threads", evaluation.device.threads, "Threads that compute (0: all cores)")
-      ->type_name("N");
-  command
-      .add_option("--workers", evaluation.workers, "Threads that decode images (0: chosen from the cores)")
-      ->type_name("N");
+  add_forward_options(command, evaluation);
   command.add_option("--max-bad", evaluation.max_bad, "Part of the images that may be bad (default: 0.001)")
       ->type_name("X");
   on_run(command, context, [options] { return run_eval(*options); });

@@ -104,6 +104,25 @@ __device__ float block_sum(float value) {
   return total;
 }
 
+// The squares of a chunk's two vectors: each block leaves its own, and a later kernel adds up those of a
+// tensor.
+__device__ void put_squares(float first, float second, float* partials) {
+  first = block_sum(first);
+  second = block_sum(second);
+  if (threadIdx.x == 0) {
+    partials[blockIdx.x * 2] = first;
+    partials[blockIdx.x * 2 + 1] = second;
+  }
+}
+__device__ float2 norms_of(const UpdateChunk& chunk, const float* partials) {
+  float first = 0.0F, second = 0.0F;
+  for (int i = threadIdx.x; i < chunk.chunks; i += kThreads) {
+    first += partials[(chunk.first_chunk + i) * 2];
+    second += partials[(chunk.first_chunk + i) * 2 + 1];
+  }
+  return {sqrtf(block_sum(first)), sqrtf(block_sum(second))};
+}
+
 __global__ void __launch_bounds__(kThreads)
     norms_kernel(const UpdateChunk* chunks, const float* check, float* partials) {
   if (check[graph::kFinite] == 0.0F) return;
@@ -122,12 +141,7 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   });
-  w_squares = block_sum(w_squares);
-  g_squares = block_sum(g_squares);
-  if (threadIdx.x == 0) {
-    partials[blockIdx.x * 2] = w_squares;
-    partials[blockIdx.x * 2 + 1] = g_squares;
-  }
+  put_squares(w_squares, g_squares, partials);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -135,12 +149,7 @@ __global__ void __launch_bounds__(kThreads)
                 const float* partials) {
   if (check[graph::kFinite] == 0.0F) return;
   const UpdateChunk chunk = chunks[blockIdx.x];
-  float w_squares = 0.0F, g_squares = 0.0F;
-  for (int i = threadIdx.x; i < chunk.chunks; i += kThreads) {
-    w_squares += partials[(chunk.first_chunk + i) * 2];
-    g_squares += partials[(chunk.first_chunk + i) * 2 + 1];
-  }
-  const float w_norm = sqrtf(block_sum(w_squares)), g_norm = sqrtf(block_sum(g_squares));
+  const auto [w_norm, g_norm] = norms_of(chunk, partials);
   float ratio = 1.0F;
   if (w_norm > 0.0F && g_norm > 0.0F) {
     ratio = rule.trust * w_norm / (g_norm + chunk.weight_decay * w_norm + rule.epsilon);
@@ -238,12 +247,7 @@ __global__ void __launch_bounds__(kThreads)
       four.store_moments(chunk, i);
     }
   });
-  w_squares = block_sum(w_squares);
-  step_squares = block_sum(step_squares);
-  if (threadIdx.x == 0) {
-    partials[blockIdx.x * 2] = w_squares;
-    partials[blockIdx.x * 2 + 1] = step_squares;
-  }
+  put_squares(w_squares, step_squares, partials);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -252,12 +256,7 @@ __global__ void __launch_bounds__(kThreads)
   if (check[graph::kFinite] == 0.0F) return;
   const UpdateChunk chunk = chunks[blockIdx.x];
   const Moments moments(rule, check);
-  float w_squares = 0.0F, step_squares = 0.0F;
-  for (int i = threadIdx.x; i < chunk.chunks; i += kThreads) {
-    w_squares += partials[(chunk.first_chunk + i) * 2];
-    step_squares += partials[(chunk.first_chunk + i) * 2 + 1];
-  }
-  const float w_norm = sqrtf(block_sum(w_squares)), step_norm = sqrtf(block_sum(step_squares));
+  const auto [w_norm, step_norm] = norms_of(chunk, partials);
   const float trust = w_norm > 0.0F && step_norm > 0.0F ? w_norm / step_norm : 1.0F;
   const float rate = scalars[graph::kLearningRate] * chunk.rate * trust;
 #pragma unroll 2

@@ -71,10 +71,11 @@ Tolerance tolerance_of(const Setting& s) {
   // rows of fewer: its gradients are off by up to 4.3e-4. Which of its kernels run is chosen by timing, and
   // some add in an order that differs from run to run: now and then one ReLU of millions is open that float64
   // closes. The few entries that its gradient reaches directly are off by ten times that, and every gradient
-  // before it in ResNet-50, by up to 2.2e-3 where that was seen.
+  // before it in ResNet-50, by up to 2.2e-3 where that was seen. Ten steps later a parameter of ResNet-50-D
+  // was off by 1.3e-2.
   if (std::string(s.device) == "cuda") {
     tolerance.gradients *= small ? 2 : other ? 1 : 6;
-    tolerance.parameters *= 2;
+    tolerance.parameters *= other ? 4 : 2;
     tolerance.single = 10.0;
   }
   return tolerance;

@@ -5,9 +5,10 @@
                                        [--output folder]
 
 Run it with a Python that has torch and torchvision for CUDA. Its parts, all of them unless named:
-speed     for every setting both sides take turns, several rounds: PyTorch eager and torch.compile as processes that
-          stay alive, Redline as `redline train synthetic` anew each round. Redline counts with its median round, a peer
-          with its best: fp16 in PyTorch waits for the host, so a slow round of its is no measure of ours
+speed     for every setting all sides take turns, several rounds: PyTorch eager, torch.compile and, at small batches,
+          its mode "reduce-overhead", which replays CUDA graphs, as processes that stay alive; Redline as `redline train
+          synthetic` anew each round. Redline counts with its median round, a peer with its best: fp16 in PyTorch waits
+          for the host, so a slow round of its is no measure of ours
 curve     Redline and PyTorch train 200 steps in fp16 from the same weights on the same batches; their losses are
           compared with what PyTorch itself gives on other orders of the same data
 jpeg      Redline on ImageNet-like JPEGs of TFRecord shards in the page cache, beside synthetic images
@@ -29,9 +30,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEER = ROOT / "benchmarks" / "peer_torch_gpu.py"
 
 # model, batch, dtype, peers
-SETTINGS = [("resnet50", batch, "fp16", ["eager"]) for batch in (1, 8, 32, 64)]
+SETTINGS = [("resnet50", batch, "fp16", ["eager", "graphs"]) for batch in (1, 8, 32)]
+SETTINGS += [("resnet50", 64, "fp16", ["compile", "graphs"])]
 SETTINGS += [("resnet50", 256, "fp16", ["eager", "compile"]), ("resnet50", 256, "bf16", ["eager", "compile"])]
-SETTINGS += [(model, 256, "fp16", ["compile"]) for model in ("resnet18", "resnet34", "resnet101", "resnet152")]
+SETTINGS += [(model, 256, "fp16", ["compile"]) for model in ("resnet18", "resnet34", "resnet101", "resnet152",
+                                                             "wide_resnet50_2", "resnext50_32x4d")]
+PEERS = {"eager": "PyTorch eager", "compile": "torch.compile", "graphs": "torch.compile with CUDA graphs"}
 
 
 class Peer:
@@ -85,33 +89,36 @@ def dry_run_peak(redline, model, batch, dtype):
     return 0.0
 
 
-def measure(redline, settings, rounds):
+def measure(programs, settings, rounds):
+    """programs: name -> path; the first is the one that peers are compared with."""
     rows, header, versions = [], {}, {}
     for model, batch, dtype, peers in settings:
         steps = max(30, min(200, 8000 // batch))
-        alive = {name: Peer("--model", model, "--batch", batch, "--dtype", dtype, *(["--compile"] if name == "compile" else []))
-                 for name in peers}
+        alive = {name: Peer("--model", model, "--batch", batch, "--dtype", dtype, "--how", name) for name in peers}
         for peer in alive.values():
             versions = peer.answer()
-        speeds = {name: [] for name in ["redline", *peers]}
+        speeds = {name: [] for name in [*programs, *peers]}
         memory = {}
-        time_redline(redline, model, batch, dtype, 5)  # chooses its kernels, once
+        for program in programs.values():
+            time_redline(program, model, batch, dtype, 5)  # chooses its kernels, once
         for _ in range(rounds):
             for name, peer in alive.items():
                 answer = peer.ask(do="time", steps=steps)
                 speeds[name].append(answer["images_per_second"])
                 memory[name] = answer["peak_bytes"]
-            speed, header = time_redline(redline, model, batch, dtype, steps)
-            speeds["redline"].append(speed)
+            for name, program in reversed(programs.items()):
+                speed, header = time_redline(program, model, batch, dtype, steps)
+                speeds[name].append(speed)
         for peer in alive.values():
             peer.close()
-        memory["redline"] = dry_run_peak(redline, model, batch, dtype)
-        found = {name: max(values) for name, values in speeds.items()}
-        found["redline"] = statistics.median(speeds["redline"])
+        found = {name: max(speeds[name]) for name in peers}
+        for name, program in programs.items():
+            memory[name] = dry_run_peak(program, model, batch, dtype)
+            found[name] = statistics.median(speeds[name])
         rows.append({"model": model, "batch": batch, "dtype": dtype, "images_per_second": found, "rounds": speeds,
                      "peak_bytes": memory})
         print(f"{model} batch {batch} {dtype}: " + ", ".join(
-            f"{name} {found[name]:.0f}" + ("" if name == "redline" else f" ({found['redline'] / found[name]:.2f}x)")
+            f"{name} {found[name]:.0f}" + ("" if name in programs else f" ({found['redline'] / found[name]:.2f}x)")
             for name in found), flush=True)
     return rows, header, versions
 
@@ -306,16 +313,17 @@ def report(result):
         text += ["", "## Speed", "",
                  f"PyTorch {result['torch']['torch']} with cuDNN {result['torch']['cudnn']}, channels_last; synthetic images "
                  f"of 224 px; {result['rounds']} rounds in turn, images/s: Redline's median, each peer's best.", "",
-                 "| model | batch | dtype | Redline | PyTorch eager | ratio | torch.compile | ratio | Redline's memory | "
-                 "PyTorch's |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+                 "| model | batch | dtype | Redline | PyTorch | its images/s | ratio | Redline's memory | PyTorch's |",
+                 "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     for row in result["rows"]:
-        speeds, ours = row["images_per_second"], row["images_per_second"]["redline"]
-        cells = [row["model"], row["batch"], row["dtype"], f"{ours:.0f}"]
-        for name in ("eager", "compile"):
-            cells += [f"{speeds[name]:.0f}", f"{ours / speeds[name]:.2f}x"] if name in speeds else ["", ""]
-        theirs = [value for name, value in row["peak_bytes"].items() if name != "redline"]
-        cells += [f"{row['peak_bytes']['redline'] / 2**30:.1f} GiB", f"{min(theirs) / 2**30:.1f} GiB"]
-        text.append("| " + " | ".join(map(str, cells)) + " |")
+        speeds, memory = row["images_per_second"], row["peak_bytes"]
+        for program in [name for name in speeds if name not in PEERS]:
+            of_program = "" if program == "redline" else f" ({program})"
+            for peer in [name for name in speeds if name in PEERS]:
+                cells = [row["model"], row["batch"], row["dtype"], f"{speeds[program]:.0f}{of_program}", PEERS[peer],
+                         f"{speeds[peer]:.0f}", f"{speeds[program] / speeds[peer]:.2f}x",
+                         f"{memory[program] / 2**30:.1f} GiB", f"{memory[peer] / 2**30:.1f} GiB"]
+                text.append("| " + " | ".join(map(str, cells)) + " |")
     if result["rows"]:
         text += ["", "Memory: the device peak that Redline's --dry-run tells; what PyTorch's allocator reserves at most."]
     jpeg = result.get("jpeg")
@@ -351,8 +359,10 @@ def main():
     parts = ["speed", "curve", "jpeg", "accuracy"]
     options.add_argument("parts", nargs="*", help="what to measure: " + ", ".join(parts))
     options.add_argument("--rounds", type=int, default=3, help="how often each side is measured, in turn")
-    options.add_argument("--only", default="", help="of speed: settings that contain this, as 'resnet50 256'")
+    options.add_argument("--only", default="", help="of speed: settings that contain one of these, as 'resnet50 256,resnet18'")
     options.add_argument("--redline", type=pathlib.Path, default=ROOT / "redline", help="the program to measure")
+    options.add_argument("--beside", action="append", default=[], metavar="NAME=PATH",
+                         help="of speed: another build to measure too, such as one for older GPUs")
     options.add_argument("--output", type=pathlib.Path, default=ROOT / "benchmarks" / "results", help="folder of the result")
     args = options.parse_args()
     unknown = set(args.parts) - set(parts)
@@ -361,8 +371,9 @@ def main():
     wanted = args.parts or parts
     rows, header, versions = [], {}, {}
     if "speed" in wanted:
-        settings = [s for s in SETTINGS if args.only in f"{s[0]} {s[1]} {s[2]}"]
-        rows, header, versions = measure(args.redline, settings, args.rounds)
+        settings = [s for s in SETTINGS if any(word in f"{s[0]} {s[1]} {s[2]}" for word in args.only.split(","))]
+        programs = {"redline": args.redline, **dict(each.split("=", 1) for each in args.beside)}
+        rows, header, versions = measure(programs, settings, args.rounds)
     if not header:
         header = run_redline(args.redline, "synthetic", "--model", "resnet18", "-b", 2, "--steps", 1, "--device", "cuda")[0]
     result = {"benchmark": "gpu_training", "date": datetime.date.today().isoformat(), "kernel": platform.release(),

@@ -21,7 +21,9 @@ TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 class Training:
     def __init__(self, args, model):
         self.model = model.cuda().to(memory_format=torch.channels_last).train()
-        self.run = torch.compile(self.model) if args.compile else self.model
+        modes = {"eager": lambda model: model, "compile": torch.compile,
+                 "graphs": lambda model: torch.compile(model, mode="reduce-overhead")}
+        self.run = modes[args.how](self.model)
         decayed = [p for p in self.model.parameters() if p.ndim > 1]
         spared = [p for p in self.model.parameters() if p.ndim <= 1]
         self.optimizer = torch.optim.SGD([{"params": decayed, "weight_decay": 1e-4}, {"params": spared}], lr=args.lr,
@@ -85,7 +87,7 @@ def main():
     options.add_argument("--batch", type=int, default=0)
     options.add_argument("--size", type=int, default=224)
     options.add_argument("--dtype", choices=TYPES, required=True)
-    options.add_argument("--compile", action="store_true")
+    options.add_argument("--how", choices=("eager", "compile", "graphs"), default="eager")
     options.add_argument("--lr", type=float, default=0.01)
     options.add_argument("--smoothing", type=float, default=0.1)
     args = options.parse_args()

@@ -20,6 +20,8 @@ std::string scores_text(const Evaluation& evaluation) {
                      100 * evaluation.top5, evaluation.loss);
 }
 
+}  // namespace
+
 std::string target_text(const Target& target) {
   std::string text = fmt::format("top-1 {:g}% {}reached", 100 * target.top1, target.reached() ? "" : "not ");
   if (target.step == 0) return text + ": nothing was evaluated";
@@ -28,8 +30,6 @@ std::string target_text(const Target& target) {
                                                 target.step, format_duration(target.seconds))
                                   : fmt::format("step {}", target.step));
 }
-
-}  // namespace
 
 void ConsoleSink::begin(const RunInfo& info) {
   info_ = info;

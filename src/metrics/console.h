@@ -23,6 +23,9 @@ struct ConsoleOptions {
   std::function<std::string()> device = {};  // what the device is doing now, in a few words; may be empty
 };
 
+// Whether a target was reached, and when.
+std::string target_text(const Target& target);
+
 // Never fails: a console that went away does not stop a run.
 class ConsoleSink final : public Sink {
  public:

@@ -134,6 +134,15 @@ Json energy_json(const Writer& writer, const Energy& energy) {
            })}};
 }
 
+Json target_json(const Writer& writer, const metrics::Target& target) {
+  return {{"top1", writer.number(target.top1)},
+          {"reached", target.reached()},
+          {"best", writer.number(target.best)},
+          {"step", target.step},
+          {"epoch", target.epoch},
+          {"seconds", writer.number(target.seconds)}};
+}
+
 Json summary_json(const Writer& writer, const Run& run, const RunSummary& summary) {
   const auto of_energy = [&](auto field) {
     return summary.energy ? writer.number((*summary.energy).*field) : Json(nullptr);
@@ -161,6 +170,7 @@ Json summary_json(const Writer& writer, const Run& run, const RunSummary& summar
     json["images_per_second_interval"] = interval_json(writer, *summary.images_per_second_interval);
   if (summary.last) json["last_evaluation"] = evaluation_json(writer, *summary.last);
   if (summary.best) json["best_evaluation"] = evaluation_json(writer, *summary.best);
+  if (run.end && run.end->target) json["target"] = target_json(writer, *run.end->target);
   return json;
 }
 

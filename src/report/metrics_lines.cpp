@@ -151,6 +151,13 @@ const std::vector<StepColumn>& step_columns() {
   return columns;
 }
 
+std::optional<metrics::Target> MetricsLines::target_of(const Object& object) {
+  const double wanted = object.number("target_accuracy");
+  if (!std::isfinite(wanted)) return std::nullopt;
+  return metrics::Target{wanted, object.number("best_top1"), object.integer("best_step"),
+                         object.integer("best_epoch"), object.number("best_elapsed")};
+}
+
 metrics::Gap MetricsLines::gap_of(const Object& object) {
   const auto seconds = [&](const char* key) {
     const double value = object.number(key);
@@ -293,7 +300,8 @@ void MetricsLines::add(std::string_view line) {
                 object.text("ranks"),
                 std::isfinite(joules) ? std::optional(joules) : std::nullopt,
                 object.integer("energy_steps"),
-                object.integer("energy_samples")};
+                object.integer("energy_samples"),
+                target_of(object)};
   } else {
     ++unknown_;
   }

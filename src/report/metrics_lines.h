@@ -22,6 +22,7 @@ class MetricsLines {
  private:
   class Object;
   static metrics::Gap gap_of(const Object& object);
+  static std::optional<metrics::Target> target_of(const Object& object);
   void add_step(const Object& object);
   void complete_gap();  // of the last step: causes that were not written took nothing
   void forget_from(double step);

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/quantity.h"
 #include "base/text.h"
+#include "metrics/console.h"
 #include "report/comparison.h"
 #include "report/thin.h"
 
@@ -76,7 +77,7 @@ void put_device(const RunSummary& summary, Text& text) {
     text.row("disturbed", "{}", printable(disturbance));
 }
 
-void put_numbers(const RunSummary& summary, Text& text) {
+void put_numbers(const RunSummary& summary, const std::optional<metrics::Target>& target, Text& text) {
   if (summary.images_per_second) {
     std::string interval;
     if (const auto& range = summary.images_per_second_interval; range && range->coverage >= kConfidence)
@@ -95,6 +96,7 @@ void put_numbers(const RunSummary& summary, Text& text) {
     text.row("accuracy", "top-1 {:.2f}%, top-5 {:.2f}% after step {} (the best of all evaluations)",
              100 * summary.best->top1, 100 * summary.best->top5, summary.best->step);
   }
+  if (target) text.row("target", "{}", metrics::target_text(*target));
   put_device(summary, text);
 }
 
@@ -194,7 +196,7 @@ void put_run(const Run& run, const RunSummary& summary, Text& text) {
     text.row("where", "{}{}", printable(info.device),
              run.fact("hostname").empty() ? "" : ", " + printable(run.fact("hostname")));
   put_ranks(run, text);
-  put_numbers(summary, text);
+  put_numbers(summary, run.end ? run.end->target : std::nullopt, text);
   put_profile(run, text);
   if (run.steps.size() > 1) {
     const Series loss = average(run.steps.step, run.steps.loss, kWidth);

@@ -38,6 +38,7 @@ function tiles(run) {
     tile("images per second", plain(s.images_per_second), between && between.coverage >= 0.949 ? `${plain(between.low)} to ${plain(between.high)} (95%)` : "");
   if (run.step_time) tile("median step", format(run.step_time.median, "s"), isNumber(s.images_per_second_at_median) ? `${plain(s.images_per_second_at_median)} images per second` : `99% within ${format(run.step_time.p99, "s")}`);
   if (s.best_evaluation) tile("best top-1", format(s.best_evaluation.top1, "part"), `step ${plain(s.best_evaluation.step)}, ${plain(s.best_evaluation.samples)} images`);
+  if (s.target) tile(`time to top-1 ${format(s.target.top1, "part")}`, s.target.reached && s.target.epoch ? duration(s.target.seconds) : s.target.reached ? `step ${plain(s.target.step)}` : "not reached", s.target.step ? `${format(s.target.best, "part")} after step ${plain(s.target.step)}` : "nothing was evaluated");
   if (isNumber(s.final_loss)) tile("training loss", plain(s.final_loss), "mean of the last steps" + (lossOf(run) ? `, with ${lossOf(run)}` : ""));
   if (isNumber(s.data_wait)) tile("waiting for data", format(s.data_wait, "part"), "of the training time");
   const joules = s.energy || {}, perJoule = joules.images_per_joule ?? (s.images_per_second / s.power_w);

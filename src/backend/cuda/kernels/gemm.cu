@@ -425,7 +425,7 @@ TileLaunch gemm(const Gemm& work, const cudaDeviceProp& device, const GemmCandid
   const hopper::TileGrid grid{
       .columns = columns,
       .blocks = blocks,
-      .shared_bytes = form.fixed_bytes(work.k) + static_cast<std::size_t>(stages) * form.kTileBytes,
+      .shared_bytes = form.shared_bytes(work.k, stages),
       .partials = static_cast<std::size_t>(blocks) * 2 * static_cast<std::size_t>(work.n),
       .early = is_small(work.rows * std::max(work.k, work.n) / 8)};
   return hopper::make_launch(kernel_of(work.type, form), grid, device, work, maps, stages);

@@ -11,9 +11,9 @@
 
 namespace redline::backend::cuda {
 
-// A packed tensor, its dimensions from the fastest on, and the box of it that one copy moves. With `swizzled`,
-// a box's rows are 128 bytes wide and lie swizzled in shared memory. Empty where `data` is null or the driver
-// has no TMA.
+// A packed tensor, its dimensions from the fastest on, and the box of it that one copy moves. With
+// `swizzled`, a box's rows are 128 bytes wide and lie swizzled in shared memory. Empty where `data` is null
+// or the driver has no TMA.
 CUtensorMap describe_tensor(const void* data, CUtensorMapDataType type, std::size_t element_bytes,
                             std::span<const std::int64_t> size, std::span<const int> box, bool swizzled);
 // A matrix of f16 or bf16, in swizzled boxes of `box_rows` rows by 64 columns.

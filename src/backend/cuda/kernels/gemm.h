@@ -78,8 +78,13 @@ struct GemmForm {
   constexpr std::size_t b_bytes(std::int64_t k) const {
     return resident ? static_cast<std::size_t>(k * columns) * 2 : 0;
   }
-  // Where rows are transposed for the store: two that alternate, unless a K loop lies between two uses.
-  constexpr int staging_tiles() const { return epilogue == Epilogue::sums && columns > 64 ? 2 : 1; }
+  // Where rows are transposed for the store, in turn; where there is a y, that is done in its place. A warp
+  // waits less for its stores where no two of a tile share one, but b or a deeper ring may need the memory
+  // more.
+  constexpr int staging_tiles() const {
+    if (epilogue != Epilogue::sums) return 0;
+    return resident || columns == 64 ? columns / 64 : 2;
+  }
   constexpr std::size_t table_bytes(std::int64_t k) const {
     constexpr int kFloats[] = {0, 2, 3, 3};  // a channel of a, by prologue
     return static_cast<std::size_t>(k * kFloats[static_cast<int>(prologue)]) * sizeof(float);

@@ -139,7 +139,7 @@ class Consumer {
     }
     if (lane_id() == 0) wait_stores();
     constexpr bool kForward = Is::kForward;
-    sum_columns(sums_, kForward ? nullptr : work_.saved + column_, reinterpret_cast<float*>(memory_.staging),
+    sum_columns(sums_, kForward ? nullptr : work_.saved + column_, reinterpret_cast<float*>(memory_.ring),
                 space, [&](int which, int c, double total) {
                   const int channel = column_ + c;
                   if (!kForward && which == 1) total *= work_.saved[work_.n + channel];
@@ -205,21 +205,16 @@ class Consumer {
       return stage;
     } else if constexpr (kPrologue == Prologue::activate) {
       const int stage = ring_.take();
-      Fragment<> y;
-      load(y, ring_.at(stage));
+      mix<T, true>(a, nullptr, ring_.at(stage), table_, k);
       ring_.release(stage);
-      a = mix<T, true>(y, y, table_, k);
       return -1;
     } else {
       const int v_at = ring_.take(), u_at = ring_.take();
-      Fragment<> u, v;
-      load(u, ring_.at(u_at));
-      load(v, ring_.at(v_at));
-      a = mix<T, kPrologue == Prologue::join>(u, v, table_, k);
+      mix<T, kPrologue == Prologue::join>(a, ring_.at(u_at), ring_.at(v_at), table_, k);
       if (blockIdx.x == 0) {
-        store(ring_.at(u_at), a);
         store_stage(u_at, maps_.made, k);
       } else {
+        fence_async();
         ring_.release(u_at);
       }
       ring_.release(v_at);
@@ -294,20 +289,15 @@ class Consumer {
   }
   __device__ __forceinline__ void gate_and_sum(const float* d, int i, int rows, std::uint32_t mask) {
     const int column = column_ + i * kWidth;
-    std::byte* staged = memory_.staging + warp_id() * kWarpTileBytes;
     const auto mine = [&](int stage) { return ring_.at(stage) + warp_id() * kWarpTileBytes; };
     if constexpr (kEpilogue == Epilogue::gated) {
       const AffineGate gate(work_.y_affine, work_.n, column, rows);
-      stage_rows<T>(staged, d);
       const int y_at = ring_.take();
-      __syncwarp();
-      gate_rows<T>(staged, mine(y_at), nullptr, sums_[i], gate);
+      gate_rows<T>(d, mine(y_at), nullptr, sums_[i], gate);
       store_stage(y_at, maps_.out, column);
     } else {
-      stage_rows<T>(staged, d);
       const int y_at = ring_.take(), other_at = ring_.take();
-      __syncwarp();
-      gate_rows<T>(staged, mine(y_at), mine(other_at), sums_[i],
+      gate_rows<T>(d, mine(y_at), mine(other_at), sums_[i],
                    [&](int row, float2 gradient, float2 /*y*/, float2 other) -> float2 {
                      const unsigned bits =
                          __shfl_sync(~0U, mask, row + (lane_id() & 16)) >> lane_id() % 16 * 2;
@@ -425,7 +415,7 @@ TileLaunch gemm(const Gemm& work, const cudaDeviceProp& device, const GemmCandid
   const hopper::TileGrid grid{
       .columns = columns,
       .blocks = blocks,
-      .shared_bytes = form.fixed_bytes(work.k) + static_cast<std::size_t>(stages) * form.kTileBytes,
+      .shared_bytes = form.shared_bytes(work.k, stages),
       .partials = static_cast<std::size_t>(blocks) * 2 * static_cast<std::size_t>(work.n),
       .early = is_small(work.rows * std::max(work.k, work.n) / 8)};
   return hopper::make_launch(kernel_of(work.type, form), grid, device, work, maps, stages);

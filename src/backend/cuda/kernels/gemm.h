@@ -72,32 +72,39 @@ struct GemmForm {
   bool resident;
   bool operator==(const GemmForm&) const = default;
 
-  // Shared memory for everything but the ring of tiles, and the fewest stages that the ring can have: the
-  // consumers hold three at most while they wait for the next.
   static constexpr std::size_t kTileBytes = 128 * 64 * 2;
+  // Of the ring: consumers hold three at most while they wait for the next.
   static constexpr int kFewestStages = 4, kMostStages = 12;
   constexpr std::size_t b_bytes(std::int64_t k) const {
     return resident ? static_cast<std::size_t>(k * columns) * 2 : 0;
   }
-  // Where rows are put in order for the store. Two in turn, unless a K loop lies between two uses.
-  constexpr int staging_tiles() const { return epilogue == Epilogue::sums && columns > 64 ? 2 : 1; }
+  // Where rows are transposed for the store, in turn; where there is a y, that is done in its place. A warp
+  // waits less for its stores where no two of a tile share one, but b or a deeper ring may need the memory
+  // more.
+  constexpr int staging_tiles() const {
+    if (epilogue != Epilogue::sums) return 0;
+    return resident || columns == 64 ? columns / 64 : 2;
+  }
   constexpr std::size_t table_bytes(std::int64_t k) const {
     constexpr int kFloats[] = {0, 2, 3, 3};  // a channel of a, by prologue
     return static_cast<std::size_t>(k * kFloats[static_cast<int>(prologue)]) * sizeof(float);
   }
-  constexpr std::size_t fixed_bytes(std::int64_t k) const {
-    constexpr std::size_t kAlignment = 1024, kStatic = 1024;
-    return kAlignment + kStatic + b_bytes(k) + static_cast<std::size_t>(staging_tiles()) * kTileBytes +
+  // Dynamic shared memory with a ring of so many stages.
+  constexpr std::size_t shared_bytes(std::int64_t k, int stages) const {
+    constexpr std::size_t kAlignment = 1024;
+    return kAlignment + static_cast<std::size_t>(stages + staging_tiles()) * kTileBytes + b_bytes(k) +
            table_bytes(k);
+  }
+  // Stages of the ring where a block can have so much shared memory; 0 where it is too little.
+  constexpr int stages(std::int64_t k, std::size_t shared) const {
+    constexpr std::size_t kStatic = 1024;  // at most, of the kernel itself
+    for (int fit = kMostStages; fit >= kFewestStages; --fit) {
+      if (shared_bytes(k, fit) + kStatic <= shared) return fit;
+    }
+    return 0;
   }
   // On a multiprocessor: two where registers allow it.
   constexpr int most_blocks() const { return prologue == Prologue::none && columns == 64 ? 2 : 1; }
-  // Stages of the ring in so much shared memory; 0 where they are too few.
-  constexpr int stages(std::int64_t k, std::size_t shared_bytes) const {
-    if (fixed_bytes(k) + kFewestStages * kTileBytes > shared_bytes) return 0;
-    const auto fit = static_cast<int>((shared_bytes - fixed_bytes(k)) / kTileBytes);
-    return fit < kMostStages ? fit : kMostStages;
-  }
   constexpr bool matches(Prologue of_prologue, Epilogue of_epilogue, std::int64_t k, std::int64_t n) const {
     return prologue == of_prologue && epilogue == of_epilogue && k % 64 == 0 &&
            (resident ? n % columns == 0 : n == columns);

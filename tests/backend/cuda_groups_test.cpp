@@ -46,11 +46,12 @@ TEST(CudaGroups, OfResNet50OnHopper) {
   const plan::Plan plan = plan::make_plan(training("resnet50"), Gpu(true));
   // Of its stages of 3, 4, 6 and 3 blocks:
   const Counts expected = {
-      {groups::kExpandGradient, 4},   // the last convolutions of the first stage, and its shortcut's
-      {groups::kNormGradient, 10},    // the last convolutions of the second and third stage
-      {groups::kGradientSums, 15},    // the first convolutions of all blocks but the first
-      {groups::kActivatedExpand, 3},  // the last convolutions of the first stage
-      {groups::kJoin, 12},            // the ends of all blocks of the first three stages but the last
+      {groups::kExpandGradient, 4},      // the last convolutions of the first stage, and its shortcut's
+      {groups::kNormGradient, 10},       // the last convolutions of the second and third stage
+      {groups::kGradientSums, 12},       // the first convolutions of all blocks but each stage's first
+      {groups::kSparseGradientSums, 3},  // those of the later stages' first blocks, with the shortcut's
+      {groups::kActivatedExpand, 3},     // the last convolutions of the first stage
+      {groups::kJoin, 12},               // the ends of all blocks of the first three stages but the last
       // The 3x3 convolutions of the first three stages, but for those of stride 2.
       {groups::kActivatedConv3x3, 11},
       {groups::kGradientSums3x3, 11},

@@ -111,6 +111,30 @@ Sequence joined_apart(CaseGraph& g, const Images& images) { return joined(g, ima
 Sequence joined_in_place(CaseGraph& g, const Images& images) { return joined(g, images, 64, 256, true); }
 Sequence joined_64(CaseGraph& g, const Images& images) { return joined(g, images, 192, 64, false); }
 
+// The same where the second gradient is that of a 1x1 convolution of stride 2.
+Sequence joined_sparse(CaseGraph& g, const Images& images, std::int64_t from_channels,
+                       std::int64_t to_channels, bool branch_first) {
+  const Shape from = images.with(from_channels), to = images.with(to_channels);
+  const Shape half{to.n(), 128, (to.h() + 1) / 2, (to.w() + 1) / 2};
+  const TensorId other = g.activation(to);
+  g.add_op(OpKind::conv_grad_input,
+           {g.activation(half), g.tensor({half.c(), to.c(), 1, 1}, DType::f32, TensorKind::parameter)},
+           {other}, graph::ConvAttr{.stride = 2, .pad = 0});
+  const TensorId dx = add_conv_grad_input(g, g.activation(from), from, to), masked = g.activation(to);
+  g.add_op(OpKind::norm_grad_stats,
+           {branch_first ? other : dx, branch_first ? dx : other, g.activation(to), kNone, g.mask(to),
+            g.pair(to.c())},
+           {g.channels(to.c(), TensorKind::gradient), g.channels(to.c(), TensorKind::gradient), masked},
+           graph::NormAttr{});
+  return {{{0, 1, 2}}, {dx, other}};
+}
+Sequence joined_sparse_256(CaseGraph& g, const Images& images) {
+  return joined_sparse(g, images, 64, 256, true);
+}
+Sequence joined_sparse_64(CaseGraph& g, const Images& images) {
+  return joined_sparse(g, images, 192, 64, false);
+}
+
 // A norm's scale and bias from sums that a convolution gathered.
 void add_norm_stats(CaseGraph& g, TensorId y, std::int64_t c, TensorId affine, TensorId saved) {
   const TensorId gamma = g.channels(c), beta = g.channels(c);
@@ -488,6 +512,8 @@ const Row kRows[] = {
     {"joined", joined_apart, Merged::on_hopper},
     {"joined_in_place", joined_in_place, Merged::on_hopper},
     {"joined_64", joined_64, Merged::on_hopper},
+    {"joined_sparse_256", joined_sparse_256, Merged::on_hopper},
+    {"joined_sparse_64", joined_sparse_64, Merged::on_hopper},
     {"affine", affine_alone, Merged::everywhere},
     {"affine_and_shortcut", affine_and_shortcut, Merged::everywhere},
     {"stem", stem, Merged::everywhere},

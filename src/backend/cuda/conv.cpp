@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/group_table.h"
 #include "backend/cuda/kernels/stem_conv.h"
 #include "backend/cuda/step.h"
 
@@ -75,6 +76,15 @@ ConvShape shape_of(const plan::Plan& plan, const graph::Op& op, ConvPass pass) {
     shape.stride = 1;
     shape.pad = 0;
   }
+  return shape;
+}
+
+// Of a strided 1x1 convolution: that of the pixels that it reads.
+ConvShape dense_shape_of(const plan::Plan& plan, const graph::Op& op) {
+  ConvShape shape = shape_of(plan, op, pass_of(op));
+  shape.h = shape.out_h;
+  shape.w = shape.out_w;
+  shape.stride = 1;
   return shape;
 }
 
@@ -233,6 +243,17 @@ Candidates make_conv_grad_input(const GroupView& group, Shared& shared) {
   return candidates;
 }
 
+Candidates make_dense_grad_input(const GroupView& group, Shared& shared) {
+  using operands::ConvGradInput;
+  const OpView op = group.op();
+  const ConvPointers pointers{op.out(ConvGradInput::dx), group.weights(op), op.in(ConvGradInput::dy),
+                              nullptr};
+  Candidates candidates{key_of(group, op) + "_dense"};
+  add_cudnn(candidates, kCudnn, dense_shape_of(group.plan(), op.op()), shared,
+            [=, &shared](const auto& plan) { return cudnn_step(plan, pointers, shared); });
+  return candidates;
+}
+
 Candidates make_weight_gradient(const GroupView& group, Shared& shared) {
   const OpView op = group.op(OpKind::conv_grad_weight);
   Candidates candidates{key_of(group, op)};
@@ -247,6 +268,12 @@ Candidates make_weight_gradient(const GroupView& group, Shared& shared) {
 
 std::optional<ConvQuestion> conv_question(const GroupView& group) {
   const std::string parts = key_of_parts(group);
+  if (group.group().name == groups::kSparseGradientSums) {
+    const graph::Op& branch = branch_of(group).op();
+    return ConvQuestion{parts,
+                        {{kCudnn, dense_shape_of(group.plan(), branch)},
+                         {std::string(kApart) + kCudnn, shape_of(group.plan(), branch, pass_of(branch))}}};
+  }
   if (!parts.empty()) {
     auto question = conv_question(group.part({OpKind::conv, OpKind::conv_grad_input}));
     for (ConvQuestion::Plans& plans : question->plans) plans.prefix = kApart + plans.prefix;

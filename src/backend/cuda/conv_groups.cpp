@@ -50,10 +50,10 @@ Gemm forward_of(const GroupView& group, const OpView& conv) {
 }
 
 // Its input gradient, with the sums of the norm that it arrives at.
-Gemm gradient_of(const GroupView& group) {
+Gemm gradient_of(const GroupView& group, const OpView& conv) {
   using Grad = operands::ConvGradInput;
   using Stats = operands::NormGradStats;
-  const OpView conv = group.op(OpKind::conv_grad_input), sums = group.op(OpKind::norm_grad_stats);
+  const OpView sums = group.op(OpKind::norm_grad_stats);
   const bool dx_first = sums.op().inputs[Stats::g] == conv.op().outputs[Grad::dx];
   Gemm work;
   work.type = type_of(conv.in_tensor(Grad::dy).dtype);
@@ -72,6 +72,17 @@ Gemm gradient_of(const GroupView& group) {
   work.first = sums.out<float>(Stats::dbeta);
   work.second = sums.out<float>(Stats::dgamma);
   return work;
+}
+
+Gemm gradient_of(const GroupView& group) { return gradient_of(group, group.op(OpKind::conv_grad_input)); }
+
+// Of sparse_gradient_sums: the convolution without a stride.
+OpView trunk_of(const GroupView& group) {
+  const graph::Op* branch = &branch_of(group).op();
+  for (const OpView& op : group.ops()) {
+    if (op.kind() == OpKind::conv_grad_input && &op.op() != branch) return op;
+  }
+  throw InternalError("group '{}' has one convolution", group.group().name);
 }
 
 Step expand_gradient_step(const GroupView& group, Shared& shared) {
@@ -145,7 +156,9 @@ Gemm activated_of(const GroupView& group, const Shared& shared) {
 // The shape of a group's convolution, and what it does besides.
 std::string key_of(const GroupView& group) {
   const bool forward = group.has(OpKind::conv);
-  const OpView conv = group.op(forward ? OpKind::conv : OpKind::conv_grad_input);
+  const OpView conv = group.group().name == groups::kSparseGradientSums
+                          ? trunk_of(group)
+                          : group.op(forward ? OpKind::conv : OpKind::conv_grad_input);
   const graph::Tensor &from = conv.in_tensor(0), &to = conv.out_tensor(0);
   return fmt::format("{}{}{}_{}_{}x{}x{}", group.group().name, group.group().ops.size(),
                      group.group().unstored.empty() ? "" : "_joined", name_of(from.dtype), rows_of(to.shape),
@@ -154,7 +167,7 @@ std::string key_of(const GroupView& group) {
 
 // Adds the parts of a group run one after the other: a candidate for each of the part that has most of them,
 // none where a part has none.
-void add_apart(Candidates& candidates, const std::vector<Candidates>& parts) {
+void add_in_parts(Candidates& candidates, const std::string& prefix, const std::vector<Candidates>& parts) {
   // cuDNN is not asked where another candidate is sure to be taken.
   if (std::ranges::any_of(parts, [](const Candidates& part) { return part.list.empty(); })) return;
   const auto most =
@@ -162,7 +175,7 @@ void add_apart(Candidates& candidates, const std::vector<Candidates>& parts) {
   for (std::size_t i = 0; i < most->list.size(); ++i) {
     std::vector<std::function<Step()>> makers;
     for (const Candidates& part : parts) makers.push_back(part.list.at(&part == &*most ? i : 0).make);
-    candidates.list.push_back({kApart + most->list[i].name, [makers]() -> Step {
+    candidates.list.push_back({prefix + most->list[i].name, [makers]() -> Step {
                                  std::vector<Step> steps;
                                  for (const auto& make : makers) steps.push_back(make());
                                  return [steps](cudaStream_t stream) {
@@ -171,8 +184,33 @@ void add_apart(Candidates& candidates, const std::vector<Candidates>& parts) {
                                }});
   }
 }
+void add_apart(Candidates& candidates, const std::vector<Candidates>& parts) {
+  add_in_parts(candidates, kApart, parts);
+}
 
 }  // namespace
+
+OpView branch_of(const GroupView& group) {
+  for (const OpView& op : group.ops()) {
+    if (op.kind() == OpKind::conv_grad_input && op.attr<graph::ConvAttr>().stride > 1) return op;
+  }
+  throw InternalError("group '{}' has no convolution with a stride", group.group().name);
+}
+
+// The convolution with a stride leaves the pixels that it read one next to the other, or where they belong.
+Candidates make_sparse_gradient_sums(const GroupView& group, Shared& shared) {
+  const GroupView branch = group.part(branch_of(group));
+  const Gemm joined = gradient_of(group, trunk_of(group));
+  Gemm sparse = joined;
+  sparse.epilogue = Epilogue::joined_sparse;
+  const graph::Shape& images = trunk_of(group).out_tensor(operands::ConvGradInput::dx).shape;
+  sparse.image_h = static_cast<int>(images.h());
+  sparse.image_w = static_cast<int>(images.w());
+  Candidates candidates{key_of_parts(group)};
+  add_in_parts(candidates, "", {make_dense_grad_input(branch, shared), {"", gemm_steps(sparse, shared)}});
+  add_apart(candidates, {make_conv_grad_input(branch, shared), {"", gemm_steps(joined, shared)}});
+  return candidates;
+}
 
 Candidates make_expand_gradient(const GroupView& group, Shared& shared) {
   return only([group, &shared] { return expand_gradient_step(group, shared); });
@@ -230,6 +268,7 @@ std::string key_of_parts(const GroupView& group) {
         group.op(group.has(OpKind::conv) ? OpKind::conv : OpKind::conv_grad_input).out_tensor(0).shape;
     return fmt::format("{}_{}x{}", key_of(group), shape.h(), shape.w());
   }
+  if (name == groups::kSparseGradientSums) return key_of(group);
   const bool gated = name == groups::kGradientSums && group.group().unstored.empty();
   return gated || name == groups::kNormGradient || name == groups::kJoin ? key_of(group) : "";
 }

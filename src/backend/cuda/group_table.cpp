@@ -169,6 +169,28 @@ Group match_gradient_sums(const Dataflow& flow, int position) {
   return group;
 }
 
+// The same where the other branch's gradient is that of a 1x1 convolution of stride 2, which is zero but for
+// every second pixel: conv_grad_input, conv_grad_input, norm_grad_stats. Its memory holds those pixels.
+Group match_sparse_gradient_sums(const Dataflow& flow, int position) {
+  const Op* gradient = op_at(flow, position, OpKind::conv_grad_input);
+  if (gradient == nullptr) return {};
+  const TensorId dx = out(*gradient, ConvGradInput::dx);
+  const int sums = sums_of_gradient(flow, *gradient);
+  if (sums < 0) return {};
+  const Op& norm = flow.op(sums);
+  if (in(norm, NormGradStats::mask) == kNone || out(norm, NormGradStats::masked) == kNone) return {};
+  const TensorId g = in(norm, NormGradStats::g), other = g == dx ? in(norm, NormGradStats::g2) : g;
+  const int branch = flow.maker(other, OpKind::conv_grad_input);
+  if (branch < 0 || flow.readers(other).size() != 1) return {};
+  const auto& attr = flow.op(branch).attr<graph::ConvAttr>();
+  const bool strided = flow.graph().tensor(in(flow.op(branch), ConvGradInput::w)).shape[2] == 1 &&
+                       attr.stride == 2 && attr.pad == 0;
+  if (!strided || !has_gemm(Prologue::none, Epilogue::joined_sparse,
+                            channels(flow, in(*gradient, ConvGradInput::dy)), channels(flow, dx)))
+    return {};
+  return {.ops = {position, branch, sums}, .unstored = {dx}};
+}
+
 // A norm and ReLU feeding the 1x1 convolution that expands 64 channels to 256: norm_stats, affine_act, conv.
 // The activation is not stored.
 Group match_activated_expand(const Dataflow& flow, int position) {
@@ -285,13 +307,16 @@ std::vector<plan::GroupRow> group_rows(bool hopper) {
   using namespace groups;
   std::vector<plan::GroupRow> rows;
   if (hopper) {
-    rows = {{kExpandGradient, match_expand_gradient},
-            {kNormGradient, match_norm_gradient},
-            {kGradientSums, match_gradient_sums},
-            {kActivatedExpand, match_activated_expand},
-            {kJoin, match_join},
-            {kActivatedConv3x3, match_activated_conv3x3},
-            {kGradientSums3x3, match_gradient_sums3x3}};
+    rows = {
+        {kExpandGradient, match_expand_gradient},
+        {kNormGradient, match_norm_gradient},
+        {kSparseGradientSums, match_sparse_gradient_sums},
+        {kGradientSums, match_gradient_sums},
+        {kActivatedExpand, match_activated_expand},
+        {kJoin, match_join},
+        {kActivatedConv3x3, match_activated_conv3x3},
+        {kGradientSums3x3, match_gradient_sums3x3},
+    };
   }
   rows.insert(rows.end(), {{kNormAct, match_norm_act},
                            {kPoolGradient, match_pool_gradient},

@@ -15,6 +15,7 @@ using Maker = Candidates (*)(const GroupView& group, Shared& shared);
 const std::map<std::string_view, Maker> kGroups = {
     {groups::kExpandGradient, make_expand_gradient},
     {groups::kNormGradient, make_norm_gradient},
+    {groups::kSparseGradientSums, make_sparse_gradient_sums},
     {groups::kGradientSums, make_gradient_sums},
     {groups::kActivatedExpand, make_activated_expand},
     {groups::kJoin, make_join},

@@ -29,6 +29,8 @@ struct Form {
   static constexpr Epilogue kEpilogue = kOfEpilogue;
   static constexpr int kColumns = kOfColumns;
   static constexpr bool kResident = kOfResident, kForward = kEpilogue == Epilogue::sums;
+  static constexpr bool kSparse = kEpilogue == Epilogue::joined_sparse;
+  static constexpr bool kJoins = kEpilogue == Epilogue::joined || kSparse;
   static constexpr int kTensors = kPrologue == Prologue::join || kPrologue == Prologue::norm_grad ? 2 : 1;
   static constexpr int kPart = kColumns < 128 ? kColumns : 128;  // columns of one wgmma
   static constexpr int kParts = kColumns / kPart;
@@ -129,11 +131,12 @@ class Consumer {
 
   __device__ __forceinline__ void run(std::uint64_t* b_full, ReduceSpace space) {
     if constexpr (kResident) barrier_wait(b_full, 0);
-    if constexpr (kEpilogue == Epilogue::joined) fetch_mask(static_cast<int>(blockIdx.y));
+    if constexpr (Is::kJoins) fetch_mask(static_cast<int>(blockIdx.y));
     for (int tile = static_cast<int>(blockIdx.y); tile < tiles_of(work_);
          tile += static_cast<int>(gridDim.y)) {
       Product d;
       row_ = tile * kRows + warp_id() * kWarpRows;
+      if constexpr (Is::kSparse) fetch_other();
       multiply_tile(d);
       finish_tile(d, tile + static_cast<int>(gridDim.y));
     }
@@ -260,10 +263,31 @@ class Consumer {
     }
   }
 
+  // Of a sparse `other`, a lane's two columns of the tile's rows, for each 64 columns.
+  struct Others {
+    std::uint32_t bits[Is::kTiles][kWarpRows];
+  };
+  __device__ __forceinline__ void fetch_other() {
+    const auto row = static_cast<int>(row_) + lane_id() % kWarpRows;
+    const int x = row % work_.image_w, y = row / work_.image_w % work_.image_h;
+    const int image = row / work_.image_w / work_.image_h;
+    const bool has = row < work_.rows && x % 2 == 0 && y % 2 == 0;
+    const int mine =
+        has ? (image * ((work_.image_h + 1) / 2) + y / 2) * ((work_.image_w + 1) / 2) + x / 2 : -1;
+    const auto* words = static_cast<const std::uint32_t*>(work_.other) + column_ / 2 + lane_id();
+#pragma unroll
+    for (int r = 0; r < kWarpRows; ++r) {
+      const std::int64_t from = __shfl_sync(~0U, mine, r);
+#pragma unroll
+      for (int i = 0; i < Is::kTiles; ++i)
+        others_.bits[i][r] = from < 0 ? 0U : __ldg(words + (from * work_.n + i * kWidth) / 2);
+    }
+  }
+
   // The epilogue, and what is read ahead for the next one.
   __device__ __forceinline__ void finish_tile(const Product& d, int next_tile) {
     const Mask mask = mask_;
-    if constexpr (kEpilogue == Epilogue::joined) {
+    if constexpr (Is::kJoins) {
       if (next_tile < tiles_of(work_)) fetch_mask(next_tile);
     }
     const int rows = static_cast<int>(min(work_.rows - row_, std::int64_t{kWarpRows}));
@@ -296,16 +320,16 @@ class Consumer {
       gate_rows<T>(d, mine(y_at), nullptr, sums_[i], gate);
       store_stage(y_at, maps_.out, column);
     } else {
-      const int y_at = ring_.take(), other_at = ring_.take();
-      gate_rows<T>(d, mine(y_at), mine(other_at), sums_[i],
-                   [&](int row, float2 gradient, float2 /*y*/, float2 other) -> float2 {
-                     const unsigned bits =
-                         __shfl_sync(~0U, mask, row + (lane_id() & 16)) >> lane_id() % 16 * 2;
-                     return {(bits & 1U) != 0U ? gradient.x + other.x : 0.0F,
-                             (bits & 2U) != 0U ? gradient.y + other.y : 0.0F};
-                   });
+      const auto gate = [&](int row, float2 gradient, float2 /*y*/, float2 other) -> float2 {
+        if constexpr (Is::kSparse) other = Pair<T>::of_bits(others_.bits[i][row]).floats();
+        const unsigned bits = __shfl_sync(~0U, mask, row + (lane_id() & 16)) >> lane_id() % 16 * 2;
+        return {(bits & 1U) != 0U ? gradient.x + other.x : 0.0F,
+                (bits & 2U) != 0U ? gradient.y + other.y : 0.0F};
+      };
+      const int y_at = ring_.take(), other_at = Is::kSparse ? y_at : ring_.take();
+      gate_rows<T>(d, mine(y_at), Is::kSparse ? nullptr : mine(other_at), sums_[i], gate);
       store_stage(other_at, maps_.out, column);
-      ring_.release(y_at);
+      if constexpr (!Is::kSparse) ring_.release(y_at);
     }
   }
 
@@ -318,7 +342,8 @@ class Consumer {
   int row_ = 0;      // the first of the warp's, of the tile at hand
   int stored_ = -1;  // the stage that a store of this warp may still read
   ColumnSums sums_[Is::kTiles];
-  Mask mask_{};  // of the next tile
+  Mask mask_{};      // of the next tile
+  Others others_{};  // of this one
 };
 
 #endif
@@ -410,7 +435,7 @@ TileLaunch gemm(const Gemm& work, const cudaDeviceProp& device, const GemmCandid
                           ? describe_rows(work.b, work.type, work.n, work.k, std::min(form.columns, 128))
                           : describe_rows(work.b, work.type, work.k, work.n, hopper::kWidth),
                       map(work.y, work.n, kRows),
-                      map(work.other, work.n, kRows),
+                      map(form.epilogue == Epilogue::joined ? work.other : nullptr, work.n, kRows),
                       map(work.out, work.n, kWarpRows)};
   const hopper::TileGrid grid{
       .columns = columns,

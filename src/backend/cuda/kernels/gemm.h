@@ -26,9 +26,10 @@ enum class Prologue : std::uint8_t {
   norm_grad  // back through the norm behind the convolution: made = its gradient, of g = a2 and y = a
 };
 enum class Epilogue : std::uint8_t {
-  sums,   // forward: the output, and its sums and those of its squares, which the next norm needs
-  gated,  // gradient of relu(affine(y)): gated by it, with the two sums of that norm's gradient
-  joined  // gradient of a block's output: plus `other`, gated by bits, with the norm's two sums
+  sums,          // forward: the output, and its sums and those of its squares, which the next norm needs
+  gated,         // gradient of relu(affine(y)): gated by it, with the two sums of that norm's gradient
+  joined,        // gradient of a block's output: plus `other`, gated by bits, with the norm's two sums
+  joined_sparse  // the same where `other` has every second pixel only, and is zero elsewhere
 };
 
 struct Gemm {
@@ -53,10 +54,12 @@ struct Gemm {
   NormGradApply after{};              // norm_grad: the norm, ungated. Its tensors are those above
 
   // gated, joined
-  const void* y = nullptr;             // the norm's input, as out
-  const float* saved = nullptr;        // [2, n]: mean, 1 / deviation
-  const float* y_affine = nullptr;     // gated: [2, n]
-  const void* other = nullptr;         // joined: the other branch's gradient, as out
+  const void* y = nullptr;          // the norm's input, as out
+  const float* saved = nullptr;     // [2, n]: mean, 1 / deviation
+  const float* y_affine = nullptr;  // gated: [2, n]
+  // joined: the other branch's gradient, as out. Sparse: of the even rows and columns of images of that size.
+  const void* other = nullptr;
+  int image_h = 0, image_w = 0;
   const std::uint8_t* mask = nullptr;  // joined: a bit per element of `out`
   // sums: [n] each, of the values and of their squares. Otherwise dbeta and dgamma.
   float *first = nullptr, *second = nullptr;
@@ -128,6 +131,8 @@ inline constexpr GemmForm kGemmForms[] = {
     {Prologue::norm_grad, Epilogue::gated, 256, false},
     {Prologue::none, Epilogue::joined, 128, true},
     {Prologue::none, Epilogue::joined, 64, true},
+    {Prologue::none, Epilogue::joined_sparse, 128, true},
+    {Prologue::none, Epilogue::joined_sparse, 64, true},
 };
 // clang-format on
 

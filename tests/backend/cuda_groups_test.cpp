@@ -51,11 +51,12 @@ TEST(CudaGroups, OfResNet50OnHopper) {
       {groups::kGradientSums, 12},       // the first convolutions of all blocks but each stage's first
       {groups::kSparseGradientSums, 3},  // those of the later stages' first blocks, with the shortcut's
       {groups::kActivatedExpand, 3},     // the last convolutions of the first stage
+      {groups::kActivatedConv, 10},      // those of the second and third stage
       {groups::kJoin, 12},               // the ends of all blocks of the first three stages but the last
       // The 3x3 convolutions of the first three stages, but for those of stride 2.
       {groups::kActivatedConv3x3, 11},
       {groups::kGradientSums3x3, 11},
-      {groups::kNormAct, 21},         // the other norms of blocks, and the last blocks' ends
+      {groups::kNormAct, 11},         // the other norms of blocks, and the last blocks' ends
       {groups::kPoolGradient, 1},     // the stem
       {groups::kWeightGradient, 49},  // all but those of the expand gradients
       {groups::kUpdate, 1},

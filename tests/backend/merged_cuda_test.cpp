@@ -182,18 +182,30 @@ Sequence summed_384(CaseGraph& g, const Images& images) {
 }
 
 // The same behind a norm and ReLU that nothing else reads.
-TensorId add_expanded_activation(CaseGraph& g, const NormGradient& norm, const Images& images) {
-  const Shape in = images.with(64);
+TensorId add_activated(CaseGraph& g, const NormGradient& norm, const Images& images, std::int64_t from,
+                       std::int64_t to) {
+  const Shape in = images.with(from);
   const TensorId x = g.activation(in);
   add_norm_stats(g, norm.y, in.c(), norm.affine, norm.saved);
   g.add_op(OpKind::affine_act, {norm.y, norm.affine, kNone, kNone}, {x, kNone}, graph::ActAttr{});
-  summed(g, x, images, in.c(), 256);
+  summed(g, x, images, from, to);
   return x;
+}
+TensorId add_expanded_activation(CaseGraph& g, const NormGradient& norm, const Images& images) {
+  return add_activated(g, norm, images, 64, 256);
 }
 Sequence expanded_activation(CaseGraph& g, const Images& images) {
   const TensorId x = add_expanded_activation(g, NormGradient(g, images.with(64)), images);
   return {{{0, 1, 2}}, {x}};
 }
+
+// The same of other sizes: the activation is stored.
+Sequence activated(CaseGraph& g, const Images& images, std::int64_t from, std::int64_t to) {
+  add_activated(g, NormGradient(g, images.with(from)), images, from, to);
+  return {{{0, 1, 2}}, {}};
+}
+Sequence activated_128(CaseGraph& g, const Images& images) { return activated(g, images, 128, 512); }
+Sequence activated_256(CaseGraph& g, const Images& images) { return activated(g, images, 256, 128); }
 
 // The end of a block, and the convolution that the next one begins with. The shortcut may have a norm too:
 // all norms are worked out before then.
@@ -528,6 +540,8 @@ const Row kRows[] = {
 
 // Their channels are many: fewer rows, which are still more tiles than blocks.
 const Row kBlended[] = {
+    {"activated_128", activated_128, Merged::on_hopper},
+    {"activated_256", activated_256, Merged::on_hopper},
     {"join_64", join_64, Merged::on_hopper},
     {"join_128", join_128, Merged::on_hopper},
     {"join_256", join_256, Merged::on_hopper},

@@ -150,6 +150,7 @@ Gemm activated_of(const GroupView& group, const Shared& shared) {
   work.a = norm.in(operands::NormStats::y);
   work.finalizes = true;
   work.norm = norm_finalize_of(norm, shared);
+  if (group.group().unstored.empty()) work.made = group.op(OpKind::affine_act).out(operands::AffineAct::z);
   return work;
 }
 
@@ -219,6 +220,13 @@ Candidates make_activated_expand(const GroupView& group, Shared& shared) {
   return {key_of(group), gemm_steps(activated_of(group, shared), shared)};
 }
 
+Candidates make_activated_conv(const GroupView& group, Shared& shared) {
+  Candidates candidates{key_of_parts(group), gemm_steps(activated_of(group, shared), shared)};
+  add_apart(candidates, {make_affine_act(group.part({OpKind::norm_stats, OpKind::affine_act}), shared),
+                         make_conv(group.part({OpKind::conv}), shared)});
+  return candidates;
+}
+
 // Where tensors are small, kernels for single ops may be faster.
 Candidates make_norm_gradient(const GroupView& group, Shared& shared) {
   Candidates candidates{key_of_parts(group), gemm_steps(norm_gradient_of(group), shared)};
@@ -270,7 +278,9 @@ std::string key_of_parts(const GroupView& group) {
   }
   if (name == groups::kSparseGradientSums) return key_of(group);
   const bool gated = name == groups::kGradientSums && group.group().unstored.empty();
-  return gated || name == groups::kNormGradient || name == groups::kJoin ? key_of(group) : "";
+  return gated || name == groups::kNormGradient || name == groups::kActivatedConv || name == groups::kJoin
+             ? key_of(group)
+             : "";
 }
 
 std::vector<Candidate> pointwise_convs(const GroupView& group, Shared& shared) {

@@ -104,6 +104,14 @@ int norm_of(const Dataflow& flow, const Op& act) {
   return norm.attr<graph::NormAttr>().training && in(norm, NormStats::sums) != kNone ? position : -1;
 }
 
+// relu(norm(y)) and nothing else, with a norm that can be worked out there.
+bool is_plain_activation(const Dataflow& flow, const Op& act) {
+  const int norm = norm_of(flow, act);
+  return norm >= 0 && in(flow.op(norm), NormStats::y) == in(act, AffineAct::y) &&
+         in(act, AffineAct::shortcut) == kNone && out(act, AffineAct::mask) == kNone &&
+         act.attr<graph::ActAttr>().relu;
+}
+
 // The gradients of a 1x1 convolution that expands 64 channels to 256, from that of the norm behind it:
 // norm_grad_apply, conv_grad_input, conv_grad_weight, and norm_grad_stats where the convolution read
 // relu(affine(y)), which is recomputed. The gradient between norm and convolution is not stored.
@@ -195,15 +203,26 @@ Group match_sparse_gradient_sums(const Dataflow& flow, int position) {
 // The activation is not stored.
 Group match_activated_expand(const Dataflow& flow, int position) {
   const Op* act = op_at(flow, position, OpKind::affine_act);
-  if (act == nullptr) return {};
+  if (act == nullptr || !is_plain_activation(flow, *act)) return {};
   const TensorId z = out(*act, AffineAct::z);
-  const int norm = norm_of(flow, *act), conv = flow.reader(z, OpKind::conv);
-  if (norm < 0 || conv < 0 || !expands(flow, flow.op(conv)) || out(flow.op(conv), Conv::sums) == kNone ||
-      in(flow.op(norm), NormStats::y) != in(*act, AffineAct::y) || in(*act, AffineAct::shortcut) != kNone ||
-      out(*act, AffineAct::mask) != kNone || !act->attr<graph::ActAttr>().relu) {
+  const int conv = flow.reader(z, OpKind::conv);
+  if (conv < 0 || !expands(flow, flow.op(conv)) || out(flow.op(conv), Conv::sums) == kNone) return {};
+  return {.ops = {norm_of(flow, *act), position, conv}, .unstored = {z}};
+}
+
+// A norm and ReLU feeding another 1x1 convolution: the same ops. The activation is stored, for the weight
+// gradient, and not read again here.
+Group match_activated_conv(const Dataflow& flow, int position) {
+  const Op* act = op_at(flow, position, OpKind::affine_act);
+  if (act == nullptr || !is_plain_activation(flow, *act)) return {};
+  const TensorId z = out(*act, AffineAct::z);
+  const int conv = flow.reader(z, OpKind::conv);
+  if (conv < 0 || out(flow.op(conv), Conv::sums) == kNone || !is_pointwise(flow, flow.op(conv)) ||
+      !has_gemm(Prologue::activate, Epilogue::sums, channels(flow, z),
+                channels(flow, out(flow.op(conv), Conv::y)))) {
     return {};
   }
-  return {.ops = {norm, position, conv}, .unstored = {z}};
+  return {.ops = {norm_of(flow, *act), position, conv}};
 }
 
 // The end of a block and the 1x1 convolution that the next one begins with: affine_act with a shortcut, conv,
@@ -230,15 +249,13 @@ Group match_join(const Dataflow& flow, int position) {
 // weight gradient, and not read again here.
 Group match_activated_conv3x3(const Dataflow& flow, int position) {
   const Op* act = op_at(flow, position, OpKind::affine_act);
-  if (act == nullptr) return {};
-  const int norm = norm_of(flow, *act), conv = flow.reader(out(*act, AffineAct::z), OpKind::conv);
-  if (norm < 0 || conv < 0 || out(flow.op(conv), Conv::sums) == kNone ||
-      !is_conv3x3(flow, flow.op(conv), out(flow.op(conv), Conv::y)) ||
-      in(flow.op(norm), NormStats::y) != in(*act, AffineAct::y) || in(*act, AffineAct::shortcut) != kNone ||
-      out(*act, AffineAct::mask) != kNone || !act->attr<graph::ActAttr>().relu) {
+  if (act == nullptr || !is_plain_activation(flow, *act)) return {};
+  const int conv = flow.reader(out(*act, AffineAct::z), OpKind::conv);
+  if (conv < 0 || out(flow.op(conv), Conv::sums) == kNone ||
+      !is_conv3x3(flow, flow.op(conv), out(flow.op(conv), Conv::y))) {
     return {};
   }
-  return {.ops = {norm, position, conv}};
+  return {.ops = {norm_of(flow, *act), position, conv}};
 }
 
 // The input gradient of a 3x3 convolution and the sums of the norm it arrives at: conv_grad_input,
@@ -307,16 +324,19 @@ std::vector<plan::GroupRow> group_rows(bool hopper) {
   using namespace groups;
   std::vector<plan::GroupRow> rows;
   if (hopper) {
+    // clang-format off
     rows = {
         {kExpandGradient, match_expand_gradient},
         {kNormGradient, match_norm_gradient},
         {kSparseGradientSums, match_sparse_gradient_sums},
         {kGradientSums, match_gradient_sums},
         {kActivatedExpand, match_activated_expand},
+        {kActivatedConv, match_activated_conv},
         {kJoin, match_join},
         {kActivatedConv3x3, match_activated_conv3x3},
         {kGradientSums3x3, match_gradient_sums3x3},
     };
+    // clang-format on
   }
   rows.insert(rows.end(), {{kNormAct, match_norm_act},
                            {kPoolGradient, match_pool_gradient},

@@ -15,6 +15,7 @@ inline constexpr const char* kNormGradient = "norm_gradient";
 inline constexpr const char* kGradientSums = "gradient_sums";
 inline constexpr const char* kSparseGradientSums = "sparse_gradient_sums";
 inline constexpr const char* kActivatedExpand = "activated_expand";
+inline constexpr const char* kActivatedConv = "activated_conv";
 inline constexpr const char* kJoin = "join";
 inline constexpr const char* kActivatedConv3x3 = "activated_conv3x3";
 inline constexpr const char* kGradientSums3x3 = "gradient_sums3x3";

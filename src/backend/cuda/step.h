@@ -153,6 +153,7 @@ Candidates make_norm_gradient(const GroupView& group, Shared& shared);
 Candidates make_gradient_sums(const GroupView& group, Shared& shared);
 Candidates make_sparse_gradient_sums(const GroupView& group, Shared& shared);
 Candidates make_activated_expand(const GroupView& group, Shared& shared);
+Candidates make_activated_conv(const GroupView& group, Shared& shared);
 Candidates make_join(const GroupView& group, Shared& shared);
 Candidates make_activated_conv3x3(const GroupView& group, Shared& shared);
 Candidates make_gradient_sums3x3(const GroupView& group, Shared& shared);

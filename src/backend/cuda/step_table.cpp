@@ -18,6 +18,7 @@ const std::map<std::string_view, Maker> kGroups = {
     {groups::kSparseGradientSums, make_sparse_gradient_sums},
     {groups::kGradientSums, make_gradient_sums},
     {groups::kActivatedExpand, make_activated_expand},
+    {groups::kActivatedConv, make_activated_conv},
     {groups::kJoin, make_join},
     {groups::kActivatedConv3x3, make_activated_conv3x3},
     {groups::kGradientSums3x3, make_gradient_sums3x3},

@@ -119,7 +119,6 @@ __device__ __forceinline__ Mix mix_of(const Gemm& work, int channel) {
 template <typename T, typename Is>
 class Consumer {
   static constexpr Prologue kPrologue = Is::kPrologue;
-  static constexpr Epilogue kEpilogue = Is::kEpilogue;
   static constexpr bool kResident = Is::kResident, kFromShared = kPrologue == Prologue::none;  // b, a
   using A = std::conditional_t<kFromShared, const std::byte*, Fragment<>>;
   using Product = float[Is::kParts][Is::kPart / 2];
@@ -208,8 +207,13 @@ class Consumer {
       return stage;
     } else if constexpr (kPrologue == Prologue::activate) {
       const int stage = ring_.take();
-      mix<T, true>(a, nullptr, ring_.at(stage), table_, k);
-      ring_.release(stage);
+      const bool stores = work_.made != nullptr && blockIdx.x == 0;
+      mix<T, true>(a, stores ? ring_.at(stage) : nullptr, ring_.at(stage), table_, k);
+      if (stores) {
+        store_stage(stage, maps_.made, k);
+      } else {
+        ring_.release(stage);
+      }
       return -1;
     } else {
       const int v_at = ring_.take(), u_at = ring_.take();
@@ -314,7 +318,7 @@ class Consumer {
   __device__ __forceinline__ void gate_and_sum(const float* d, int i, int rows, std::uint32_t mask) {
     const int column = column_ + i * kWidth;
     const auto mine = [&](int stage) { return ring_.at(stage) + warp_id() * kWarpTileBytes; };
-    if constexpr (kEpilogue == Epilogue::gated) {
+    if constexpr (Is::kEpilogue == Epilogue::gated) {
       const AffineGate gate(work_.y_affine, work_.n, column, rows);
       const int y_at = ring_.take();
       gate_rows<T>(d, mine(y_at), nullptr, sums_[i], gate);

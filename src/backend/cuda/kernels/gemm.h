@@ -21,7 +21,7 @@ namespace redline::backend::cuda {
 
 enum class Prologue : std::uint8_t {
   none,      // a as it lies
-  activate,  // relu(norm(a)), which is not stored
+  activate,  // made = relu(norm(a)), which is stored or not
   join,      // the end of a block: made = relu(norm(a) + a2), a2 through a norm of its own or not
   norm_grad  // back through the norm behind the convolution: made = its gradient, of g = a2 and y = a
 };
@@ -46,9 +46,9 @@ struct Gemm {
   bool finalizes = false;
   NormFinalize norm{};
   const float* affine = nullptr;  // [2, k]
+  void* made = nullptr;           // activate: ? as a. May be a2 where one block has all columns
   // join, norm_grad
   const void* a2 = nullptr;           // as a
-  void* made = nullptr;               // as a. May be a2 where one block has all columns
   const float* a2_affine = nullptr;   // join: ? [2, k]
   std::uint8_t* made_mask = nullptr;  // join: ? a bit per element of `made`, whether it is positive
   NormGradApply after{};              // norm_grad: the norm, ungated. Its tensors are those above
@@ -121,6 +121,7 @@ inline constexpr GemmForm kGemmForms[] = {
     {Prologue::none, Epilogue::sums, 64, true},
     {Prologue::none, Epilogue::sums, 256, true},
     {Prologue::activate, Epilogue::sums, 256, true},
+    {Prologue::activate, Epilogue::sums, 128, true},
     {Prologue::join, Epilogue::sums, 64, false},
     {Prologue::join, Epilogue::sums, 128, false},
     {Prologue::join, Epilogue::sums, 256, false},

@@ -219,8 +219,9 @@ class MixTable {
   int pairs_;
 };
 
-// Makes A of a K block of the tile v and, of two tensors, of the tile u, in whose place it is put as well.
-// It is rounded as if it had been stored. `channel` is the first of the K block.
+// Makes A of a K block of the tile v and, of two tensors, of the tile u, in whose place it is put as well; of
+// one tensor, it is put in u's place if there is one, which may be v. It is rounded as if it had been stored.
+// `channel` is the first of the K block.
 template <typename T, bool kRelu, int kTensors>
 __device__ __forceinline__ void mix(Fragment<>& made, std::byte* u, std::byte* v,
                                     const MixTable<kTensors>& by, int channel) {
@@ -237,7 +238,7 @@ __device__ __forceinline__ void mix(Fragment<>& made, std::byte* u, std::byte* v
       made.v[step][part] =
           (kRelu ? Pair<T>::relu_of(value.x, value.y) : Pair<T>::of(value.x, value.y)).bits();
     }
-    if constexpr (kTensors == 2) stmatrix(u + fragment_at(step), made.v[step]);
+    if (kTensors == 2 || u != nullptr) stmatrix(u + fragment_at(step), made.v[step]);
   }
 }
 

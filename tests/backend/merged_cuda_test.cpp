@@ -226,13 +226,19 @@ Sequence join_widest(CaseGraph& g, const Images& images) { return join(g, images
 Sequence join_two_norms(CaseGraph& g, const Images& images) { return join(g, images, 256, 128, true); }
 
 // A norm and ReLU, and the 3x3 convolution that reads them.
+TensorId add_activated_conv3x3(CaseGraph& g, const Shape& shape) {
+  const TensorId y = g.activation(shape), z = g.activation(shape), scales = g.pair(shape.c());
+  add_norm_stats(g, y, shape.c(), scales, g.pair(shape.c()));
+  g.add_op(OpKind::affine_act, {y, scales, kNone, kNone}, {z, kNone}, graph::ActAttr{});
+  const TensorId weights = g.tensor({shape.c(), shape.c(), 3, 3}, DType::f32, TensorKind::parameter);
+  g.add_op(OpKind::conv, {z, weights}, {g.activation(shape), g.pair(shape.c())}, graph::ConvAttr{1, 1});
+  return z;
+}
+// The activation is stored where something else reads it.
 Sequence activated_conv3x3(CaseGraph& g, const Images& images, std::int64_t channels) {
   const Shape shape = images.with(channels);
-  const TensorId y = g.activation(shape), z = g.activation(shape), scales = g.pair(channels);
-  add_norm_stats(g, y, channels, scales, g.pair(channels));
-  g.add_op(OpKind::affine_act, {y, scales, kNone, kNone}, {z, kNone}, graph::ActAttr{});
-  const TensorId weights = g.tensor({channels, channels, 3, 3}, DType::f32, TensorKind::parameter);
-  g.add_op(OpKind::conv, {z, weights}, {g.activation(shape), g.pair(channels)}, graph::ConvAttr{1, 1});
+  const TensorId z = add_activated_conv3x3(g, shape);
+  g.add_op(OpKind::add, {z, g.activation(shape)}, {g.activation(shape)});
   return {{{0, 1, 2}}, {}};
 }
 Sequence activated_conv3x3_64(CaseGraph& g, const Images& images) { return activated_conv3x3(g, images, 64); }
@@ -242,6 +248,16 @@ Sequence activated_conv3x3_128(CaseGraph& g, const Images& images) {
 Sequence activated_conv3x3_256(CaseGraph& g, const Images& images) {
   return activated_conv3x3(g, images, 256);
 }
+// It is not stored where the weight gradient recomputes it.
+Sequence weight_grad3x3(CaseGraph& g, const Images& images, std::int64_t channels) {
+  const Shape shape = images.with(channels);
+  const TensorId z = add_activated_conv3x3(g, shape);
+  g.add_op(OpKind::conv_grad_weight, {z, g.activation(shape)},
+           {g.tensor({channels, channels, 3, 3}, g.dtype(), TensorKind::gradient)}, graph::ConvAttr{1, 1});
+  return {{{0, 1, 2}}, {z}};
+}
+Sequence weight_grad3x3_64(CaseGraph& g, const Images& images) { return weight_grad3x3(g, images, 64); }
+Sequence weight_grad3x3_128(CaseGraph& g, const Images& images) { return weight_grad3x3(g, images, 128); }
 
 // The gradient of its input, and the sums of the norm before it.
 Sequence gated3x3(CaseGraph& g, const Images& images, std::int64_t channels) {
@@ -560,6 +576,8 @@ const Row kWidest[] = {
 const Row kConv3x3[] = {
     {"activated_conv3x3_64", activated_conv3x3_64, Merged::on_hopper},
     {"activated_conv3x3_128", activated_conv3x3_128, Merged::on_hopper},
+    {"weight_grad3x3_64", weight_grad3x3_64, Merged::on_hopper},
+    {"weight_grad3x3_128", weight_grad3x3_128, Merged::on_hopper},
     {"gated3x3_64", gated3x3_64, Merged::on_hopper},
     {"gated3x3_128", gated3x3_128, Merged::on_hopper},
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cuda/group_table.h"
+#include "backend/cuda/kernels/conv3x3_weight_grad.h"
 #include "backend/cuda/kernels/stem_conv.h"
 #include "backend/cuda/step.h"
 
@@ -194,6 +195,30 @@ Step stem_gradient_step(const GroupView& group, const StemShape& shape, Shared& 
   return finished_weight_gradient(group, kernel, nullptr);
 }
 
+Step weight_gradient3x3_step(const GroupView& group, Shared& shared) {
+  using Grad = operands::ConvGradWeight;
+  const OpView op = group.op(OpKind::conv_grad_weight), act = group.op(OpKind::affine_act);
+  const graph::Shape& x = op.in_tensor(Grad::x).shape;
+  Conv3x3WeightGrad work;
+  work.type = type_of(op.in_tensor(Grad::x).dtype);
+  work.images = static_cast<int>(x.n());
+  work.h = static_cast<int>(x.h());
+  work.w = static_cast<int>(x.w());
+  work.from = static_cast<int>(x.c());
+  work.to = static_cast<int>(op.in_tensor(Grad::dy).shape.c());
+  work.x = act.in(operands::AffineAct::y);
+  work.affine = act.in<float>(operands::AffineAct::affine);
+  work.dy = op.in(Grad::dy);
+  work.dw = op.out(Grad::dw);
+  work.dw_type = type_of(op.out_tensor(Grad::dw).dtype);
+  const TileLaunch own = conv3x3_weight_grad(work, shared.device());
+  shared.side_work().need(own.partials * sizeof(float));
+  const Step kernel = [own, &shared](cudaStream_t stream) {
+    own.run({reinterpret_cast<float*>(shared.side_work().data()), nullptr}, stream);
+  };
+  return finished_weight_gradient(group, kernel, nullptr);
+}
+
 // The shape as a key, with what else the answer depends on.
 std::string key_of(const GroupView& group, const OpView& op) {
   const bool widened =
@@ -266,6 +291,10 @@ Candidates make_weight_gradient(const GroupView& group, Shared& shared) {
   return candidates;
 }
 
+Candidates make_weight_gradient3x3(const GroupView& group, Shared& shared) {
+  return only([group, &shared] { return weight_gradient3x3_step(group, shared); });
+}
+
 std::optional<ConvQuestion> conv_question(const GroupView& group) {
   const std::string parts = key_of_parts(group);
   if (group.group().name == groups::kSparseGradientSums) {
@@ -282,7 +311,8 @@ std::optional<ConvQuestion> conv_question(const GroupView& group) {
     return question;
   }
   const OpView op = group.op();  // what else a group of cuDNN's does comes after its convolution
-  const bool alone = group.group().name.empty() || op.kind() == OpKind::conv_grad_weight;
+  const std::string& name = group.group().name;
+  const bool alone = name.empty() || name == groups::kWeightGradient;
   if (!alone || !is_conv(op.kind())) return std::nullopt;
   ConvQuestion question{key_of(group, op), {}};
   const auto add = [&](const char* prefix, ConvPass pass) {

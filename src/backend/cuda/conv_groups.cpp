@@ -166,6 +166,12 @@ std::string key_of(const GroupView& group) {
                      channels(from), channels(to));
 }
 
+std::string key_of_conv3x3(const GroupView& group) {
+  const graph::Shape& shape =
+      group.op(group.has(OpKind::conv) ? OpKind::conv : OpKind::conv_grad_input).out_tensor(0).shape;
+  return fmt::format("{}_{}x{}", key_of(group), shape.h(), shape.w());
+}
+
 // Adds the parts of a group run one after the other: a candidate for each of the part that has most of them,
 // none where a part has none.
 void add_in_parts(Candidates& candidates, const std::string& prefix, const std::vector<Candidates>& parts) {
@@ -257,7 +263,8 @@ Candidates make_gradient_sums(const GroupView& group, Shared& shared) {
 }
 
 Candidates make_activated_conv3x3(const GroupView& group, Shared& shared) {
-  Candidates candidates{key_of_parts(group), conv3x3_candidates(group, shared)};
+  Candidates candidates{key_of_conv3x3(group), conv3x3_candidates(group, shared)};
+  if (!group.group().unstored.empty()) return candidates;
   add_apart(candidates, {make_affine_act(group.part({OpKind::norm_stats, OpKind::affine_act}), shared),
                          make_conv(group.part({OpKind::conv}), shared)});
   return candidates;
@@ -271,11 +278,8 @@ Candidates make_gradient_sums3x3(const GroupView& group, Shared& shared) {
 
 std::string key_of_parts(const GroupView& group) {
   const std::string& name = group.group().name;
-  if (name == groups::kActivatedConv3x3 || name == groups::kGradientSums3x3) {
-    const graph::Shape& shape =
-        group.op(group.has(OpKind::conv) ? OpKind::conv : OpKind::conv_grad_input).out_tensor(0).shape;
-    return fmt::format("{}_{}x{}", key_of(group), shape.h(), shape.w());
-  }
+  if (name == groups::kActivatedConv3x3 || name == groups::kGradientSums3x3)
+    return group.group().unstored.empty() ? key_of_conv3x3(group) : "";
   if (name == groups::kSparseGradientSums) return key_of(group);
   const bool gated = name == groups::kGradientSums && group.group().unstored.empty();
   return gated || name == groups::kNormGradient || name == groups::kActivatedConv || name == groups::kJoin

@@ -245,6 +245,16 @@ Group match_join(const Dataflow& flow, int position) {
   return {};
 }
 
+// Nothing but the update waits for a weight gradient: conv_grad_weight, and its addition to a total.
+Group match_weight_gradient(const Dataflow& flow, int position) {
+  const Op* op = op_at(flow, position, OpKind::conv_grad_weight);
+  if (op == nullptr) return {};
+  Group group{.ops = {position}, .side_stream = true};
+  const int total = flow.reader(out(*op, ConvGradWeight::dw), OpKind::accumulate);
+  if (total >= 0) group.ops.push_back(total);
+  return group;
+}
+
 // A norm and ReLU feeding a 3x3 convolution: norm_stats, affine_act, conv. The activation is stored, for the
 // weight gradient, and not read again here.
 Group match_activated_conv3x3(const Dataflow& flow, int position) {
@@ -256,6 +266,34 @@ Group match_activated_conv3x3(const Dataflow& flow, int position) {
     return {};
   }
   return {.ops = {norm_of(flow, *act), position, conv}};
+}
+
+// The same where the activation is not stored, because the weight gradient recomputes it.
+Group match_unstored_conv3x3(const Dataflow& flow, int position) {
+  Group group = match_activated_conv3x3(flow, position);
+  if (!group.ops.empty()) group.unstored = {out(flow.op(position), AffineAct::z)};
+  return group;
+}
+
+// The weight gradient of a 3x3 convolution that read relu(norm(y)), which is recomputed: conv_grad_weight,
+// and its addition to a total.
+Group match_weight_gradient3x3(const Dataflow& flow, int position) {
+  const Op* op = op_at(flow, position, OpKind::conv_grad_weight);
+  if (op == nullptr) return {};
+  const auto& attr = op->attr<graph::ConvAttr>();
+  const TensorId x = in(*op, ConvGradWeight::x);
+  const graph::Shape& shape = flow.graph().tensor(x).shape;
+  const int activation = flow.maker(x, OpKind::affine_act);
+  if (flow.graph().tensor(out(*op, ConvGradWeight::dw)).shape[2] != 3 || attr.stride != 1 || attr.pad != 1 ||
+      !is_narrow(flow, x) || activation < 0 || !is_plain_activation(flow, flow.op(activation)) ||
+      !conv3x3::DeepCut(1, static_cast<int>(shape.h()), static_cast<int>(shape.w()))
+           .possible(static_cast<int>(shape.c()),
+                     static_cast<int>(channels(flow, in(*op, ConvGradWeight::dy))))) {
+    return {};
+  }
+  Group group = match_weight_gradient(flow, position);
+  group.recomputes = {activation};
+  return group;
 }
 
 // The input gradient of a 3x3 convolution and the sums of the norm it arrives at: conv_grad_input,
@@ -297,16 +335,6 @@ Group match_pool_gradient(const Dataflow& flow, int position) {
   return {.ops = {position, reader}, .unstored = {dx}};
 }
 
-// Nothing but the update waits for a weight gradient: conv_grad_weight, and its addition to a total.
-Group match_weight_gradient(const Dataflow& flow, int position) {
-  const Op* op = op_at(flow, position, OpKind::conv_grad_weight);
-  if (op == nullptr) return {};
-  Group group{.ops = {position}, .side_stream = true};
-  const int total = flow.reader(out(*op, ConvGradWeight::dw), OpKind::accumulate);
-  if (total >= 0) group.ops.push_back(total);
-  return group;
-}
-
 // One launch updates or averages every tensor.
 Group match_update(const Dataflow& flow, int position) {
   const OpKind kind = flow.op(position).kind;
@@ -333,6 +361,8 @@ std::vector<plan::GroupRow> group_rows(bool hopper) {
         {kActivatedExpand, match_activated_expand},
         {kActivatedConv, match_activated_conv},
         {kJoin, match_join},
+        {kWeightGradient3x3, match_weight_gradient3x3},
+        {kActivatedConv3x3, match_unstored_conv3x3},
         {kActivatedConv3x3, match_activated_conv3x3},
         {kGradientSums3x3, match_gradient_sums3x3},
     };

@@ -19,6 +19,7 @@ inline constexpr const char* kActivatedConv = "activated_conv";
 inline constexpr const char* kJoin = "join";
 inline constexpr const char* kActivatedConv3x3 = "activated_conv3x3";
 inline constexpr const char* kGradientSums3x3 = "gradient_sums3x3";
+inline constexpr const char* kWeightGradient3x3 = "weight_gradient3x3";
 inline constexpr const char* kNormAct = "norm_act";
 inline constexpr const char* kPoolGradient = "pool_gradient";
 inline constexpr const char* kWeightGradient = "weight_gradient";

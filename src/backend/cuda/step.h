@@ -136,6 +136,7 @@ Candidates make_conv_grad_input(const GroupView& group, Shared& shared);
 // Of a 1x1 convolution with a stride: the gradient at the pixels that it read, one next to the other.
 Candidates make_dense_grad_input(const GroupView& group, Shared& shared);
 Candidates make_weight_gradient(const GroupView& group, Shared& shared);  // with or without accumulate
+Candidates make_weight_gradient3x3(const GroupView& group, Shared& shared);
 // The cuDNN plans that a group needs before its candidates are made; none for a group without cuDNN.
 struct ConvQuestion {
   struct Plans {

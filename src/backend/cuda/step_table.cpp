@@ -22,6 +22,7 @@ const std::map<std::string_view, Maker> kGroups = {
     {groups::kJoin, make_join},
     {groups::kActivatedConv3x3, make_activated_conv3x3},
     {groups::kGradientSums3x3, make_gradient_sums3x3},
+    {groups::kWeightGradient3x3, make_weight_gradient3x3},
     {groups::kNormAct, make_affine_act},
     {groups::kPoolGradient, make_pool_gradient},
     {groups::kWeightGradient, make_weight_gradient},

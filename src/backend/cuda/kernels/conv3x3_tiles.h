@@ -86,4 +86,26 @@ inline std::vector<int> tile_sizes(int h, int w, int from, int to) {
   return found;
 }
 
+// The weight gradient's tiles: depth is multiplied sixteen positions at a time.
+struct DeepCut : Cut {
+  static constexpr int kFewestStages = 2, kMostStages = 4;
+  static constexpr int kMostBytes =
+      (227 << 10) - (1 << 10);  // of shared memory, less what the kernel declares
+  DeepCut(int count, int height, int width) : Cut(count, height, width, 240) {}
+
+  __host__ __device__ int depth() const { return divide(positions(), 16) * 16; }
+  __host__ __device__ int stage_bytes() const { return slice_bytes() + depth() * kPosition; }
+  int shared_bytes(int stages) const { return 1024 + stages * stage_bytes(); }
+  int stages() const {
+    int found = kMostStages;
+    while (found > 0 && shared_bytes(found) > kMostBytes) --found;
+    return found;
+  }
+  // Where it can be used, and products are not mostly of padding.
+  bool possible(int from, int to) const {
+    return from % kSlice == 0 && to % kSlice == 0 && rows > 0 && halo_positions() <= kMostPositions &&
+           stages() >= kFewestStages && rows * w * 10 >= depth() * 8;
+  }
+};
+
 }  // namespace redline::backend::cuda::conv3x3

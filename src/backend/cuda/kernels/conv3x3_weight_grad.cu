@@ -21,43 +21,29 @@ using namespace conv3x3;
 
 constexpr int kRowsOfTaps = 3;                                                  // warp groups
 constexpr int kConsumers = kRowsOfTaps * kGroup, kBlock = kConsumers + kGroup;  // threads
-constexpr int kDeepest = 240;                                                   // positions of a tile
 constexpr int kEach = kTaps * kSlice * kSlice;                                  // sums of a block
-constexpr int kMostRing = 4, kFewestRing = 2;
-constexpr int kMostBytes = (227 << 10) - (1 << 10);  // of shared memory, less what the kernel declares
-
-// Depth is multiplied sixteen positions at a time.
-__host__ __device__ int depth_of(const Cut& cut) { return Cut::divide(cut.positions(), 16) * 16; }
-__host__ __device__ int stage_bytes(const Cut& cut) { return cut.slice_bytes() + depth_of(cut) * kPosition; }
-int ring_bytes(const Cut& cut, int stages) { return 1024 + stages * stage_bytes(cut); }
-
-int ring_stages(const Cut& cut) {
-  int stages = kMostRing;
-  while (stages > 0 && ring_bytes(cut, stages) > kMostBytes) --stages;
-  return stages;
-}
-
 #ifdef REDLINE_HOPPER
 
 using hopper::Cursor;
 
 struct Barriers {
-  std::uint64_t full[kMostRing], ready[kMostRing], empty[kMostRing];  // ready: activated
+  std::uint64_t full[DeepCut::kMostStages], ready[DeepCut::kMostStages],
+      empty[DeepCut::kMostStages];  // ready: activated
 };
 
 // A block's share of the work, and its shared memory.
 struct Share {
   const Conv3x3WeightGrad& work;
-  const Cut& cut;
+  const DeepCut& cut;
   int stages;
   std::byte* memory;
 
   // x of a stage; the position before it is zeros.
   __device__ __forceinline__ std::byte* x(int stage) const {
-    return memory + stage * stage_bytes(cut) + 1024;
+    return memory + stage * cut.stage_bytes() + 1024;
   }
   __device__ __forceinline__ std::byte* dy(int stage) const {
-    return memory + stage * stage_bytes(cut) + cut.slice_bytes();
+    return memory + stage * cut.stage_bytes() + cut.slice_bytes();
   }
   __device__ __forceinline__ int first_from() const {
     return static_cast<int>(blockIdx.x) % (work.from / kSlice) * kSlice;
@@ -107,7 +93,7 @@ template <typename T, bool kActivates>
 __device__ void multiply(const Share& share, Barriers& bars, float* partials) {
   using namespace hopper;
   const int t = static_cast<int>(threadIdx.x), row = t / kGroup, lane = t % 32, warp = t % kGroup / 32;
-  const int shift = (row * share.cut.pitch() - 1) * kPosition, depth = depth_of(share.cut);
+  const int shift = (row * share.cut.pitch() - 1) * kPosition, depth = share.cut.depth();
   float d[96] = {};
   int held = -1;  // the stage before
   const auto release = [&] {
@@ -145,7 +131,7 @@ __device__ void multiply(const Share& share, Barriers& bars, float* partials) {
 
 template <typename T, bool kActivates>
 __global__ void __launch_bounds__(kBlock, 1)
-    weight_grad_kernel(const __grid_constant__ Conv3x3WeightGrad work, const __grid_constant__ Cut cut,
+    weight_grad_kernel(const __grid_constant__ Conv3x3WeightGrad work, const __grid_constant__ DeepCut cut,
                        const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap dy,
                        int stages, ReduceSpace space) {
 #ifdef REDLINE_HOPPER
@@ -164,7 +150,7 @@ __global__ void __launch_bounds__(kBlock, 1)
     publish_barriers();
   }
   // What no copy writes is read too: the position before a stage, and what lies behind the last row.
-  for (int i = t; i < stages * stage_bytes(cut) / 16; i += kBlock)
+  for (int i = t; i < stages * cut.stage_bytes() / 16; i += kBlock)
     reinterpret_cast<uint4*>(share.memory)[i] = uint4{};
   fence_async();
   __syncthreads();
@@ -195,20 +181,11 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-bool Conv3x3WeightGrad::possible(const cudaDeviceProp& device) const {
-  if (device.major != 9 || (type != Type::f16 && type != Type::bf16) || from % kSlice != 0 ||
-      to % kSlice != 0)
-    return false;
-  const Cut cut(images, h, w, kDeepest);
-  return cut.rows > 0 && cut.halo_positions() <= kMostPositions && ring_stages(cut) >= kFewestRing &&
-         from / kSlice * (to / kSlice) <= device.multiProcessorCount;
-}
-
 TileLaunch conv3x3_weight_grad(const Conv3x3WeightGrad& work, const cudaDeviceProp& device) {
-  const Cut cut(work.images, work.h, work.w, kDeepest);
-  const int stages = ring_stages(cut), from_blocks = work.from / kSlice;
+  const DeepCut cut(work.images, work.h, work.w);
+  const int stages = cut.stages(), from_blocks = work.from / kSlice;
   const int pairs = from_blocks * (work.to / kSlice);
-  const int blocks = std::min(cut.tiles(), device.multiProcessorCount / pairs);
+  const int blocks = std::min(cut.tiles(), std::max(1, device.multiProcessorCount / pairs));
   const auto describe = [&](const void* data, int channels, int rows) {
     return describe_tensor(
         data, work.type == Type::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
@@ -221,9 +198,9 @@ TileLaunch conv3x3_weight_grad(const Conv3x3WeightGrad& work, const cudaDevicePr
   };
   const auto kernel = work.type == Type::f16 ? with_type.template operator()<__half>()
                                              : with_type.template operator()<__nv_bfloat16>();
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostBytes);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, DeepCut::kMostBytes);
   const Launch how{dim3(static_cast<unsigned>(pairs), static_cast<unsigned>(blocks)), kBlock,
-                   static_cast<std::size_t>(ring_bytes(cut, stages)), false};
+                   static_cast<std::size_t>(cut.shared_bytes(stages)), false};
   return {static_cast<std::size_t>(pairs) * static_cast<std::size_t>(blocks) * kEach,
           [=](ReduceSpace space, cudaStream_t stream) {
             launch(kernel, how, stream, work, cut, x, dy, stages, space);

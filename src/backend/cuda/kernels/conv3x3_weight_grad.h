@@ -18,11 +18,9 @@ struct Conv3x3WeightGrad {
   const void* dy = nullptr;       // [images, h, w, to]
   void* dw = nullptr;             // [to][3][3][from]
   Type dw_type = Type::f32;
-
-  bool possible(const cudaDeviceProp& device) const;
 };
 
-// Its reduce space needs no counters.
+// For shapes that conv3x3::DeepCut allows. Its reduce space needs no counters.
 TileLaunch conv3x3_weight_grad(const Conv3x3WeightGrad& work, const cudaDeviceProp& device);
 
 }  // namespace redline::backend::cuda

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""ResNet-50 training on a CPU: Redline beside PyTorch, in one run on one machine.
+"""ResNet training on a CPU: Redline beside PyTorch, in one run on one machine.
 
-    ./benchmarks/cpu_training.py [--rounds 3] [--quick]
+    ./benchmarks/cpu_training.py [--models resnet50] [--size 64] [--rounds 3] [--quick]
 
-Installs the newest torch and torchvision from PyPI into build/peer on its first run. For every setting it measures
+Installs the newest torch and torchvision from PyPI into build/peer on its first run, unless `--python` names a Python that
+has them. For every setting it measures
 both in turn, several rounds, and takes medians; then it prints the ratios, where Redline's time goes by op, and both
 sides' activation memory, and writes all of it to benchmarks/results/. Leave the machine alone while it runs.
 """
@@ -21,6 +22,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VENV = ROOT / "build" / "peer"
+PEER = ""  # a Python that has torch
 # image size, batch, dtype, steps of a round
 SETTINGS = [(224, 32, "fp32", 3), (224, 32, "bf16", 5), (64, 64, "fp32", 10), (64, 64, "bf16", 20)]
 
@@ -30,6 +32,8 @@ def run(command, **options):
 
 
 def peer_python():
+    if PEER:
+        return PEER
     python = VENV / "bin" / "python"
     if not python.exists():
         print(f"installing torch into {VENV.relative_to(ROOT)} …", file=sys.stderr)
@@ -38,21 +42,21 @@ def peer_python():
     return python
 
 
-def time_torch(size, batch, dtype, steps):
+def time_torch(model, size, batch, dtype, steps):
     script = ROOT / "benchmarks" / "peer_torch.py"
-    return json.loads(run([peer_python(), script, "--size", size, "--batch", batch, "--dtype", dtype, "--steps", steps]))
+    return json.loads(run([peer_python(), script, "--model", model, "--size", size, "--batch", batch, "--dtype", dtype, "--steps", steps]))
 
 
-def torch_memory(size, batch, dtype):
+def torch_memory(model, size, batch, dtype):
     script = ROOT / "benchmarks" / "peer_torch.py"
-    out = run([peer_python(), script, "--size", size, "--batch", batch, "--dtype", dtype, "--memory"])
+    out = run([peer_python(), script, "--model", model, "--size", size, "--batch", batch, "--dtype", dtype, "--memory"])
     return json.loads(out)["activation_bytes"]
 
 
-def time_redline(size, batch, dtype, steps):
+def time_redline(model, size, batch, dtype, steps):
     """Images/s of the median step, the first two left out, and the run's own header."""
     with tempfile.TemporaryDirectory() as folder:
-        run([ROOT / "redline", "train", "synthetic", "--model", "resnet50", "--classes", 1000, "--image-size", size,
+        run([ROOT / "redline", "train", "synthetic", "--model", model, "--classes", 1000, "--image-size", size,
              "-b", batch, "--dtype", dtype, "--steps", steps + 2, "--lr", 0.01, "--label-smoothing", 0.1,
              "--weight-decay", 1e-4, "--quiet", "-o", folder, "--name", "run"])
         with open(pathlib.Path(folder) / "run" / "metrics.jsonl") as lines:
@@ -62,18 +66,18 @@ def time_redline(size, batch, dtype, steps):
     return batch / statistics.median(seconds), header
 
 
-def redline_ops(size, batch, dtype):
+def redline_ops(model, size, batch, dtype):
     """Time by op kind, from `redline bench op`."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "ops.json"
-        run([ROOT / "redline", "bench", "op", "--model", "resnet50", "--image-size", size, "--batch", batch, "--dtype",
+        run([ROOT / "redline", "bench", "op", "--model", model, "--image-size", size, "--batch", batch, "--dtype",
              dtype, "--repeat", 3, "--in-step", "--json", file])
         return json.loads(file.read_text())
 
 
-def redline_memory(size, batch, dtype):
+def redline_memory(model, size, batch, dtype):
     """Activation bytes of the plan, as --dry-run prints them."""
-    text = run([ROOT / "redline", "train", "synthetic", "--model", "resnet50", "--classes", 1000, "--image-size", size,
+    text = run([ROOT / "redline", "train", "synthetic", "--model", model, "--classes", 1000, "--image-size", size,
                 "-b", batch, "--dtype", dtype, "--steps", 1, "--dry-run"])
     number, unit = re.search(r"^ *activations +([0-9.]+) (KiB|MiB|GiB)", text, re.MULTILINE).groups()
     return float(number) * {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[unit]
@@ -107,52 +111,61 @@ def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=3, help="how often each side is measured, in turn")
     options.add_argument("--quick", action="store_true", help="one round of the 64 px settings only")
+    options.add_argument("--models", default="resnet50", help="the models, with commas between them")
+    options.add_argument("--size", type=int, help="only the settings of this image size")
+    options.add_argument("--dtype", help="only the settings of this type")
+    options.add_argument("--python", default="", help="a Python that has torch and torchvision")
     args = options.parse_args()
-    settings = SETTINGS[2:] if args.quick else SETTINGS
+    global PEER
+    PEER = args.python
+    size = 64 if args.quick else args.size
+    settings = [(model, *row) for model in args.models.split(",") for row in SETTINGS
+                if size in (None, row[0]) and args.dtype in (None, row[2])]
     rounds = 1 if args.quick else args.rounds
     run([ROOT / "redline", "--version"])
 
     rows, details, header, peer = [], [], {}, {}
-    for size, batch, dtype, steps in settings:
+    for model, size, batch, dtype, steps in settings:
         ours, theirs = [], []
         for _ in range(rounds):
-            peer = time_torch(size, batch, dtype, steps)
+            peer = time_torch(model, size, batch, dtype, steps)
             theirs.append(peer["images_per_second"])
-            speed, header = time_redline(size, batch, dtype, steps)
+            speed, header = time_redline(model, size, batch, dtype, steps)
             ours.append(speed)
-        row = {"size": size, "batch": batch, "dtype": dtype, "redline": statistics.median(ours),
+        row = {"model": model, "size": size, "batch": batch, "dtype": dtype, "redline": statistics.median(ours),
                "torch": statistics.median(theirs), "redline_rounds": ours, "torch_rounds": theirs,
-               "redline_activation_bytes": redline_memory(size, batch, dtype),
-               "torch_activation_bytes": torch_memory(size, batch, dtype)}
+               "redline_activation_bytes": redline_memory(model, size, batch, dtype),
+               "torch_activation_bytes": torch_memory(model, size, batch, dtype)}
         row["ratio"] = row["redline"] / row["torch"]
         rows.append(row)
-        print(f"{size} px, batch {batch}, {dtype}: {row['redline']:.2f} images/s beside PyTorch's {row['torch']:.2f}: "
+        print(f"{model}, {size} px, batch {batch}, {dtype}: {row['redline']:.2f} images/s beside PyTorch's {row['torch']:.2f}: "
               f"{row['ratio']:.2f}x", flush=True)
-        details.append((size, batch, dtype, redline_ops(size, batch, dtype)))
+        details.append((model, size, batch, dtype, redline_ops(model, size, batch, dtype)))
 
     result = {"benchmark": "cpu_training", "date": datetime.date.today().isoformat(), "cpu": cpu_name(),
               "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(), "redline": header.get("program"),
               "device": header.get("device"), "torch": peer.get("torch"), "torchvision": peer.get("torchvision"),
               "torch_threads": peer.get("threads"), "rounds": rounds,
               "command": "benchmarks/cpu_training.py " + " ".join(sys.argv[1:]), "rows": rows,
-              "ops": [{"size": s, "batch": b, "dtype": d, "table": ops} for s, b, d, ops in details]}
-    text = [f"# ResNet-50 training on {result['cores']} cores of {result['cpu']}, {result['date']}", "",
+              "ops": [{"model": m, "size": s, "batch": b, "dtype": d, "table": ops} for m, s, b, d, ops in details]}
+    text = [f"# Training on {result['cores']} cores of {result['cpu']}, {result['date']}", "",
             f"`{result['command'].strip()}`; Redline {result['redline']['version']} ({result['redline']['commit']}), "
             f"{result['device']}; PyTorch {result['torch']}, channels_last, {result['torch_threads']} threads; medians "
             f"of {rounds} rounds.", "",
-            "| image | batch | dtype | Redline images/s | PyTorch images/s | ratio | Redline activations | PyTorch activations |",
-            "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+            "| model | image | batch | dtype | Redline images/s | PyTorch images/s | ratio | Redline activations | PyTorch activations |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     for row in rows:
-        text.append(f"| {row['size']} px | {row['batch']} | {row['dtype']} | {row['redline']:.2f} | {row['torch']:.2f} | "
+        text.append(f"| {row['model']} | {row['size']} px | {row['batch']} | {row['dtype']} | {row['redline']:.2f} | {row['torch']:.2f} | "
                     f"{row['ratio']:.2f}x | {row['redline_activation_bytes'] / 2**20:.0f} MiB | "
                     f"{row['torch_activation_bytes'] / 2**20:.0f} MiB |")
     text += ["", "Activations: the most that is alive at once in Redline; what autograd keeps for backward in PyTorch, "
              "which its working memory comes on top of."]
-    for size, batch, dtype, ops in details:
-        text += ["", f"## Where Redline's time goes: {size} px, batch {batch}, {dtype}", "", ops_table(ops)]
+    for model, size, batch, dtype, ops in details:
+        text += ["", f"## Where Redline's time goes: {model}, {size} px, batch {batch}, {dtype}", "", ops_table(ops)]
     print("\n" + "\n".join(text))
     if not args.quick:
-        name = f"cpu_training-{result['date']}"
+        which = "" if args.models == "resnet50" else "-" + args.models.replace(",", "-")
+        name = f"cpu_training-{result['date']}{which}"
         (ROOT / "benchmarks" / "results" / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         (ROOT / "benchmarks" / "results" / f"{name}.md").write_text("\n".join(text) + "\n")
 

@@ -13,13 +13,17 @@ import torch
 import torchvision
 
 
+def storage_of(tensor):
+    return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage().untyped()  # PyTorch 1
+
+
 def saved_bytes(model, images, labels):
     """Bytes that autograd keeps for the backward pass, parameters and buffers not counted."""
-    own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
+    own = {storage_of(t).data_ptr() for t in (*model.parameters(), *model.buffers())}
     kept = {}
 
     def note(tensor):
-        storage = tensor.untyped_storage()
+        storage = storage_of(tensor)
         if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor

@@ -8,7 +8,7 @@ install(RUNTIME_DEPENDENCY_SET redline_libraries
   LIBRARY DESTINATION lib)
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION share/doc/redline)
 install(DIRECTORY docs DESTINATION share/doc/redline)
-if(REDLINE_CUDA AND REDLINE_TESTS)
+if(REDLINE_BUNDLE_TESTS)
   install(PROGRAMS tests/gpu/redline-gpu-tests DESTINATION bin)
   install(FILES tests/golden/resnet18.json tests/golden/resnet50.json DESTINATION share/redline/tests/golden)
   install(DIRECTORY tests/cli/ DESTINATION share/redline/tests/cli FILES_MATCHING PATTERN "gpu_*.test"

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -9,7 +10,7 @@
 namespace redline {
 namespace {
 
-constexpr std::array kSignals{SIGINT, SIGTERM, SIGUSR1};
+constexpr std::array kSignals{SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 
 // A signal handler can reach nothing but globals; these are written only by it and by StopSignals.
 std::atomic<bool> alive{false};
@@ -18,9 +19,24 @@ std::atomic<int> received{0};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
               "only lock-free atomics are safe in a signal handler");
 
+// Where output goes once its terminal is gone, and which of stdout and stderr are a terminal.
+std::atomic<int> nowhere{-1};
+std::atomic<bool> out_is_terminal{false}, err_is_terminal{false};
+
+void leave_terminal() {
+  const int before = errno;
+  if (out_is_terminal) ::dup2(nowhere, STDOUT_FILENO);
+  if (err_is_terminal) ::dup2(nowhere, STDERR_FILENO);
+  errno = before;
+}
+
 void handle(int signal) {
+  if (signal == SIGHUP) leave_terminal();
   int none = 0;
-  if (!received.compare_exchange_strong(none, signal)) ::_exit(128 + signal);
+  if (!received.compare_exchange_strong(none, signal)) {
+    if (signal == SIGHUP) return;
+    ::_exit(128 + signal);
+  }
   stop.store(true);
 }
 
@@ -34,11 +50,19 @@ StopSignals::StopSignals() {
   action.sa_handler = handle;
   ::sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
-  for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &action, &old_[i]);
+  nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  out_is_terminal = nowhere >= 0 && ::isatty(STDOUT_FILENO) == 1;
+  err_is_terminal = nowhere >= 0 && ::isatty(STDERR_FILENO) == 1;
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    ::sigaction(kSignals[i], nullptr, &old_[i]);
+    const bool ignored = kSignals[i] == SIGHUP && old_[i].sa_handler == SIG_IGN;
+    if (!ignored) ::sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
 StopSignals::~StopSignals() {
   for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &old_[i], nullptr);
+  if (const int fd = nowhere.exchange(-1); fd >= 0) ::close(fd);
   alive = false;
 }
 

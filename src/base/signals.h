@@ -1,7 +1,9 @@
-// Stopping politely. While a StopSignals lives, the first SIGINT, SIGTERM or SIGUSR1 (which schedulers send
-// ahead of a preemption) only raises a flag that long work polls (finish the step, write a checkpoint,
-// leave); a second one ends the process at once with 128+signal. Commands that hold no StopSignals keep the
-// system's behaviour: they die at the first.
+// Stopping politely. While a StopSignals lives, the first SIGINT, SIGTERM, SIGUSR1 (which schedulers send
+// ahead of a preemption) or SIGHUP only raises a flag that long work polls (finish the step, write a
+// checkpoint, leave); a second one ends the process at once with 128+signal. SIGHUP is a terminal that was
+// closed: it may come several times, so the later ones do nothing, and what is still written to the terminal
+// is dropped instead of failing. Where it was ignored, as nohup has it, it stays so. Commands that hold no
+// StopSignals keep the system's behaviour: they die at the first.
 #pragma once
 
 #include <array>
@@ -25,7 +27,7 @@ class StopSignals {
   int signal() const;  // which one came; 0 while none did
 
  private:
-  std::array<struct sigaction, 3> old_{};  // as in signals.cpp's list
+  std::array<struct sigaction, 4> old_{};  // as in signals.cpp's list
 };
 
 }  // namespace redline

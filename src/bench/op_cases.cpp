@@ -71,6 +71,8 @@ Role role_of(OpKind kind, std::size_t input) {
       {OpKind::restore, {Role::check}},
       {OpKind::sgd, {Role::values, Role::values, Role::values, Role::scalars, Role::check}},
       {OpKind::lars, {Role::values, Role::values, Role::values, Role::scalars, Role::check}},
+      {OpKind::adamw, {Role::values, Role::values, Role::values, Role::variance, Role::scalars, Role::check}},
+      {OpKind::lamb, {Role::values, Role::values, Role::values, Role::variance, Role::scalars, Role::check}},
       {OpKind::ema, {Role::values, Role::values, Role::scalars, Role::check}},
   };
   const auto found = roles.find(kind);
@@ -81,11 +83,13 @@ Role role_of(OpKind kind, std::size_t input) {
 struct DescribeAttributes {
   std::string operator()(std::monostate) const { return ""; }
   std::string operator()(const graph::ConvAttr& a) const {
-    return fmt::format(" stride {} pad {}", a.stride, a.pad);
+    return fmt::format(" stride {} pad {}", a.stride, a.pad) +
+           (a.groups == 1 ? "" : fmt::format(" groups {}", a.groups));
   }
   std::string operator()(const graph::PoolAttr& a) const {
     return fmt::format(" window {} stride {} pad {}", a.kernel, a.stride, a.pad);
   }
+  std::string operator()(const graph::LocalPoolAttr& a) const { return fmt::format(" window {}", a.kernel); }
   std::string operator()(const graph::NormAttr& a) const { return a.training ? "" : " inference"; }
   std::string operator()(const graph::ReduceAttr& a) const { return fmt::format(" in {}", name_of(a.wire)); }
   std::string operator()(const graph::ActAttr& a) const { return a.relu ? " relu" : ""; }
@@ -97,7 +101,13 @@ struct DescribeAttributes {
     return fmt::format(" momentum {:g} decay {:g}{}", a.momentum, a.weight_decay,
                        a.nesterov ? " nesterov" : "");
   }
-  std::string operator()(const graph::ScaleAttr& a) const { return a.dynamic ? " dynamic" : ""; }
+  std::string operator()(const graph::AdamAttr& a) const {
+    return fmt::format(" betas {:g} {:g} decay {:g}", a.beta1, a.beta2, a.weight_decay);
+  }
+  std::string operator()(const graph::ScaleAttr& a) const {
+    return std::string(a.dynamic ? " dynamic" : "") +
+           (a.clip_norm > 0 ? fmt::format(" clip {:g}", a.clip_norm) : "");
+  }
   std::string operator()(const graph::LarsAttr& a) const {
     return fmt::format(" momentum {:g} decay {:g} trust {:g}", a.momentum, a.weight_decay, a.trust);
   }
@@ -158,6 +168,7 @@ std::vector<float> pool_indices(const OpCase& op_case, Random& random) {
 double fan_in(const Op& op, const Shape& weights) {
   const bool transposed = op.kind == OpKind::conv_grad_input || op.kind == OpKind::linear_grad_input;
   double terms = static_cast<double>(transposed ? weights[0] : weights[1]);
+  if (op.kind == OpKind::conv_grad_input) terms /= op.attr<graph::ConvAttr>().groups;
   if (weights.rank() == 4) terms *= static_cast<double>(weights[2] * weights[3]);
   return terms;
 }
@@ -229,10 +240,10 @@ std::vector<float> input_values(const OpCase& op_case, std::size_t input, std::u
   std::vector<float> values(static_cast<std::size_t>(shape.elements()));
   if (role == Role::scalars) {
     // In the order of StepScalar. A snapshot is made for the first batch only.
-    return {0.1F, 0.5F, 0.9F, op.kind == OpKind::snapshot ? 0.0F : 1.0F};
+    return {0.1F, 0.5F, 0.9F, op.kind == OpKind::snapshot ? 0.0F : 1.0F, 9.0F};
   }
   // In the order of StepCheck. Values are put back in a refused step only.
-  if (role == Role::check) return {op.kind == OpKind::restore ? 0.0F : 1.0F, 0.25F, 3.0F, 2.0F};
+  if (role == Role::check) return {op.kind == OpKind::restore ? 0.0F : 1.0F, 0.25F, 3.0F, 2.0F, 5.0F};
   const double weight = role == Role::weights ? 1.0 / std::sqrt(fan_in(op, shape)) : 1.0;
   const std::size_t half = values.size() / 2;
   // Large tensors, which are only timed, repeat what was drawn.

@@ -33,7 +33,7 @@ void fill_model(const plan::Options& options, backend::State& state, backend::Ex
     label = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(options.model.classes)));
   }
   executable.write_input(model.labels, labels.data(), labels.size() * sizeof(std::int32_t));
-  const float scalars[graph::kStepScalars] = {1e-3F, 1.0F, 0.999F, 0.0F};
+  const float scalars[graph::kStepScalars] = {1e-3F, 1.0F, 0.999F, 0.0F, 1.0F};
   executable.write_input(model.scalars, scalars, sizeof scalars);
 }
 

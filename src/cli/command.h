@@ -53,6 +53,7 @@ void add_train(CLI::App& app, Context& context);
 void add_profile(CLI::App& app, Context& context);
 void add_coreutil(CLI::App& app, Context& context);
 void add_eval(CLI::App& app, Context& context);
+void add_predict(CLI::App& app, Context& context);
 void add_export(CLI::App& app, Context& context);
 void add_data(CLI::App& app, Context& context);
 void add_report(CLI::App& app, Context& context);

@@ -11,27 +11,19 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/onednn_info.h"
+#include "backend/cuda_libraries.h"
 #include "backend/image_decoder.h"
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/gpu_probe.h"
+#include "cli/gpu_findings.h"
 
 namespace redline::cli {
 namespace {
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
-
-enum class Status { ok, note, missing };
-
-struct Finding {
-  std::string name;
-  Status status = Status::ok;
-  std::string value;
-  std::string advice;  // what to do; empty when all is well
-};
 
 const char* name_of(Status status) {
   switch (status) {
@@ -117,26 +109,12 @@ std::vector<Finding> check_cuda_backend() {
 }
 
 std::vector<Finding> check_gpus(const GpuProbe& probe) {
-  if (probe.devices.empty()) {
-    return {{"GPU", Status::missing, probe.problem,
-             probe.has_driver ? "training uses the CPU; run nvidia-smi to see what the driver says"
-                              : "training uses the CPU; to use an NVIDIA GPU, install its driver"}};
-  }
-  std::vector<Finding> findings;
-  findings.push_back({"driver", Status::ok,
-                      fmt::format("{}, CUDA up to {}",
-                                  probe.driver_version.empty() ? "unknown version" : probe.driver_version,
-                                  probe.cuda_version),
-                      ""});
-  for (std::size_t i = 0; i < probe.devices.size(); ++i) {
-    const GpuDevice& device = probe.devices[i];
-    findings.push_back({fmt::format("GPU {}", i), Status::ok,
-                        fmt::format("{}, {}, compute {}.{}", device.name, format_bytes(device.memory_total),
-                                    device.compute_major, device.compute_minor),
-                        ""});
-  }
-  for (Finding& finding : check_cuda_backend()) findings.push_back(std::move(finding));
-  return findings;
+  GpuFindings findings = judge_gpus(probe);
+  if (!findings.usable) return std::move(findings.list);
+  for (Finding& finding : judge_cudnn(backend::find_cuda_library("libcudnn.so.9")))
+    findings.list.push_back(std::move(finding));
+  for (Finding& finding : check_cuda_backend()) findings.list.push_back(std::move(finding));
+  return std::move(findings.list);
 }
 
 std::vector<Finding> examine(const Machine& machine) {
@@ -168,6 +146,7 @@ void print_json(const Machine& machine, const std::vector<Finding>& findings) {
   page["schema"] = 1;
   page["version"] = build_info().version;
   page["commit"] = build_info().commit;
+  page["build"] = build_info().build_type;
   page["machine"] = {{"hostname", machine.hostname},
                      {"os", machine.os},
                      {"kernel", machine.kernel},

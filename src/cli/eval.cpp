@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/signals.h"
 #include "cli/command.h"
+#include "cli/forward_options.h"
 #include "cli/progress_line.h"
 #include "train/evaluation.h"
 
@@ -42,6 +43,7 @@ void print_classes(const train::EvaluationResult& result) {
       order, [&](std::size_t a, std::size_t b) { return result.accuracy(a) < result.accuracy(b); });
   fmt::print("\n  {:<{}}  images   top-1  most often taken for\n", "class", width);
   for (const std::size_t label : order) {
+    if (result.count(label) == 0) continue;
     std::vector<std::int64_t> wrong = result.confusion[label];
     wrong[label] = 0;
     const auto worst = static_cast<std::size_t>(std::ranges::max_element(wrong) - wrong.begin());
@@ -95,37 +97,21 @@ void add_eval(CLI::App& app, Context& context) {
   train::EvaluationOptions& evaluation = options->evaluation;
   command
       .add_option("model", options->model,
-                  "A run's folder (its latest checkpoint), a checkpoint, or safetensors")
+                  "A run's folder (its latest checkpoint), a checkpoint, safetensors or .pth")
       ->required();
   command.add_option("data", evaluation.data,
                      "A data set, as train takes it (default: what the run was trained on)");
   command.add_option("--split", options->split, "Which of its images (default: val)")
       ->check(CLI::IsMember({"val", "train"}))
       ->type_name("val|train");
+  command.add_flag("--ignore-names", evaluation.ignore_names,
+                   "Take the data's classes for the network's by their order, whatever they are called");
   command.add_flag("--ema", options->averages, "Take the moving averages of --model-ema");
   command.add_flag("--per-class", options->per_class, "Print the accuracy of every class, the worst first");
   command.add_option("--confusion", options->confusion, "File for the confusion matrix")
       ->type_name("FILE.csv");
   command.add_option("--json", options->json, "File for all numbers, or - to print them")->type_name("FILE");
-  command.add_option("--batch-size,-b", evaluation.batch_size, "Images in a forward pass (default: 32)")
-      ->type_name("N");
-  command.add_option("--image-size", evaluation.image_size, "Pixels (default: as it was trained, else 224)")
-      ->type_name("N");
-  command.add_option("--crop-pct", evaluation.crop_pct, "Part of the image's shorter side that is looked at")
-      ->type_name("X");
-  command
-      .add_option("--device", evaluation.device.name,
-                  "Where to compute (default: the GPU where there is one)")
-      ->type_name("TEXT");
-  command
-      .add_option("--dtype", evaluation.device.dtype,
-                  "Type of activations (default: auto on a GPU, fp32 on a CPU)")
-      ->type_name("TEXT");
-  command.add_option("--threads", evaluation.device.threads, "Threads that compute (0: all cores)")
-      ->type_name("N");
-  command
-      .add_option("--workers", evaluation.workers, "Threads that decode images (0: chosen from the cores)")
-      ->type_name("N");
+  add_forward_options(command, evaluation);
   command.add_option("--max-bad", evaluation.max_bad, "Part of the images that may be bad (default: 0.001)")
       ->type_name("X");
   on_run(command, context, [options] { return run_eval(*options); });

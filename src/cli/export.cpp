@@ -68,7 +68,7 @@ void add_export(CLI::App& app, Context& context) {
   const auto options = std::make_shared<Options>();
   command
       .add_option("model", options->model,
-                  "A run's folder (its latest checkpoint), a checkpoint, or safetensors")
+                  "A run's folder (its latest checkpoint), a checkpoint, safetensors or .pth")
       ->required();
   command.add_option("--to", options->to, "File to write: name.safetensors or name.onnx")
       ->required()

@@ -1,7 +1,11 @@
 #include "cli/gpu_probe.h"
 
+#include <cstdlib>
+#include <system_error>
+
 #include <fmt/format.h>
 
+#include "base/machine.h"
 #include "base/shared_library.h"
 
 namespace redline::cli {
@@ -17,9 +21,10 @@ struct Driver {
         name(library.find<int(char*, int, int)>("cuDeviceGetName")),
         memory(library.find<int(std::size_t*, int)>("cuDeviceTotalMem_v2")),
         attribute(library.find<int(int*, int, int)>("cuDeviceGetAttribute")),
+        address(library.find<int(char*, int, int)>("cuDeviceGetPCIBusId")),
         error_text(library.find<int(int, const char**)>("cuGetErrorString")) {}
   bool complete() const {
-    return init && version && count && device && name && memory && attribute && error_text;
+    return init && version && count && device && name && memory && attribute && address && error_text;
   }
   std::string explain(int error) const {
     const char* text = nullptr;
@@ -34,26 +39,75 @@ struct Driver {
   int (*name)(char*, int, int);
   int (*memory)(std::size_t*, int);
   int (*attribute)(int*, int, int);
+  int (*address)(char*, int, int);
   int (*error_text)(int, const char**);
 };
 
 // Of CUdevice_attribute.
+constexpr int kComputeMode = 20;
 constexpr int kComputeMajor = 75;
 constexpr int kComputeMinor = 76;
 
-std::string management_driver_version() {
-  const SharedLibrary library("libnvidia-ml.so.1");
-  const auto init = library.find<int()>("nvmlInit_v2");
-  const auto shutdown = library.find<int()>("nvmlShutdown");
-  const auto version = library.find<int(char*, unsigned)>("nvmlSystemGetDriverVersion");
-  if (init == nullptr || shutdown == nullptr || version == nullptr || init() != 0) return {};
-  char text[96] = {};
-  const bool known = version(text, sizeof text) == 0;
-  shutdown();
-  return known ? text : "";
-}
+// The management library's C interface; 0 is success everywhere. What is not there is not asked for.
+class Management {
+ public:
+  Management()
+      : shutdown_(library_.find<int()>("nvmlShutdown")),
+        version_(library_.find<int(char*, unsigned)>("nvmlSystemGetDriverVersion")),
+        count_(library_.find<int(unsigned*)>("nvmlDeviceGetCount_v2")),
+        by_index_(library_.find<int(unsigned, void**)>("nvmlDeviceGetHandleByIndex_v2")),
+        by_address_(library_.find<int(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2")),
+        memory_(library_.find<int(void*, Memory*)>("nvmlDeviceGetMemoryInfo")),
+        mig_(library_.find<int(void*, unsigned*, unsigned*)>("nvmlDeviceGetMigMode")) {
+    const auto init = library_.find<int()>("nvmlInit_v2");
+    started_ = init != nullptr && shutdown_ != nullptr && init() == 0;
+  }
+  Management(const Management&) = delete;
+  Management& operator=(const Management&) = delete;
+  ~Management() {
+    if (started_) shutdown_();
+  }
 
-void list_devices(const Driver& driver, GpuProbe& probe) {
+  std::string driver_version() const {
+    char text[96] = {};
+    return started_ && version_ != nullptr && version_(text, sizeof text) == 0 ? text : "";
+  }
+  std::optional<std::uint64_t> free_memory(const char* address) const {
+    void* device = nullptr;
+    Memory memory{};
+    if (!started_ || by_address_ == nullptr || memory_ == nullptr || by_address_(address, &device) != 0 ||
+        memory_(device, &memory) != 0)
+      return {};
+    return memory.free;
+  }
+  bool has_mig() const {
+    unsigned devices = 0;
+    if (!started_ || count_ == nullptr || by_index_ == nullptr || mig_ == nullptr || count_(&devices) != 0)
+      return false;
+    for (unsigned i = 0; i < devices; ++i) {
+      void* device = nullptr;
+      unsigned now = 0, after = 0;
+      if (by_index_(i, &device) == 0 && mig_(device, &now, &after) == 0 && now == 1) return true;
+    }
+    return false;
+  }
+
+ private:
+  struct Memory {
+    unsigned long long total, free, used;
+  };
+  SharedLibrary library_{"libnvidia-ml.so.1"};
+  int (*shutdown_)();
+  int (*version_)(char*, unsigned);
+  int (*count_)(unsigned*);
+  int (*by_index_)(unsigned, void**);
+  int (*by_address_)(const char*, void**);
+  int (*memory_)(void*, Memory*);
+  int (*mig_)(void*, unsigned*, unsigned*);
+  bool started_ = false;
+};
+
+void list_devices(const Driver& driver, const Management& management, GpuProbe& probe) {
   int count = 0;
   if (const int error = driver.count(&count); error != 0) {
     probe.problem = "the driver cannot list its devices: " + driver.explain(error);
@@ -63,21 +117,44 @@ void list_devices(const Driver& driver, GpuProbe& probe) {
     int device = 0;
     if (driver.device(&device, i) != 0) continue;
     GpuDevice found;
-    char name[256] = {};
+    char name[256] = {}, address[32] = {};
     if (driver.name(name, sizeof name, device) == 0) found.name = name;
     std::size_t bytes = 0;
     if (driver.memory(&bytes, device) == 0) found.memory_total = bytes;
     driver.attribute(&found.compute_major, kComputeMajor, device);
     driver.attribute(&found.compute_minor, kComputeMinor, device);
+    int mode = 0;
+    if (driver.attribute(&mode, kComputeMode, device) == 0) found.mode = static_cast<ComputeMode>(mode);
+    if (driver.address(address, sizeof address, device) == 0)
+      found.memory_free = management.free_memory(address);
     probe.devices.push_back(found);
   }
   if (probe.devices.empty()) probe.problem = "the driver is there, but offers no device";
+}
+
+GpuSurroundings look_around() {
+  namespace fs = std::filesystem;
+  GpuSurroundings around;
+  std::error_code error;
+  const auto there = [&](const char* path) { return fs::exists(path, error); };
+  const auto set = [](const char* variable) { return std::getenv(variable) != nullptr; };
+  around.container = there("/.dockerenv") || there("/run/.containerenv") || set("APPTAINER_CONTAINER") ||
+                     set("SINGULARITY_CONTAINER") || set("KUBERNETES_SERVICE_HOST");
+  around.wsl = there("/dev/dxg") || inspect_machine().kernel.find("microsoft") != std::string::npos;
+  around.wsl_driver = there("/usr/lib/wsl/lib/libcuda.so.1");
+  around.kernel_driver = there("/proc/driver/nvidia/version");
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
+    around.hides_devices = true;
+    around.visible_devices = visible;
+  }
+  return around;
 }
 
 }  // namespace
 
 GpuProbe probe_gpus() {
   GpuProbe probe;
+  probe.around = look_around();
   const SharedLibrary library("libcuda.so.1");
   if (!library.loaded()) {
     probe.problem = "no NVIDIA driver (libcuda.so.1 is not there)";
@@ -89,15 +166,15 @@ GpuProbe probe_gpus() {
     probe.problem = "libcuda.so.1 is there, but lacks functions of the driver interface";
     return probe;
   }
-  probe.driver_version = management_driver_version();
-  if (int version = 0; driver.version(&version) == 0) {
-    probe.cuda_version = fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-  }
+  const Management management;
+  probe.driver_version = management.driver_version();
+  probe.mig = management.has_mig();
+  if (int version = 0; driver.version(&version) == 0) probe.cuda_version = version;
   if (const int error = driver.init(0); error != 0) {
     probe.problem = "the NVIDIA driver does not start: " + driver.explain(error);
     return probe;
   }
-  list_devices(driver, probe);
+  list_devices(driver, management, probe);
   return probe;
 }
 

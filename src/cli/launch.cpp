@@ -60,8 +60,17 @@ void add_launch(CLI::App& app, Context& context) {
       "Secret that keeps strangers out, the same on every machine; node 0 makes it where it is missing");
   command.add_option("--run-id", launch.run_id,
                      "Name of the job, the same on every machine (default: of --master)");
-  command.add_option("--max-restarts", launch.max_restarts,
-                     "Times that a job which lost a process is started again from its last checkpoint");
+  command.add_option(
+      "--max-restarts", launch.max_restarts,
+      "Times that a job which lost a process is started again from its last checkpoint (node 0 decides)");
+  command
+      .add_option("--min-nodes", launch.min_nodes,
+                  "Begin with as few machines when the others do not come within 30 s (default: all)")
+      ->type_name("N");
+  command.add_option("--log-dir", launch.log_dir,
+                     "Folder for what each process of this machine writes to stderr, as rank-N.log");
+  command.add_option("--join-timeout", launch.join_seconds,
+                     "Seconds that the machines' launchers wait for each other");
   command.add_option("command", options->command, "After --: train or bench comm, and its options")
       ->required()
       ->type_name("COMMAND");

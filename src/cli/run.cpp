@@ -6,6 +6,7 @@
 #include <iterator>
 #include <new>
 #include <regex>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -97,6 +98,78 @@ std::vector<std::string> names_to_suggest(CLI::App* command, bool flags) {
   return names;
 }
 
+// What other trainers call things, and what they are called here: a flag or a command, with words after it
+// where it takes more than another name.
+constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
+    {"--arch", "--model"},
+    {"-a", "--model"},
+    {"--model-name", "--model"},
+    {"--learning-rate", "--lr"},
+    {"--base-lr", "--lr"},
+    {"--optimizer", "--opt"},
+    {"--optim", "--opt"},
+    {"--pretrained", "--init FILE (safetensors, .pth, a checkpoint or a run)"},
+    {"--weights", "--init FILE (safetensors, .pth, a checkpoint or a run)"},
+    {"--initial-checkpoint", "--init FILE (safetensors, .pth, a checkpoint or a run)"},
+    {"--num-classes", "--classes"},
+    {"--batch", "--batch-size"},
+    {"--num-workers", "--workers"},
+    {"--img-size", "--image-size"},
+    {"--imgsz", "--image-size"},
+    {"--input-size", "--image-size"},
+    {"--train-crop-size", "--image-size"},
+    {"--val-crop-size", "--image-size"},
+    {"--sched", "--lr-scheduler"},
+    {"--scheduler", "--lr-scheduler"},
+    {"--warmup-epochs", "--lr-warmup-epochs"},
+    {"--milestones", "--lr-milestones"},
+    {"--min-lr", "--lr-min"},
+    {"--smoothing", "--label-smoothing"},
+    {"--mixup", "--mixup-alpha"},
+    {"--cutmix", "--cutmix-alpha"},
+    {"--aa", "--auto-augment"},
+    {"--reprob", "--random-erase"},
+    {"--fp16", "--dtype fp16"},
+    {"--bf16", "--dtype bf16"},
+    {"--half", "--dtype fp16"},
+    {"--mixed-precision", "--amp"},
+    {"--grad-accum-steps", "--accumulate"},
+    {"--gradient-accumulation-steps", "--accumulate"},
+    {"--early-stopping", "--patience"},
+    {"--print-freq", "--log-every"},
+    {"--log-interval", "--log-every"},
+    {"--save-dir", "--output-dir"},
+    {"--out-dir", "--output-dir"},
+    {"--topk", "--top"},
+    {"test", "eval"},
+    {"validate", "eval"},
+    {"evaluate", "eval"},
+    {"infer", "predict"},
+    {"classify", "predict"},
+    {"fit", "train"},
+    {"benchmark", "bench"},
+};
+
+// What is meant by a word that is not known here; empty where it cannot be told.
+std::string meant_by(const std::string& word, const std::vector<std::string>& names) {
+  for (const auto& [theirs, ours] : kElsewhere) {
+    if (word == theirs && std::ranges::find(names, ours.substr(0, ours.find(' '))) != names.end())
+      return std::string(ours);
+  }
+  return nearest(word, names);
+}
+
+// The last value of a flag that is given twice wins: scripts add flags to a command that has some.
+void let_last_win(CLI::App& command) {
+  constexpr int kAll = 16;  // a list takes all of its values
+  for (CLI::Option* option :
+       command.get_options([](const CLI::Option* one) { return !one->get_positional(); })) {
+    const int most = option->get_items_expected_max();
+    if (most > 0 && most < kAll) option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
+  for (CLI::App* sub : command.get_subcommands([](CLI::App*) { return true; })) let_last_win(*sub);
+}
+
 // The parser's own messages, where they would puzzle.
 std::string reword(const std::string& message) {
   static const std::regex no_value("^(-\\S+): \\d+ required .*missing$");
@@ -125,7 +198,7 @@ std::string explain(CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> names = names_to_suggest(command, is_flag);
   const char* kind = is_flag ? "flag" : names.empty() ? "argument" : "command";
   std::string text = fmt::format("unknown {} '{}'", kind, word);
-  const std::string meant = nearest(word, names);
+  const std::string meant = meant_by(word, names);
   if (!meant.empty()) text += fmt::format("; did you mean {}?", meant);
   return text;
 }
@@ -163,6 +236,7 @@ int parse_and_run(int argc, char** argv, const std::vector<AddCommand>& commands
   app.add_flag("-q,--quiet", context.quiet, "Log only warnings and errors")->excludes("--verbose");
   app.require_subcommand(1);
   for (AddCommand add : commands) add(app, context);
+  let_last_win(app);
   try {
     app.parse(words_to_parse(context));
   } catch (const CLI::Success& e) {
@@ -175,7 +249,7 @@ int parse_and_run(int argc, char** argv, const std::vector<AddCommand>& commands
   }
   set_up_logging(context.quiet ? LogLevel::quiet : verbose ? LogLevel::verbose : LogLevel::normal);
   const int code = context.action();
-  finish_stdout();
+  if (code == 0) finish_stdout();  // else it says more than what is left to write
   return code;
 }
 

@@ -48,6 +48,9 @@ int run_train(const Options& options, const Context& context) {
   config.run.quiet = config.run.quiet || context.quiet;
   if (config.run.quiet) set_up_logging(LogLevel::quiet);
   if (options.print_config) {
+    train::Config whole = config;  // a file may leave the data to the command line
+    if (whole.data.path.empty()) whole.data.path = "synthetic";
+    train::validate(whole);
     fmt::print("{}", train::to_toml(config));
     return 0;
   }

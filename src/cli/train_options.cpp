@@ -69,7 +69,7 @@ void TrainOptions::add(CLI::App& command) {
   command
       .add_option("--recipe", recipe_,
                   fmt::format("A configuration that comes with Redline: {}", fmt::join(recipe_names(), ", ")))
-      ->type_name("NAME")
+      ->type_name(recipe_names().empty() ? "NAME" : fmt::format("{}", fmt::join(recipe_names(), "|")))
       ->excludes("--config");
   for (const train::Field& field : train::fields()) {
     CLI::Option* option =

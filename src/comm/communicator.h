@@ -18,10 +18,10 @@
 namespace redline::comm {
 
 // A peer is gone or late. What this process alone did is in order: restarting the job resumes from its
-// last checkpoint.
-class PeerError : public TryAgainError {
+// last checkpoint. Where a restart would not help, as one whose options differ, the code is another than 75.
+class PeerError : public Error {
  public:
-  explicit PeerError(const std::string& cause) : TryAgainError("{}", cause) {}
+  explicit PeerError(const std::string& cause, ExitCode code = ExitCode::try_again) : Error(code, cause) {}
 };
 
 enum class Type : std::uint8_t { f32, f64, f16, bf16 };

@@ -7,9 +7,11 @@
 #include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -31,23 +33,56 @@ using std::chrono::milliseconds;
 
 // How long a rank whose call failed waits to hear from rank 0 why.
 constexpr milliseconds kVerdictTime{3'000};
+// One whose call has failed knows of it, and may write a checkpoint before it ends.
+constexpr milliseconds kSavingTime{600'000};
 // Up to here the number of messages decides, and bcube sends fewer; beyond, a ring moves the fewest bytes.
 constexpr std::size_t kSmallBytes = 64 << 10;
 
 // Gloo's view of the control connection.
 class KeyStore final : public gloo::rendezvous::Store {
  public:
-  KeyStore(Membership& membership, milliseconds limit) : membership_(membership), limit_(limit) {}
+  // The limit is that of all calls together.
+  KeyStore(Membership& membership, milliseconds limit)
+      : membership_(membership), deadline_(Clock::now() + limit) {}
   void set(const std::string& key, const std::vector<char>& value) override { membership_.set(key, value); }
-  std::vector<char> get(const std::string& key) override { return membership_.get(key, limit_); }
-  void wait(const std::vector<std::string>& keys) override { wait(keys, limit_); }
-  void wait(const std::vector<std::string>& keys, const milliseconds& limit) override {
-    for (const std::string& key : keys) membership_.get(key, limit);
+  std::vector<char> get(const std::string& key) override {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline_ - Clock::now());
+    return membership_.get(key, std::max(milliseconds(0), left));
   }
+  void wait(const std::vector<std::string>& keys) override {
+    for (const std::string& key : keys) get(key);
+  }
+  void wait(const std::vector<std::string>& keys, const milliseconds&) override { wait(keys); }
 
  private:
   Membership& membership_;
-  milliseconds limit_;
+  const Clock::time_point deadline_;
+};
+
+// Calls `late` from a thread of its own, unless it is destroyed before the limit.
+class Alarm {
+ public:
+  Alarm(milliseconds limit, std::function<void()> late)
+      : thread_([this, limit, late = std::move(late)] {
+          std::unique_lock lock(mutex_);
+          if (!changed_.wait_for(lock, limit, [this] { return off_; })) late();
+        }) {}
+  ~Alarm() {
+    {
+      const std::lock_guard lock(mutex_);
+      off_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  Alarm(const Alarm&) = delete;
+  Alarm& operator=(const Alarm&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool off_ = false;
+  std::thread thread_;  // last: it uses the others
 };
 
 // Releases of Gloo differ in how they take the store.
@@ -79,6 +114,11 @@ class GlooCommunicator final : public Communicator {
     context_->setTimeout(limits_.collective);
     const std::shared_ptr<gloo::rendezvous::Store> store =
         std::make_shared<KeyStore>(membership_, limits_.collective);
+    // Gloo has a time limit for each peer. Who is not connected to all of them in that time says so, and rank
+    // 0 says whom they wait for: one that has not begun.
+    membership_.begin_call();
+    membership_.on_stuck(options.on_stuck, options.grace);
+    const Alarm alarm(limits_.collective, [this] { membership_.report_late(); });
     try {
       auto device = gloo::transport::tcp::CreateDevice(attributes);
       connect_mesh(*context_, store, device);
@@ -88,7 +128,6 @@ class GlooCommunicator final : public Communicator {
       fail("connecting to its peers", what.what());
     }
     if (!options.interface.empty()) address_ = options.interface;
-    membership_.on_stuck(options.on_stuck, options.grace);
   }
 
   int rank() const override { return context_->rank; }
@@ -140,8 +179,10 @@ class GlooCommunicator final : public Communicator {
     const Clock::time_point begun = Clock::now();
     try {
       while (!done()) {
-        if (const std::string cause = membership_.cause(milliseconds(0)); !cause.empty())
-          throw PeerError(cause);
+        if (!membership_.cause(milliseconds(0)).empty()) {
+          membership_.allow(kSavingTime);
+          throw membership_.error();
+        }
         if (Clock::now() - begun >= limits_.collective) {
           membership_.report_late();
           fail(name, "it took too long");
@@ -185,12 +226,12 @@ class GlooCommunicator final : public Communicator {
   }
 
   [[noreturn]] void fail(const char* name, const char* what) {
-    const std::string cause = membership_.cause(kVerdictTime);
-    throw PeerError(cause.empty()
-                        ? fmt::format("rank {} failed in {}, though no rank is known to be lost: the network "
-                                      "between them broke ({})",
-                                      context_->rank, name, what)
-                        : cause);
+    membership_.allow(kSavingTime);
+    if (!membership_.cause(kVerdictTime).empty()) throw membership_.error();
+    throw PeerError(fmt::format(
+        "rank {} failed in {}, though no rank is known to be lost: the network between them broke "
+        "({})",
+        context_->rank, name, what));
   }
 
   const TimeLimits limits_;

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,14 +13,20 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
+#include "base/append_file.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/sha256.h"
+#include "comm/nodes.h"
 #include "comm/wire.h"
+#include "comm/world.h"
 
 namespace redline::comm {
 namespace {
@@ -35,23 +40,35 @@ constexpr milliseconds kAlone{15'000}, kAsked{30'000};
 constexpr milliseconds kRestartPause{1'000};
 constexpr int kTryAgain = static_cast<int>(ExitCode::try_again);
 
-std::string random_text() {
-  unsigned char bytes[16];
-  if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
-    throw IoError("the system gives no random numbers");
-  std::string text;
-  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
-  return text;
-}
+std::string random_text() { return hex(random_bytes(16)); }
 
-void make_token_file(const std::string& path) {
+// False when there is one.
+bool make_token_file(const std::string& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
-  if (fd < 0 && errno == EEXIST) return;
+  if (fd < 0 && errno == EEXIST) return false;
   const Socket file(fd);
   const std::string text = random_text() + "\n";
   if (fd < 0 || ::write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     throw IoError("cannot write the token file {}: {}", path, std::generic_category().message(errno));
+  return true;
 }
+
+// A secret that this launcher made is of no use after its job.
+class TokenFile {
+ public:
+  explicit TokenFile(const LaunchOptions& options)
+      : path_(options.token_file),
+        made_(!path_.empty() && options.node_rank == 0 && make_token_file(path_)) {}
+  ~TokenFile() {
+    if (made_) ::unlink(path_.c_str());
+  }
+  TokenFile(const TokenFile&) = delete;
+  TokenFile& operator=(const TokenFile&) = delete;
+
+ private:
+  const std::string path_;
+  const bool made_;
+};
 
 // A port of the loopback address that is free now.
 std::uint16_t free_port(const std::string& host) {
@@ -59,37 +76,76 @@ std::uint16_t free_port(const std::string& host) {
   return static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
 }
 
+milliseconds seconds_of(double seconds) { return milliseconds(static_cast<std::int64_t>(1000 * seconds)); }
+
+// Rank 0 listens beside node 0's launcher.
+std::uint16_t port_of_ranks(std::uint16_t port) {
+  return static_cast<std::uint16_t>(port == 65535 ? port - 1 : port + 1);
+}
+
 struct Child {
   int rank = 0;
   pid_t process = -1;
   Socket errors;       // its stderr
   std::string unread;  // of it, a line that is not whole
+  std::shared_ptr<AppendFile> log;
   bool running = true, stopped = false;
   int status = 0;
 
   bool good() const { return !running && WIFEXITED(status) && WEXITSTATUS(status) == 0; }
 };
 
+// The processes of this machine in one attempt.
+struct Attempt {
+  std::vector<std::string> program;
+  int index = 0, nodes = 1;  // this machine among those that take part
+  std::uint16_t port = 0;    // where rank 0 listens
+  std::string run_id, token;
+};
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+// This process's environment with these variables in it.
+std::vector<std::string> environment_with(const Variables& variables) {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view name = text.substr(0, text.find('='));
+    if (std::ranges::none_of(variables, [&](const auto& own) { return own.first == name; }))
+      all.emplace_back(text);
+  }
+  for (const auto& [name, value] : variables) all.push_back(name + "=" + value);
+  return all;
+}
+
+std::vector<char*> pointers_to(const std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 class Job {
  public:
-  Job(const LaunchOptions& options, const std::vector<std::string>& program, const std::string& run_id,
-      const std::string& token)
-      : options_(options) {
-    const std::uint16_t port =
-        options.master_port != 0 ? options.master_port : free_port(options.master_host);
+  Job(const LaunchOptions& options, const Attempt& attempt) {
+    if (!options.log_dir.empty()) std::filesystem::create_directories(options.log_dir);
     for (int local = 0; local < options.processes; ++local) {
       Child child;
-      child.rank = options.node_rank * options.processes + local;
-      start(child, program,
+      child.rank = attempt.index * options.processes + local;
+      if (!options.log_dir.empty())
+        child.log = std::make_shared<AppendFile>(
+            std::filesystem::path(options.log_dir) / fmt::format("rank-{}.log", child.rank),
+            Existing::append);
+      start(child, attempt.program,
             {{"RANK", std::to_string(child.rank)},
              {"LOCAL_RANK", std::to_string(local)},
-             {"WORLD_SIZE", std::to_string(options.nodes * options.processes)},
+             {"WORLD_SIZE", std::to_string(attempt.nodes * options.processes)},
              {"LOCAL_WORLD_SIZE", std::to_string(options.processes)},
              {"MASTER_ADDR", options.master_host},
-             {"MASTER_PORT", std::to_string(port)},
-             {"REDLINE_RUN_ID", run_id},
+             {"MASTER_PORT", std::to_string(attempt.port)},
+             {"REDLINE_RUN_ID", attempt.run_id},
              {options.token_file.empty() ? "REDLINE_TOKEN" : "REDLINE_TOKEN_FILE",
-              options.token_file.empty() ? token : options.token_file}});
+              options.token_file.empty() ? attempt.token : options.token_file}});
       children_.push_back(std::move(child));
     }
   }
@@ -102,12 +158,14 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  int run(const Signal& signal) {
+  // `stop` is asked whether the job ended elsewhere.
+  int run(const Signal& signal, const std::function<bool()>& stop = {}) {
     for (int passed = 0;;) {
       read_errors(kTurn);
       collect();
       if (std::ranges::none_of(children_, &Child::running)) break;
       if (const int now = signal(); now != std::exchange(passed, now)) send(now);
+      if (stop && stop() && !failed_) failed_ = Clock::now();
       // One that is stopped does not end by itself.
       const bool stopped =
           std::ranges::any_of(children_, [](const Child& c) { return c.running && c.stopped; });
@@ -123,9 +181,9 @@ class Job {
     return exit_code();
   }
 
- private:
-  using Variables = std::vector<std::pair<const char*, std::string>>;
+  const std::string& why() const { return why_; }  // it ended badly: "lost rank 3, which …"
 
+ private:
   static void start(Child& child, const std::vector<std::string>& program, const Variables& variables) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0)
@@ -134,6 +192,9 @@ class Job {
     const Socket write_end(ends[1]);
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
     const pid_t parent = ::getpid();
+    // All that takes memory is done before: another thread may be asking for some at this moment.
+    const std::vector<std::string> environment = environment_with(variables);
+    const std::vector<char*> arguments = pointers_to(program), settings = pointers_to(environment);
     child.process = ::fork();
     if (child.process < 0)
       throw IoError("cannot start a process: {}", std::generic_category().message(errno));
@@ -142,12 +203,8 @@ class Job {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) std::_Exit(kTryAgain);
-    for (const auto& [name, value] : variables) ::setenv(name, value.c_str(), 1);
     ::dup2(ends[1], STDERR_FILENO);
-    std::vector<char*> arguments;
-    for (const std::string& word : program) arguments.push_back(const_cast<char*>(word.c_str()));
-    arguments.push_back(nullptr);
-    ::execv("/proc/self/exe", arguments.data());
+    ::execve("/proc/self/exe", arguments.data(), settings.data());
     std::perror("redline: error: cannot start the program");
     std::_Exit(static_cast<int>(ExitCode::io));
   }
@@ -176,8 +233,10 @@ class Job {
 
   static void show(Child& child) {
     for (std::size_t end = 0; (end = child.unread.find('\n')) != std::string::npos;
-         child.unread.erase(0, end + 1))
+         child.unread.erase(0, end + 1)) {
       fmt::print(stderr, "[rank {}] {}\n", child.rank, std::string_view(child.unread).substr(0, end));
+      if (child.log) child.log->append(std::string_view(child.unread).substr(0, end + 1));
+    }
   }
 
   void collect() {
@@ -193,12 +252,16 @@ class Job {
       if (child.good()) continue;
       if (!failed_) failed_ = Clock::now();
       if (WIFSIGNALED(child.status)) {
-        log_warning("rank {} (process {}) was killed by signal {}", child.rank, child.process,
-                    WTERMSIG(child.status));
+        const std::string what = fmt::format("rank {} (process {}) was killed by signal {}", child.rank,
+                                             child.process, WTERMSIG(child.status));
+        log_warning("{}", what);
+        if (why_.empty() && !asked_) why_ = "lost " + what;
       } else {
         const int code = WEXITSTATUS(child.status);
-        if (code != kTryAgain && cause_ == 0 && !asked_)
-          cause_ = code;  // else it ended because it was asked to
+        if (code != kTryAgain && cause_ == 0 && !asked_) {  // else it ended because it was asked to
+          cause_ = code;
+          why_ = fmt::format("ended with exit code {} of rank {}", code, child.rank);
+        }
       }
     }
   }
@@ -208,10 +271,10 @@ class Job {
     return cause_ != 0 ? cause_ : kTryAgain;
   }
 
-  const LaunchOptions& options_;
   std::vector<Child> children_;
   std::optional<Clock::time_point> failed_, asked_;
   int cause_ = 0;  // the first exit code that is neither 0 nor 75
+  std::string why_;
 };
 
 void validate(const LaunchOptions& options) {
@@ -220,6 +283,10 @@ void validate(const LaunchOptions& options) {
   if (options.nodes < 1) throw UsageError("--nodes {} must be at least 1", options.nodes);
   if (options.node_rank < 0 || options.node_rank >= options.nodes)
     throw UsageError("--node-rank {} must be from 0 to {}", options.node_rank, options.nodes - 1);
+  if (options.min_nodes < 0 || options.min_nodes > options.nodes)
+    throw UsageError("--min-nodes {} must be from 1 to --nodes {}", options.min_nodes, options.nodes);
+  if (!(options.join_seconds > 0 && options.join_seconds <= 1e6))
+    throw UsageError("--join-timeout {} must be above 0 and at most 1000000 seconds", options.join_seconds);
   if (options.max_restarts < 0) throw UsageError("--max-restarts {} is negative", options.max_restarts);
   if (options.nodes > 1 && options.master_port == 0)
     throw UsageError("--nodes {} needs --master HOST:PORT, where node 0 listens", options.nodes);
@@ -227,24 +294,95 @@ void validate(const LaunchOptions& options) {
     throw UsageError("--nodes {} needs --token-file with the same content on every machine", options.nodes);
 }
 
+int launch_here(const LaunchOptions& options, const Signal& signal) {
+  const std::string run_id = options.run_id.empty() ? random_text() : options.run_id;
+  Attempt attempt{options.program, 0, 1, 0, {}, random_text()};
+  for (int restarts = 0;; ++restarts) {
+    attempt.run_id = fmt::format("{}.{}", run_id, restarts);
+    attempt.port = options.master_port != 0 ? options.master_port : free_port(options.master_host);
+    const int code = Job(options, attempt).run(signal);
+    if (code != kTryAgain || signal() != 0 || restarts >= options.max_restarts) return code;
+    if (restarts == 0)
+      attempt.program.insert(attempt.program.end(), options.on_restart.begin(), options.on_restart.end());
+    log_warning("starting the job again, time {} of {}", restarts + 1, options.max_restarts);
+    ::poll(nullptr, 0, static_cast<int>(kRestartPause.count()));
+  }
+}
+
+// A signal that comes while no process runs.
+class Interrupted : public Error {
+ public:
+  explicit Interrupted(int signal) : Error(static_cast<ExitCode>(128 + signal), "stopped by a signal") {}
+};
+
+// Node 0 may be about to make it, in a folder that both see.
+void wait_for_token(const LaunchOptions& options, const Signal& signal) {
+  const Clock::time_point begun = Clock::now(), deadline = begun + seconds_of(options.join_seconds);
+  for (bool told = false; ::access(options.token_file.c_str(), F_OK) != 0 && Clock::now() < deadline;) {
+    if (signal() != 0) throw Interrupted(signal());
+    if (!told && Clock::now() - begun > kRestartPause) {
+      told = true;
+      log_info("waiting for the token file {}, which node 0 makes", options.token_file);
+    }
+    ::poll(nullptr, 0, static_cast<int>(kTurn.count()));
+  }
+}
+
+int launch_on_several(const LaunchOptions& options, const Signal& signal) {
+  NodesOptions together;
+  together.node = options.node_rank;
+  together.nodes = options.nodes;
+  together.min_nodes = options.min_nodes != 0 ? options.min_nodes : options.nodes;
+  together.processes = options.processes;
+  together.host = options.master_host;
+  together.port = options.master_port;
+  together.run_id = options.run_id.empty() ? fmt::format("{}:{}", options.master_host, options.master_port)
+                                           : options.run_id;
+  wait_for_token(options, signal);
+  together.token = read_token(options.token_file);
+  together.max_restarts = options.max_restarts;
+  together.patience = seconds_of(options.join_seconds);
+  Nodes nodes(together);
+  const auto poll = [&] {
+    if (signal() != 0) throw Interrupted(signal());
+  };
+  int own = 0;  // of the last attempt
+  const auto result = [&](const Order& end) { return own == 0 || own == kTryAgain ? end.code : own; };
+  for (;;) {
+    Order order;
+    try {
+      order = nodes.next(poll);
+    } catch (const Interrupted& stopped) {
+      own = own != 0 ? own : static_cast<int>(stopped.code());
+      nodes.report({0, own, true, "was stopped by a signal"});
+      return own;
+    }
+    if (order.kind == Order::Kind::end) {
+      if (!order.why.empty()) log_warning("the job ends: {}", order.why);
+      return result(order);
+    }
+    Attempt attempt{options.program, order.index, order.nodes, port_of_ranks(options.master_port),
+                    order.run_id,    {}};
+    if (order.attempt > 0)
+      attempt.program.insert(attempt.program.end(), options.on_restart.begin(), options.on_restart.end());
+    Job job(options, attempt);
+    std::optional<Order> told;
+    own = job.run(signal, [&] {
+      if (!told) told = nodes.check();
+      return told.has_value();
+    });
+    const bool final = signal() != 0 || (own != 0 && own != kTryAgain);
+    nodes.report({order.attempt, own, final, job.why().empty() ? "lost a peer" : job.why()});
+    if (told && told->kind == Order::Kind::end) return result(*told);
+  }
+}
+
 }  // namespace
 
 int launch(const LaunchOptions& options, const Signal& signal) {
   validate(options);
-  if (!options.token_file.empty() && options.node_rank == 0) make_token_file(options.token_file);
-  const std::string run_id = !options.run_id.empty() ? options.run_id
-                             : options.nodes > 1
-                                 ? fmt::format("{}:{}", options.master_host, options.master_port)
-                                 : random_text();
-  const std::string token = random_text();
-  std::vector<std::string> program = options.program;
-  for (int attempt = 0;; ++attempt) {
-    const int code = Job(options, program, fmt::format("{}.{}", run_id, attempt), token).run(signal);
-    if (code != kTryAgain || signal() != 0 || attempt >= options.max_restarts) return code;
-    if (attempt == 0) program.insert(program.end(), options.on_restart.begin(), options.on_restart.end());
-    log_warning("starting the job again, time {} of {}", attempt + 1, options.max_restarts);
-    ::poll(nullptr, 0, static_cast<int>(kRestartPause.count()));
-  }
+  const TokenFile token(options);
+  return options.nodes > 1 ? launch_on_several(options, signal) : launch_here(options, signal);
 }
 
 }  // namespace redline::comm

@@ -13,12 +13,15 @@ struct LaunchOptions {
   std::vector<std::string> on_restart;  // arguments that a restart adds
   int processes = 1;                    // on this machine
   int nodes = 1, node_rank = 0;         // machines, each with as many processes
+  int min_nodes = 0;                    // that an attempt begins with when others do not come; 0: all
   std::string master_host = "127.0.0.1";
   std::uint16_t master_port = 0;  // 0, on one machine: any that is free
   std::string run_id;             // the same on every machine; empty, on one machine: made up
   std::string token_file;  // holds the job's secret; made where it is missing on the first machine. Empty, on
                            // one machine: a secret that only the processes know
-  int max_restarts = 0;
+  std::string log_dir;     // for what each process writes to stderr, as rank-N.log; empty: none is kept
+  int max_restarts = 0;    // on several machines node 0's counts
+  double join_seconds = 300;  // to wait for the launchers of the other machines
 };
 
 // Asks for the signal that came to this process; 0 while none did.
@@ -28,8 +31,9 @@ using Signal = std::function<int()>;
 // gave 0; the code of the process that caused the end, where it gave one; 75 when one was killed, or could
 // not go on without the others. What processes write to stderr is passed on with their rank before it. When
 // one ends badly, the others are given a moment to end by themselves, then ended. A job that ends with 75 is
-// started again, up to max_restarts times. Throws UsageError, and IoError for a program that cannot be
-// started.
+// started again, up to max_restarts times; on several machines node 0's launcher decides so (nodes.h),
+// listens at the master's port, and has rank 0 listen at the next one. Throws UsageError, IoError for a
+// program that cannot be started, and PeerError when the launchers do not come together.
 int launch(const LaunchOptions& options, const Signal& signal);
 
 }  // namespace redline::comm

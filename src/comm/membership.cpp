@@ -18,6 +18,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kRetry{200};
 constexpr milliseconds kSendTime{5'000};
 constexpr milliseconds kTurn{50};
+constexpr milliseconds kVerdictTime{3'000};  // for rank 0 to say who is late
 
 void check_stop(const std::atomic<bool>* stop) {
   if (stop != nullptr && stop->load()) throw PeerError("stopped while waiting for the other ranks");
@@ -25,29 +26,52 @@ void check_stop(const std::atomic<bool>* stop) {
 
 double seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
+std::vector<Member> members_in(const Message& message, int size) {
+  const auto hosts = message.find(kHosts), members = message.find(kMembers);
+  const auto is_list = [&](auto found) { return found != message.end() && found->is_array(); };
+  std::vector<Member> all;
+  if (is_list(hosts) && is_list(members)) {
+    for (std::size_t i = 0; i + 1 < members->size(); i += 2) {
+      const Message &which = (*members)[i], &process = (*members)[i + 1];
+      if (!which.is_number_unsigned() || !process.is_number_integer()) break;
+      const std::size_t at = which.get<std::size_t>();
+      if (at >= hosts->size() / 2) break;
+      const Message &host = (*hosts)[2 * at], &address = (*hosts)[2 * at + 1];
+      if (!host.is_string() || !address.is_string()) break;
+      all.push_back({host.get<std::string>(), process.get<std::int64_t>(), address.get<std::string>()});
+    }
+  }
+  if (all.size() != static_cast<std::size_t>(size)) throw DataError("a damaged list of members");
+  return all;
+}
+
 }  // namespace
 
 Membership::Membership(const World& world, const Facts& facts, const TimeLimits& limits,
                        const std::atomic<bool>* stop)
-    : world_(world), limits_(limits), reader_(kLongestMessage) {
-  const Clock::time_point deadline = Clock::now() + limits.join;
-  std::string why = "no answer";
-  for (;;) {
-    socket_ = connect_to(world.master_host, world.master_port, deadline, why);
-    if (socket_.fd() >= 0) break;
-    if (Clock::now() + kRetry >= deadline) {
-      throw PeerError(
-          fmt::format("rank {} cannot reach rank 0 at {} port {} within {:g} s: {}; is rank 0 running, and "
-                      "is the port open?",
-                      world.rank, world.master_host, world.master_port, seconds(limits.join), why));
-    }
-    check_stop(stop);
-    std::this_thread::sleep_for(kRetry);
-  }
-  introduce(facts);
+    : world_(world), limits_(limits), link_{Socket(), MessageReader(kLongestMessage)} {
+  Message named = Message::object();
+  for (const auto& [name, value] : facts) named[name] = value;
+  // The coordinator ends the waiting and says who is missing; this limit is for when it cannot.
+  const Clock::time_point deadline = Clock::now() + limits.join + 2 * beat_interval(limits);
+  link_ = introduce({.host = world.master_host,
+                     .port = world.master_port,
+                     .who = fmt::format("rank {}", world.rank),
+                     .whom = "rank 0",
+                     .role = "rank",
+                     .token = world.token,
+                     .body = {{kRun, world.run_id},
+                              {kRank, world.rank},
+                              {kSize, world.size},
+                              {kFacts, std::move(named)},
+                              {kHost, inspect_machine().hostname},
+                              {kProcess, static_cast<std::int64_t>(::getpid())}},
+                     .deadline = deadline,
+                     .limit_s = seconds(limits.join),
+                     .poll = [stop] { check_stop(stop); }});
   thread_ = std::thread([this] { run(); });
   try {
-    join(stop);
+    join(deadline, stop);
   } catch (...) {
     stop_ = true;
     thread_.join();
@@ -61,40 +85,23 @@ Membership::~Membership() {
   thread_.join();
 }
 
-void Membership::introduce(const Facts& facts) {
-  Message named = Message::object();
-  for (const auto& [name, value] : facts) named[name] = value;
-  send({{kKind, kHello},
-        {kProtocol, kProtocolVersion},
-        {kToken, world_.token},
-        {kRun, world_.run_id},
-        {kRank, world_.rank},
-        {kSize, world_.size},
-        {kFacts, std::move(named)},
-        {kHost, inspect_machine().hostname},
-        {kProcess, static_cast<std::int64_t>(::getpid())}});
-}
-
-void Membership::join(const std::atomic<bool>* stop) {
-  const Clock::time_point deadline = Clock::now() + limits_.join + limits_.collective;
+void Membership::join(Clock::time_point deadline, const std::atomic<bool>* stop) {
   std::unique_lock lock(mutex_);
-  // The coordinator ends the waiting and says who is missing; the second limit is for when it cannot.
   bool told = false;
   while (!told && Clock::now() < deadline) {
     check_stop(stop);
     told = changed_.wait_for(lock, kRetry, [&] { return all_here_ || !cause_.empty(); });
   }
   if (all_here_) return;
-  if (refused_)
-    throw UsageError("rank 0 at {} refused this process: {}", peer_address(socket_, true), cause_);
-  throw PeerError(told ? cause_ : fmt::format("rank 0 at {} does not answer", peer_address(socket_, true)));
+  if (told) throw PeerError(cause_, code_);
+  throw PeerError(fmt::format("rank 0 at {} does not answer", peer_address(link_.socket, true)));
 }
 
-std::string Membership::own_address() const { return comm::own_address(socket_, false); }
+std::string Membership::own_address() const { return comm::own_address(link_.socket, false); }
 
 bool Membership::send(const Message& message) {
   const std::lock_guard lock(sending_);
-  return send_all(socket_, encode(message), Clock::now() + kSendTime);
+  return send_all(link_.socket, encode(message), Clock::now() + kSendTime);
 }
 
 Message Membership::call_message(const char* kind) const { return {{kKind, kind}, {kCalls, calls_.load()}}; }
@@ -112,10 +119,17 @@ std::vector<char> Membership::get(const std::string& key, milliseconds limit) {
   }
   send({{kKind, kGet}, {kKey, key}});
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_for(lock, limit, [&] { return values_.contains(key) || !cause_.empty(); }))
-    throw PeerError(fmt::format("a peer did not say within {:g} s where it listens", seconds(limit)));
+  if (!changed_.wait_for(lock, limit, [&] { return values_.contains(key) || !cause_.empty(); })) {
+    lock.unlock();
+    report_late();
+    cause(kVerdictTime);
+    lock.lock();
+    if (cause_.empty() && !values_.contains(key))
+      throw PeerError(
+          fmt::format("a peer did not say within {:g} s where it listens", seconds(limits_.collective)));
+  }
   const auto found = values_.find(key);
-  if (found == values_.end()) throw PeerError(cause_);
+  if (found == values_.end()) throw PeerError(cause_, code_);
   return found->second;
 }
 
@@ -123,6 +137,11 @@ std::string Membership::cause(milliseconds wait) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, wait, [&] { return !cause_.empty(); });
   return cause_;
+}
+
+PeerError Membership::error() const {
+  const std::lock_guard lock(mutex_);
+  return PeerError(cause_, code_);
 }
 
 void Membership::report_late() { send(call_message(kLate)); }
@@ -138,6 +157,11 @@ void Membership::on_stuck(Action action, milliseconds grace) {
   const std::lock_guard lock(mutex_);
   on_stuck_ = std::move(action);
   grace_ = grace;
+}
+
+void Membership::allow(milliseconds grace) {
+  const std::lock_guard lock(mutex_);
+  grace_ = std::max(grace_, grace);
 }
 
 void Membership::run() {
@@ -156,20 +180,20 @@ void Membership::run() {
 void Membership::listen() {
   Clock::time_point heard = Clock::now(), beaten{}, before = heard;
   while (!stop_) {
-    pollfd entry{socket_.fd(), POLLIN, 0};
+    pollfd entry{link_.socket.fd(), POLLIN, 0};
     ::poll(&entry, 1, static_cast<int>(kTurn.count()));
     const Clock::time_point now = Clock::now();
     if (now - before > 20 * kTurn) heard = now;  // this process was stopped itself
     before = now;
-    const MessageReader::State state = reader_.read_from(socket_);
+    const MessageReader::State state = link_.reader.read_from(link_.socket);
     try {
-      while (const auto message = reader_.next()) {
+      while (const auto message = link_.reader.next()) {
         heard = now;
         handle(*message);
       }
       if (!cause(milliseconds(0)).empty()) return;
     } catch (const Error& what) {
-      lost(fmt::format("rank 0 at {} sent {}", peer_address(socket_, true), what.what()));
+      lost(fmt::format("rank 0 at {} sent {}", peer_address(link_.socket, true), what.what()));
       return;
     }
     if (state == MessageReader::State::closed) {
@@ -193,21 +217,14 @@ void Membership::listen() {
 
 void Membership::handle(const Message& message) {
   const std::string kind = text_in(message, kKind);
-  if (kind == kLost || kind == kRefused) {
-    if (kind == kRefused) {
-      const std::lock_guard lock(mutex_);
-      refused_ = true;
-    }
-    lost(text_in(message, kWhy));
+  if (kind == kLost) {
+    const bool usage = number_in(message, kCode, 0) == static_cast<int>(ExitCode::usage);
+    lost(text_in(message, kWhy), usage ? ExitCode::usage : ExitCode::try_again);
     return;
   }
   const std::lock_guard lock(mutex_);
   if (kind == kAll) {
-    const auto all = message.find(kMembers);
-    if (all == message.end() || !all->is_array() || all->size() != static_cast<std::size_t>(world_.size))
-      throw DataError("a damaged list of members");
-    for (const Message& one : *all)
-      members_.push_back({text_in(one, kHost), number_in(one, kProcess, 0), text_in(one, kAddress)});
+    members_ = members_in(message, world_.size);
     all_here_ = true;
   } else if (kind == kValue) {
     const auto value = message.find(kValue);
@@ -217,9 +234,12 @@ void Membership::handle(const Message& message) {
   changed_.notify_all();
 }
 
-void Membership::lost(const std::string& cause) {
+void Membership::lost(const std::string& cause, ExitCode code) {
   const std::lock_guard lock(mutex_);
-  if (cause_.empty()) cause_ = cause;
+  if (cause_.empty()) {
+    cause_ = cause;
+    code_ = code;
+  }
   changed_.notify_all();
 }
 

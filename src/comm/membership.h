@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/handshake.h"
 #include "comm/wire.h"
 #include "comm/world.h"
 
@@ -39,27 +40,27 @@ class Membership {
   // peer was lost.
   using Action = std::function<void(const std::string& cause)>;
   void on_stuck(Action action, std::chrono::milliseconds grace);
+  void allow(std::chrono::milliseconds grace);  // more of it
   // Counts a call that this rank begins; a rank that has begun fewer than its peers is the one they wait for.
   void begin_call() { ++calls_; }
   // Why the job ends: waits a little for the coordinator to say so. Empty when it does not.
   std::string cause(std::chrono::milliseconds wait);
+  PeerError error() const;  // of a cause that is known
   void report_late();
   void leave(const std::string& why) noexcept;
 
  private:
-  void join(const std::atomic<bool>* stop);
-  void introduce(const Facts& facts);
+  void join(Clock::time_point deadline, const std::atomic<bool>* stop);
   void run();
   void listen();  // until a peer is lost, or it is to stop
   void handle(const Message& message);
-  void lost(const std::string& cause);
+  void lost(const std::string& cause, ExitCode code = ExitCode::try_again);
   bool send(const Message& message);
   Message call_message(const char* kind) const;
 
   const World world_;
   const TimeLimits limits_;
-  Socket socket_;
-  MessageReader reader_;
+  Link link_;
   std::mutex sending_;
   std::atomic<std::int64_t> calls_{0};
   std::atomic<bool> stop_{false};
@@ -67,9 +68,10 @@ class Membership {
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   std::vector<Member> members_;
-  bool all_here_ = false, refused_ = false;
+  bool all_here_ = false;
   std::map<std::string, std::vector<char>> values_;
   std::string cause_;
+  ExitCode code_ = ExitCode::try_again;
   Action on_stuck_;
   std::chrono::milliseconds grace_{};
 

@@ -1,4 +1,5 @@
-// The words of the control connection, between coordinator.cpp and membership.cpp.
+// The words of the control connections: of ranks, between coordinator.cpp and membership.cpp, and of
+// launchers, in nodes.cpp. How they begin is in handshake.h.
 #pragma once
 
 #include <cstddef>
@@ -6,19 +7,22 @@
 
 namespace redline::comm {
 
-inline constexpr std::int64_t kProtocolVersion = 1;
+inline constexpr std::int64_t kProtocolVersion = 2;
 // What a stranger may send before it is known, and a member after.
-inline constexpr std::size_t kLongestHello = 128 << 10, kLongestMessage = 16 << 20;
+inline constexpr std::size_t kLongestHello = 64 << 10, kLongestMessage = 16 << 20;
 
 inline constexpr const char *kKind = "kind", *kWhy = "why", *kKey = "key", *kValue = "value",
                             *kCalls = "calls", *kRank = "rank", *kSize = "size", *kRun = "run",
-                            *kToken = "token", *kFacts = "facts", *kHost = "host", *kProcess = "process",
-                            *kAddress = "address", *kMembers = "members", *kProtocol = "redline";
+                            *kFacts = "facts", *kHost = "host", *kProcess = "process", *kHosts = "hosts",
+                            *kMembers = "members", *kCode = "code", *kProtocol = "redline", *kNonce = "nonce",
+                            *kProof = "proof", *kBody = "body", *kAgain = "again";
 
-// Kinds, to the coordinator …
-inline constexpr const char *kHello = "hello", *kSet = "set", *kGet = "get", *kLate = "late",
-                            *kFailed = "failed", *kBye = "bye";
+// Kinds, of the handshake …
+inline constexpr const char *kChallenge = "challenge", *kHello = "hello", *kWelcome = "welcome",
+                            *kRefused = "refused";
+// … to the coordinator …
+inline constexpr const char *kSet = "set", *kGet = "get", *kLate = "late", *kFailed = "failed", *kBye = "bye";
 // … and from it; a value is also named kValue, and a beat goes both ways.
-inline constexpr const char *kRefused = "refused", *kAll = "all", *kLost = "lost", *kBeatKind = "beat";
+inline constexpr const char *kAll = "all", *kLost = "lost", *kBeatKind = "beat";
 
 }  // namespace redline::comm

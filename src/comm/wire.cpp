@@ -81,12 +81,14 @@ void send_at_once(int fd) {
 std::string reason(int error) { return std::generic_category().message(error); }
 
 // Waits for the socket; false when the deadline passes first.
-bool wait_for(int fd, short events, Clock::time_point deadline) {
+bool wait_for(int fd, short events, Clock::time_point deadline, const std::function<void()>& poll = {}) {
+  constexpr std::int64_t kBetweenPolls = 200;  // milliseconds
   for (;;) {
+    if (poll) poll();
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) return false;
     pollfd entry{fd, events, 0};
-    const int ready = ::poll(&entry, 1, static_cast<int>(std::min<std::int64_t>(left, 1 << 30)));
+    const int ready = ::poll(&entry, 1, static_cast<int>(std::min(left, poll ? kBetweenPolls : 1 << 30)));
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return false;
   }
@@ -192,7 +194,8 @@ std::vector<std::string> interface_names() {
 Socket listen_at(const std::string& host, std::uint16_t port, bool others) {
   std::string why;
   const Addresses named = resolve(host, port, 0, why);
-  if (named == nullptr)
+  // A name that others will find may not be known here yet, as that of a service whose pod just started.
+  if (named == nullptr && !others)
     throw UnavailableError("rank 0 listens at {}, and that name is not known here: {}", host, why);
   int error = EADDRNOTAVAIL;
   for (const addrinfo* address = named.get(); address != nullptr; address = address->ai_next) {
@@ -216,7 +219,8 @@ Socket accept_from(const Socket& listener) {
   return socket;
 }
 
-Socket connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline, std::string& why) {
+Socket connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline, std::string& why,
+                  const std::function<void()>& poll) {
   const Addresses named = resolve(host, port, 0, why);
   for (const addrinfo* address = named.get(); address != nullptr; address = address->ai_next) {
     Socket socket(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -226,7 +230,7 @@ Socket connect_to(const std::string& host, std::uint16_t port, Clock::time_point
       error = errno;
       if (error == EINPROGRESS) {
         socklen_t length = sizeof error;
-        if (!wait_for(socket.fd(), POLLOUT, deadline))
+        if (!wait_for(socket.fd(), POLLOUT, deadline, poll))
           error = ETIMEDOUT;
         else
           ::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
@@ -242,10 +246,20 @@ Socket connect_to(const std::string& host, std::uint16_t port, Clock::time_point
 }
 
 std::string encode(const Message& message) {
-  const std::vector<std::uint8_t> body = Message::to_cbor(message);
+  const std::string body = encode_body(message);
   std::string bytes(kLengthBytes, '\0');
   for (std::size_t i = 0; i < kLengthBytes; ++i) bytes[i] = static_cast<char>(body.size() >> (8 * i) & 0xff);
-  return bytes.append(body.begin(), body.end());
+  return bytes + body;
+}
+
+std::string encode_body(const Message& message) {
+  std::string body;
+  Message::to_cbor(message, body);
+  return body;
+}
+
+Message binary(std::string_view bytes) {
+  return Message::binary(std::vector<std::uint8_t>(bytes.begin(), bytes.end()));
 }
 
 Message decode(std::string_view body) {
@@ -272,7 +286,7 @@ bool send_all(const Socket& socket, const std::string& bytes, Clock::time_point 
   return true;
 }
 
-std::size_t send_some(const Socket& socket, const std::string& bytes) {
+std::size_t send_some(const Socket& socket, std::string_view bytes) {
   const ssize_t count = ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   return count > 0 ? static_cast<std::size_t>(count) : 0;
 }
@@ -303,6 +317,12 @@ std::optional<Message> MessageReader::next() {
 std::string text_in(const Message& message, const char* key) {
   const auto found = message.find(key);
   return found != message.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+std::string bytes_in(const Message& message, const char* key) {
+  const auto found = message.find(key);
+  if (found == message.end() || !found->is_binary()) return {};
+  return {found->get_binary().begin(), found->get_binary().end()};
 }
 
 std::int64_t number_in(const Message& message, const char* key, std::int64_t otherwise) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,16 +49,20 @@ std::string reachable_address(const std::string& address);
 std::vector<std::string> interface_names();
 
 // Listens on `host`'s address alone, IPv4 or IPv6. Where the name stands for no address of this machine, or
-// only for a loopback one and `others` (peers on other machines) are to come, on every address. Throws
-// UnavailableError.
+// only for a loopback one or for none yet and `others` (peers on other machines) are to come, on every
+// address. Throws UnavailableError.
 Socket listen_at(const std::string& host, std::uint16_t port, bool others);
 // The next connection, made non-blocking; an empty socket when there is none.
 Socket accept_from(const Socket& listener);
 
-// Tries once; an empty socket and `why` when it fails.
-Socket connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline, std::string& why);
+// Tries once; an empty socket and `why` when it fails. `poll` is called a few times a second while it waits,
+// and may throw.
+Socket connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline, std::string& why,
+                  const std::function<void()>& poll = {});
 
 std::string encode(const Message& message);
+std::string encode_body(const Message& message);  // without the length
+Message binary(std::string_view bytes);           // as a member of a message
 // What follows the length, back into a message. Throws DataError for anything but a CBOR object of few
 // levels.
 Message decode(std::string_view body);
@@ -65,7 +70,7 @@ Message decode(std::string_view body);
 bool send_all(const Socket& socket, const std::string& bytes, Clock::time_point deadline);
 
 // Sends what goes without waiting; gives how many bytes went.
-std::size_t send_some(const Socket& socket, const std::string& bytes);
+std::size_t send_some(const Socket& socket, std::string_view bytes);
 
 // Puts messages together from the bytes that arrive.
 class MessageReader {
@@ -88,6 +93,7 @@ class MessageReader {
 
 // A member of a message, or its default when it is missing or of another type.
 std::string text_in(const Message& message, const char* key);
+std::string bytes_in(const Message& message, const char* key);
 std::int64_t number_in(const Message& message, const char* key, std::int64_t otherwise);
 
 }  // namespace redline::comm

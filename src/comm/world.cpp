@@ -60,8 +60,8 @@ void from_rank_variables(const Environment& environment, World& world) {
   if (torch_id && !own_id)
     world.master_port =
         static_cast<std::uint16_t>(world.master_port == 65535 ? 65534 : world.master_port + 1);
-  world.run_id =
-      own_id.value_or(torch_id.value_or("")) + "." + environment("TORCHELASTIC_RESTART_COUNT").value_or("0");
+  // Not with TORCHELASTIC_RESTART_COUNT: each of torchrun's agents counts its own, and none the rounds.
+  world.run_id = own_id.value_or(torch_id.value_or(""));
   const auto local = environment("LOCAL_WORLD_SIZE");
   world.one_machine = local && number("LOCAL_WORLD_SIZE", *local, 1, world.size) == world.size;
 }
@@ -154,18 +154,6 @@ void from_slurm(const Environment& environment, World& world) {
              world);
 }
 
-std::string read_token(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  if (!file) throw IoError("cannot read the token file {}", path);
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-  if (text.size() < 16)
-    throw UsageError("the token file {} holds {} characters: use 16 or more", path, text.size());
-  if (text.size() > 1024)
-    throw UsageError("the token file {} holds {} characters: use 1024 or fewer", path, text.size());
-  return text;
-}
-
 }  // namespace
 
 World find_world(const Environment& environment) {
@@ -186,8 +174,7 @@ World find_world(const Environment& environment) {
                      rank ? "RANK" : "WORLD_SIZE", rank ? "WORLD_SIZE" : "RANK");
   }
   if (world.size == 1) return World{};
-  const std::string& host = world.master_host;
-  if (host == "localhost" || host == "127.0.0.1" || host == "::1") world.one_machine = true;
+  if (is_loopback_name(world.master_host)) world.one_machine = true;
   if (const auto token = environment("REDLINE_TOKEN")) world.token = *token;
   if (const auto path = environment("REDLINE_TOKEN_FILE")) world.token = read_token(*path);
   return world;
@@ -198,6 +185,22 @@ World find_world() {
     const char* value = std::getenv(name);
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
   });
+}
+
+bool is_loopback_name(const std::string& host) {
+  return host == "localhost" || host == "127.0.0.1" || host == "::1";
+}
+
+std::string read_token(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  if (!file) throw IoError("cannot read the token file {}", path);
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  if (text.size() < 16)
+    throw UsageError("the token file {} holds {} characters: use 16 or more", path, text.size());
+  if (text.size() > 1024)
+    throw UsageError("the token file {} holds {} characters: use 1024 or fewer", path, text.size());
+  return text;
 }
 
 std::string first_host(const std::string& list) {

@@ -39,6 +39,13 @@ using Environment = std::function<std::optional<std::string>(const char* name)>;
 World find_world(const Environment& environment);
 World find_world();  // by this process's own variables
 
+// Whether a host is this machine to itself alone: "localhost", "127.0.0.1", "::1".
+bool is_loopback_name(const std::string& host);
+
+// The secret in a file, without the end of its line. Throws IoError, and UsageError for one that is too short
+// or too long.
+std::string read_token(const std::string& path);
+
 // "node[01-04,07],gpu3" -> "node01": the first host of a list as Slurm writes it.
 std::string first_host(const std::string& list);
 

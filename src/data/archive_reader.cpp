@@ -8,23 +8,6 @@
 #include "base/error.h"
 
 namespace redline::data {
-namespace {
-
-bool is_safe(const std::string& name) {
-  if (name.empty() || name.front() == '/' || name.find('\0') != name.npos) return false;
-  for (std::size_t at = 0; at <= name.size();) {
-    const std::size_t slash = std::min(name.find('/', at), name.size());
-    if (name.compare(at, slash - at, "..") == 0) return false;
-    at = slash + 1;
-  }
-  return true;
-}
-
-}  // namespace
-
-void require_safe_name(const std::string& name) {
-  if (!is_safe(name)) throw DataError("a member named '{}'; names must stay inside the archive", name);
-}
 
 struct ArchiveReader::State {
   struct archive* handle = archive_read_new();
@@ -59,7 +42,7 @@ bool ArchiveReader::next() {
     if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry)) continue;
     const char* name = archive_entry_pathname(entry);
     name_ = name ? name : "";
-    if (!is_safe(name_))
+    if (!is_safe_name(name_))
       throw DataError("{} has a member named '{}'; names must stay inside the archive", path_.string(),
                       name_);
     return true;

@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "base/zip_directory.h"
+
 namespace redline::data {
 
-// Throws DataError for a member's name that is empty, absolute, climbs with ".." or has a zero in it.
-void require_safe_name(const std::string& name);
+using redline::require_safe_name;
 
 // Walks the regular files of an archive. One thread. All failures name the archive: IoError when it cannot be
 // opened, DataError when it is damaged, cut off, or has a name that is absolute or climbs with "..".

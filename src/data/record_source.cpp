@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/cifar.h"
+#include "data/hold_out.h"
 #include "data/ilsvrc.h"
 #include "data/image_folder.h"
 #include "data/shard_names.h"
@@ -53,8 +54,7 @@ Kind kind_of(const fs::path& path) {
   throw UsageError(
       "{} is not a data set: it has neither a train nor a val folder (train/<class>/<image>.jpg), nor "
       "TFRecord shards (train-00000-of-00001), nor ImageNet's tars ({}), nor another layout that "
-      "docs/data.md "
-      "names",
+      "docs/data.md names; for folders of classes alone, --val-split 0.1 holds out a tenth of their images",
       path.string(), kIlsvrcTrain);
 }
 
@@ -131,6 +131,16 @@ OpenSplits open_splits(const fs::path& path, const fs::path& val_dir, const Sour
                      : open_source(path, Split::train, options);
   splits.val = open_val_dir(val_dir, splits.train->classes(), options);
   return splits;
+}
+
+OpenSplits open_with_held_out(const fs::path& path, double share, std::uint64_t seed,
+                              const SourceOptions& options) {
+  require_path(path);
+  if (!find_kind(path) && fs::is_directory(path) && !class_folders(path).empty())
+    return hold_out(warned(open_labelled_folder(path, class_folders(path), options), options), share, seed);
+  if (has_split(path, Split::val))
+    throw UsageError("{} has validation images: leave out --val-split", path.string());
+  return hold_out(open_source(path, Split::train, options), share, seed);
 }
 
 bool has_split(const fs::path& path, Split split) {

@@ -2,53 +2,14 @@
 
 #include <algorithm>
 #include <set>
-#include <string_view>
 
 #include "base/atomic_file.h"
 #include "base/error.h"
-#include "base/printable.h"
 #include "data/encode.h"
+#include "data/page_text.h"
 
 namespace redline::data {
 namespace {
-
-constexpr std::string_view kStyle = R"(
-body { font: 14px/1.4 system-ui, sans-serif; margin: 24px; color: #1a1a1a; background: #fff; }
-h1 { font-size: 18px; } p { color: #555; max-width: 70em; }
-main { display: flex; flex-wrap: wrap; gap: 12px; }
-figure { margin: 0; width: 176px; } figcaption { overflow-wrap: anywhere; }
-img { width: 176px; image-rendering: auto; border: 1px solid #ccc; }
-@media (prefers-color-scheme: dark) { body { color: #ddd; background: #111; } p { color: #aaa; } }
-)";
-
-std::string base64(std::span<const std::uint8_t> bytes) {
-  static constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    std::uint32_t word = std::uint32_t{bytes[i]} << 16;
-    if (i + 1 < bytes.size()) word |= std::uint32_t{bytes[i + 1]} << 8;
-    if (i + 2 < bytes.size()) word |= bytes[i + 2];
-    for (std::size_t k = 0; k < 4; ++k)
-      out += i + k > bytes.size() ? '=' : kDigits[word >> (18 - 6 * k) & 63];
-  }
-  return out;
-}
-
-// Class names come from strangers' archives.
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : printable(text)) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '&')
-      out += "&amp;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out += c;
-  }
-  return out;
-}
 
 std::string caption(const Batch& batch, int row, const std::vector<std::string>& classes) {
   const auto name = [&](std::int32_t label) {
@@ -91,7 +52,7 @@ ShownBatch write_sample_page(std::shared_ptr<const RecordSource> source, const S
   std::string page = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title>"
       "<style>{1}</style></head>\n<body><h1>{0}</h1>\n",
-      escaped(options.title), kStyle);
+      escaped(options.title), kImagePageStyle);
   page += fmt::format(
       "<p>The first batch of epoch {}, as the network sees it: {} images of {} × {} pixels, {} of {} "
       "classes. "

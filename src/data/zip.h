@@ -1,5 +1,4 @@
-// Zip archives: where each file lies in one, so that it can be read in place, by any thread. Reads stored and
-// deflated members, and zip64.
+// Files of a zip archive, read in place, by any thread: stored and deflated members, and zip64.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +8,12 @@
 #include <vector>
 
 #include "base/random_file.h"
+#include "base/zip_directory.h"
 
 namespace redline::data {
 
-struct ZipMember {
-  std::string name;
-  std::uint64_t header = 0;  // where its local header lies
-  std::uint64_t packed = 0;  // bytes in the archive
-  std::uint64_t size = 0;    // bytes when unpacked
-  std::uint32_t crc = 0;
-  bool deflated = false;
-
-  bool operator==(const ZipMember&) const = default;
-};
-
-// The files in the archive's directory, in its order; folders are passed over. Reads the directory alone.
-// Throws DataError: not a zip or cut off, a damaged directory, an encrypted member, another compression, a
-// name that is absolute or climbs with "..", a name that comes twice, and members that share bytes (which
-// would let a small file unpack to a vast one).
-std::vector<ZipMember> list_zip(const RandomFile& file);
+using redline::list_zip;
+using redline::ZipMember;
 
 // One thread's buffers; used again from member to member.
 class ZipReader {

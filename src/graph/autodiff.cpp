@@ -1,5 +1,6 @@
 #include "graph/autodiff.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,7 +17,18 @@ namespace {
 class Differentiator {
  public:
   Differentiator(Graph& graph, DType weights)
-      : graph_(graph), weights_(weights), addends_(graph.tensors().size()) {}
+      : graph_(graph), weights_(weights), addends_(graph.tensors().size()), trained_(graph.tensors().size()) {
+    const auto is_trained = [&](TensorId id) {
+      if (id == kNone) return false;
+      const Tensor& tensor = graph.tensor(id);
+      return trained_[index(id)] || (tensor.kind == TensorKind::parameter && !tensor.frozen);
+    };
+    for (const Op& op : graph.ops()) {
+      if (std::ranges::none_of(op.inputs, is_trained)) continue;
+      for (TensorId id : op.outputs)
+        if (id != kNone) trained_[index(id)] = true;
+    }
+  }
 
   Gradients run() {
     const std::vector<Op> forward = graph_.ops();
@@ -33,6 +45,8 @@ class Differentiator {
         return linear(op);
       case OpKind::avg_pool:
         return avg_pool(op);
+      case OpKind::local_avg_pool:
+        return local_avg_pool(op);
       case OpKind::max_pool:
         return max_pool(op);
       case OpKind::affine_pool:
@@ -68,6 +82,7 @@ class Differentiator {
     emit(OpKind::linear_grad_weight, op, {op.inputs[operands::Linear::x], *dy},
          {parameter_gradient(op.inputs[operands::Linear::w]),
           parameter_gradient(op.inputs[operands::Linear::b])});
+    if (!needs_gradient(op.inputs[operands::Linear::x])) return;
     const TensorId dx = gradient_like(op.inputs[operands::Linear::x]);
     emit(OpKind::linear_grad_input, op, {*dy, op.inputs[operands::Linear::w]}, {dx});
     give(op.inputs[operands::Linear::x], dx);
@@ -76,6 +91,11 @@ class Differentiator {
   void avg_pool(const Op& op) {
     if (const auto dy = take(op.outputs[operands::AvgPool::y]))
       pass(OpKind::avg_pool_grad, op, {*dy}, op.inputs[operands::AvgPool::x]);
+  }
+
+  void local_avg_pool(const Op& op) {
+    if (const auto dy = take(op.outputs[operands::LocalAvgPool::y]))
+      pass(OpKind::local_avg_pool_grad, op, {*dy}, op.inputs[operands::LocalAvgPool::x]);
   }
 
   void max_pool(const Op& op) {
@@ -203,15 +223,12 @@ class Differentiator {
 
   static std::size_t index(TensorId id) { return static_cast<std::size_t>(id); }
 
-  bool needs_gradient(TensorId id) const {
-    if (graph_.tensor(id).kind == TensorKind::input) return false;
-    for (const Op& op : graph_.ops()) {
-      if (!op.outputs.empty() && op.outputs[0] == id) return op.kind != OpKind::normalize_image;
-    }
-    return false;
-  }
+  // Whether it is a function of a parameter that is trained.
+  bool needs_gradient(TensorId id) const { return trained_[index(id)]; }
 
-  void give(TensorId id, TensorId gradient) { addends_.at(index(id)).push_back(gradient); }
+  void give(TensorId id, TensorId gradient) {
+    if (needs_gradient(id)) addends_.at(index(id)).push_back(gradient);
+  }
 
   // The whole gradient of a tensor, summed where several consumers gave one.
   std::optional<TensorId> take(TensorId id) {
@@ -238,6 +255,8 @@ class Differentiator {
   TensorId parameter_gradient(TensorId parameter) {
     const auto known = gradients_.find(parameter);
     if (known != gradients_.end()) throw InternalError("'{}' is used twice", graph_.tensor(parameter).name);
+    check(!graph_.tensor(parameter).frozen, "'{}' is frozen behind what is trained",
+          graph_.tensor(parameter).name);
     Tensor tensor = graph_.tensor(parameter);
     tensor.name += kGradientSuffix;
     tensor.kind = TensorKind::gradient;
@@ -258,6 +277,7 @@ class Differentiator {
   Graph& graph_;
   DType weights_;
   std::vector<std::vector<TensorId>> addends_;  // by forward TensorId
+  std::vector<bool> trained_;                   // by forward TensorId
   Gradients gradients_;
 };
 

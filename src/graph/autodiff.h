@@ -13,7 +13,8 @@ inline constexpr std::string_view kGradientSuffix = ".grad";
 // parameter -> its gradient, a tensor of kind `gradient` named "<parameter>.grad".
 using Gradients = std::unordered_map<TensorId, TensorId>;
 
-// The graph must hold one softmax_cross_entropy with a gradient output. Knows every forward op, fused or not:
+// The graph must hold one softmax_cross_entropy with a gradient output. Frozen parameters have no gradient,
+// and nothing is computed for what comes before every other parameter. Knows every forward op, fused or not:
 // where a tensor with two consumers was made by affine_act, the sum of its two gradients is left to
 // norm_grad_stats, which reads both.
 // Gradients of matrices and filters are of type `weights`, all other parameters' fp32.

@@ -57,7 +57,7 @@ TensorId Builder::input(const std::string& name, Shape shape, DType dtype) {
 }
 
 TensorId Builder::parameter(const std::string& name, Shape shape, TensorKind kind) {
-  return graph_.add_tensor({name, shape, DType::f32, kind});
+  return graph_.add_tensor({.name = name, .shape = shape, .kind = kind, .frozen = frozen_});
 }
 
 TensorId Builder::activation(const std::string& name, Shape shape, DType dtype) {
@@ -70,13 +70,16 @@ TensorId Builder::normalize_image(TensorId images, const NormalizeAttr& attr) {
   return x;
 }
 
-TensorId Builder::conv(const std::string& name, TensorId x, std::int64_t channels, int kernel, int stride,
-                       int pad) {
+TensorId Builder::conv(const std::string& name, TensorId x, std::int64_t channels, int kernel,
+                       const ConvAttr& attr) {
   const Shape in = graph_.tensor(x).shape;
-  const TensorId w = parameter(name + ".weight", {channels, in.c(), kernel, kernel});
-  const TensorId y = activation(name, {in.n(), channels, window_output(in.h(), kernel, stride, pad, name),
-                                       window_output(in.w(), kernel, stride, pad, name)});
-  graph_.add_op({OpKind::conv, name, Phase::forward, {x, w}, {y}, ConvAttr{stride, pad}});
+  check(attr.groups > 0 && in.c() % attr.groups == 0 && channels % attr.groups == 0,
+        "{}: {} groups do not divide {} and {} channels", name, attr.groups, in.c(), channels);
+  const TensorId w = parameter(name + ".weight", {channels, in.c() / attr.groups, kernel, kernel});
+  const TensorId y =
+      activation(name, {in.n(), channels, window_output(in.h(), kernel, attr.stride, attr.pad, name),
+                        window_output(in.w(), kernel, attr.stride, attr.pad, name)});
+  graph_.add_op({OpKind::conv, name, Phase::forward, {x, w}, {y}, attr});
   return y;
 }
 
@@ -89,8 +92,8 @@ TensorId Builder::batch_norm(const std::string& name, TensorId x) {
   const TensorId var = parameter(name + ".running_var", channels, TensorKind::statistic);
   const TensorId y = activation(name, in);
   NormAttr attr;
-  attr.training = training_;
-  const TensorId saved = training_ ? activation(name + ".saved", {2, in.c()}, DType::f32) : kNone;
+  attr.training = trains();
+  const TensorId saved = trains() ? activation(name + ".saved", {2, in.c()}, DType::f32) : kNone;
   graph_.add_op({OpKind::batch_norm, name, Phase::forward, {x, gamma, beta, mean, var}, {y, saved}, attr});
   return y;
 }
@@ -114,7 +117,7 @@ TensorId Builder::max_pool(const std::string& name, TensorId x, const PoolAttr& 
   const Shape out{in.n(), in.c(), window_output(in.h(), attr.kernel, attr.stride, attr.pad, name),
                   window_output(in.w(), attr.kernel, attr.stride, attr.pad, name)};
   const TensorId y = activation(name, out);
-  const TensorId index = training_ ? activation(name + ".index", out, DType::u8) : kNone;
+  const TensorId index = trains() ? activation(name + ".index", out, DType::u8) : kNone;
   graph_.add_op({OpKind::max_pool, name, Phase::forward, {x}, {y, index}, attr});
   return y;
 }
@@ -123,6 +126,14 @@ TensorId Builder::avg_pool(const std::string& name, TensorId x) {
   const Shape in = graph_.tensor(x).shape;
   const TensorId y = activation(name, {in.n(), in.c()});
   graph_.add_op({OpKind::avg_pool, name, Phase::forward, {x}, {y}, {}});
+  return y;
+}
+
+TensorId Builder::local_avg_pool(const std::string& name, TensorId x, const LocalPoolAttr& attr) {
+  const Shape in = graph_.tensor(x).shape;
+  const auto windows = [&](std::int64_t size) { return (size + attr.kernel - 1) / attr.kernel; };
+  const TensorId y = activation(name, {in.n(), in.c(), windows(in.h()), windows(in.w())});
+  graph_.add_op({OpKind::local_avg_pool, name, Phase::forward, {x}, {y}, attr});
   return y;
 }
 

@@ -40,14 +40,20 @@ class Builder {
  public:
   Builder(Graph& graph, DType dtype, bool training) : graph_(graph), dtype_(dtype), training_(training) {}
 
+  // What is added from here on is not trained (or is again): its norms use the running statistics, and
+  // nothing is kept for a backward pass.
+  void freeze(bool frozen) { frozen_ = frozen; }
+
   TensorId input(const std::string& name, Shape shape, DType dtype);
   TensorId normalize_image(TensorId images, const NormalizeAttr& attr);
-  TensorId conv(const std::string& name, TensorId x, std::int64_t channels, int kernel, int stride, int pad);
+  // `groups` must divide the channels on both sides.
+  TensorId conv(const std::string& name, TensorId x, std::int64_t channels, int kernel, const ConvAttr& attr);
   TensorId batch_norm(const std::string& name, TensorId x);
   TensorId relu(const std::string& name, TensorId x);
   TensorId add(const std::string& name, TensorId a, TensorId b);
   TensorId max_pool(const std::string& name, TensorId x, const PoolAttr& attr);
   TensorId avg_pool(const std::string& name, TensorId x);
+  TensorId local_avg_pool(const std::string& name, TensorId x, const LocalPoolAttr& attr);
   TensorId linear(const std::string& name, TensorId x, std::int64_t features);
   // Gives the metrics tensor. In training the gradient of the logits is a second output. other_labels and
   // label_weights come together, for images that are mixed of two; kNone where there are none.
@@ -58,10 +64,12 @@ class Builder {
   TensorId parameter(const std::string& name, Shape shape, TensorKind kind = TensorKind::parameter);
   TensorId activation(const std::string& name, Shape shape, DType dtype);
   TensorId activation(const std::string& name, Shape shape) { return activation(name, shape, dtype_); }
+  bool trains() const { return training_ && !frozen_; }
 
   Graph& graph_;
   DType dtype_;
   bool training_;
+  bool frozen_ = false;
 };
 
 // Multiply-adds counted as two, as everybody counts them; zero for ops that only move memory.

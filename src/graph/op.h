@@ -21,12 +21,13 @@ enum class OpKind : std::uint8_t {
                     // cast
 
   // Forward, as a model is written.
-  conv,                   // x, w[O,I,kh,kw] -> y, sums[2,O]?  (sums of y and y^2 per channel)
+  conv,                   // x, w[O,I/groups,kh,kw] -> y, sums[2,O]?  (sums of y and y^2 per channel)
   batch_norm,             // x, gamma, beta, mean, var -> y, saved[2,C]?  (updates mean and var in training)
   relu,                   // x -> y
   add,                    // a, b -> y
   max_pool,               // x -> y, index u8?
   avg_pool,               // x -> y[N,C]
+  local_avg_pool,         // x -> y: means of windows side by side, cut off at the image's edge
   linear,                 // x[N,C], w[K,C], b[K] -> y[N,K]
   softmax_cross_entropy,  // logits[N,K], labels i32[N], loss_scale[1]?, other_labels i32[N]?,
                           // label_weights[N]?
@@ -45,16 +46,17 @@ enum class OpKind : std::uint8_t {
                 // the y of every window that index names
 
   // Backward.
-  conv_grad_input,     // dy, w -> dx
-  conv_grad_weight,    // x, dy -> dw
-  batch_norm_grad,     // dy, x, gamma, saved -> dx, dgamma, dbeta
-  relu_grad,           // dy, y -> dx
-  max_pool_grad,       // dy, index -> dx
-  avg_pool_grad,       // dy[N,C] -> dx
-  linear_grad_input,   // dy, w -> dx
-  linear_grad_weight,  // x, dy -> dw, db
-  norm_grad_stats,     // g, g2?, y, affine?, mask?, saved -> dgamma, dbeta, masked?   masked = act'(g + g2)
-  norm_grad_apply,     // g, y, affine?, mask?, saved, gamma, dgamma, dbeta -> dy
+  conv_grad_input,      // dy, w -> dx
+  conv_grad_weight,     // x, dy -> dw
+  batch_norm_grad,      // dy, x, gamma, saved -> dx, dgamma, dbeta
+  relu_grad,            // dy, y -> dx
+  max_pool_grad,        // dy, index -> dx
+  avg_pool_grad,        // dy[N,C] -> dx
+  local_avg_pool_grad,  // dy -> dx
+  linear_grad_input,    // dy, w -> dx
+  linear_grad_weight,   // x, dy -> dw, db
+  norm_grad_stats,      // g, g2?, y, affine?, mask?, saved -> dgamma, dbeta, masked?   masked = act'(g + g2)
+  norm_grad_apply,      // g, y, affine?, mask?, saved, gamma, dgamma, dbeta -> dy
 
   // Around the update. A step whose gradients are not finite is refused: `check` says so, and everything that
   // outlives the step is left as it was before.
@@ -67,18 +69,25 @@ enum class OpKind : std::uint8_t {
   restore,         // check, copies…, values… -> values…   values = copies when the step is refused
 
   // Update: in place.
-  sgd,   // w, dw, v, scalars, check -> w, v
-  lars,  // w, dw, v, scalars, check -> w, v
-  ema,   // average, value, scalars, check -> average
+  sgd,    // w, dw, v, scalars, check -> w, v
+  lars,   // w, dw, v, scalars, check -> w, v
+  adamw,  // w, dw, m, v, scalars, check -> w, m, v
+  lamb,   // w, dw, m, v, scalars, check -> w, m, v
+  ema,    // average, value, scalars, check -> average
 };
 
 std::string_view name_of(OpKind kind);
 
+// With groups, the channels of x and y are cut into as many parts, and each part of y sees its part of x
+// alone.
 struct ConvAttr {
-  int stride = 1, pad = 0;
+  int stride = 1, pad = 0, groups = 1;
 };
 struct PoolAttr {
   int kernel = 3, stride = 2, pad = 1;
+};
+struct LocalPoolAttr {
+  int kernel = 2;  // and stride
 };
 
 // Training norms use the batch and move the running statistics by `momentum`; the others use the running
@@ -102,17 +111,28 @@ struct NormalizeAttr {
   float std[3] = {0.229F, 0.224F, 0.225F};
 };
 
-// Hyperparameters that stay the same over a run; the learning rate is a step scalar.
+// Hyperparameters that stay the same over a run; the learning rate is a step scalar, which a parameter's
+// `rate` multiplies.
 struct SgdAttr {
   float momentum = 0.9F;
   float weight_decay = 0.0F;
   bool nesterov = false;
+  float rate = 1.0F;
 };
 struct LarsAttr {
   float momentum = 0.9F;
   float weight_decay = 0.0F;
   float trust = 0.001F;
   float epsilon = 0.0F;  // zero norms have a ratio of one without it
+  float rate = 1.0F;
+};
+// Of adamw, whose weight decay is apart from the gradient, and of lamb, which makes the length of its step
+// that of the weights.
+struct AdamAttr {
+  float beta1 = 0.9F, beta2 = 0.999F;
+  float epsilon = 1e-8F;
+  float weight_decay = 0.0F;
+  float rate = 1.0F;
 };
 
 // Sums over ranks travel in this type.
@@ -121,15 +141,16 @@ struct ReduceAttr {
 };
 
 // How the loss scale adapts: it shrinks with every refused step and grows after `interval` good ones in a
-// row.
+// row. And how long the gradient may be.
 struct ScaleAttr {
   bool dynamic = false;  // false: the scale stays as it is
   float growth = 2.0F, shrink = 0.5F;
   int interval = 2000;
+  float clip_norm = 0.0F;  // 0: any
 };
 
-using Attributes = std::variant<std::monostate, ConvAttr, PoolAttr, NormAttr, ActAttr, LossAttr,
-                                NormalizeAttr, SgdAttr, LarsAttr, ScaleAttr, ReduceAttr>;
+using Attributes = std::variant<std::monostate, ConvAttr, PoolAttr, LocalPoolAttr, NormAttr, ActAttr,
+                                LossAttr, NormalizeAttr, SgdAttr, LarsAttr, AdamAttr, ScaleAttr, ReduceAttr>;
 
 // The forward pass, the backward pass, or the part after it that may run once for several batches.
 enum class Phase : std::uint8_t { forward, backward, update };
@@ -149,18 +170,25 @@ struct Op {
 };
 
 // What the host tells a step, one f32 tensor "scalars" of this layout, so that it can live on a device.
-enum StepScalar : int { kLearningRate, kGradientScale, kEmaDecay, kAccumulateKeep, kStepScalars };
+enum StepScalar : int { kLearningRate, kGradientScale, kEmaDecay, kAccumulateKeep, kUpdate, kStepScalars };
 // gradient_scale makes a mean of the gradients' sum (1 / (accumulated batches x ranks)); accumulate_keep is 0
-// for the first of several accumulated batches and 1 after it.
+// for the first of several accumulated batches and 1 after it; update is the number of this update, from 1.
 
 // What a step tells the host, one f32 tensor "metrics": sums over the batch's valid samples.
 enum LossMetric : int { kLossSum, kCorrect1, kCorrect5, kSamples, kLossMetrics };
 
 // What gradient_check finds, one f32 tensor "check" that the update's ops read, and the host after them.
 // finite is 1, or 0 for a step that is refused; unscale multiplies every gradient as the optimizer reads it
-// (gradient_scale / loss scale); gradient_norm is the norm of all gradients times unscale; loss_scale is the
-// one this step was made with.
-enum StepCheck : int { kFinite, kUnscale, kGradientNorm, kLossScale, kStepChecks };
+// (gradient_scale / loss scale, and less where the gradient is clipped); gradient_norm is the norm of all
+// gradients before they are clipped; loss_scale is the one this step was made with; taken_updates counts the
+// updates that were not refused, this one included.
+enum StepCheck : int { kFinite, kUnscale, kGradientNorm, kLossScale, kTakenUpdates, kStepChecks };
+
+// What shortens a gradient of this norm to the one it may have, as PyTorch's clip_grad_norm_ does.
+constexpr float clip_factor(const ScaleAttr& attr, float gradient_norm) {
+  const float factor = attr.clip_norm / (gradient_norm + 1e-6F);
+  return attr.clip_norm > 0.0F && factor < 1.0F ? factor : 1.0F;
+}
 
 // The loss scale after a step. Written once, here, for every backend.
 struct ScaleState {

@@ -37,6 +37,10 @@ struct AvgPool {
   enum In : int { x };
   enum Out : int { y };
 };
+struct LocalAvgPool {
+  enum In : int { x };
+  enum Out : int { y };
+};
 struct Linear {
   enum In : int { x, w, b };
   enum Out : int { y };
@@ -81,6 +85,10 @@ struct AvgPoolGrad {
   enum In : int { dy };
   enum Out : int { dx };
 };
+struct LocalAvgPoolGrad {
+  enum In : int { dy };
+  enum Out : int { dx };
+};
 struct LinearGradInput {
   enum In : int { dy, w };
   enum Out : int { dx };
@@ -114,6 +122,10 @@ struct Restore {
 struct Optimizer {  // sgd, lars
   enum In : int { w, dw, v, scalars, check };
   enum Out : int { new_w, new_v };
+};
+struct Adam {  // adamw, lamb
+  enum In : int { w, dw, m, v, scalars, check };
+  enum Out : int { new_w, new_m, new_v };
 };
 struct Ema {
   enum In : int { average, value, scalars, check };

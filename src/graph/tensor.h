@@ -64,7 +64,8 @@ struct Tensor {
   Shape shape;
   DType dtype = DType::f32;
   TensorKind kind = TensorKind::activation;
-  float fill = 0.0F;  // what a persistent fp32 tensor holds when it is new
+  float fill = 0.0F;    // what a persistent fp32 tensor holds when it is new
+  bool frozen = false;  // a parameter that is not trained, or a statistic that does not move
 };
 
 using TensorId = std::int32_t;

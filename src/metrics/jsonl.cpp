@@ -111,6 +111,7 @@ void JsonlSink::begin(const RunInfo& info) {
   json["dtype"] = info.dtype;
   json["optimizer"] = info.optimizer;
   json["classes"] = info.classes;
+  if (!info.class_names.empty()) json["class_names"] = info.class_names;
   json["image_size"] = info.image_size;
   json["batch_size"] = info.batch_size;
   json["accumulate"] = info.accumulate;

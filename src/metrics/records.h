@@ -29,7 +29,8 @@ struct RunInfo {
   std::string model, data, device, dtype, optimizer;
   std::string why_dtype;  // for people; empty: not said
   std::int64_t classes = 0, image_size = 0;
-  std::int64_t batch_size = 0;  // per forward pass of a rank
+  std::vector<std::string> class_names;  // by label; none: not known
+  std::int64_t batch_size = 0;           // per forward pass of a rank
   std::int64_t ranks = 1;
   std::int64_t accumulate = 1;  // forward passes in a step
   std::int64_t parameters = 0;

@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -51,7 +52,10 @@ Graph with_accumulation(const Graph& graph, TensorId scalars, graph::Gradients& 
 Graph with_synchronised_norms(const Graph& graph) {
   Graph out = graph.without_ops();
   for (Op op : graph.ops()) {
-    if (op.kind == OpKind::batch_norm) std::get<graph::NormAttr>(op.attributes).synchronised = true;
+    if (op.kind == OpKind::batch_norm) {
+      auto& attr = std::get<graph::NormAttr>(op.attributes);
+      attr.synchronised = attr.training;
+    }
     out.add_op(std::move(op));
   }
   return out;
@@ -85,8 +89,10 @@ Graph with_guard(const Graph& graph, const Options& options, TensorId scalars, G
   guard.loss_scale = out.add_tensor({"loss_scale", {1}, DType::f32, TensorKind::scaler, scale});
   guard.good_steps = out.add_tensor({"good_steps", {1}, DType::f32, TensorKind::scaler});
   guard.skipped_steps = out.add_tensor({"skipped_steps", {1}, DType::f32, TensorKind::scaler});
-  guard.statistics = graph.of_kind(TensorKind::statistic);
   std::vector<TensorId> inputs{scalars};
+  for (TensorId id : graph.of_kind(TensorKind::statistic)) {
+    if (!graph.tensor(id).frozen) guard.statistics.push_back(id);
+  }
   for (TensorId id : guard.statistics) {
     inputs.push_back(id);
     Tensor copy = graph.tensor(id);
@@ -94,7 +100,8 @@ Graph with_guard(const Graph& graph, const Options& options, TensorId scalars, G
     copy.kind = TensorKind::activation;
     guard.copies.push_back(out.add_tensor(std::move(copy)));
   }
-  out.add_op({OpKind::snapshot, "statistics", Phase::forward, std::move(inputs), guard.copies, {}});
+  if (!guard.statistics.empty())
+    out.add_op({OpKind::snapshot, "statistics", Phase::forward, std::move(inputs), guard.copies, {}});
   for (Op op : graph.ops()) {
     if (op.kind == OpKind::softmax_cross_entropy) op.inputs.at(2) = guard.loss_scale;
     out.add_op(std::move(op));
@@ -102,23 +109,31 @@ Graph with_guard(const Graph& graph, const Options& options, TensorId scalars, G
   return out;
 }
 
+std::vector<TensorId> trained_parameters(const Graph& graph) {
+  std::vector<TensorId> trained = graph.of_kind(TensorKind::parameter);
+  std::erase_if(trained, [&](TensorId id) { return graph.tensor(id).frozen; });
+  return trained;
+}
+
 // The first ops of the update: whether the step counts, and the statistics back where it does not.
 TensorId add_check(Graph& graph, const Options& options, TensorId scalars, const Guard& guard,
                    const graph::Gradients& gradients) {
   std::vector<TensorId> inputs{scalars, guard.loss_scale, guard.good_steps, guard.skipped_steps};
-  for (TensorId parameter : graph.of_kind(TensorKind::parameter)) inputs.push_back(gradients.at(parameter));
+  for (TensorId parameter : trained_parameters(graph)) inputs.push_back(gradients.at(parameter));
   const auto count = static_cast<std::int64_t>(gradients.size());
   const TensorId check = graph.add_tensor({"check", {graph::kStepChecks}, DType::f32, TensorKind::metric});
   const TensorId squares =
       graph.add_tensor({"gradient_squares", {count}, DType::f32, TensorKind::activation});
   graph::ScaleAttr attr;
   attr.dynamic = options.model.dtype == DType::f16;
+  attr.clip_norm = options.clip_norm;
   graph.add_op({OpKind::gradient_check,
                 "gradients",
                 Phase::update,
                 std::move(inputs),
                 {check, squares, guard.loss_scale, guard.good_steps, guard.skipped_steps},
                 attr});
+  if (guard.statistics.empty()) return check;
   std::vector<TensorId> restored{check};
   restored.insert(restored.end(), guard.copies.begin(), guard.copies.end());
   restored.insert(restored.end(), guard.statistics.begin(), guard.statistics.end());
@@ -126,34 +141,61 @@ TensorId add_check(Graph& graph, const Options& options, TensorId scalars, const
   return check;
 }
 
+// In learning rates.
+float rate_of(const Tensor& parameter, const Options& options) {
+  const std::string& model = options.model.model;
+  const graph::Depth depth = graph::depth_of(parameter.name, model);
+  const int last = graph::layer_count(model) - 1;
+  const double decayed = std::pow(static_cast<double>(options.layer_decay), last - depth.layer);
+  return static_cast<float>(depth.layer == last ? options.head_rate * decayed : decayed);
+}
+
+// A trust ratio means nothing for norms and biases: LARS leaves them to plain SGD, and LAMB to AdamW.
+OpKind optimizer_op(OptimizerKind optimizer, bool norm_or_bias) {
+  switch (optimizer) {
+    case OptimizerKind::lars:
+      return norm_or_bias ? OpKind::sgd : OpKind::lars;
+    case OptimizerKind::lamb:
+      return norm_or_bias ? OpKind::adamw : OpKind::lamb;
+    case OptimizerKind::adamw:
+      return OpKind::adamw;
+    default:
+      return OpKind::sgd;
+  }
+}
+
 void add_optimizer(Graph& graph, const Options& options, TensorId scalars, TensorId check, TensorId parameter,
                    TensorId gradient) {
-  const bool spared = is_norm_or_bias(graph.tensor(parameter)) && !options.decay_norm_and_bias;
-  const float decay = spared ? 0.0F : options.weight_decay;
-  const TensorId velocity = add_persistent(graph, parameter, ".momentum", TensorKind::momentum);
-  const std::string name = graph.tensor(parameter).name;
-  // LARS leaves norms and biases to plain SGD: a trust ratio means nothing for them.
-  if (options.optimizer == OptimizerKind::lars && !is_norm_or_bias(graph.tensor(parameter))) {
-    graph.add_op({OpKind::lars,
-                  name,
-                  Phase::update,
-                  {parameter, gradient, velocity, scalars, check},
-                  {parameter, velocity},
-                  graph::LarsAttr{options.momentum, decay, options.lars_trust, 1e-8F}});
+  const Tensor tensor = graph.tensor(parameter);
+  const bool spared = is_norm_or_bias(tensor) && !options.decay_norm_and_bias;
+  const float decay = spared ? 0.0F : options.weight_decay, rate = rate_of(tensor, options);
+  const OpKind kind = optimizer_op(options.optimizer, is_norm_or_bias(tensor));
+  std::vector<TensorId> inputs{parameter, gradient}, outputs{parameter};
+  const auto add_state = [&](const char* suffix) {
+    inputs.push_back(add_persistent(graph, parameter, suffix, TensorKind::momentum));
+    outputs.push_back(inputs.back());
+  };
+  graph::Attributes attributes;
+  if (kind == OpKind::adamw || kind == OpKind::lamb) {
+    add_state(".exp_avg");
+    add_state(".exp_avg_sq");
+    attributes = graph::AdamAttr{options.beta1, options.beta2, options.epsilon, decay, rate};
   } else {
-    graph.add_op({OpKind::sgd,
-                  name,
-                  Phase::update,
-                  {parameter, gradient, velocity, scalars, check},
-                  {parameter, velocity},
-                  graph::SgdAttr{options.momentum, decay, options.nesterov}});
+    add_state(".momentum");
+    if (kind == OpKind::lars)
+      attributes =
+          graph::LarsAttr{options.momentum, decay, options.lars_trust, graph::LarsAttr{}.epsilon, rate};
+    else
+      attributes = graph::SgdAttr{options.momentum, decay, options.nesterov, rate};
   }
+  inputs.insert(inputs.end(), {scalars, check});
+  graph.add_op({kind, tensor.name, Phase::update, std::move(inputs), std::move(outputs), attributes});
 }
 
 void add_update(Plan& plan, const Options& options, const Guard& guard, const graph::Gradients& gradients) {
   Graph& graph = plan.model.graph;
   plan.check = add_check(graph, options, plan.model.scalars, guard, gradients);
-  for (TensorId parameter : graph.of_kind(TensorKind::parameter)) {
+  for (TensorId parameter : trained_parameters(graph)) {
     add_optimizer(graph, options, plan.model.scalars, plan.check, parameter, gradients.at(parameter));
   }
   if (!options.ema) return;

@@ -24,7 +24,9 @@ bool reads_weights(OpKind kind) {
          kind == OpKind::linear_grad_input;
 }
 
-bool is_optimizer(OpKind kind) { return kind == OpKind::sgd || kind == OpKind::lars; }
+bool is_optimizer(OpKind kind) {
+  return kind == OpKind::sgd || kind == OpKind::lars || kind == OpKind::adamw || kind == OpKind::lamb;
+}
 
 // A step that is not refused puts nothing back.
 bool moves_nothing(const Op& op) { return op.kind == OpKind::restore; }

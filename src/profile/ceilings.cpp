@@ -61,7 +61,7 @@ Ceilings measure_ceilings(backend::Backend& backend, graph::DType dtype) {
     builder.linear("ceiling", given(graph, "x", {side, side}, dtype), side);
   });
   const plan::Work convolution = most([&](graph::Graph& graph, Builder& builder) {
-    builder.conv("ceiling", given(graph, "x", {images, 256, 28, 28}, dtype), 256, 3, 1, 1);
+    builder.conv("ceiling", given(graph, "x", {images, 256, 28, 28}, dtype), 256, 3, {1, 1});
   });
   const plan::Work sum = most([&](graph::Graph& graph, Builder& builder) {
     const Shape shape{gpu ? 256 : 8, 256, 56, 56};

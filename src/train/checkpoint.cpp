@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/random_file.h"
 #include "base/staging.h"
+#include "weights/class_names.h"
 #include "weights/safetensors.h"
 
 namespace redline::train {
@@ -25,7 +26,7 @@ constexpr const char* kStateFile = "state.json";
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr std::string_view kPrefix = "step-";
-constexpr std::uintmax_t kMostStateBytes = 1 << 20;
+constexpr std::uintmax_t kMostStateBytes = 16 << 20;  // most of them names of classes
 
 bool in_model_file(graph::TensorKind kind) {
   return kind == graph::TensorKind::parameter || kind == graph::TensorKind::statistic;
@@ -72,6 +73,18 @@ void check_file(const fs::path& path, const FileSum& expected) {
   if (sum != expected.crc32c) {
     throw DataError("{} is damaged: its checksum is {:08x} instead of {:08x}", path.string(), sum,
                     expected.crc32c);
+  }
+}
+
+CheckpointState read_state(const fs::path& path, std::vector<FileSum>& files) {
+  const fs::path state_file = path / kStateFile;
+  std::error_code error;
+  if (fs::file_size(state_file, error) > kMostStateBytes && !error)
+    throw DataError("{} is too large to be one", state_file.string());
+  try {
+    return parse_state(read_file(state_file), files);
+  } catch (const DataError& reason) {
+    throw DataError("{} is damaged: {}", state_file.string(), reason.what());
   }
 }
 
@@ -148,11 +161,13 @@ std::vector<std::int64_t> list_checkpoints(const fs::path& folder) {
 std::uint64_t write_checkpoint(const fs::path& folder, Snapshot& snapshot, const CheckpointState& state) {
   StagingFolder staging(folder / checkpoint_name(state.progress.step));
   const Subject& subject = state.subject;
-  const weights::Metadata metadata = {{"format", "pt"},
-                                      {"model", subject.model},
-                                      {"classes", std::to_string(subject.classes)},
-                                      {"image_size", std::to_string(subject.image_size)},
-                                      {"step", std::to_string(state.progress.step)}};
+  weights::Metadata metadata = {{"format", "pt"},
+                                {"model", subject.model},
+                                {"classes", std::to_string(subject.classes)},
+                                {"image_size", std::to_string(subject.image_size)},
+                                {"step", std::to_string(state.progress.step)}};
+  if (std::string names = weights::class_names_text(subject.class_names); !names.empty())
+    metadata[weights::kClassNames] = std::move(names);
   const std::vector<FileSum> files = {
       write_tensors(staging.path() / kModelFile, snapshot, /*model=*/true, metadata),
       write_tensors(staging.path() / kOptimizerFile, snapshot, /*model=*/false, metadata)};
@@ -181,21 +196,17 @@ void point(const fs::path& link, const std::string& target) {
   sync_folder(link.parent_path());
 }
 
-Checkpoint open_checkpoint(const fs::path& path) {
-  const fs::path state_file = path / kStateFile;
-  std::error_code error;
-  if (fs::file_size(state_file, error) > kMostStateBytes && !error)
-    throw DataError("{} is too large to be one", state_file.string());
-  Checkpoint found{path, {}};
+CheckpointState read_state(const fs::path& path) {
   std::vector<FileSum> files;
-  try {
-    found.state = parse_state(read_file(state_file), files);
-  } catch (const DataError& reason) {
-    throw DataError("{} is damaged: {}", state_file.string(), reason.what());
-  }
+  return read_state(path, files);
+}
+
+Checkpoint open_checkpoint(const fs::path& path) {
+  std::vector<FileSum> files;
+  Checkpoint found{path, read_state(path, files)};
   for (const char* name : {kModelFile, kOptimizerFile}) {
     const auto file = std::ranges::find(files, name, &FileSum::name);
-    if (file == files.end()) throw DataError("{} does not list {}", state_file.string(), name);
+    if (file == files.end()) throw DataError("{} does not list {}", (path / kStateFile).string(), name);
     check_file(path / name, *file);
   }
   return found;

@@ -1,8 +1,8 @@
 // A checkpoint on disk: all that a run needs to continue as if nothing had happened.
 //     checkpoints/step-N/model.safetensors      parameters and norm statistics, fp32, by torchvision's names
-//     checkpoints/step-N/optimizer.safetensors  momentum (.momentum), averages (.ema), loss scale
-//     checkpoints/step-N/state.json             where training stood, of what run, and checksums of the files
-//     checkpoints/latest, checkpoints/best      links to complete ones
+//     checkpoints/step-N/optimizer.safetensors  momentum (.momentum; .exp_avg, .exp_avg_sq), averages (.ema),
+//     loss scale checkpoints/step-N/state.json             where training stood, of what run, and checksums
+//     of the files checkpoints/latest, checkpoints/best      links to complete ones
 // A checkpoint appears whole or not at all, and nothing of it is used before every byte was checked.
 #pragma once
 
@@ -51,7 +51,8 @@ struct Subject {
   std::string model;
   std::int64_t classes = 0, image_size = 0;
   std::int64_t images_per_step = 0, steps_per_epoch = 0, train_samples = 0;
-  std::string config;  // the run's options as TOML
+  std::string config;                         // the run's options as TOML
+  std::vector<std::string> class_names = {};  // by label; none: not known
 };
 
 struct CheckpointState {
@@ -97,6 +98,9 @@ void update_checkpoint(const std::filesystem::path& path, const CheckpointState&
 // Makes `link`, beside the checkpoints, name one of them. It is replaced at once: whoever follows it finds
 // the old target or the new one. Throws IoError.
 void point(const std::filesystem::path& link, const std::string& name);
+
+// What state.json says; the other files are not looked at. Throws DataError or IoError naming the file.
+CheckpointState read_state(const std::filesystem::path& path);
 
 // Reads state.json and checks every file against it. Throws DataError or IoError naming the file and what is
 // wrong with it.

@@ -12,6 +12,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "train/checkpoint.h"
+#include "weights/class_names.h"
 
 namespace redline::train {
 namespace {
@@ -107,6 +108,8 @@ Subject parse_subject(const Json& json) {
   subject.images_per_step = count_in(json, "images_per_step");
   subject.steps_per_epoch = count_in(json, "steps_per_epoch");
   subject.train_samples = count_in(json, "train_samples");
+  if (const auto names = json.find("class_names"); names != json.end())
+    subject.class_names = weights::parse_class_names(names->get<std::string>(), subject.classes);
   return subject;
 }
 
@@ -132,6 +135,8 @@ std::string state_text(const CheckpointState& state, const std::vector<FileSum>&
                    {"images_per_step", subject.images_per_step},
                    {"steps_per_epoch", subject.steps_per_epoch},
                    {"train_samples", subject.train_samples}};
+  if (const std::string names = weights::class_names_text(subject.class_names); !names.empty())
+    json["model"]["class_names"] = names;
   json["files"] = Json::object();
   for (const FileSum& file : files)
     json["files"][file.name] = {{"bytes", file.bytes}, {"crc32c", fmt::format("{:08x}", file.crc32c)}};

@@ -1,5 +1,6 @@
 #include "train/checkpointer.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -11,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/staging.h"
+#include "base/text.h"
 
 namespace redline::train {
 namespace fs = std::filesystem;
@@ -33,6 +35,59 @@ void remove_old(const fs::path& folder, std::int64_t keep) {
     const std::string name = checkpoint_name(step);
     if (kept++ < keep || best == name) continue;
     remove_checkpoint(folder, name);
+  }
+}
+
+// The oldest that may go while the next one is being written: neither the newest nor the best; empty where
+// there is none.
+std::string oldest_spare(const fs::path& folder) {
+  std::error_code ignored;
+  const fs::path best = fs::read_symlink(folder / "best", ignored);
+  const std::vector<std::int64_t> steps = list_checkpoints(folder);
+  for (std::size_t i = steps.size(); i-- > 1;)
+    if (checkpoint_name(steps[i]) != best) return checkpoint_name(steps[i]);
+  return {};
+}
+
+std::uint64_t bytes_of(const Snapshot& snapshot) {
+  std::uint64_t bytes = 0;
+  for (const graph::Tensor& tensor : snapshot.tensors())
+    bytes += static_cast<std::uint64_t>(tensor.shape.elements()) * sizeof(float);
+  return bytes;
+}
+
+std::optional<std::uint64_t> free_bytes(fs::path folder) {
+  std::error_code error;
+  while (!fs::exists(folder, error) && folder.has_parent_path()) folder = folder.parent_path();
+  const fs::space_info space = fs::space(folder, error);
+  if (error) return {};
+  return space.available;
+}
+
+void warn_of_little_room(const fs::path& folder, std::uint64_t each, std::int64_t keep) {
+  const auto room = free_bytes(folder);
+  const std::size_t most = static_cast<std::size_t>(keep) + 2;  // the best, and one being written
+  const std::size_t there = std::min(most, list_checkpoints(folder).size());
+  const std::uint64_t wanted = each * (most - there);
+  if (!room || *room >= wanted) return;
+  log_warning(
+      "{} may need another {} for checkpoints of {} each, and {} is free there: the oldest go first when "
+      "space "
+      "runs out (a smaller --keep needs less)",
+      folder.string(), format_bytes(wanted), format_bytes(each), format_bytes(*room));
+}
+
+// Writes a checkpoint; on a full disk, in the place of older ones.
+std::uint64_t write_making_room(const fs::path& folder, Snapshot& snapshot, const CheckpointState& state) {
+  for (;;) {
+    try {
+      return write_checkpoint(folder, snapshot, state);
+    } catch (const IoError&) {
+      const auto room = free_bytes(folder);
+      const std::string spare = oldest_spare(folder);
+      if (!room || *room >= bytes_of(snapshot) || spare.empty()) throw;
+      remove_checkpoint(folder, spare);
+    }
   }
 }
 
@@ -89,7 +144,7 @@ struct Checkpointer::Writer {
       if (on_disk)
         update_checkpoint(folder / record.name, state);
       else
-        record.bytes = write_checkpoint(folder, snapshot, state);
+        record.bytes = write_making_room(folder, snapshot, state);
       point(folder / "latest", record.name);
       if (record.best) point(folder / "best", record.name);
       remove_old(folder, keep);
@@ -109,6 +164,7 @@ Checkpointer::Checkpointer(CheckpointerOptions options, backend::State& state)
     writer_->newest = options_.resumed->step;
     writer_->newest_evaluated = options_.resumed->evaluated;
   }
+  warn_of_little_room(options_.folder, bytes_of(writer_->snapshot), options_.keep);
   writer_->thread = std::thread([writer = writer_] { writer->run(); });
 }
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/models/resnet.h"
 #include "profile/telemetry.h"
 #include "train/interval.h"
 
@@ -33,6 +35,7 @@ void at_least(const char* flag, std::int64_t value, std::int64_t least) {
 // Beyond these no shape is meant, and products of sizes stay far from overflow.
 constexpr std::int64_t kMostImages = 1 << 20, kMostPixels = 1 << 16, kMostClasses = 1 << 20;
 constexpr std::size_t kMostSizes = 64;
+constexpr std::int64_t kLeastPixels = 8;  // less, and nothing of an image is left after the first layers
 
 void at_most(const char* flag, std::int64_t value, std::int64_t most) {
   if (value > most) throw UsageError("{} {} must be at most {}", flag, value, most);
@@ -62,13 +65,15 @@ void check_model_and_data(const Config& config) {
   const DataConfig& data = config.data;
   at_least("--classes", model.classes, 2);
   at_most("--classes", model.classes.value_or(2), kMostClasses);
-  at_least("--image-size", model.image_size, 1);
+  at_least("--image-size", model.image_size, kLeastPixels);
   at_most("--image-size", model.image_size, kMostPixels);
   between("--model-ema-decay", model.ema_decay, 0, 1);
   at_least("--workers", data.workers, 0);
   at_most("--workers", data.workers, 4096);
   between("--crop-pct", data.crop_pct, 0.01, 1);
   between("--max-bad", data.max_bad, 0, 1);
+  between("--val-split", data.val_split, 0, 0.9);
+  exclusive(data.val_split > 0, "--val-split", !data.val_dir.empty(), "--val-dir");
   at_least("--max-image-pixels", data.max_image_pixels, 1);
   at_least("--max-image-bytes", data.max_image_bytes, 1);
   at_least("--synthetic-batches", data.synthetic_batches, 1);
@@ -109,6 +114,8 @@ void check_optimizer(const OptimizerConfig& optimizer) {
   at_most("--batch-size", optimizer.batch_size, kMostImages);
   at_least("--accumulate", optimizer.accumulate, 1);
   at_most("--accumulate", optimizer.accumulate, kMostImages);
+  at_least("--global-batch", optimizer.global_batch, 0);
+  at_most("--global-batch", optimizer.global_batch, kMostImages);
   finite_and_not_negative("--lr", optimizer.lr);
   if (!(optimizer.momentum >= 0 && optimizer.momentum < 1)) {
     throw UsageError("--momentum {} must be at least 0 and less than 1", optimizer.momentum);
@@ -118,7 +125,21 @@ void check_optimizer(const OptimizerConfig& optimizer) {
   if (!(optimizer.label_smoothing >= 0 && optimizer.label_smoothing < 1)) {
     throw UsageError("--label-smoothing {} must be at least 0 and less than 1", optimizer.label_smoothing);
   }
-  exclusive(optimizer.nesterov, "--nesterov", optimizer.name == "lars", "--opt lars");
+  const std::string name = "--opt " + optimizer.name;
+  exclusive(optimizer.nesterov, "--nesterov", optimizer.name != "sgd", name.c_str());
+  if (optimizer.betas.size() != 2) throw UsageError("--opt-betas takes two numbers, as 0.9,0.999");
+  for (const double beta : optimizer.betas) {
+    if (!(beta > 0 && beta < 1)) throw UsageError("--opt-betas {} must be between 0 and 1", beta);
+  }
+  finite_and_not_negative("--opt-eps", optimizer.epsilon);
+  finite_and_not_negative("--clip-norm", optimizer.clip_norm);
+  finite_and_not_negative("--head-lr", optimizer.head_lr);
+  if (optimizer.head_lr > 0 && optimizer.lr == 0)
+    throw UsageError(
+        "--head-lr {} follows the schedule of --lr, which is 0: give a small one, or use --freeze",
+        optimizer.head_lr);
+  between("--layer-decay", optimizer.layer_decay, 0, 1);
+  frozen_parts(optimizer);
   if (optimizer.nesterov && optimizer.momentum == 0) {
     throw UsageError("--nesterov and --momentum 0 contradict each other: Nesterov's momentum needs some");
   }
@@ -150,7 +171,7 @@ void check_schedule(const ScheduleConfig& schedule) {
   if (schedule.train_sizes.size() > kMostSizes)
     throw UsageError("--train-sizes: {} are more than {}", schedule.train_sizes.size(), kMostSizes);
   for (const std::int64_t size : schedule.train_sizes) {
-    at_least("--train-sizes", size, 1);
+    at_least("--train-sizes", size, kLeastPixels);
     at_most("--train-sizes", size, kMostPixels);
   }
   finite_and_not_negative("--lr-gamma", schedule.gamma);
@@ -179,6 +200,11 @@ void check_device_and_run(const Config& config) {
   if (const double target = config.run.target_accuracy; !(target >= 0 && target <= 1))
     throw UsageError("--target-accuracy {} must be from 0 to 1: a share of the images, as 0.759 for 75.9%",
                      target);
+  at_least("--patience", config.run.patience, 0);
+  if (config.run.patience > 0 && config.run.eval_every == 0)
+    throw UsageError(
+        "--patience {} and --eval-every 0 contradict each other: it looks at evaluations on the way",
+        config.run.patience);
   if (!config.run.mlperf_log.empty() && config.run.target_accuracy == 0)
     throw UsageError("--mlperf-log needs --target-accuracy: MLPerf measures the time to an accuracy (0.759)");
   at_least("--log-every", config.run.log_every, 1);
@@ -206,8 +232,55 @@ void validate(const Config& config) {
   check_device_and_run(config);
 }
 
+int frozen_parts(const OptimizerConfig& optimizer) {
+  constexpr std::size_t kMost = graph::kParts.size() - 1;  // the head is always trained
+  const std::vector<std::string> choices(graph::kParts.begin(), graph::kParts.begin() + kMost);
+  std::vector<bool> named(kMost);
+  std::stringstream list(optimizer.freeze);
+  for (std::string part; std::getline(list, part, ',');) {
+    const auto found = std::ranges::find(choices, part);
+    if (found == choices.end()) {
+      throw UsageError("--freeze '{}': '{}' is not a part that can be frozen; choose from {}",
+                       optimizer.freeze, part, fmt::join(choices, ", "));
+    }
+    named[static_cast<std::size_t>(found - choices.begin())] = true;
+  }
+  const auto trained = std::ranges::find(named, false), last = std::find(trained, named.end(), true);
+  if (last != named.end()) {
+    const auto count = last - named.begin() + 1;
+    throw UsageError("--freeze {}: {} comes before {} and would still be trained; freeze all of {}",
+                     optimizer.freeze, choices[static_cast<std::size_t>(trained - named.begin())],
+                     choices[static_cast<std::size_t>(last - named.begin())],
+                     fmt::join(choices.begin(), choices.begin() + count, ","));
+  }
+  return static_cast<int>(trained - named.begin());
+}
+
 std::int64_t images_per_step(const Config& config) {
   return config.optimizer.batch_size * config.optimizer.accumulate * config.ranks;
+}
+
+void share_global_batch(Config& config) {
+  OptimizerConfig& optimizer = config.optimizer;
+  if (optimizer.global_batch == 0) return;
+  if (optimizer.global_batch % config.ranks != 0)
+    throw UsageError(
+        "--global-batch {} cannot be divided among {} ranks: use a number of ranks that divides it",
+        optimizer.global_batch, config.ranks);
+  if (optimizer.most_batch == 0) optimizer.most_batch = optimizer.batch_size;
+  const std::int64_t images = optimizer.global_batch / config.ranks;
+  std::int64_t batches = (images + optimizer.most_batch - 1) / optimizer.most_batch;
+  while (images % batches != 0) ++batches;
+  optimizer.batch_size = images / batches;
+  optimizer.accumulate = batches;
+}
+
+Config before_sharing(Config config) {
+  if (config.optimizer.most_batch == 0) return config;
+  config.optimizer.batch_size = config.optimizer.most_batch;
+  config.optimizer.accumulate = 1;
+  config.optimizer.most_batch = 0;
+  return config;
 }
 
 }  // namespace redline::train

@@ -21,8 +21,9 @@ struct ModelConfig {
 };
 
 struct DataConfig {
-  std::string path;             // a folder, or "synthetic"
-  std::string val_dir;          // where validation images are, if not in path
+  std::string path;      // a folder, or "synthetic"
+  std::string val_dir;   // where validation images are, if not in path
+  double val_split = 0;  // share of the training images to validate on, where there are no others; 0: none
   std::int64_t workers = 0;     // 0: chosen from the cores
   std::string decode = "auto";  // of training images: "auto", "cpu", "gpu"
   std::string interpolation = "bilinear";
@@ -53,12 +54,20 @@ struct OptimizerConfig {
   std::string name = "sgd";
   std::int64_t batch_size = 32;
   std::int64_t accumulate = 1;
+  std::int64_t global_batch = 0;  // images per step, however many ranks there are; 0: what the others make
+  std::int64_t most_batch = 0;    // no option: the batch_size that was given, once a global batch is shared
   double lr = 0.1;
   bool lr_scale_batch = false;
   double momentum = 0.9;
   bool nesterov = false;
   double weight_decay = 1e-4;
   double lars_trust = 0.001;
+  std::vector<double> betas = {0.9, 0.999};  // of adamw and lamb
+  double epsilon = 0;                        // of adamw and lamb; 0: 1e-8 and 1e-6
+  double clip_norm = 0;                      // the longest gradient; 0: any
+  double head_lr = 0;                        // of the last layer; 0: lr
+  double layer_decay = 1;                    // each layer's rate in that of the next one
+  std::string freeze;                        // "stem,layer1": what is not trained
   double label_smoothing = 0;
 };
 
@@ -105,6 +114,7 @@ struct RunConfig {
   std::int64_t eval_every = 1;   // epochs; 0: only at the end
   std::int64_t eval_offset = 0;  // epochs by which evaluations come after the multiples of eval_every
   double target_accuracy = 0;    // top-1 of an evaluation that ends the run, as a fraction of one; 0: none
+  std::int64_t patience = 0;     // epochs without a better evaluation that end the run; 0: any number
   std::string mlperf_log;        // a file, or "auto" for one in the run folder; empty: none
   std::string mlperf_org;        // who ran it, for that log
   std::int64_t log_every = 10;
@@ -135,8 +145,18 @@ struct Config {
 // both.
 void validate(const Config& config);
 
+// How many parts of the network, from its beginning on, are not trained. Throws UsageError where --freeze
+// names anything but such a beginning.
+int frozen_parts(const OptimizerConfig& optimizer);
+
 // Samples that one update sees, over all ranks.
 std::int64_t images_per_step(const Config& config);
+
+// With a global batch: makes batch_size, which is then the most that fits, and accumulate those of one of
+// config.ranks ranks. Throws UsageError when it cannot be divided among them.
+void share_global_batch(Config& config);
+// As it was before: what a run with another number of ranks goes on with.
+Config before_sharing(Config config);
 
 // One option: its place in the TOML file, its flags, and how to reach its value in a Config. The command
 // line, the file reader and the file writer all work from this one list.

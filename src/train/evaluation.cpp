@@ -10,31 +10,44 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "train/batch_input.h"
-#include "train/setup.h"
+#include "data/class_match.h"
+#include "data/hold_out.h"
 
 namespace redline::train {
 namespace {
 
-constexpr std::int64_t kDefaultImageSize = 224;
-
-// The configuration that the pieces of training take, with what matters to a forward pass.
-Config forward_config(const TrainedModel& model, const EvaluationOptions& options) {
-  Config config;
-  config.model.name = model.weights.model;
-  config.model.classes = model.weights.classes;
-  config.model.image_size = options.image_size.value_or(model.image_size.value_or(kDefaultImageSize));
-  config.data.path = options.data;
-  config.data.workers = options.workers;
-  config.data.crop_pct = options.crop_pct.value_or(model.crop_pct);
-  config.data.max_bad = options.max_bad;
-  config.optimizer.batch_size = options.batch_size;
-  config.device = options.device;
-  return config;
+// As train opens them, where it is the data that the network was trained on.
+std::shared_ptr<const data::RecordSource> open_records(const TrainedModel& model,
+                                                       const EvaluationOptions& options) {
+  const data::Split split = options.train_split ? data::Split::train : data::Split::val;
+  if (!model.config) return data::open_source(options.data, split);
+  const DataConfig& trained = model.config->data;
+  const std::string path = std::filesystem::absolute(options.data).lexically_normal().string();
+  if (path != trained.path || (trained.val_split == 0 && trained.val_dir.empty()))
+    return data::open_source(options.data, split);
+  data::OpenSplits splits = trained.val_split > 0
+                                ? data::open_with_held_out(path, trained.val_split,
+                                                           static_cast<std::uint64_t>(model.config->run.seed))
+                                : data::open_splits(path, trained.val_dir);
+  return options.train_split ? std::move(splits.train) : std::move(splits.val);
 }
 
-void check_classes(const TrainedModel& model, const data::RecordSource& records, const std::string& path) {
-  const auto present = static_cast<std::int64_t>(records.classes().size());
+// The records with the network's labels: by name where it knows what its classes are called.
+std::shared_ptr<const data::RecordSource> with_labels(const TrainedModel& model,
+                                                      std::shared_ptr<const data::RecordSource> records,
+                                                      const EvaluationOptions& options) {
+  const std::vector<std::string>& names = model.weights.class_names;
+  if (!names.empty() && !options.ignore_names && !data::lasting_names(records->classes()).empty()) {
+    std::vector<std::int32_t> labels;
+    try {
+      labels = data::match_classes(names, records->classes(), options.data);
+    } catch (const UsageError& reason) {
+      throw UsageError("{} (--ignore-names takes classes by their order)", reason.what());
+    }
+    return data::relabelled(std::move(records), std::move(labels), names);
+  }
+  const std::string& path = options.data;
+  const auto present = static_cast<std::int64_t>(records->classes().size());
   if (present > model.weights.classes) {
     throw UsageError("{} has {} classes, and the network tells {} apart: was it trained on other data?", path,
                      present, model.weights.classes);
@@ -43,55 +56,12 @@ void check_classes(const TrainedModel& model, const data::RecordSource& records,
     log_warning("{} has {} of the network's {} classes; they are taken for its first ones", path, present,
                 model.weights.classes);
   }
+  return records;
 }
 
 std::size_t largest(std::span<const float> logits) {
   return static_cast<std::size_t>(std::ranges::max_element(logits) - logits.begin());
 }
-
-// Runs batches through a compiled plan and keeps count.
-class Counter {
- public:
-  Counter(backend::Executable& executable, EvaluationResult& result)
-      : executable_(executable), result_(result), logits_(static_cast<std::size_t>(shape().elements())) {
-    result_.confusion.assign(result.classes.size(), std::vector<std::int64_t>(columns()));
-  }
-
-  void add(const data::Batch& batch) {
-    const graph::Model& model = executable_.plan().model;
-    write_batch(executable_, batch);
-    executable_.run(backend::Section::compute);
-    executable_.request_metrics();
-    const auto metrics = executable_.take_metrics(/*wait=*/true);
-    check(metrics.has_value(), "a batch gave no numbers");
-    sums_ += metrics->sums;
-    executable_.read(model.logits, logits_);
-    for (std::size_t row = 0; row < static_cast<std::size_t>(shape()[0]); ++row) {
-      if (batch.labels[row] < 0) continue;
-      const auto label = static_cast<std::size_t>(batch.labels[row]);
-      ++result_.confusion.at(label)[largest(std::span(logits_).subspan(row * columns(), columns()))];
-    }
-  }
-
-  void finish() const {
-    result_.samples = std::llround(sums_.samples());
-    result_.loss = sums_.loss();
-    result_.top1 = sums_.top1();
-    result_.top5 = sums_.top5();
-  }
-
- private:
-  const graph::Shape& shape() const {
-    const graph::Model& model = executable_.plan().model;
-    return model.graph.tensor(model.logits).shape;
-  }
-  std::size_t columns() const { return static_cast<std::size_t>(shape()[1]); }
-
-  backend::Executable& executable_;
-  EvaluationResult& result_;
-  graph::LossSums sums_;
-  std::vector<float> logits_;  // [batch, classes]
-};
 
 std::string csv_text(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
@@ -117,38 +87,38 @@ std::string EvaluationResult::class_name(std::size_t index) const {
 
 std::optional<EvaluationResult> evaluate(const TrainedModel& model, const EvaluationOptions& options,
                                          const std::atomic<bool>& stop, const EvaluationProgress& progress) {
-  const Config config = forward_config(model, options);
-  validate(config);
-  const data::Split split = options.train_split ? data::Split::train : data::Split::val;
-  const std::shared_ptr<const data::RecordSource> records = data::open_source(options.data, split);
-  check_classes(model, *records, options.data);
-  const auto backend = open_device(config);
-  const graph::DType dtype = resolve_dtype(config, *backend).dtype;
-  const auto plan = std::make_shared<plan::Plan>(
-      make_plan(eval_plan_options(config, dtype, model.weights.classes, options.batch_size), *backend));
-  const auto state = backend->make_state();
-  const auto executable = backend->compile(plan, state);
-  write_weights(model.weights, *state);
-  const auto batches = evaluation_batches(config, *backend, records);
+  const std::shared_ptr<const data::RecordSource> records =
+      with_labels(model, open_records(model, options), options);
+  ForwardPass pass(model, options);
+  const auto batches = pass.batches(records);
+  const std::size_t columns = pass.classes();
 
   EvaluationResult result;
   result.model = model.weights.model;
   result.data = options.data;
-  result.device = backend->description();
-  result.dtype = graph::name_of(dtype);
-  result.image_size = config.model.image_size;
+  result.device = pass.device();
+  result.dtype = pass.dtype();
+  result.image_size = pass.image_size();
   result.classes = records->classes();
-  Counter counter(*executable, result);
+  result.confusion.assign(result.classes.size(), std::vector<std::int64_t>(columns));
   const Stopwatch watch;
   std::int64_t done = 0;
   batches->start_epoch(0);
   for (data::Batch batch; batches->next(batch);) {
     if (stop.load(std::memory_order_relaxed)) return {};
-    counter.add(batch);
+    const std::span<const float> logits = pass.run(batch);
+    for (int row = 0; row < batches->batch_size(); ++row) {
+      if (batch.labels[row] < 0) continue;
+      const auto label = static_cast<std::size_t>(batch.labels[row]);
+      ++result.confusion.at(label)[largest(logits.subspan(static_cast<std::size_t>(row) * columns, columns))];
+    }
     done += batch.count;
     progress(done, batches->samples());
   }
-  counter.finish();
+  result.samples = std::llround(pass.sums().samples());
+  result.loss = pass.sums().loss();
+  result.top1 = pass.sums().top1();
+  result.top5 = pass.sums().top5();
   result.seconds = watch.seconds();
   return result;
 }

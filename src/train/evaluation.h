@@ -10,18 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "train/trained_model.h"
+#include "train/forward.h"
 
 namespace redline::train {
 
-struct EvaluationOptions {
-  std::string data;          // a data set
-  bool train_split = false;  // the training images, without augmentation, in place of the held-out ones
-  std::int64_t batch_size = 32, workers = 0;
-  std::optional<std::int64_t> image_size;  // unset: as the model was trained, else 224
-  std::optional<double> crop_pct;          // unset: likewise, else 0.875
-  DeviceConfig device;
-  double max_bad = DataConfig{}.max_bad;
+struct EvaluationOptions : ForwardOptions {
+  std::string data;           // a data set; of the one that a run was trained on, the images that it held out
+  bool train_split = false;   // the training images, without augmentation, in place of the held-out ones
+  bool ignore_names = false;  // takes classes by number, whatever they are called
 };
 
 struct EvaluationResult {
@@ -29,7 +25,7 @@ struct EvaluationResult {
   std::int64_t image_size = 0, samples = 0;
   double loss = 0, top1 = 0, top5 = 0;  // accuracies as fractions of one
   double seconds = 0;
-  std::vector<std::string> classes;  // names, by label
+  std::vector<std::string> classes;  // names, by the network's label where it knows them
   std::vector<std::vector<std::int64_t>>
       confusion;  // [label][what the network said]; columns: the model's classes
 

@@ -22,7 +22,8 @@ namespace {
 constexpr std::array<std::string_view, 4> kOwn = {"data.path", "data.workers", "device.threads",
                                                   "comm.interface"};
 // Of the options in [run], those that decide what every rank does next.
-constexpr std::array<std::string_view, 4> kShared = {"seed", "eval_every", "eval_offset", "target_accuracy"};
+constexpr std::array<std::string_view, 5> kShared = {"seed", "eval_every", "eval_offset", "target_accuracy",
+                                                     "patience"};
 
 comm::Facts facts_of(const Config& config) {
   comm::Facts facts{{"version", build_info().version}, {"commit", build_info().commit}};
@@ -77,9 +78,10 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
 
 std::shared_ptr<comm::Communicator> join_ranks(Config& config, const comm::World& world,
                                                const std::atomic<bool>& stop) {
-  config.ranks = world.size;
-  if (world.size == 1) return config.comm.when_alone ? comm::make_single() : nullptr;
   validate(config);
+  config.ranks = world.size;
+  share_global_batch(config);
+  if (world.size == 1) return config.comm.when_alone ? comm::make_single() : nullptr;
   comm::ConnectOptions options;
   options.world = world;
   options.stop = &stop;

@@ -9,6 +9,7 @@
 #include "plan/plan.h"
 #include "train/session.h"
 #include "train/setup.h"
+#include "train/trained_model.h"
 
 namespace redline::train {
 namespace {
@@ -27,10 +28,16 @@ Work work_of(const plan::Plan& plan) {
   return work;
 }
 
-std::int64_t parameters_of(const plan::Plan& plan) {
-  std::int64_t count = 0;
+struct Parameters {
+  std::int64_t all = 0, frozen = 0;
+};
+
+Parameters parameters_of(const plan::Plan& plan) {
+  Parameters count;
   for (const graph::TensorId id : plan.graph().of_kind(graph::TensorKind::parameter)) {
-    count += plan.graph().tensor(id).shape.elements();
+    const graph::Tensor& tensor = plan.graph().tensor(id);
+    count.all += tensor.shape.elements();
+    if (tensor.frozen) count.frozen += tensor.shape.elements();
   }
   return count;
 }
@@ -47,8 +54,10 @@ void print_model(const Setup& setup, const plan::Plan& plan, std::FILE* out) {
                fmt::join(config.schedule.train_sizes, ", "), image_size_of(plan));
   fmt::print(out, "data        {}\n", setup.data_text());
   fmt::print(out, "device      {}\n", setup.backend->description());
-  fmt::print(out, "parameters  {} ({})\n", parameters_of(plan),
-             format_count(static_cast<double>(parameters_of(plan))));
+  const Parameters parameters = parameters_of(plan);
+  fmt::print(out, "parameters  {} ({}){}\n", parameters.all,
+             format_count(static_cast<double>(parameters.all)),
+             parameters.frozen == 0 ? "" : fmt::format(", {} of them frozen", parameters.frozen));
   fmt::print(
       out, "step        {} images in {} of {}\n", config.optimizer.batch_size * config.optimizer.accumulate,
       config.optimizer.accumulate == 1 ? "one batch" : fmt::format("{} batches", config.optimizer.accumulate),
@@ -122,7 +131,11 @@ void print_memory(const Setup& setup, std::FILE* out) {
 }  // namespace
 
 void print_plan(const Config& config, std::FILE* out) {
-  const Setup setup = prepare(config);
+  validate(config);
+  Config alone = config;
+  share_global_batch(alone);
+  const Setup setup = prepare(alone);
+  if (!config.model.init.empty()) load_initial(config.model.init, config.model.name);
   print_model(setup, *setup.plans.train, out);
   print_ops(*setup.plans.train, out);
   print_memory(setup, out);

@@ -58,6 +58,17 @@ std::optional<Checkpoint> newest_checkpoint(const fs::path& folder) {
   return found;
 }
 
+std::vector<std::string> saved_class_names(const fs::path& folder) {
+  for (const std::int64_t step : list_checkpoints(folder / "checkpoints")) {
+    try {
+      return read_state(folder / "checkpoints" / checkpoint_name(step)).subject.class_names;
+    } catch (const Error& reason) {  // newest_checkpoint() tells
+      log_debug("{}", reason.what());
+    }
+  }
+  return {};
+}
+
 Config keep_dtype(Config config, const fs::path& folder) {
   if (folder.empty() || config.device.amp || !config.device.dtype.empty()) return config;
   const fs::path file = folder / "config.toml";
@@ -79,6 +90,9 @@ std::vector<std::string> differences(const Subject& saved, const Subject& now, c
         "--classes, or another --name",
         saved.model, saved.classes, now.model, now.classes);
   }
+  if (!saved.class_names.empty() && saved.class_names != now.class_names)
+    throw UsageError(
+        "the checkpoint is of a network with other classes, or in another order, than the data has");
   std::vector<std::string> lines;
   if (saved.train_samples != now.train_samples) {
     lines.push_back(fmt::format("the data has {} images instead of {}: they come in another order",
@@ -96,6 +110,12 @@ std::vector<std::string> differences(const Subject& saved, const Subject& now, c
   } catch (const Error& reason) {  // of another version: what counts was compared above
     lines.push_back(fmt::format("options cannot be compared: {}", reason.what()));
     return lines;
+  }
+  if (!config.model.init.empty() && config.model.init != before.model.init) {
+    throw UsageError(
+        "--init {} and --resume contradict each other: the run goes on with its own weights; a new "
+        "--name begins with those of --init",
+        config.model.init);
   }
   before.ranks = 1;
   if (const std::int64_t ranks = saved.images_per_step / images_per_step(before); ranks != config.ranks) {

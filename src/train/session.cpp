@@ -16,8 +16,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/quantity.h"
+#include "base/sha256.h"
 #include "base/signals.h"
 #include "base/text.h"
+#include "data/class_list.h"
 #include "metrics/console.h"
 #include "metrics/jsonl.h"
 #include "metrics/tensorboard.h"
@@ -34,10 +36,20 @@
 #include "train/setup.h"
 #include "train/trained_model.h"
 #include "train/trainer.h"
+#include "weights/class_names.h"
 
 namespace redline::train {
 namespace fs = std::filesystem;
 namespace {
+
+// "daisy, rose, tulip": enough of them to know the data by.
+std::string some_names(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 20;
+  const std::size_t shown = std::min(kShown, names.size());
+  const std::string text =
+      fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  return names.size() > shown ? fmt::format("{} and {} more", text, names.size() - shown) : text;
+}
 
 Facts facts_of(const Setup& setup, const std::vector<std::string>& arguments, const std::string& name,
                const std::string& started) {
@@ -62,6 +74,7 @@ Facts facts_of(const Setup& setup, const std::vector<std::string>& arguments, co
       {"cores", std::to_string(machine.cores_allowed)},
       {"memory", format_bytes(machine.memory_total)},
       {"ranks", std::to_string(setup.config.ranks)},
+      {"class_names", some_names(setup.class_names)},
   };
 }
 
@@ -76,6 +89,7 @@ metrics::RunInfo run_info(const Setup& setup, const Trainer& trainer, const data
   info.why_dtype = setup.why_dtype;
   info.optimizer = config.optimizer.name;
   info.classes = setup.classes;
+  info.class_names = setup.class_names;
   info.image_size = config.model.image_size;
   info.batch_size = config.optimizer.batch_size;
   info.accumulate = config.optimizer.accumulate;
@@ -122,7 +136,10 @@ class EndedSink final : public metrics::Sink {
 };
 
 const char* signal_name(int signal) {
-  return signal == SIGINT ? "SIGINT" : signal == SIGUSR1 ? "SIGUSR1" : "SIGTERM";
+  return signal == SIGINT    ? "SIGINT"
+         : signal == SIGUSR1 ? "SIGUSR1"
+         : signal == SIGHUP  ? "SIGHUP"
+                             : "SIGTERM";
 }
 
 Subject subject_of(const Setup& setup, const data::BatchSource& train) {
@@ -133,7 +150,8 @@ Subject subject_of(const Setup& setup, const data::BatchSource& train) {
           images_per_step(config),
           steps_per_epoch(config, train),
           train.samples(),
-          to_toml(config)};
+          to_toml(config),
+          setup.class_names};
 }
 
 // The folder of the run to resume; empty when a new one begins.
@@ -159,8 +177,11 @@ std::unique_ptr<RunFolder> open_folder(const Config& config, const fs::path& exi
 void save_config(const Setup& setup, const RunFolder& folder, const std::vector<std::string>& arguments,
                  const std::string& started, bool resuming) {
   try {
-    write_file_atomically(folder.path() / "config.toml",
-                          to_toml(setup.config, facts_of(setup, arguments, folder.name(), started)));
+    write_file_atomically(
+        folder.path() / "config.toml",
+        to_toml(before_sharing(setup.config), facts_of(setup, arguments, folder.name(), started)));
+    if (std::ranges::all_of(setup.class_names, data::is_plain_name) && !setup.class_names.empty())
+      write_file_atomically(folder.path() / data::kClassesFile, data::class_list_text(setup.class_names));
   } catch (const IoError& reason) {
     if (!resuming) throw;
     log_warning("{}; it stays as it was", reason.what());
@@ -283,8 +304,8 @@ void leave_after_failure(metrics::Recorder& recorder, Trainer& trainer, Checkpoi
   try {
     if (checkpointer != nullptr && trainer.can_save()) last_checkpoint(trainer, *checkpointer, signals);
     if (checkpointer != nullptr && checkpointer->newest())
-      log_warning("--resume continues from {}",
-                  (checkpointer->folder() / checkpoint_name(*checkpointer->newest())).string());
+      log_warning("--resume continues from {}: redline train --resume {}",
+                  checkpoint_name(*checkpointer->newest()), checkpointer->folder().parent_path().string());
     tell_end(recorder, trainer.summary("failed", what), sampled);
   } catch (const std::exception& second) {
     log_warning("{}", second.what());
@@ -294,6 +315,11 @@ void leave_after_failure(metrics::Recorder& recorder, Trainer& trainer, Checkpoi
 // The signal that ended a run, on whichever rank it came; 0 for one that finished.
 int signal_of(Ranks& ranks, const StopSignals& signals, bool finished) {
   return static_cast<int>(ranks.most(finished ? 0 : signals.signal()));
+}
+
+std::string why_finished(const Trainer& trainer) {
+  if (!trainer.out_of_patience()) return {};
+  return fmt::format("no better evaluation since epoch {}", trainer.progress().best->epoch);
 }
 
 // Ends the run, `signal` telling how. Whether the last checkpoint is there, where one can be.
@@ -307,7 +333,7 @@ bool finish(metrics::Recorder& recorder, Trainer& trainer, Checkpointer* checkpo
   }
   outcome.signal = signal;
   tell_end(recorder,
-           signal == 0 ? trainer.summary("finished", "")
+           signal == 0 ? trainer.summary("finished", why_finished(trainer))
                        : trainer.summary("interrupted", signal_name(outcome.signal)),
            sampled);
   return saved;
@@ -388,9 +414,30 @@ void train_recorded(Job& job, const RunFolder& folder, Checkpointer* checkpointe
   }
   // A signal that finds an earlier checkpoint loses steps, not the run.
   if (!saved && !(outcome.signal != 0 && outcome.checkpointed)) {
-    throw IoError("the checkpoint of step {} could not be written to {}", trainer.progress().step,
+    const std::int64_t failed = trainer.failed_checkpoints();
+    throw IoError("the checkpoint of step {}{} could not be written to {}", trainer.progress().step,
+                  failed > 1 ? fmt::format(", and {} before it,", failed - 1) : "",
                   checkpointer->folder().string());
   }
+}
+
+// What two machines must agree on about a data set, wherever it lies.
+struct Digests {
+  std::string classes, samples;
+};
+
+Digests digests_of(const data::RecordSource& records) {
+  Sha256 classes, samples;
+  for (const std::string& name : records.classes()) {
+    classes.update(name);
+    classes.update(std::string_view("\0", 1));
+  }
+  for (std::int64_t i = 0; i < records.count(); ++i) {
+    const std::string name = records.name(i);  // where it lies may differ, what it is called may not
+    samples.update(std::string_view(name).substr(name.rfind('/') + 1));
+    samples.update(fmt::format("\n{}\n", records.label(i)));
+  }
+  return {classes.finish(), samples.finish()};
 }
 
 // Rank 0, or a process alone: it trains in a run folder, a new one or the `existing` one.
@@ -413,14 +460,16 @@ Outcome lead(Job& job, const std::vector<std::string>& arguments, const Console&
   if (resuming) {
     checkpoints.resumed = go_on(trainer, *folder, setup, subject);
   } else if (!config.model.init.empty()) {
-    log_info("{}", initialise_from(config.model.init, config.model.name, trainer.state()));
+    log_info("{}", initialise_from(config.model.init, config.model.name, setup.class_names, trainer.state()));
   }
   trainer.follow_rank_0();
   if (trainer.finished()) {
-    const bool reached = trainer.target_reached();
-    fmt::print(console.out, "{} {} after {}: nothing is left to do; {} to continue\n", outcome.folder,
-               reached ? "reached its target" : "finished", counted(trainer.progress().step, "step"),
-               reached ? "raise --target-accuracy or leave it out" : "raise --epochs or --steps");
+    const char* raise = trainer.target_reached()    ? "--target-accuracy or leave it out"
+                        : trainer.out_of_patience() ? "--patience or leave it out"
+                                                    : "--epochs or --steps";
+    fmt::print(console.out, "{} {} after {}: nothing is left to do; raise {} to continue\n", outcome.folder,
+               trainer.target_reached() ? "reached its target" : "finished",
+               counted(trainer.progress().step, "step"), raise);
     return outcome;
   }
   save_config(setup, *folder, arguments, started, resuming);
@@ -435,7 +484,28 @@ Outcome lead(Job& job, const std::vector<std::string>& arguments, const Console&
     trainer.keep_checkpoints(*checkpointer);
   }
   train_recorded(job, *folder, checkpointer.get(), *telemetry, console, outcome);
+  if (outcome.signal != 0 && outcome.checkpointed)
+    fmt::print(console.out, "  continue  redline train --resume {}\n", outcome.folder);
   return outcome;
+}
+
+// Ranks exchange numbers: 48 bits of the digest are one exactly.
+void agree_on_digest(Ranks& ranks, const std::string& digest, const std::string& what) {
+  double value = 0;
+  for (const char byte : digest.substr(0, 6)) value = value * 256 + static_cast<unsigned char>(byte);
+  ranks.must_agree(value, what);
+}
+
+// Classes in another order, or other files, would train on wrong labels without a word.
+void agree_on_data(Ranks& ranks, const Setup& setup) {
+  if (ranks.alone()) return;
+  for (const auto& [records, name] :
+       {std::pair{setup.train_records.get(), "training"}, std::pair{setup.val_records.get(), "held-out"}}) {
+    const Digests digests = records == nullptr ? Digests() : digests_of(*records);
+    agree_on_digest(ranks, digests.classes, fmt::format("the digest of the {} set's class names", name));
+    agree_on_digest(ranks, digests.samples,
+                    fmt::format("the digest of the {} set's file names and labels", name));
+  }
 }
 
 // Trains as one rank of a job, or alone.
@@ -451,11 +521,15 @@ Outcome train(Config config, const std::vector<std::string>& arguments, const Co
   const fs::path existing = ranks.rank() == 0 ? folder_to_resume(config, resume) : fs::path();
   config = keep_dtype(std::move(config), existing);
   config.device.dtype = ranks.broadcast(config.device.dtype);
-  const Setup setup = prepare(config, communicator, &signals.flag());
+  const std::string names = ranks.broadcast(
+      weights::class_names_text(existing.empty() ? std::vector<std::string>{} : saved_class_names(existing)));
+  const Setup setup = prepare(config, communicator, &signals.flag(),
+                              weights::parse_class_names(names, std::numeric_limits<std::int64_t>::max()));
   const auto train = train_batches(setup);
   const auto val = profiling ? nullptr : val_batches(setup);
-  if (!val && !profiling && config.run.target_accuracy > 0)
-    throw UsageError("--target-accuracy needs held-out images, and {} has none", setup.data_text());
+  if (!val && !profiling && (config.run.target_accuracy > 0 || config.run.patience > 0))
+    throw UsageError("{} needs held-out images, and {} has none",
+                     config.run.patience > 0 ? "--patience" : "--target-accuracy", setup.data_text());
   std::optional<Profiling> profiled;
   if (profiling) profiled.emplace(*profiling, setup, ranks.rank(), ranks.size());
   metrics::Recorder recorder;
@@ -469,6 +543,7 @@ Outcome train(Config config, const std::vector<std::string>& arguments, const Co
   }();
   ranks.must_agree(static_cast<double>(train->samples()), "the number of training images");
   ranks.must_agree(val ? static_cast<double>(val->samples()) : 0, "the number of held-out images");
+  agree_on_data(ranks, setup);
   Job job{setup, *train, val.get(), *trainer, ranks, recorder, profiled, signals, began};
   return ranks.rank() == 0 ? lead(job, arguments, console, existing) : follow(job);
 }

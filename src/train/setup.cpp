@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/communicator.h"
+#include "data/class_match.h"
+#include "data/hold_out.h"
 #include "data/info.h"
 #include "data/loader.h"
 #include "train/interval.h"
@@ -69,6 +71,19 @@ std::int64_t largest_batch(const Config& config, const backend::Backend& backend
 std::string checkpoint_interval(const Config& config) {
   if (!config.run.checkpoint_every.empty()) return config.run.checkpoint_every;
   return config.data.path == kSynthetic ? "off" : kCheckpointEvery;
+}
+
+// As PyTorch does: the norms of the last layers have no variance over a single value, and training would go
+// on without ever learning.
+void check_norms(const Config& config) {
+  constexpr std::int64_t kShrink = 32;  // of the last layers, rounded up
+  const std::int64_t least = train_sizes(config).back(), points = (least + kShrink - 1) / kShrink;
+  const std::int64_t images = config.optimizer.batch_size * (config.comm.sync_bn ? config.ranks : 1);
+  if (images * points * points > 1) return;
+  throw UsageError(
+      "--batch-size 1 at {} px: the last batch norms would see a single value of each channel; use a larger "
+      "--batch-size or --image-size",
+      least);
 }
 
 std::int64_t resolve_classes(const Config& config, const data::RecordSource* records) {
@@ -172,6 +187,27 @@ std::int64_t image_size_of(const plan::Plan& plan) {
   return plan.graph().tensor(plan.model.images).shape.h();
 }
 
+namespace {
+
+void set_optimizer(const OptimizerConfig& optimizer, plan::Options& options) {
+  using enum plan::OptimizerKind;
+  const std::string& name = optimizer.name;
+  options.optimizer = name == "lars" ? lars : name == "adamw" ? adamw : name == "lamb" ? lamb : sgd;
+  options.momentum = static_cast<float>(optimizer.momentum);
+  options.nesterov = optimizer.nesterov;
+  options.weight_decay = static_cast<float>(optimizer.weight_decay);
+  options.lars_trust = static_cast<float>(optimizer.lars_trust);
+  options.beta1 = static_cast<float>(optimizer.betas[0]);
+  options.beta2 = static_cast<float>(optimizer.betas[1]);
+  const double usual = options.optimizer == lamb ? 1e-6 : 1e-8;
+  options.epsilon = static_cast<float>(optimizer.epsilon > 0 ? optimizer.epsilon : usual);
+  options.clip_norm = static_cast<float>(optimizer.clip_norm);
+  if (optimizer.head_lr > 0) options.head_rate = static_cast<float>(optimizer.head_lr / optimizer.lr);
+  options.layer_decay = static_cast<float>(optimizer.layer_decay);
+}
+
+}  // namespace
+
 plan::Options train_plan_options(const Config& config, graph::DType dtype, std::int64_t classes,
                                  std::int64_t batch) {
   plan::Options options;
@@ -182,11 +218,8 @@ plan::Options train_plan_options(const Config& config, graph::DType dtype, std::
   options.model.dtype = dtype;
   options.model.label_smoothing = static_cast<float>(config.optimizer.label_smoothing);
   options.model.mixed_labels = mix_options(config.augment).any();
-  options.optimizer = config.optimizer.name == "lars" ? plan::OptimizerKind::lars : plan::OptimizerKind::sgd;
-  options.momentum = static_cast<float>(config.optimizer.momentum);
-  options.nesterov = config.optimizer.nesterov;
-  options.weight_decay = static_cast<float>(config.optimizer.weight_decay);
-  options.lars_trust = static_cast<float>(config.optimizer.lars_trust);
+  options.model.frozen_parts = frozen_parts(config.optimizer);
+  set_optimizer(config.optimizer, options);
   options.accumulate = static_cast<int>(config.optimizer.accumulate);
   options.ema = config.model.ema;
   options.fuse = !config.device.no_fuse;
@@ -202,6 +235,7 @@ plan::Options eval_plan_options(const Config& config, graph::DType dtype, std::i
   plan::Options options = train_plan_options(config, dtype, classes, batch);
   options.model.image_size = config.model.image_size;
   options.model.training = false;
+  options.model.frozen_parts = 0;
   options.model.label_smoothing = 0;
   options.model.mixed_labels = false;
   options.optimizer = plan::OptimizerKind::none;
@@ -303,12 +337,22 @@ Precision resolve_dtype(const Config& config, const backend::Backend& backend) {
   const bool gpu = backend.device_memory().has_value();
   const auto offers = [&](graph::DType dtype) { return backend.supports(graph::OpKind::conv, dtype); };
   if (wanted == kTf32) {
-    if (!backend.has_tf32()) throw UnavailableError("--dtype tf32: only GPUs have it; use --dtype fp32");
+    if (!backend.has_tf32())
+      throw UnavailableError(
+          "--dtype tf32: {} does not have it, only GPUs of compute capability 8.0 and later; use --dtype "
+          "fp32",
+          backend.description());
     return {graph::DType::f32, kAsConfigured};
   }
   if (!wanted.empty() && wanted != kAuto) {
     const graph::DType dtype = graph::parse_dtype(wanted);
     if (offers(dtype)) return {dtype, kAsConfigured};
+    if (gpu && dtype == graph::DType::bf16)
+      throw UnavailableError(
+          "--dtype bf16: {} does not have it, only GPUs of compute capability 8.0 and later, by code that "
+          "was compiled "
+          "for those; use --dtype fp16 or fp32",
+          backend.description());
     throw UnavailableError(
         "--dtype {}: {} does not have it here; use {}", wanted, backend.description(),
         dtype != graph::DType::bf16 && offers(graph::DType::bf16) ? "--dtype bf16 or fp32" : "--dtype fp32");
@@ -353,8 +397,33 @@ std::string Setup::data_text() const {
   return fmt::format("{} ({})", config.data.path, train_records->kind());
 }
 
+namespace {
+
+void open_records(Setup& setup, const std::vector<std::string>& class_names) {
+  const DataConfig& config = setup.config.data;
+  data::SourceOptions limits;
+  limits.max_bytes = config.max_image_bytes;
+  const auto seed = static_cast<std::uint64_t>(setup.config.run.seed);
+  data::OpenSplits splits = config.val_split > 0
+                                ? data::open_with_held_out(config.path, config.val_split, seed, limits)
+                                : data::open_splits(config.path, config.val_dir, limits);
+  setup.train_records = std::move(splits.train);
+  setup.val_records = std::move(splits.val);
+  if (!setup.val_records)
+    log_warning("{} has no val split: nothing is evaluated (--val-split 0.1 holds out a tenth of its images)",
+                config.path);
+  const std::vector<std::string> present = setup.train_records->classes();
+  setup.class_names = class_names.empty() ? data::lasting_names(present) : class_names;
+  if (class_names.empty() || class_names == present || data::lasting_names(present).empty()) return;
+  const std::vector<std::int32_t> labels = data::match_classes(class_names, present, config.path);
+  for (auto* records : {&setup.train_records, &setup.val_records})
+    if (*records) *records = data::relabelled(std::move(*records), labels, class_names);
+}
+
+}  // namespace
+
 Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communicator,
-              const std::atomic<bool>* stop) {
+              const std::atomic<bool>* stop, const std::vector<std::string>& class_names) {
   validate(config);
   Setup setup;
   if (communicator != nullptr) setup.rank = communicator->rank();
@@ -364,14 +433,10 @@ Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communic
   Precision precision = resolve_dtype(config, *setup.backend);
   setup.dtype = precision.dtype;
   setup.why_dtype = std::move(precision.why);
-  if (config.data.path != kSynthetic) {
-    data::SourceOptions limits;
-    limits.max_bytes = config.data.max_image_bytes;
-    data::OpenSplits splits = data::open_splits(config.data.path, config.data.val_dir, limits);
-    setup.train_records = std::move(splits.train);
-    setup.val_records = std::move(splits.val);
-    if (!setup.val_records) log_warning("{} has no val split: nothing is evaluated", config.data.path);
-  }
+  if (config.data.path != kSynthetic) open_records(setup, class_names);
+  if (!setup.synthetic()) check_norms(config);
+  if (!config.optimizer.freeze.empty() && config.model.init.empty() && !setup.synthetic())
+    log_warning("--freeze {} without --init: random weights stay as they are", config.optimizer.freeze);
   setup.classes = resolve_classes(config, setup.train_records.get());
   setup.decoding.decoder = resolve_decoder(config, *setup.backend);
   if (setup.decoding.decoder) {
@@ -413,9 +478,9 @@ std::unique_ptr<data::BatchSource> val_batches(const Setup& setup) {
   return evaluation_batches(setup.config, *setup.backend, setup.val_records, setup.rank);
 }
 
-std::unique_ptr<data::BatchSource> evaluation_batches(const Config& config, const backend::Backend& backend,
-                                                      std::shared_ptr<const data::RecordSource> records,
-                                                      int rank) {
+std::unique_ptr<data::Loader> evaluation_batches(const Config& config, const backend::Backend& backend,
+                                                 std::shared_ptr<const data::RecordSource> records,
+                                                 int rank) {
   data::LoaderOptions options = loader_options(config, backend, rank, /*train=*/false);
   if (options.threads == 0) options.threads = static_cast<int>(default_workers(inspect_machine(), backend));
   return std::make_unique<data::Loader>(std::move(records), options);

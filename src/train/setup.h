@@ -100,6 +100,7 @@ struct Setup {
   graph::DType dtype = graph::DType::f32;
   std::string why_dtype;  // for people
   std::int64_t classes = 0;
+  std::vector<std::string> class_names;                                  // by label; none: not known
   std::shared_ptr<const data::RecordSource> train_records, val_records;  // both empty for synthetic data
   Plans plans;
   Decoding decoding;
@@ -109,9 +110,10 @@ struct Setup {
   std::string data_text() const;  // for people: path and kind
 };
 
-// Throws UsageError, DataError or UnavailableError, each naming the flag or path to change.
+// With class_names, of a run that goes on, the data's classes get the labels that they have there. Throws
+// UsageError, DataError or UnavailableError, each naming the flag or path to change.
 Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communicator = {},
-              const std::atomic<bool>* stop = nullptr);
+              const std::atomic<bool>* stop = nullptr, const std::vector<std::string>& class_names = {});
 
 // Throws BatchTooLarge for a run that did not get its memory although it should fit, with `what` the system
 // said and the largest --batch-size that fits what is free now.
@@ -124,8 +126,8 @@ data::LoaderOptions loader_options(const Config& config, bool train);
 std::unique_ptr<data::BatchSource> train_batches(const Setup& setup);
 std::unique_ptr<data::BatchSource> val_batches(const Setup& setup);
 // Every record once, as evaluation sees them; this rank's part of config.ranks.
-std::unique_ptr<data::BatchSource> evaluation_batches(const Config& config, const backend::Backend& backend,
-                                                      std::shared_ptr<const data::RecordSource> records,
-                                                      int rank = 0);
+std::unique_ptr<data::Loader> evaluation_batches(const Config& config, const backend::Backend& backend,
+                                                 std::shared_ptr<const data::RecordSource> records,
+                                                 int rank = 0);
 
 }  // namespace redline::train

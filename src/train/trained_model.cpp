@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "data/class_list.h"
 #include "graph/op.h"
 #include "train/checkpoint.h"
 #include "train/config_file.h"
+#include "weights/class_names.h"
 
 namespace redline::train {
 namespace {
@@ -29,8 +31,8 @@ fs::path checkpoint_folder(const fs::path& path) {
     if (fs::exists(folder / kModelFile)) return fs::canonical(folder);
   }
   throw UsageError(
-      "{} holds no weights: name a run with checkpoints, a checkpoint (runs/<name>/checkpoints/step-N) or a "
-      "safetensors file",
+      "{} holds no weights: name a run with checkpoints, a checkpoint (runs/<name>/checkpoints/step-N), or a "
+      "safetensors or .pth file",
       path.string());
 }
 
@@ -52,6 +54,7 @@ void read_checkpoint(const fs::path& folder, TrainedModel& model) {
   model.config = parse_config(state.subject.config, folder.string());
   model.image_size = state.subject.image_size;
   model.crop_pct = model.config->data.crop_pct;
+  model.weights.class_names = state.subject.class_names;
 }
 
 void write_all(backend::State& state, const std::string& name, const std::vector<float>& values) {
@@ -59,6 +62,36 @@ void write_all(backend::State& state, const std::string& name, const std::vector
   const std::vector<std::string> names = state.names();
   if (std::find(names.begin(), names.end(), name + std::string(kAverageSuffix)) != names.end())
     state.write(name + std::string(kAverageSuffix), values);
+}
+
+// Gives the last layer the rows of the state's classes: those that the weights know by name, and the state's
+// own values for the others. Without names, the rows stay where there are as many. Says what was done.
+std::string fit_head(weights::ModelWeights& weights, const std::vector<std::string>& class_names,
+                     const backend::State& state) {
+  const auto classes = static_cast<std::size_t>(state.tensor(kHeadBias).shape[0]);
+  const bool as_many = static_cast<std::int64_t>(classes) == weights.classes;
+  const bool named = !class_names.empty() && !weights.class_names.empty();
+  if (as_many && (!named || class_names == weights.class_names)) return {};
+  std::vector<std::pair<std::size_t, std::size_t>> rows;  // here and there
+  const data::ClassLabels known(weights.class_names);
+  for (std::size_t label = 0; named && label < class_names.size(); ++label)
+    if (const int there = known.find(class_names[label]); there >= 0)
+      rows.emplace_back(label, static_cast<std::size_t>(there));
+  for (const char* name : {kHeadWeight, kHeadBias}) {
+    const std::vector<float> trained = std::move(weights.values.at(name));
+    std::vector<float>& fitted = weights.values[name];
+    fitted.resize(static_cast<std::size_t>(state.tensor(name).shape.elements()));
+    state.read(name, fitted);
+    const auto width = static_cast<std::ptrdiff_t>(fitted.size() / classes);
+    for (const auto& [here, there] : rows)
+      std::copy_n(trained.begin() + static_cast<std::ptrdiff_t>(there) * width, width,
+                  fitted.begin() + static_cast<std::ptrdiff_t>(here) * width);
+  }
+  if (rows.size() == classes) return "; the last layer in the order of the data's classes";
+  if (!rows.empty())
+    return fmt::format("; a last layer with {} of {} classes as they were there, by name, and the others new",
+                       rows.size(), classes);
+  return fmt::format("; a new last layer for {} classes in place of {}", classes, weights.classes);
 }
 
 }  // namespace
@@ -70,20 +103,24 @@ TrainedModel load_trained(const fs::path& path, bool averages) {
   if (folder.empty() && averages)
     throw UsageError("{} is one file of weights: only a run or a checkpoint has moving averages",
                      path.string());
-  if (!folder.empty()) read_checkpoint(folder, model);
-  const weights::SafetensorsReader reader(model.path);
+  const auto reader = weights::open_tensors(model.path);
   if (averages) {
     model.path = folder / kOptimizerFile;
-    const weights::SafetensorsReader average_reader(model.path);
-    model.weights = weights::read_model(reader, &average_reader);
+    const auto average_reader = weights::open_tensors(model.path);
+    model.weights = weights::read_model(*reader, average_reader.get());
   } else {
-    model.weights = weights::read_model(reader);
+    model.weights = weights::read_model(*reader);
   }
-  if (!folder.empty()) return model;
-  const auto size = number_in<std::int64_t>(reader.metadata(), "redline.image_size");
+  if (!folder.empty()) {
+    read_checkpoint(folder, model);
+    return model;
+  }
+  const auto size = number_in<std::int64_t>(reader->metadata(), "redline.image_size");
   if (size && *size > 0 && *size <= 1 << 16) model.image_size = size;
-  model.crop_pct = number_in<double>(reader.metadata(), "redline.crop_pct").value_or(model.crop_pct);
-  model.step = number_in<std::int64_t>(reader.metadata(), "redline.step").value_or(0);
+  model.crop_pct = number_in<double>(reader->metadata(), "redline.crop_pct").value_or(model.crop_pct);
+  model.step = number_in<std::int64_t>(reader->metadata(), "redline.step").value_or(0);
+  if (const auto names = reader->metadata().find(weights::kClassNames); names != reader->metadata().end())
+    model.weights.class_names = weights::parse_class_names(names->second, model.weights.classes);
   return model;
 }
 
@@ -102,6 +139,8 @@ weights::Metadata export_metadata(const TrainedModel& model) {
   };
   if (model.image_size) metadata["redline.image_size"] = std::to_string(*model.image_size);
   if (model.step > 0) metadata["redline.step"] = std::to_string(model.step);
+  if (std::string names = weights::class_names_text(model.weights.class_names); !names.empty())
+    metadata[weights::kClassNames] = std::move(names);
   return metadata;
 }
 
@@ -115,21 +154,21 @@ void write_weights(const weights::ModelWeights& weights, backend::State& state) 
   for (const auto& [name, values] : weights.values) write_all(state, name, values);
 }
 
-std::string initialise_from(const fs::path& path, const std::string& model, backend::State& state) {
+TrainedModel load_initial(const fs::path& path, const std::string& model) {
   TrainedModel trained = load_trained(path, /*averages=*/false);
   if (trained.weights.model != model) {
     throw UsageError("--init {}: these are the weights of {}, and --model is {}", path.string(),
                      trained.weights.model, model);
   }
-  const std::int64_t classes = state.tensor(kHeadBias).shape[0];
-  std::string text = fmt::format("weights from {}", trained.path.string());
-  if (classes != trained.weights.classes) {
-    trained.weights.values.erase(kHeadWeight);
-    trained.weights.values.erase(kHeadBias);
-    text += fmt::format("; a new last layer for {} classes in place of {}", classes, trained.weights.classes);
-  }
+  return trained;
+}
+
+std::string initialise_from(const fs::path& path, const std::string& model,
+                            const std::vector<std::string>& class_names, backend::State& state) {
+  TrainedModel trained = load_initial(path, model);
+  const std::string head = fit_head(trained.weights, class_names, state);
   write_weights(trained.weights, state);
-  return text;
+  return fmt::format("weights from {}{}", trained.path.string(), head);
 }
 
 }  // namespace redline::train

@@ -1,5 +1,5 @@
-// A network that was trained before, wherever its weights are: a run folder, a checkpoint, or a safetensors
-// file.
+// A network that was trained before, wherever its weights are: a run folder, a checkpoint, or a file,
+// safetensors or PyTorch's.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct TrainedModel {
   std::int64_t step = 0;  // updates made; 0 when it is not known
 };
 
-// Reads a safetensors file, a checkpoint's folder, or a run's folder (its latest checkpoint). With
+// Reads a file of weights, a checkpoint's folder, or a run's folder (its latest checkpoint). With
 // `averages`, the moving averages of a run that kept them. Throws UsageError for a path that is none of
 // these, DataError for damaged or foreign weights, IoError.
 TrainedModel load_trained(const std::filesystem::path& path, bool averages);
@@ -32,11 +32,15 @@ TrainedModel load_trained(const std::filesystem::path& path, bool averages);
 // The texts that go with exported weights, and let load_trained() know what they are.
 weights::Metadata export_metadata(const TrainedModel& model);
 
+// load_trained() for --init. Throws UsageError when the weights are of another model.
+TrainedModel load_initial(const std::filesystem::path& path, const std::string& model);
+
 // Puts the weights of a file (or run, or checkpoint) into a state, averages too, to train on from there. A
-// last layer for another number of classes keeps its initial values; gives a line for people that says what
-// was done. Throws DataError listing what does not match.
+// last layer for other classes keeps its initial values, but for the rows of classes that both know by name
+// (class_names, by label; none: not known); gives a line for people that says what was done. Throws DataError
+// listing what does not match.
 std::string initialise_from(const std::filesystem::path& path, const std::string& model,
-                            backend::State& state);
+                            const std::vector<std::string>& class_names, backend::State& state);
 
 // The tensor whose moving average `name` is; empty when it is not an average.
 std::string averaged(const backend::State& state, const std::string& name);

@@ -168,17 +168,24 @@ bool Trainer::target_reached() const {
   return target > 0 && best_ && best_->top1 >= target;
 }
 
+bool Trainer::out_of_patience() const {
+  const std::int64_t patience = config_.run.patience;
+  return patience > 0 && evaluated_ && best_ && epoch_ + 1 - best_->epoch >= patience;
+}
+
 bool Trainer::finished() const {
-  return target_reached() || (all_steps_done() && (val_source_ == nullptr || evaluated_));
+  return target_reached() || out_of_patience() ||
+         (all_steps_done() && (val_source_ == nullptr || evaluated_));
 }
 
 bool Trainer::run(const std::atomic<bool>& stop) {
   stop_ = &stop;
+  keep_statistics();
   if (ranks_.any(stop.load(std::memory_order_relaxed))) last_step_ = steps_;
   clock_.start(std::chrono::steady_clock::now());
   for (;;) {
     const bool done = run_epoch(stop) && evaluate_when_due(stop);
-    if (!done || all_steps_done() || target_reached()) {
+    if (!done || all_steps_done() || target_reached() || out_of_patience()) {
       finish_steps();
       if (session_ != nullptr) session_->end_steps();
       return done;
@@ -251,7 +258,13 @@ void Trainer::save_checkpoint() {
 void Trainer::report_checkpoints() {
   for (const metrics::Checkpoint& checkpoint : checkpointer_->finished()) {
     recorder_.checkpoint(checkpoint);
-    if (checkpoint.error.empty()) continue;
+    if (checkpoint.error.empty()) {
+      if (failed_checkpoints_ > 1)
+        log_warning("checkpoints are written again, after {} that were not", failed_checkpoints_);
+      failed_checkpoints_ = 0;
+      continue;
+    }
+    if (++failed_checkpoints_ > 1) continue;
     const auto newest = checkpointer_->newest();
     log_warning(
         "the checkpoint of step {} was not written: {}; {}", checkpoint.step, checkpoint.error,
@@ -265,12 +278,42 @@ void Trainer::write_scalars(double rate, bool first_of_step) {
   scalars[graph::kGradientScale] = 1.0F / static_cast<float>(config_.optimizer.accumulate * ranks_.size());
   scalars[graph::kEmaDecay] = static_cast<float>(ema_decay(config_.model.ema_decay, steps_));
   scalars[graph::kAccumulateKeep] = first_of_step ? 0.0F : 1.0F;
+  scalars[graph::kUpdate] = static_cast<float>(steps_ + 1);
   train_->write_input(train_->plan().model.scalars, scalars.data(), sizeof(scalars));
 }
 
 void Trainer::step() {
   if (session_ != nullptr) session_->begin_step(steps_ + 1);
   const double rate = learning_rate(schedule_, steps_ - schedule_shift_);
+  try {
+    run_batches(rate);
+  } catch (const comm::PeerError&) {
+    peers_lost_ = true;
+    put_statistics_back();
+    throw;
+  }
+  Started started;
+  started.record.step = ++steps_;
+  started.record.epoch = epoch_;
+  started.record.step_in_epoch = step_in_epoch_++;
+  started.record.learning_rate = rate;
+  started_.push_back(std::move(started));
+  mid_step_ = evaluated_ = false;
+  keep_statistics();
+  // Several ranks finish a step only where all of them do.
+  while (ranks_.alone() ? finish_step(started_.size() > ahead_)
+                        : started_.size() > ahead_ && finish_step(/*wait=*/true)) {
+  }
+  const std::int64_t check_every = config_.comm.check_every;
+  if (!ranks_.alone() && check_every > 0 && steps_ % check_every == 0) {
+    finish_steps();
+    ranks_.check_state(*state_, steps_);
+  }
+  const std::int64_t every = config_.run.histograms_every;
+  if (every > 0 && steps_ % every == 0) record_spread();
+}
+
+void Trainer::run_batches(double rate) {
   const std::int64_t batches = config_.optimizer.accumulate;
   for (std::int64_t i = 0; i < batches; ++i) {
     data::Batch batch;
@@ -295,24 +338,25 @@ void Trainer::step() {
     clock_.launched(std::chrono::steady_clock::now());
     train_->request_metrics();
   }
-  Started started;
-  started.record.step = ++steps_;
-  started.record.epoch = epoch_;
-  started.record.step_in_epoch = step_in_epoch_++;
-  started.record.learning_rate = rate;
-  started_.push_back(std::move(started));
-  mid_step_ = evaluated_ = false;
-  // Several ranks finish a step only where all of them do.
-  while (ranks_.alone() ? finish_step(started_.size() > ahead_)
-                        : started_.size() > ahead_ && finish_step(/*wait=*/true)) {
+}
+
+// Where a step is done when run() returns: weights change after all exchanges, so only the statistics do not
+// stay as they were. Where the device runs ahead, nobody knows how far it came.
+void Trainer::keep_statistics() {
+  if (ranks_.alone() || ahead_ > 0 || checkpointer_ == nullptr) return;
+  for (const std::string& name : state_->names()) {
+    const graph::Tensor& tensor = state_->tensor(name);
+    if (tensor.kind != graph::TensorKind::statistic) continue;
+    std::vector<float>& values = statistics_[name];
+    values.resize(static_cast<std::size_t>(tensor.shape.elements()));
+    state_->read(name, values);
   }
-  const std::int64_t check_every = config_.comm.check_every;
-  if (!ranks_.alone() && check_every > 0 && steps_ % check_every == 0) {
-    finish_steps();
-    ranks_.check_state(*state_, steps_);
-  }
-  const std::int64_t every = config_.run.histograms_every;
-  if (every > 0 && steps_ % every == 0) record_spread();
+}
+
+void Trainer::put_statistics_back() {
+  if (statistics_.empty()) return;
+  for (const auto& [name, values] : statistics_) state_->write(name, values);
+  mid_step_ = false;
 }
 
 void Trainer::record_spread() {
@@ -342,20 +386,22 @@ bool Trainer::finish_step(bool wait) {
     record_step(started_.front());
   } catch (const comm::PeerError&) {
     mid_step_ = mid_step_ || started_.size() > 1;  // what the device still had to do stays undone
+    peers_lost_ = true;
     throw;
   }
   return true;
 }
 
 void Trainer::record_step(Started& oldest) {
-  if (!ranks_.alone()) combine(oldest);
+  if (!ranks_.alone() && !peers_lost_) combine(oldest);
   metrics::Step record = std::move(oldest.record);
   record.loss = oldest.sums.loss();
   if (std::isnan(record.loss))
     record.loss = std::numeric_limits<double>::quiet_NaN();  // its sign says nothing
   record.top1 = oldest.sums.top1();
   record.top5 = oldest.sums.top5();
-  record.samples = std::llround(oldest.sums.samples());
+  // The others' numbers of a step that was whole before they were lost did not come: these are of this rank.
+  record.samples = std::llround(oldest.sums.samples()) * (peers_lost_ ? ranks_.size() : 1);
   record.gradient_norm = oldest.check[graph::kGradientNorm];
   record.loss_scale = oldest.check[graph::kLossScale];
   record.skipped = oldest.check[graph::kFinite] == 0.0F;

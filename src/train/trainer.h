@@ -41,10 +41,10 @@ class Trainer {
           std::shared_ptr<comm::Communicator> communicator = {});
 
   // Trains to the end of the schedule, evaluating on the way, or until an evaluation reaches
-  // config.run.target_accuracy; false when `stop` was raised first. A step
-  // whose gradients are not finite changes nothing but the loss scale; config.run.max_bad_steps of them in a
-  // row throw UsageError. Steps are recorded in order, a few steps late where the device works on its own;
-  // all are recorded when this returns, and before an evaluation. Called once.
+  // config.run.target_accuracy or none is better for config.run.patience epochs; false when `stop` was raised
+  // first. A step whose gradients are not finite changes nothing but the loss scale; config.run.max_bad_steps
+  // of them in a row throw UsageError. Steps are recorded in order, a few steps late where the device works
+  // on its own; all are recorded when this returns, and before an evaluation. Called once.
   bool run(const std::atomic<bool>& stop);
 
   // Before run(), with several ranks: gives every rank rank 0's weights and place.
@@ -59,14 +59,19 @@ class Trainer {
   void profile(profile::Session& session) { session_ = &session; }
   // Between steps, with a checkpointer: takes one now, unless can_save() says that the state is not good.
   void save_checkpoint();
-  // Tells the recorder, and the log, what the checkpointer has done.
+  // Tells the recorder, and the log, what the checkpointer has done; of failures in a row the log has the
+  // first.
   void report_checkpoints();
+  std::int64_t failed_checkpoints() const { return failed_checkpoints_; }  // in a row, up to now
   // False in the middle of a step, and when several in a row went wrong: the checkpoint before is better.
   bool can_save() const;
   // Where the run stands: exact once run() has returned.
   Progress progress() const;
-  bool finished() const;        // every step and evaluation is done, or the target accuracy is reached
+  bool finished()
+      const;  // every step and evaluation is done, the target accuracy is reached, or patience is out
   bool target_reached() const;  // by the best evaluation so far; false without a target
+  // No evaluation of the last config.run.patience epochs was the best; false where it is 0.
+  bool out_of_patience() const;
 
   // What was done so far, to be reported as the end of the run.
   metrics::End summary(std::string reason, std::string detail) const;
@@ -103,6 +108,10 @@ class Trainer {
 
   bool run_epoch(const std::atomic<bool>& stop);  // what is left of it; false when stopped
   void step();
+  void run_batches(double rate);
+  // The statistics as the last whole step left them: a step that a lost peer breaks off has moved them.
+  void keep_statistics();
+  void put_statistics_back();
   // Takes this rank's numbers of a step; false when they are still to come and `wait` is false.
   bool collect(Started& step, bool wait);
   // Records the oldest step under way; false when there is none, or it is not done and `wait` is false. Ranks
@@ -154,6 +163,7 @@ class Trainer {
   std::int64_t schedule_shift_ = 0;  // updates made before the schedule's first step, by another batch size
   bool mid_step_ = false;            // some of a step's batches have run
   bool evaluated_ = false;           // the evaluation after the last step is done
+  std::int64_t failed_checkpoints_ = 0;  // in a row
   std::int64_t recorded_ = 0, samples_ = 0, skipped_ = 0, bad_in_a_row_ = 0;
   double epoch_seconds_ = 0;    // in the recorded steps of the last one's epoch
   double last_loss_scale_ = 1;  // of the last recorded step
@@ -161,6 +171,8 @@ class Trainer {
   const std::atomic<bool>* stop_ = nullptr;  // while run() runs
   std::optional<std::int64_t> last_step_;    // that the ranks agreed to make before they stop
   double communication_seconds_ = 0;
+  bool peers_lost_ = false;                               // nothing is exchanged any more
+  std::map<std::string, std::vector<float>> statistics_;  // by name; empty where they are not kept
 };
 
 }  // namespace redline::train

@@ -1,6 +1,7 @@
 #include "weights/model_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -8,12 +9,14 @@
 
 #include "base/error.h"
 #include "graph/models/resnet.h"
+#include "weights/safetensors.h"
 
 namespace redline::weights {
 namespace {
 
 constexpr std::string_view kCounter = ".num_batches_tracked";
 constexpr std::string_view kMean = ".running_mean";
+constexpr std::string_view kVariance = ".running_var";
 constexpr const char* kHead = "fc.weight";
 constexpr const char* kAverageSuffix = ".ema";
 
@@ -33,7 +36,19 @@ std::string listed(const char* what, const std::vector<std::string>& names) {
                      more);
 }
 
-std::int64_t classes_in(const SafetensorsReader& file) {
+void check_values(const TensorFile& file, const std::string& name, std::span<const float> values) {
+  const auto bad = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
+  if (bad != values.end()) {
+    throw DataError(
+        "{}: {} holds {} at element {}: training went wrong before this was saved, or it is damaged",
+        file.path().string(), name, *bad, bad - values.begin());
+  }
+  const auto least = std::ranges::min_element(values);
+  if (name.ends_with(kVariance) && least != values.end() && *least < 0)
+    throw DataError("{}: {} holds a variance of {}: it is damaged", file.path().string(), name, *least);
+}
+
+std::int64_t classes_in(const TensorFile& file) {
   const Entry* head = file.find(kHead);
   const bool usable =
       head != nullptr && head->shape.size() == 2 && head->shape[0] >= 2 && head->shape[0] < (1 << 24);
@@ -61,7 +76,7 @@ std::string Mismatch::text() const {
   return listed("missing", missing) + listed("of another shape", other_shape) + listed("not known", unknown);
 }
 
-Mismatch compare(const std::vector<graph::Tensor>& wanted, const SafetensorsReader& file) {
+Mismatch compare(const std::vector<graph::Tensor>& wanted, const TensorFile& file) {
   Mismatch found;
   std::map<std::string, const graph::Tensor*> by_name;
   for (const graph::Tensor& tensor : wanted) {
@@ -81,7 +96,7 @@ Mismatch compare(const std::vector<graph::Tensor>& wanted, const SafetensorsRead
   return found;
 }
 
-Recognised recognise(const SafetensorsReader& file) {
+Recognised recognise(const TensorFile& file) {
   const std::int64_t classes = classes_in(file);
   std::optional<Mismatch> nearest;
   std::string nearest_model;
@@ -99,10 +114,10 @@ Recognised recognise(const SafetensorsReader& file) {
                   file.path().string(), nearest_model, nearest->text());
 }
 
-ModelWeights read_model(const SafetensorsReader& file, const SafetensorsReader* averages) {
+ModelWeights read_model(const TensorFile& file, const TensorFile* averages) {
   const Recognised recognised = recognise(file);
   ModelWeights weights{recognised.model, recognised.classes, {}};
-  const SafetensorsReader& from = averages != nullptr ? *averages : file;
+  const TensorFile& from = averages != nullptr ? *averages : file;
   for (const graph::Tensor& tensor : model_tensors(weights.model, weights.classes)) {
     const std::string name = averages != nullptr ? tensor.name + kAverageSuffix : tensor.name;
     const Entry* entry = from.find(name);
@@ -112,6 +127,7 @@ ModelWeights read_model(const SafetensorsReader& file, const SafetensorsReader* 
     std::vector<float>& values = weights.values[tensor.name];
     values.resize(entry->elements());
     from.read(*entry, values);
+    check_values(from, tensor.name, values);
   }
   return weights;
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "graph/tensor.h"
-#include "weights/safetensors.h"
+#include "weights/tensor_file.h"
 
 namespace redline::weights {
 
@@ -17,6 +17,7 @@ struct ModelWeights {
   std::string model;  // "resnet50"
   std::int64_t classes = 0;
   std::map<std::string, std::vector<float>> values;  // of every parameter and running statistic
+  std::vector<std::string> class_names = {};         // by label; none: not known. May be fewer than `classes`
 };
 
 // The parameters and running statistics that a model has, in the order of its layers.
@@ -28,7 +29,7 @@ struct Mismatch {
   bool none() const { return missing.empty() && unknown.empty() && other_shape.empty(); }
   std::string text() const;  // what differs, a line per kind, long lists cut short
 };
-Mismatch compare(const std::vector<graph::Tensor>& wanted, const SafetensorsReader& file);
+Mismatch compare(const std::vector<graph::Tensor>& wanted, const TensorFile& file);
 
 // Which model's weights a file has, with how many classes. Throws DataError for one that fits none, listing
 // what does not match the nearest.
@@ -36,11 +37,12 @@ struct Recognised {
   std::string model;
   std::int64_t classes = 0;
 };
-Recognised recognise(const SafetensorsReader& file);
+Recognised recognise(const TensorFile& file);
 
 // Reads what a file holds of the recognised model. With `averages`, another file of the same run, the values
-// are read from there under <name>.ema. Throws DataError when one is missing.
-ModelWeights read_model(const SafetensorsReader& file, const SafetensorsReader* averages = nullptr);
+// are read from there under <name>.ema. Throws DataError when one is missing, and for values that no network
+// computes with: ones that are not finite, and a negative variance.
+ModelWeights read_model(const TensorFile& file, const TensorFile* averages = nullptr);
 
 // Writes a file that torchvision's models load: every tensor rounded to `type` (fp32, fp16 or bf16), and
 // `batches` in PyTorch's counters. Throws IoError.

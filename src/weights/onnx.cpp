@@ -105,6 +105,12 @@ class OnnxBuilder {
     attribute(node, "pads", std::vector<std::int64_t>{pad, pad, pad, pad});
   }
 
+  void window(proto::Node& node, const Op& conv) {
+    const graph::ConvAttr& attr = conv.attr<graph::ConvAttr>();
+    window(node, model_.graph.tensor(conv.inputs[Conv::w]).shape.h(), attr.stride, attr.pad);
+    if (attr.groups > 1) attribute(node, "group", attr.groups);
+  }
+
   // A norm after its convolution: w * s, and b - mean * s, with s = gamma / sqrt(var + epsilon).
   void folded(const Op& conv, const Op& norm) {
     const auto &gamma = values(norm.inputs[BatchNorm::gamma]), &beta = values(norm.inputs[BatchNorm::beta]);
@@ -122,7 +128,7 @@ class OnnxBuilder {
     const std::string w = constant(conv.name + ".weight", {shape[0], shape[1], shape[2], shape[3]}, weight);
     const std::string b = constant(conv.name + ".bias", {shape[0]}, bias);
     proto::Node& made = node("Conv", {name(conv.inputs[Conv::x]), w, b}, name(norm.outputs[BatchNorm::y]));
-    window(made, shape.h(), conv.attr<graph::ConvAttr>().stride, conv.attr<graph::ConvAttr>().pad);
+    window(made, conv);
   }
 
   void add(std::size_t at) {
@@ -138,8 +144,7 @@ class OnnxBuilder {
         if (options_.fold_norms && norm_follows) return folded(op, ops()[at + 1]);
         proto::Node& made =
             node("Conv", {in(Conv::x), constant(op.inputs[Conv::w])}, name(op.outputs[Conv::y]));
-        const graph::ConvAttr& attr = op.attr<graph::ConvAttr>();
-        return window(made, model_.graph.tensor(op.inputs[Conv::w]).shape.h(), attr.stride, attr.pad);
+        return window(made, op);
       }
       case OpKind::batch_norm: {
         if (options_.fold_norms) return;
@@ -170,6 +175,13 @@ class OnnxBuilder {
         attribute(node("Flatten", {name(op.outputs[AvgPool::y]) + ".pooled"}, name(op.outputs[AvgPool::y])),
                   "axis", 1);
         return;
+      case OpKind::local_avg_pool: {
+        const std::int64_t kernel = op.attr<graph::LocalPoolAttr>().kernel;
+        proto::Node& made = node("AveragePool", {in(LocalAvgPool::x)}, name(op.outputs[LocalAvgPool::y]));
+        window(made, kernel, kernel, 0);
+        attribute(made, "ceil_mode", 1);  // the last window is cut off at the edge
+        return;
+      }
       case OpKind::linear:
         attribute(
             node("Gemm", {in(Linear::x), constant(op.inputs[Linear::w]), constant(op.inputs[Linear::b])},

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <utility>
 
 #include "base/crc32c.h"
@@ -17,16 +16,6 @@ static_assert(std::endian::native == std::endian::little);
 
 constexpr std::size_t kChunk = 64 * 1024;  // elements converted at a time
 constexpr std::uint64_t kLengthBytes = 8;
-
-template <typename Stored, typename Convert>
-void convert_all(std::span<float> values, const Convert& convert, const auto& fill) {
-  std::vector<Stored> chunk(std::min(kChunk, values.size()));
-  for (std::size_t at = 0; at < values.size(); at += kChunk) {
-    const std::span<Stored> part(chunk.data(), std::min(kChunk, values.size() - at));
-    fill(at * sizeof(Stored), std::as_writable_bytes(part));
-    std::ranges::transform(part, values.begin() + static_cast<std::ptrdiff_t>(at), convert);
-  }
-}
 
 std::span<std::uint8_t> as_octets(std::span<std::byte> bytes) {
   return {reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size()};
@@ -48,17 +37,13 @@ Header read_header(const RandomFile& file, std::uint64_t& data_begin) {
 
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : file_(path) {
   try {
-    header_ = read_header(file_, data_begin_);
+    Header header = read_header(file_, data_begin_);
+    take(std::move(header.entries), std::move(header.metadata));
   } catch (const DataError& error) {
     throw DataError("{} is not a whole safetensors file: {}", path.string(), error.what());
   } catch (const IoError& error) {
     throw IoError("{}: {}", path.string(), error.what());
   }
-}
-
-const Entry* SafetensorsReader::find(const std::string& name) const {
-  const auto found = std::ranges::find(header_.entries, name, &Entry::name);
-  return found == header_.entries.end() ? nullptr : &*found;
 }
 
 void SafetensorsReader::read_bytes(const Entry& entry, std::span<std::byte> bytes) const {
@@ -73,26 +58,12 @@ void SafetensorsReader::read_bytes(const Entry& entry, std::span<std::byte> byte
 void SafetensorsReader::read(const Entry& entry, std::span<float> values) const {
   check(values.size() == entry.elements(), "'{}' has {} elements, not {}", entry.name, entry.elements(),
         values.size());
-  const auto fill = [&](std::size_t at, std::span<std::byte> bytes) {
+  read_floats(entry, values, [&](std::size_t at, std::span<std::byte> bytes) {
     Entry part = entry;
     part.offset += at;
     part.bytes = bytes.size();
     read_bytes(part, bytes);
-  };
-  switch (entry.type) {
-    case ElementType::f32:
-      return read_bytes(entry, std::as_writable_bytes(values));
-    case ElementType::f16:
-      return convert_all<std::uint16_t>(values, graph::f16_to_float, fill);
-    case ElementType::bf16:
-      return convert_all<std::uint16_t>(values, graph::bf16_to_float, fill);
-    case ElementType::f64:
-      return convert_all<double>(
-          values, [](double value) { return static_cast<float>(value); }, fill);
-    default:
-      throw DataError("{}: '{}' holds {}, where floating-point numbers are needed", path().string(),
-                      entry.name, name_of(entry.type));
-  }
+  });
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<Entry> entries,

@@ -12,31 +12,24 @@
 #include "base/atomic_file.h"
 #include "base/random_file.h"
 #include "weights/safetensors_header.h"
+#include "weights/tensor_file.h"
 
 namespace redline::weights {
 
-// An open file. Reading is safe from any thread.
-class SafetensorsReader {
+class SafetensorsReader final : public TensorFile {
  public:
   // Reads and checks the header. Throws IoError when the file cannot be read, DataError when it is not a
   // whole safetensors file; both name it.
   explicit SafetensorsReader(const std::filesystem::path& path);
 
-  const std::filesystem::path& path() const { return file_.path(); }
-  const std::vector<Entry>& entries() const { return header_.entries; }
-  const Metadata& metadata() const { return header_.metadata; }
-  const Entry* find(const std::string& name) const;  // null when there is none
-
-  // The values of a floating-point tensor as fp32; `values` has as many as it has elements. Throws DataError
-  // for a tensor of integers, IoError when reading fails.
-  void read(const Entry& entry, std::span<float> values) const;
+  const std::filesystem::path& path() const override { return file_.path(); }
+  void read(const Entry& entry, std::span<float> values) const override;
   // The bytes as they are in the file.
   void read_bytes(const Entry& entry, std::span<std::byte> bytes) const;
 
  private:
   RandomFile file_;
   std::uint64_t data_begin_ = 0;
-  Header header_;
 };
 
 // Writes one file, tensor after tensor, so that no more than one need be in memory. The file appears when it

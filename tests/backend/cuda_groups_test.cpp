@@ -84,6 +84,33 @@ TEST(CudaGroups, InFp32HaveNoKernelsOfSixteenBits) {
   EXPECT_EQ(count(plan::make_plan(options, Gpu(true))).count(groups::kGradientSums), 0U);
 }
 
+// Kernels of our own know no groups of channels.
+TEST(CudaGroups, LeaveConvolutionsWithGroupsToCudnn) {
+  const plan::Plan plan = plan::make_plan(training("resnext50_32x4d"), Gpu(true));
+  int with_groups = 0;
+  for (const plan::Group& group : plan.groups) {
+    for (const int position : group.ops) {
+      const graph::Op& op = plan.graph().ops()[static_cast<std::size_t>(position)];
+      if (op.kind != OpKind::conv && op.kind != OpKind::conv_grad_input) continue;
+      if (op.attr<graph::ConvAttr>().groups == 1) continue;
+      ++with_groups;
+      EXPECT_EQ(group.name, "") << op.name;
+    }
+  }
+  EXPECT_EQ(with_groups, 2 * 16);
+  EXPECT_GT(count(plan)[groups::kJoin], 0) << "its 1x1 convolutions have none";
+}
+
+TEST(CudaGroups, OneLaunchIsAnUpdate) {
+  for (const auto& [optimizer, launches] :
+       {std::pair(plan::OptimizerKind::adamw, 1), std::pair(plan::OptimizerKind::lamb, 2)}) {
+    plan::Options options = training("resnet50");
+    options.optimizer = optimizer;
+    options.layer_decay = 0.75F;
+    EXPECT_EQ(count(plan::make_plan(options, Gpu(true))).at(groups::kUpdate), launches);
+  }
+}
+
 // Ranks that exchange gradients, and batches whose gradients are added up, change nothing about groups.
 TEST(CudaGroups, AreTheSameForRanksAndAccumulation) {
   const Counts expected = count(plan::make_plan(training("resnet50"), Gpu(true)));

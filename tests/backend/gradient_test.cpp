@@ -144,6 +144,14 @@ TEST(Gradient, AvgPool) {
   });
 }
 
+TEST(Gradient, LocalAvgPool) {
+  for_cases(OpKind::local_avg_pool, [](const OpRun& run, const Values& p) {
+    const auto dx =
+        run_op({OpKind::local_avg_pool_grad, {with(*run.outputs[0], p)}, {run.inputs[0]}, run.attributes});
+    expect_gradient(run, 0, p, dx.outputs[0]);
+  });
+}
+
 TEST(Gradient, Linear) {
   for_cases(OpKind::linear, [](const OpRun& run, const Values& p) {
     const Value dy = with(*run.outputs[0], p);

@@ -62,7 +62,7 @@ class Table : private CaseGraph {
   }
 
   void convolution(Shape x, std::int64_t out_channels, int kernel, graph::ConvAttr attr) {
-    const Shape w{out_channels, x.c(), kernel, kernel};
+    const Shape w{out_channels, x.c() / attr.groups, kernel, kernel};
     const Shape y{x.n(), out_channels, graph::window_output(x.h(), kernel, attr.stride, attr.pad, "case"),
                   graph::window_output(x.w(), kernel, attr.stride, attr.pad, "case")};
     const auto weight = [&](TensorKind kind, DType dtype) { return tensor(w, dtype, kind); };
@@ -105,6 +105,22 @@ class Table : private CaseGraph {
     convolution({9, 32, 3, 2}, 48, 3, {1, 1});
     convolution({17, 64, 2, 2}, 32, 3, {2, 1});
     convolution({8, 32, 4, 4}, 64, 1, {2, 0});
+    grouped_convolutions();
+  }
+
+  // Groups of 4, 8, 16 and 32 channels, as ResNeXt has them, and of other sizes.
+  void grouped_convolutions() {
+    for (int stride : {1, 2}) {
+      convolution({2, 32, 9, 7}, 32, 3, {stride, 1, 8});
+      convolution({3, 64, 5, 5}, 64, 3, {stride, 1, 8});
+      convolution({2, 64, 6, 6}, 64, 3, {stride, 1, 4});
+      convolution({2, 128, 4, 5}, 128, 3, {stride, 1, 4});
+      convolution({1, 48, 5, 4}, 96, 3, {stride, 1, 3});
+    }
+    convolution({9, 128, 2, 2}, 128, 3, {1, 1, 32});
+    convolution({2, 64, 3, 3}, 32, 1, {1, 0, 2});
+    convolution({2, 8, 5, 5}, 16, 3, {1, 1, 2});
+    convolution({1, 80, 4, 4}, 40, 3, {1, 1, 5});
   }
 
   static std::vector<Shape> activation_shapes() {
@@ -227,6 +243,13 @@ class Table : private CaseGraph {
     for (const Shape& x : activation_shapes()) {
       add(OpKind::avg_pool, {activation(x)}, {activation({x.n(), x.c()})});
       add(OpKind::avg_pool_grad, {activation({x.n(), x.c()})}, {activation(x)});
+      for (const int side : {2, 3}) {  // of odd images, the windows at the edge are cut off
+        const Shape y{x.n(), x.c(), (x.h() + side - 1) / side, (x.w() + side - 1) / side};
+        TensorId from = activation(x);
+        add(OpKind::local_avg_pool, {from}, {activation(y)}, graph::LocalPoolAttr{side});
+        from = activation(y);
+        add(OpKind::local_avg_pool_grad, {from}, {activation(x)}, graph::LocalPoolAttr{side});
+      }
     }
   }
 
@@ -298,8 +321,9 @@ class Table : private CaseGraph {
       for (const Shape& shape : shapes)
         inputs.push_back(tensor(shape, shape.rank() > 1 ? gradients : DType::f32, TensorKind::gradient));
       const TensorId found = check(), squares = activation({std::ssize(shapes)}, DType::f32);
-      add(OpKind::gradient_check, std::move(inputs), {found, squares, scale, good, skipped},
-          graph::ScaleAttr{gradients == DType::f16});
+      graph::ScaleAttr attr{gradients == DType::f16};
+      attr.clip_norm = 5.0F;
+      add(OpKind::gradient_check, std::move(inputs), {found, squares, scale, good, skipped}, attr);
     }
     std::vector<TensorId> values{scalars()}, copies;
     for (const std::int64_t c : {64, 7, 1, 300}) {
@@ -321,10 +345,17 @@ class Table : private CaseGraph {
     for (bool nesterov : {false, true}) {
       const TensorId w = of(TensorKind::parameter), dw = of(TensorKind::gradient),
                      v = of(TensorKind::momentum);
-      add(OpKind::sgd, {w, dw, v, scalars(), check()}, {w, v}, graph::SgdAttr{0.9F, 0.01F, nesterov});
+      add(OpKind::sgd, {w, dw, v, scalars(), check()}, {w, v}, graph::SgdAttr{0.9F, 0.01F, nesterov, 0.5F});
     }
     const TensorId w = of(TensorKind::parameter), dw = of(TensorKind::gradient), v = of(TensorKind::momentum);
-    add(OpKind::lars, {w, dw, v, scalars(), check()}, {w, v}, graph::LarsAttr{0.9F, 0.01F, 0.02F, 1e-8F});
+    add(OpKind::lars, {w, dw, v, scalars(), check()}, {w, v},
+        graph::LarsAttr{0.9F, 0.01F, 0.02F, 1e-8F, 0.5F});
+    for (const OpKind kind : {OpKind::adamw, OpKind::lamb}) {
+      const TensorId weights = of(TensorKind::parameter), gradient = of(TensorKind::gradient),
+                     mean = of(TensorKind::momentum), square = of(TensorKind::momentum);
+      add(kind, {weights, gradient, mean, square, scalars(), check()}, {weights, mean, square},
+          graph::AdamAttr{0.9F, 0.99F, 1e-6F, 0.01F, 0.5F});
+    }
     const TensorId total = tensor(shape, DType::f32, TensorKind::gradient), more = of(TensorKind::gradient);
     add(OpKind::accumulate, {total, more, scalars()}, {total});
     const TensorId average = of(TensorKind::average), value = of(TensorKind::parameter);

@@ -18,9 +18,9 @@ using graph::OpKind;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 using Values = std::vector<float>;
 
-const Value kScalars{{graph::kStepScalars}, {0.5F, 0.25F, 0.75F, 1.0F}};
+const Value kScalars{{graph::kStepScalars}, {0.5F, 0.25F, 0.75F, 1.0F, 9.0F}};
 const Value kLossScale{{1}, {4.0F}};
-const Value kCheck{{graph::kStepChecks}, {1.0F, 0.25F, 0.0F, 4.0F}};
+const Value kCheck{{graph::kStepChecks}, {1.0F, 0.25F, 0.0F, 4.0F, 1.0F}};
 const Value kMetrics{{graph::kLossMetrics}, {}};
 
 Values loss_metrics(std::int64_t classes, Values logits, Values labels, float smoothing = 0.0F) {
@@ -216,7 +216,7 @@ TEST(Update, GradientCheckGivesNormsAndGrowsTheScale) {
   const graph::ScaleAttr dynamic{true, 2.0F, 0.5F, 3};
   // |g| = 5 of loss scale 4 and gradient scale 1/4.
   const auto found = check_of({{3, 0}, {4}}, {4, 1, 7}, dynamic);
-  EXPECT_EQ(found, (std::vector<Values>{{1, 0.0625F, 0.3125F, 4}, {9, 16}, {4}, {2}, {7}}));
+  EXPECT_EQ(found, (std::vector<Values>{{1, 0.0625F, 0.3125F, 4, 2}, {9, 16}, {4}, {2}, {7}}));
   EXPECT_EQ(check_of({{3, 0}, {4}}, {4, 2, 7}, dynamic)[2], (Values{8})) << "the third good step";
   EXPECT_EQ(check_of({{3, 0}, {4}}, {4, 2, 7}, dynamic)[3], (Values{0}));
   EXPECT_EQ(check_of({{3}}, {4, 2, 0}, {})[2], (Values{4})) << "a fixed scale";
@@ -234,6 +234,19 @@ TEST(Update, GradientCheckRefusesInfinityAndNaN) {
   }
 }
 
+// By the norm of what the optimizer would see, whatever the loss scale.
+TEST(Update, GradientCheckClips) {
+  graph::ScaleAttr attr;
+  attr.clip_norm = 0.0625F;
+  for (const float scale : {1.0F, 4.0F}) {
+    const auto found = check_of({{3 * scale, 0}, {4 * scale}}, {scale, 0, 0}, attr)[0];
+    EXPECT_EQ(found[graph::kGradientNorm], 1.25F) << "before it is clipped";
+    EXPECT_NEAR(found[graph::kUnscale] * scale, 0.25F * 0.0625F / 1.25F, 1e-7);
+  }
+  attr.clip_norm = 1.5F;
+  EXPECT_EQ(check_of({{3, 0}, {4}}, {1, 0, 0}, attr)[0][graph::kUnscale], 0.25F) << "short enough";
+}
+
 TEST(Update, ARefusedStepChangesNothing) {
   Value refused = kCheck;
   refused.values[graph::kFinite] = 0.0F;
@@ -243,6 +256,11 @@ TEST(Update, ARefusedStepChangesNothing) {
             same);
   EXPECT_EQ(run_op({OpKind::lars, {w, dw, v, kScalars, refused}, {w, v}, graph::LarsAttr{}, {0, 2}}).outputs,
             same);
+  for (const OpKind kind : {OpKind::adamw, OpKind::lamb}) {
+    EXPECT_EQ(
+        run_op({kind, {w, dw, v, v, kScalars, refused}, {w, v, v}, graph::AdamAttr{}, {0, 2, 3}}).outputs,
+        (std::vector<Values>{{2}, {4}, {4}}));
+  }
   EXPECT_EQ(run_op({OpKind::ema, {w, dw, kScalars, refused}, {w}, {}, {0}}).outputs[0], (Values{2}));
   EXPECT_EQ(run_op({OpKind::restore, {refused, w, dw}, {dw}, {}, {2}}).outputs[0], (Values{2}));
   EXPECT_EQ(run_op({OpKind::restore, {kCheck, w, v}, {v}, {}, {2}}).outputs[0], (Values{4})) << "a good one";

@@ -33,7 +33,7 @@ void SmallTraining::step(const std::vector<std::int32_t>& labels) {
   std::vector<std::uint8_t> images(
       static_cast<std::size_t>(model.graph.tensor(model.images).shape.elements()));
   for (std::uint8_t& byte : images) byte = static_cast<std::uint8_t>(random_.next_u32());
-  const float scalars[graph::kStepScalars] = {0.05F, 1.0F, 0.9F, 0.0F};
+  const float scalars[graph::kStepScalars] = {0.05F, 1.0F, 0.9F, 0.0F, static_cast<float>(++steps_)};
   executable_->write_input(model.images, images.data(), images.size());
   executable_->write_input(model.labels, labels.data(), labels.size() * sizeof labels[0]);
   executable_->write_input(model.scalars, scalars, sizeof scalars);

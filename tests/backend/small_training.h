@@ -38,6 +38,7 @@ class SmallTraining {
   std::shared_ptr<State> state_;
   std::unique_ptr<Executable> executable_;
   Random random_;
+  int steps_ = 0;
 };
 
 }  // namespace redline::backend

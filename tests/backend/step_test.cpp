@@ -72,6 +72,46 @@ TEST_F(StepTest, ARefusedOneChangesNothingButTheScale) {
   EXPECT_NE(training.values().at("fc.weight.ema"), before.at("fc.weight.ema"));
 }
 
+// What is frozen is the same function after a step as before it: its norms use the running statistics, which
+// do not move.
+TEST_F(StepTest, FrozenPartsStayAsTheyAre) {
+  plan::Options options = small_resnet(kNarrow);
+  options.model.frozen_parts = 2;  // the stem and the first stage
+  options.optimizer = plan::OptimizerKind::adamw;
+  SmallTraining training(device(), options, 1);
+  training.state().write("loss_scale", std::vector<float>{1.0F});
+  const auto before = training.values();
+  training.step();
+  EXPECT_EQ(training.metrics().check[graph::kFinite], 1.0F);
+  for (const auto& [name, values] : training.values()) {
+    const bool frozen = name.starts_with("conv1") || name.starts_with("bn1") || name.starts_with("layer1");
+    EXPECT_FALSE(frozen && name.find("exp_avg") != std::string::npos) << name;
+    if (name.ends_with("loss_scale") || name.ends_with("steps")) continue;
+    EXPECT_EQ(values == before.at(name), frozen) << name;
+  }
+}
+
+// LAMB's step is as long as the rate says, whatever the gradients are.
+TEST_F(StepTest, LambMovesByARateOfTheWeightsNorm) {
+  plan::Options options = small_resnet(kNarrow);
+  options.optimizer = plan::OptimizerKind::lamb;
+  options.head_rate = 0.5F;
+  SmallTraining training(device(), options, 1);
+  training.state().write("loss_scale", std::vector<float>{1.0F});
+  const auto before = training.values();
+  training.step();
+  const auto after = training.values();
+  for (const auto& [name, rate] : {std::pair("layer3.2.conv2.weight", 0.05), std::pair("fc.weight", 0.025)}) {
+    double norm = 0, moved = 0;
+    for (std::size_t i = 0; i < before.at(name).size(); ++i) {
+      const double w = before.at(name)[i], d = after.at(name)[i] - w;
+      norm += w * w;
+      moved += d * d;
+    }
+    EXPECT_NEAR(std::sqrt(moved / norm), rate, 1e-3 * rate) << name;
+  }
+}
+
 TEST_F(StepTest, RowsWithoutALabelCountForNothing) {
   plan::Options options = small_resnet(kNarrow);
   options.model.training = false;

@@ -13,7 +13,7 @@ namespace redline {
 namespace {
 
 TEST(StopSignals, TheFirstRaisesTheFlag) {
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) {
     StopSignals signals;
     EXPECT_FALSE(signals.requested());
     EXPECT_EQ(signals.signal(), 0);
@@ -54,6 +54,29 @@ TEST(StopSignals, TheSecondEndsTheProcessWithItsCode) {
   });
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 128 + SIGINT);
+}
+
+// A shell and the system both tell of a closed terminal.
+TEST(StopSignals, AClosedTerminalMayBeToldTwice) {
+  const int status = status_of_child([] {
+    StopSignals signals;
+    ::raise(SIGHUP);
+    ::raise(SIGHUP);
+    ::_exit(signals.signal() == SIGHUP ? 3 : 4);
+  });
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 3);
+}
+
+TEST(StopSignals, LeavesAnIgnoredHangupIgnored) {
+  const int status = status_of_child([] {
+    ::signal(SIGHUP, SIG_IGN);  // as nohup does
+    StopSignals signals;
+    ::raise(SIGHUP);
+    ::_exit(signals.requested() ? 4 : 3);
+  });
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 3);
 }
 
 TEST(StopSignals, GivesBackTheOldBehaviour) {

@@ -290,7 +290,7 @@ TEST(World, IsReadFromEveryLaunchersVariables) {
   EXPECT_EQ(torch.size, 4);
   EXPECT_EQ(torch.master_host, "node7");
   EXPECT_EQ(torch.master_port, 1235);  // 1234 is the agent's
-  EXPECT_EQ(torch.run_id, "job.2");
+  EXPECT_EQ(torch.run_id, "job");      // agents may have counted their restarts differently
   EXPECT_FALSE(torch.one_machine);
 
   const World kubernetes = find_world(environment(

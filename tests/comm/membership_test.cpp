@@ -4,12 +4,18 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "base/sha256.h"
 #include "comm/connect.h"
 #include "comm/coordinator.h"
+#include "comm/handshake.h"
 #include "comm/membership.h"
 #include "comm/protocol.h"
 #include "comm/wire.h"
@@ -83,52 +89,152 @@ TEST(Joining, StrangersAreRefusedAndTheJobGoesOn) {
   EXPECT_TRUE(refused.ends_with("its token is not this job's")) << refused;
 }
 
-// What rank 0 says to one that says this: why it refuses it, or nothing when it lets it in or hangs up.
-std::string answer_to(const Message& first, std::uint16_t port) {
-  const Clock::time_point soon = Clock::now() + milliseconds(2000);
-  std::string why;
-  const Socket socket = connect_to("127.0.0.1", port, soon, why);
-  send_all(socket, encode(first), soon);
-  MessageReader reader(kLongestMessage);
-  for (bool open = true; open && Clock::now() < soon; std::this_thread::sleep_for(milliseconds(5))) {
-    open = reader.read_from(socket) != MessageReader::State::closed;
-    while (const auto message = reader.next()) {
-      if (text_in(*message, kKind) == kRefused) return text_in(*message, kWhy);
-      if (text_in(*message, kKind) == kBeatKind) return "";
-    }
+// The next message of a kind, or any; none when the connection ends or it takes too long.
+std::optional<Message> next_message(Link& link, const char* kind, Clock::time_point deadline) {
+  for (bool open = true; open && Clock::now() < deadline; std::this_thread::sleep_for(milliseconds(2))) {
+    open = link.reader.read_from(link.socket) != MessageReader::State::closed;
+    while (auto message = link.reader.next())
+      if (kind == nullptr || text_in(*message, kKind) == kind) return message;
   }
-  return Clock::now() < soon ? "hung up" : "no answer";
+  return {};
+}
+
+Link dial(std::uint16_t port, Clock::time_point deadline) {
+  std::string why;
+  return {connect_to("127.0.0.1", port, deadline, why), MessageReader(kLongestMessage)};
+}
+
+Message body_of(const World& world, int rank, const Facts& facts = {}) {
+  Message named = Message::object();
+  for (const auto& [name, value] : facts) named[name] = value;
+  return {{kRun, world.run_id}, {kRank, rank}, {kSize, world.size}, {kFacts, named}};
+}
+
+// The connection of a rank that was let in, by hand.
+Link join_by_hand(const World& world, int rank, Clock::time_point deadline) {
+  Link link = dial(world.master_port, deadline);
+  const auto challenge = next_message(link, kChallenge, deadline);
+  send_all(link.socket,
+           encode(make_hello(world.token, "rank", bytes_in(challenge.value(), kNonce),
+                             std::string(kNonceBytes, 'c'), body_of(world, rank))),
+           deadline);
+  return link;
+}
+
+// What rank 0 says to a hello: why it refuses it, or that it lets it in or hangs up.
+std::string answer_to(std::uint16_t port, const std::function<Message(const std::string& nonce)>& hello) {
+  const Clock::time_point soon = Clock::now() + milliseconds(2000);
+  Link link = dial(port, soon);
+  const auto challenge = next_message(link, kChallenge, soon);
+  if (!challenge) return "no challenge";
+  send_all(link.socket, encode(hello(bytes_in(*challenge, kNonce))), soon);
+  const auto answer = next_message(link, nullptr, soon);
+  if (!answer) return Clock::now() < soon ? "hung up" : "no answer";
+  return text_in(*answer, kKind) == kRefused ? text_in(*answer, kWhy) : text_in(*answer, kKind);
 }
 
 TEST(Joining, RefusesWhoeverDiffersInOneThing) {
   const ConnectOptions own = options_of(0, 2, free_port());
-  const std::uint16_t port = own.world.master_port;
-  const Coordinator coordinator(own.world, own.facts, own.limits);
-  const Message good{{kKind, kHello},
-                     {kProtocol, kProtocolVersion},
-                     {kToken, own.world.token},
-                     {kRun, own.world.run_id},
-                     {kRank, 1},
-                     {kSize, 2},
-                     {kFacts, {{"version", "1"}, {"--lr", "0.1"}}}};
-  const auto answer = [&](const char* key, const Message& value) {
+  const World& world = own.world;
+  const Coordinator coordinator(world, own.facts, own.limits);
+  const Message good = body_of(world, 1, own.facts);
+  const std::string nonce(kNonceBytes, 'c');
+  const auto with = [&](const char* key, const Message& value) {
     Message changed = good;
     changed[key] = value;
-    return answer_to(changed, port);
+    return answer_to(world.master_port, [&](const std::string& theirs) {
+      return make_hello(world.token, "rank", theirs, nonce, changed);
+    });
   };
-  EXPECT_EQ(answer(kProtocol, kProtocolVersion + 1),
-            "it speaks version 2 of the protocol, and rank 0 version 1");
-  for (const std::string& token : {std::string(), own.world.token + "x", own.world.token.substr(1),
-                                   own.world.token.substr(0, own.world.token.size() - 1)})
-    EXPECT_EQ(answer(kToken, token), "its token is not this job's") << token;
-  EXPECT_EQ(answer(kToken, 7), "its token is not this job's");
-  EXPECT_EQ(answer(kRun, "another"), "it belongs to run 'another', and this is run 'run'");
-  EXPECT_EQ(answer(kSize, 3), "it counts 3 ranks, and rank 0 counts 2");
-  EXPECT_EQ(answer(kRank, 2), "there is no rank 2");
-  EXPECT_EQ(answer(kRank, -1), "there is no rank -1");
-  EXPECT_EQ(answer(kFacts, "none"),
+  const auto with_token = [&](const std::string& token, const char* role = "rank") {
+    return answer_to(world.master_port,
+                     [&](const std::string& theirs) { return make_hello(token, role, theirs, nonce, good); });
+  };
+  const auto changed = [&](const char* key, const Message& value) {  // after it was proved
+    return answer_to(world.master_port, [&](const std::string& theirs) {
+      Message hello = make_hello(world.token, "rank", theirs, nonce, good);
+      hello[key] = value;
+      return hello;
+    });
+  };
+  const std::string kStranger = "its token is not this job's";
+  EXPECT_EQ(changed(kProtocol, kProtocolVersion + 1),
+            "it speaks version 3 of the protocol, and this end version 2");
+  for (const std::string& token : {std::string(), world.token + "x", world.token.substr(1),
+                                   world.token.substr(0, world.token.size() - 1)})
+    EXPECT_EQ(with_token(token), kStranger) << token;
+  EXPECT_EQ(with_token(world.token, "node"),
+            kStranger);  // a proof for one kind of connection is none for another
+  EXPECT_EQ(changed(kProof, 7), kStranger);
+  EXPECT_EQ(changed(kNonce, binary("short")), kStranger);
+  EXPECT_EQ(changed(kBody, binary(encode_body(body_of(world, 0, own.facts)))), kStranger);
+  EXPECT_EQ(with(kRun, "another"), "it belongs to run 'another', and this is run 'run'");
+  EXPECT_EQ(with(kSize, 3), "it counts 3 ranks, and rank 0 counts 2");
+  EXPECT_EQ(with(kRank, 2), "there is no rank 2");
+  EXPECT_EQ(with(kRank, -1), "there is no rank -1");
+  EXPECT_EQ(with(kFacts, "none"),
             "version is '' there and '1' on rank 0; --lr is '' there and '0.1' on rank 0");
-  EXPECT_EQ(answer(kKind, kGet), "hung up");  // nobody gets anything before it has said who it is
+  EXPECT_EQ(changed(kKind, kGet), "hung up");  // nobody gets anything before it has said who it is
+  EXPECT_EQ(with_token(world.token), kWelcome);
+}
+
+// Whoever overhears a handshake cannot repeat it: the challenge is another. Nor does the token travel.
+TEST(Joining, AnOverheardHandshakeIsWorthNothing) {
+  const ConnectOptions own = options_of(0, 2, free_port());
+  const World& world = own.world;
+  const Coordinator coordinator(world, own.facts, own.limits);
+  std::string overheard;
+  const auto say = [&](const std::string& theirs) {
+    const Message hello =
+        make_hello(world.token, "rank", theirs, random_bytes(kNonceBytes), body_of(world, 1, own.facts));
+    if (overheard.empty()) overheard = encode(hello);
+    return decode(std::string_view(overheard).substr(4));
+  };
+  EXPECT_EQ(answer_to(world.master_port, say), kWelcome);
+  EXPECT_EQ(answer_to(world.master_port, say), "its token is not this job's");
+  EXPECT_EQ(overheard.find(world.token), std::string::npos);
+}
+
+// One who listens in rank 0's place and does not know the token is found out.
+TEST(Joining, AFalseRank0IsFoundOut) {
+  const World world = options_of(1, 2, free_port()).world;
+  const Socket listener = listen_at(world.master_host, world.master_port, false);
+  std::thread impostor([&] {
+    Link link{Socket(), MessageReader(kLongestMessage)};
+    while ((link.socket = accept_from(listener)).fd() < 0) std::this_thread::sleep_for(milliseconds(5));
+    const Clock::time_point soon = Clock::now() + milliseconds(2000);
+    send_all(link.socket,
+             encode(Message{{kKind, kChallenge},
+                            {kProtocol, kProtocolVersion},
+                            {kNonce, binary(std::string(kNonceBytes, 's'))}}),
+             soon);
+    next_message(link, kHello, soon);
+    send_all(link.socket, encode(Message{{kKind, kWelcome}, {kProof, binary(std::string(32, 'p'))}}), soon);
+    next_message(link, nullptr, soon);  // until the other hangs up
+  });
+  try {
+    const Membership membership(world, {}, {milliseconds(3'000), milliseconds(3'000)});
+    ADD_FAILURE() << "it was believed";
+  } catch (const UsageError& why) {
+    EXPECT_NE(std::string(why.what()).find("does not know this job's token"), std::string::npos)
+        << why.what();
+  }
+  impostor.join();
+}
+
+// A rank of the job's next attempt may come before the last one has ended: it waits for its own.
+TEST(Joining, ARankOfAnotherAttemptTriesAgain) {
+  ConnectOptions old = options_of(0, 2, free_port());
+  old.world.run_id = "run.0";
+  auto before = std::make_unique<Coordinator>(old.world, old.facts, old.limits);
+  std::thread later([&] {
+    std::this_thread::sleep_for(milliseconds(400));
+    before.reset();
+    ConnectOptions options = options_of(0, 2, old.world.master_port);
+    EXPECT_EQ(connect(options)->gather(1), (std::vector<double>{1, 1}));
+  });
+  EXPECT_EQ(connect(options_of(1, 2, old.world.master_port))->gather(1), (std::vector<double>{1, 1}));
+  later.join();
 }
 
 TEST(Joining, ARankComesOnceAndASecondDoesNotDisturbTheJob) {
@@ -174,15 +280,28 @@ TEST(Joining, WhoDoesNotComeIsNamedAndWhoCannotBeReached) {
   }
 }
 
-// Reads until a message of the kind comes; gives what it says is the cause, or nothing when it does not come.
-std::string wait_for(const char* kind, const Socket& socket, Clock::time_point deadline) {
-  MessageReader reader(kLongestMessage);
-  for (; Clock::now() < deadline; std::this_thread::sleep_for(milliseconds(5))) {
-    reader.read_from(socket);
-    while (const auto message = reader.next())
-      if (text_in(*message, kKind) == kind) return text_in(*message, kWhy);
+// One that joins and then never connects to the others keeps them no longer than the limit, and is named.
+TEST(Joining, ARankThatDoesNotConnectIsNamedInTime) {
+  const ConnectOptions own = options_of(0, 2, free_port());
+  std::atomic<bool> done = false;
+  std::thread other([&] {
+    Membership idle(options_of(1, 2, own.world.master_port).world, own.facts, own.limits);
+    while (!done) std::this_thread::sleep_for(milliseconds(10));
+  });
+  ConnectOptions options = own;
+  options.limits.collective = milliseconds(1'500);
+  const Clock::time_point begun = Clock::now();
+  try {
+    connect(options);
+    ADD_FAILURE() << "nobody answered";
+  } catch (const PeerError& why) {
+    const std::string text = why.what();
+    EXPECT_TRUE(text.starts_with("rank 1 (")) << text;
+    EXPECT_NE(text.find("kept the others waiting for more than 1.5 s"), std::string::npos) << text;
   }
-  return {};
+  EXPECT_LT(Clock::now() - begun, milliseconds(6'000));
+  done = true;
+  other.join();
 }
 
 const TimeLimits kShort{milliseconds(10'000), milliseconds(1'000)};  // a silence of 0.7 s is a loss
@@ -191,25 +310,15 @@ TEST(Silence, OfARankIsNoticedByRank0WhichTellsTheOthers) {
   const World world = options_of(0, 2, free_port()).world;
   const Coordinator coordinator(world, {}, kShort);
   const Clock::time_point deadline = Clock::now() + milliseconds(5'000);
-  std::string why;
-  std::vector<Socket> sockets;
-  for (const int rank : {0, 1}) {
-    sockets.push_back(connect_to("127.0.0.1", world.master_port, deadline, why));
-    send_all(sockets.back(),
-             encode({{kKind, kHello},
-                     {kProtocol, kProtocolVersion},
-                     {kToken, world.token},
-                     {kRun, world.run_id},
-                     {kRank, rank},
-                     {kSize, 2}}),
-             deadline);
-  }
+  std::vector<Link> links;
+  for (const int rank : {0, 1}) links.push_back(join_by_hand(world, rank, deadline));
   std::atomic<bool> done = false;
   std::thread beats([&] {
     for (; !done; std::this_thread::sleep_for(milliseconds(50)))
-      send_all(sockets[0], encode({{kKind, kBeatKind}}), deadline);
+      send_all(links[0].socket, encode(Message{{kKind, kBeatKind}}), deadline);
   });
-  const std::string cause = wait_for(kLost, sockets[0], deadline);
+  const std::string cause =
+      text_in(next_message(links[0], kLost, deadline).value_or(Message::object()), kWhy);
   done = true;
   beats.join();
   EXPECT_TRUE(cause.starts_with("rank 1 (")) << cause;
@@ -219,11 +328,22 @@ TEST(Silence, OfARankIsNoticedByRank0WhichTellsTheOthers) {
 TEST(Silence, OfRank0IsNoticedByTheOthers) {
   const World world = options_of(1, 2, free_port()).world;
   const Socket listener = listen_at(world.master_host, world.master_port, false);
-  Socket rank0;
+  Link rank0{Socket(), MessageReader(kLongestMessage)};
   std::thread welcome([&] {
-    while ((rank0 = accept_from(listener)).fd() < 0) std::this_thread::sleep_for(milliseconds(5));
-    send_all(rank0, encode({{kKind, kAll}, {kMembers, {{{kHost, "a"}}, {{kHost, "b"}}}}}),
-             Clock::now() + milliseconds(1'000));
+    while ((rank0.socket = accept_from(listener)).fd() < 0) std::this_thread::sleep_for(milliseconds(5));
+    const Clock::time_point soon = Clock::now() + milliseconds(1'000);
+    const std::string nonce(kNonceBytes, 's');
+    send_all(rank0.socket,
+             encode(Message{{kKind, kChallenge}, {kProtocol, kProtocolVersion}, {kNonce, binary(nonce)}}),
+             soon);
+    const auto hello = next_message(rank0, kHello, soon);
+    const std::string proof = server_proof(world.token, "rank", nonce, bytes_in(hello.value(), kNonce));
+    send_all(rank0.socket, encode(Message{{kKind, kWelcome}, {kProof, binary(proof)}}), soon);
+    send_all(rank0.socket,
+             encode(Message{{kKind, kAll},
+                            {kHosts, Message::array({"a", "1.1.1.1"})},
+                            {kMembers, Message::array({0U, 1, 0U, 2})}}),
+             soon);
   });
   Membership membership(world, {}, kShort, nullptr);
   welcome.join();

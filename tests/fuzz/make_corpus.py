@@ -298,6 +298,59 @@ def safetensors():
     put("safetensors", "deep", header('{"a":' + "[" * 500))
 
 
+def pickles():
+    """What torch.save writes, by hand: the same whatever PyTorch is installed, or none."""
+
+    def text(value):
+        return b"X" + struct.pack("<I", len(value)) + value.encode()
+
+    def tensor(key="0", elements=6, offset=0, shape=(2, 3), strides=(3, 1), kind="FloatStorage"):
+        numbers = lambda values: b"(" + b"".join(b"J" + struct.pack("<i", value) for value in values) + b"t"
+        return (b"ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") + f"ctorch\n{kind}\n".encode() + text(key)
+                + text("cpu") + b"J" + struct.pack("<i", elements) + b"tQJ" + struct.pack("<i", offset)
+                + numbers(shape) + numbers(strides) + b"\x89ccollections\nOrderedDict\n)RtR")  # fmt: skip
+
+    def pickle(body):
+        return b"\x80\x02" + body + b"."
+
+    def state_dict(**tensors):
+        items = b"".join(text(name) + value for name, value in tensors.items())
+        return pickle(b"ccollections\nOrderedDict\n)R(" + items + b"u}b")
+
+    def archive(members):
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as file:
+            for name, content in members.items():
+                file.writestr(zipfile.ZipInfo(name), content)
+        return buffer.getvalue()
+
+    good = state_dict(a=tensor(), b=tensor(offset=1, shape=(2, 2), strides=(1, 3)))
+    put("pickle", "good", good)
+    put("pickle", "nested", pickle(b"}(" + text("epoch") + b"K\x03" + text("state_dict") + good[2:-1] + b"u"))
+    put("pickle", "system", pickle(b"cos\nsystem\n(" + text("id") + b"tR"))
+    put("pickle", "instance", pickle(b"(ios\nsystem\n"))
+    put("pickle", "protocol4", b"\x80\x04\x95" + struct.pack("<Q", 9) + b"}\x94\x8c\x01a\x94K\x01s.")
+    put("pickle", "deep", pickle(b")" + b"\x85" * 5000))
+    put("pickle", "laughs", pickle(b"]q\x00" + b"(" + b"h\x00" * 9 + b"e" + b"h\x00a"))
+    put("pickle", "vast", state_dict(a=tensor(shape=(2000000000, 2000000000), strides=(0, 0))))
+    put("pickle", "outside", state_dict(a=tensor(offset=4)))
+    put("pickle", "negative", state_dict(a=tensor(elements=-1, shape=(-1, 3))))
+    put("pickle", "long_text", pickle(b"\x8d" + b"\xff" * 8))
+    storage = struct.pack("<6f", *range(6))
+    members = {"w/data.pkl": good, "w/byteorder": "little", "w/data/0": storage}
+    whole = archive(members)
+    put("pytorch", "good", whole)
+    put("pytorch", "short_storage", archive(members | {"w/data/0": storage[:-4]}))
+    put("pytorch", "no_storage", archive({"w/data.pkl": good}))
+    put("pytorch", "overlapping", changed(whole, whole.rfind(b"PK\x01\x02") + 42, bytes(4)))
+    put("pytorch", "huge_member", changed(whole, whole.rfind(b"PK\x01\x02") + 20, b"\xfe\xff\xff\xff" * 2))
+    magic = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
+    stream = magic + pickle(b"M\xe9\x03") + pickle(b"}") + good + pickle(b"](" + text("0") + b"e")
+    put("pytorch", "stream", stream + struct.pack("<Q", 6) + storage)
+    put("pytorch", "stream_huge", stream + struct.pack("<Q", 1 << 62) + storage)
+    put("pytorch", "stream_keys", magic + pickle(b"N") * 2 + good + pickle(b"](" + text("9") * 50 + b"e"))
+
+
 def messages():
     # CBOR by hand: a map has the major type 0xa0, an array 0x80, a text 0x60, each with its length in the low bits.
     def text(word):
@@ -325,4 +378,5 @@ if __name__ == "__main__":
     texts()
     mats()
     safetensors()
+    pickles()
     messages()

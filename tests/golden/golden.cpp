@@ -76,7 +76,7 @@ std::vector<double> symmetric(const std::string& name, std::size_t count) {
 std::vector<float> initial(const graph::Tensor& tensor, const std::string& model) {
   const std::string& name = tensor.name;
   const graph::Shape& shape = tensor.shape;
-  const std::string branch_end = model == "resnet50" ? "bn3.weight" : "bn2.weight";
+  const std::string branch_end = model == "resnet18" ? "bn2.weight" : "bn3.weight";
   double offset = 0.0, scale = 0.125;
   if (name.ends_with("running_var")) {
     offset = 1.0, scale = 0.5;

@@ -38,7 +38,8 @@ void PrintTo(const Setting& s, std::ostream* os) { *os << name_of(s); }
 // that is what rounding errors scale with: a single entry may be near zero by cancellation.
 struct Tolerance {
   double logits, gradients, statistics, losses, parameters, eval_logits;
-  double single = 1.0;  // times as far as that for a single entry
+  double single = 1.0;    // times as far as that for a single entry
+  bool together = false;  // gradients are judged by the error over all of them
 };
 
 // fp32 rounds every stored activation by at most 6e-8 of its size, and sums of up to 4608 terms by a few
@@ -49,25 +50,30 @@ struct Tolerance {
 // 2e-7.
 constexpr Tolerance kResnet18{5e-5, 4e-4, 2e-5, 1e-5, 1e-4, 1e-4};
 constexpr Tolerance kResnet50{5e-5, 4e-4, 2e-5, 5e-3, 2e-3, 2e-2};
+// Of the others, some ReLU of the last stages is so near to zero that fp32 opens what float64 closes, in
+// PyTorch too: its gradients are off by 8e-3 (ResNeXt-50), 1.1e-3 (wide) and 9e-4 (ResNet-50-D) of their root
+// mean square, single entries by 6e-2. A wrong, swapped or missing element is off by about one. Ten steps of
+// training are as much further apart: losses by 7e-3, single parameters by 8e-3, and a rank may change.
+constexpr Tolerance kOthers{5e-5, 2e-2, 2e-5, 2e-2, 6e-3, 6e-2, 4.0, true};
 // bf16 keeps 8 bits: each stored activation and gradient is off by up to 2^-9 = 0.2%, and the network
 // amplifies that as it does fp32's rounding. The reference, which rounds what it stores and nothing else, is
 // off by 0.16 (ResNet-18) and 0.41 (ResNet-50) of the gradients' root mean square; half as much again is
 // allowed. Ten steps of training at these errors still have to go the same way.
 // Single entries of thousands are up to twice as far.
-constexpr Tolerance kBf16Resnet18{0.1, 0.24, 0.03, 0.25, 0.05, 0.6, 2.0};
-constexpr Tolerance kBf16Resnet50{0.1, 0.6, 0.03, 0.25, 0.05, 0.6, 2.0};
+constexpr Tolerance kBf16Resnet18{0.1, 0.24, 0.03, 0.25, 0.05, 0.6, 2.0, true};
+constexpr Tolerance kBf16Resnet50{0.1, 0.6, 0.03, 0.25, 0.05, 0.6, 2.0, true};
 
 Tolerance tolerance_of(const Setting& s) {
-  const bool small = std::string(s.model) == "resnet18";
+  const bool small = std::string(s.model) == "resnet18", other = !small && std::string(s.model) != "resnet50";
   if (s.dtype != DType::f32) return small ? kBf16Resnet18 : kBf16Resnet50;
-  Tolerance tolerance = small ? kResnet18 : kResnet50;
+  Tolerance tolerance = small ? kResnet18 : other ? kOthers : kResnet50;
   // cuDNN's fp32 convolutions add thousands of terms one after the other, where a CPU's vectors add sixteen
   // rows of fewer: its gradients are off by up to 4.3e-4. Which of its kernels run is chosen by timing, and
   // some add in an order that differs from run to run: now and then one ReLU of millions is open that float64
   // closes. The few entries that its gradient reaches directly are off by ten times that, and every gradient
   // before it in ResNet-50, by up to 2.2e-3 where that was seen.
   if (std::string(s.device) == "cuda") {
-    tolerance.gradients *= small ? 2 : 6;
+    tolerance.gradients *= small ? 2 : other ? 1 : 6;
     tolerance.parameters *= 2;
     tolerance.single = 10.0;
   }
@@ -171,8 +177,9 @@ class GoldenTest : public testing::TestWithParam<Setting> {
     }
   }
 
-  // In fp32 every entry has to agree. Narrow types are judged by the error over all tensors together, each in
-  // units of its own root mean square: single entries depend on which ReLUs a rounding closed.
+  // In fp32 every entry has to agree. Narrow types, and models that are as sensitive in fp32, are judged by
+  // the error over all tensors together, each in units of its own root mean square: single entries depend on
+  // which ReLUs a rounding closed.
   void expect_gradients() const {
     double squares = 0.0, count = 0.0;
     for (const Summary& gradient : golden_.gradients) {
@@ -180,7 +187,7 @@ class GoldenTest : public testing::TestWithParam<Setting> {
       ASSERT_NE(id, graph::kNone) << gradient.name;
       auto values = read(*train_, id);
       for (float& value : values) value /= loss_scale();
-      if (GetParam().dtype == DType::f32) {
+      if (!tolerance_.together) {
         expect_near(values, gradient, tolerance_.gradients);
         continue;
       }
@@ -234,7 +241,7 @@ TEST_P(GoldenTraining, TenStepsAndEvaluation) {
     const auto metrics = read(*train_, train_->plan().model.metrics);
     EXPECT_NEAR(metrics[graph::kLossSum] / metrics[graph::kSamples], golden_.losses[step],
                 loss_tolerance(tolerance_, step) * golden_.losses[step]);
-    if (GetParam().dtype != DType::f32) continue;  // a rank may change by rounding
+    if (tolerance_.together) continue;  // a rank may change by rounding
     EXPECT_EQ(metrics[graph::kCorrect1], static_cast<float>(golden_.correct[step][0]));
     EXPECT_EQ(metrics[graph::kCorrect5], static_cast<float>(golden_.correct[step][1]));
   }
@@ -248,13 +255,13 @@ TEST_P(GoldenTraining, TenStepsAndEvaluation) {
   evaluate->run(backend::Section::compute);
   expect_near(read(*evaluate, evaluate->plan().model.logits), golden_.eval_logits, tolerance_.eval_logits);
   const auto metrics = read(*evaluate, evaluate->plan().model.metrics);
-  if (GetParam().dtype != DType::f32) return;
+  if (tolerance_.together) return;
   EXPECT_EQ(metrics[graph::kCorrect1], static_cast<float>(golden_.eval_correct[0]));
   EXPECT_EQ(metrics[graph::kCorrect5], static_cast<float>(golden_.eval_correct[1]));
 }
 
 TEST(GoldenNames, StateIsTorchvisions) {
-  for (const char* model : {"resnet18", "resnet50"}) {
+  for (const char* model : {"resnet18", "resnet50", "wide_resnet50_2", "resnext50_32x4d", "resnet50d"}) {
     graph::ModelOptions options;
     options.model = model;
     const graph::Model built = graph::build_resnet(options);
@@ -276,7 +283,12 @@ const auto kCudaSettings = testing::Values(
     Setting{"resnet18", "cuda", DType::f32, false}, Setting{"resnet18", "cuda", DType::f32, true},
     Setting{"resnet18", "cuda", DType::f16, true}, Setting{"resnet18", "cuda", DType::bf16, true},
     Setting{"resnet50", "cuda", DType::f32, true}, Setting{"resnet50", "cuda", DType::f16, true},
-    Setting{"resnet50", "cuda", DType::bf16, true});
+    Setting{"resnet50", "cuda", DType::bf16, true}, Setting{"wide_resnet50_2", "cuda", DType::f32, true},
+    Setting{"wide_resnet50_2", "cuda", DType::f16, true},
+    Setting{"resnext50_32x4d", "cuda", DType::f32, true},
+    Setting{"resnext50_32x4d", "cuda", DType::f16, true},
+    Setting{"resnext50_32x4d", "cuda", DType::bf16, true}, Setting{"resnet50d", "cuda", DType::f32, true},
+    Setting{"resnet50d", "cuda", DType::f16, true});
 INSTANTIATE_TEST_SUITE_P(Cuda, GoldenStep, kCudaSettings, parameter_name);
 INSTANTIATE_TEST_SUITE_P(Cuda, GoldenTraining, kCudaSettings, parameter_name);
 #else
@@ -286,7 +298,9 @@ INSTANTIATE_TEST_SUITE_P(Reference, GoldenStep,
                                          Setting{"resnet18", "reference", DType::bf16, true},
                                          Setting{"resnet50", "reference", DType::f32, false},
                                          Setting{"resnet50", "reference", DType::f32, true},
-                                         Setting{"resnet50", "reference", DType::bf16, true}),
+                                         Setting{"resnet50", "reference", DType::bf16, true},
+                                         Setting{"resnext50_32x4d", "reference", DType::f32, true},
+                                         Setting{"resnet50d", "reference", DType::f32, true}),
                          parameter_name);
 INSTANTIATE_TEST_SUITE_P(Cpu, GoldenStep,
                          testing::Values(Setting{"resnet18", "cpu", DType::f32, false},
@@ -294,7 +308,12 @@ INSTANTIATE_TEST_SUITE_P(Cpu, GoldenStep,
                                          Setting{"resnet18", "cpu", DType::bf16, true},
                                          Setting{"resnet50", "cpu", DType::f32, false},
                                          Setting{"resnet50", "cpu", DType::f32, true},
-                                         Setting{"resnet50", "cpu", DType::bf16, true}),
+                                         Setting{"resnet50", "cpu", DType::bf16, true},
+                                         Setting{"wide_resnet50_2", "cpu", DType::f32, true},
+                                         Setting{"resnext50_32x4d", "cpu", DType::f32, false},
+                                         Setting{"resnext50_32x4d", "cpu", DType::f32, true},
+                                         Setting{"resnet50d", "cpu", DType::f32, false},
+                                         Setting{"resnet50d", "cpu", DType::f32, true}),
                          parameter_name);
 INSTANTIATE_TEST_SUITE_P(Reference, GoldenTraining,
                          testing::Values(Setting{"resnet18", "reference", DType::f32, true},
@@ -304,7 +323,9 @@ INSTANTIATE_TEST_SUITE_P(Cpu, GoldenTraining,
                          testing::Values(Setting{"resnet18", "cpu", DType::f32, true},
                                          Setting{"resnet18", "cpu", DType::bf16, true},
                                          Setting{"resnet50", "cpu", DType::f32, true},
-                                         Setting{"resnet50", "cpu", DType::bf16, true}),
+                                         Setting{"resnet50", "cpu", DType::bf16, true},
+                                         Setting{"resnext50_32x4d", "cpu", DType::f32, true},
+                                         Setting{"resnet50d", "cpu", DType::f32, true}),
                          parameter_name);
 #endif
 

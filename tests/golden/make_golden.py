@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes what PyTorch computes for ResNet-18 and ResNet-50, for golden_test.cpp to compare with.
+"""Writes what PyTorch computes for ResNets, for golden_test.cpp to compare with.
 
     pip install torch torchvision numpy
-    python tests/golden/make_golden.py            # writes resnet18.json and resnet50.json beside this file
+    python tests/golden/make_golden.py                   # writes resnet18.json and the others beside this file
+    python tests/golden/make_golden.py resnext50_32x4d   # one of them
 
 Everything is computed in float64, so the stored numbers are the true values of the model, not those of
 PyTorch's fp32 kernels. Weights, images and labels are a hash of (name, index): golden_test.cpp makes the same
@@ -16,10 +17,13 @@ counts of ten training steps with SGD; the parameters, and the logits in evaluat
 import json
 import math
 import pathlib
+import sys
 
 import numpy as np
 import torch
-import torchvision
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "python"))
+import resnet_d  # noqa: E402
 
 CLASSES = 12
 BATCH = 4
@@ -36,6 +40,9 @@ STD = np.float32([0.229, 0.224, 0.225]).astype(np.float64)
 MODELS = {
     "resnet18": {"lr": 0.0078125, "momentum": 0.875, "weight_decay": 0.015625, "nesterov": True},
     "resnet50": {"lr": 0.0009765625, "momentum": 0.875, "weight_decay": 0.015625, "nesterov": False},
+    "wide_resnet50_2": {"lr": 0.0009765625, "momentum": 0.875, "weight_decay": 0.015625, "nesterov": False},
+    "resnext50_32x4d": {"lr": 0.0009765625, "momentum": 0.875, "weight_decay": 0.015625, "nesterov": False},
+    "resnet50d": {"lr": 0.0009765625, "momentum": 0.875, "weight_decay": 0.015625, "nesterov": False},
 }
 
 
@@ -142,8 +149,8 @@ def summary(name, tensor):
 
 
 def build(name):
-    model = getattr(torchvision.models, name)(weights=None, num_classes=CLASSES).double()
-    state = {k: torch.from_numpy(initial(k, v.shape, name == "resnet50")) for k, v in model.state_dict().items()
+    model = resnet_d.build(name, CLASSES).double()
+    state = {k: torch.from_numpy(initial(k, v.shape, name != "resnet18")) for k, v in model.state_dict().items()
              if not k.endswith("num_batches_tracked")}
     model.load_state_dict(state, strict=False)
     return model.train()
@@ -199,7 +206,8 @@ def golden(name, hyper):
 def main():
     torch.manual_seed(0)
     here = pathlib.Path(__file__).parent
-    for name, hyper in MODELS.items():
+    for name in sys.argv[1:] or MODELS:
+        hyper = MODELS[name]
         result = golden(name, hyper)
         lines = []
         for key, value in result.items():

@@ -39,8 +39,8 @@ TEST(Differentiate, ASmallNetwork) {
   Graph graph;
   Builder builder(graph, DType::f32, true);
   TensorId x = builder.normalize_image(builder.input("images", {2, 3, 8, 8}, DType::u8), {});
-  x = builder.relu("relu1", builder.batch_norm("bn1", builder.conv("conv1", x, 4, 3, 1, 1)));
-  const TensorId branch = builder.batch_norm("bn2", builder.conv("conv2", x, 4, 3, 1, 1));
+  x = builder.relu("relu1", builder.batch_norm("bn1", builder.conv("conv1", x, 4, 3, {1, 1})));
+  const TensorId branch = builder.batch_norm("bn2", builder.conv("conv2", x, 4, 3, {1, 1}));
   x = builder.relu("relu2", builder.add("add", branch, x));
   const TensorId logits = builder.linear("fc", builder.avg_pool("avg", x), 5);
   builder.softmax_cross_entropy("loss", logits, builder.input("labels", {2}, DType::i32), 0.0F);
@@ -83,6 +83,36 @@ TEST(Differentiate, EveryResNet) {
     EXPECT_EQ(counts.at(OpKind::conv_grad_weight), counts.at(OpKind::conv));
     EXPECT_EQ(counts.at(OpKind::conv_grad_input), counts.at(OpKind::conv) - 1);
     EXPECT_EQ(counts.at(OpKind::batch_norm_grad), counts.at(OpKind::batch_norm));
+  }
+}
+
+// Nothing is computed backward for the frozen parts: their ops end with the forward pass.
+TEST(Differentiate, StopsAtFrozenParts) {
+  for (const char* name : {"resnet18", "resnet50", "resnet50d"}) {
+    for (int frozen = 1; frozen < static_cast<int>(kParts.size()); ++frozen) {
+      SCOPED_TRACE(std::string(name) + ", " + std::to_string(frozen));
+      ModelOptions options;
+      options.model = name;
+      options.frozen_parts = frozen;
+      Graph graph = build_resnet(options).graph;
+      const Gradients gradients = differentiate(graph);
+      expect_valid_order(graph);
+      for (TensorId id : graph.of_kind(TensorKind::parameter)) {
+        const std::string& parameter = graph.tensor(id).name;
+        const bool trained = depth_of(parameter, name).part >= frozen;
+        EXPECT_EQ(gradients.contains(id), trained) << parameter;
+        EXPECT_EQ(graph.tensor(id).frozen, !trained) << parameter;
+      }
+      for (const Op& op : graph.ops()) {
+        const int part = op.name == "avgpool" ? 4 : depth_of(op.name + ".", name).part;
+        if (op.phase == Phase::backward) {
+          EXPECT_GE(part, frozen) << op.name;
+        }
+        if (op.kind == OpKind::batch_norm) {
+          EXPECT_EQ(op.attr<NormAttr>().training, part >= frozen) << op.name;
+        }
+      }
+    }
   }
 }
 

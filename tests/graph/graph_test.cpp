@@ -62,7 +62,7 @@ class BuilderTest : public testing::Test {
 TEST_F(BuilderTest, InfersShapes) {
   const TensorId images = builder_.input("images", {2, 3, 17, 33}, DType::u8);
   const TensorId x = builder_.normalize_image(images, {});
-  const TensorId y = builder_.conv("conv", x, 40, 3, 2, 1);
+  const TensorId y = builder_.conv("conv", x, 40, 3, {2, 1});
   EXPECT_EQ(shape(y), (Shape{2, 40, 9, 17}));
   EXPECT_EQ(shape(graph_.find("conv.weight")), (Shape{40, 3, 3, 3}));
   const TensorId pooled =
@@ -77,7 +77,7 @@ TEST_F(BuilderTest, InfersShapes) {
 
 TEST_F(BuilderTest, ActivationsAreNarrowAndTheRestIsNot) {
   const TensorId x = builder_.normalize_image(builder_.input("images", {1, 3, 8, 8}, DType::u8), {});
-  const TensorId y = builder_.batch_norm("bn", builder_.conv("conv", x, 4, 3, 1, 1));
+  const TensorId y = builder_.batch_norm("bn", builder_.conv("conv", x, 4, 3, {1, 1}));
   const TensorId logits = builder_.linear("fc", builder_.avg_pool("avg", y), 3);
   EXPECT_EQ(graph_.tensor(x).dtype, DType::bf16);
   EXPECT_EQ(graph_.tensor(y).dtype, DType::bf16);
@@ -90,16 +90,17 @@ TEST_F(BuilderTest, ActivationsAreNarrowAndTheRestIsNot) {
 
 TEST_F(BuilderTest, RefusesWhatCannotBe) {
   const TensorId a = builder_.normalize_image(builder_.input("images", {1, 3, 4, 4}, DType::u8), {});
-  const TensorId b = builder_.conv("conv", a, 3, 3, 2, 1);
+  const TensorId b = builder_.conv("conv", a, 3, 3, {2, 1});
   EXPECT_THROW(builder_.add("add", a, b), InternalError) << "shapes differ";
-  EXPECT_THROW(builder_.conv("big", a, 8, 7, 1, 0), UsageError) << "the window does not fit";
+  EXPECT_THROW(builder_.conv("big", a, 8, 7, {1, 0}), UsageError) << "the window does not fit";
+  EXPECT_THROW(builder_.conv("groups", a, 8, 1, {1, 0, 2}), InternalError) << "two groups of three channels";
   EXPECT_THROW(graph_.add_op({OpKind::relu, "x", Phase::forward, {99}, {a}, {}}), InternalError);
   EXPECT_EQ(graph_.find("nothing"), kNone);
 }
 
 TEST_F(BuilderTest, CountsMultiplyAddsAsTwo) {
   const TensorId x = builder_.normalize_image(builder_.input("images", {2, 3, 5, 5}, DType::u8), {});
-  builder_.conv("conv", x, 4, 3, 1, 1);
+  builder_.conv("conv", x, 4, 3, {1, 1});
   EXPECT_EQ(flops(graph_, graph_.ops()[1]), 2.0 * 2 * 4 * 25 * 27);
   EXPECT_EQ(flops(graph_, graph_.ops()[0]), 0.0);
 }

@@ -37,15 +37,31 @@ TEST(ResNet, HasTorchvisionsParameterCounts) {
   EXPECT_EQ(parameters(build("resnet50").graph), 25'557'032);
   EXPECT_EQ(parameters(build("resnet101").graph), 44'549'160);
   EXPECT_EQ(parameters(build("resnet152").graph), 60'192'808);
+  EXPECT_EQ(parameters(build("wide_resnet50_2").graph), 68'883'240);
+  EXPECT_EQ(parameters(build("wide_resnet101_2").graph), 126'886'696);
+  EXPECT_EQ(parameters(build("resnext50_32x4d").graph), 25'028'904);
+  EXPECT_EQ(parameters(build("resnext101_32x8d").graph), 88'791'336);
+  EXPECT_EQ(parameters(build("resnext101_64x4d").graph), 83'455'272);
 }
 
-// Torchvision lists 1.814, 3.664, 4.089, 7.801 and 11.514 billion multiply-adds.
+// timm lists 25.58 million parameters and 4.4 billion multiply-adds.
+TEST(ResNet, HasTimmsSizeOfResNet50D) {
+  EXPECT_EQ(parameters(build("resnet50d").graph), 25'576'264);
+  EXPECT_NEAR(forward_flops(build("resnet50d").graph), 2 * 4.35e9, 2 * 0.05e9);
+}
+
+// Torchvision lists the same billions of multiply-adds.
 TEST(ResNet, HasTorchvisionsFlops) {
   EXPECT_NEAR(forward_flops(build("resnet18").graph), 2 * 1.814e9, 1e7);
   EXPECT_NEAR(forward_flops(build("resnet34").graph), 2 * 3.664e9, 1e7);
   EXPECT_NEAR(forward_flops(build("resnet50").graph), 2 * 4.089e9, 1e7);
   EXPECT_NEAR(forward_flops(build("resnet101").graph), 2 * 7.801e9, 1e7);
   EXPECT_NEAR(forward_flops(build("resnet152").graph), 2 * 11.514e9, 1e7);
+  EXPECT_NEAR(forward_flops(build("wide_resnet50_2").graph), 2 * 11.398e9, 1e7);
+  EXPECT_NEAR(forward_flops(build("wide_resnet101_2").graph), 2 * 22.753e9, 1e7);
+  EXPECT_NEAR(forward_flops(build("resnext50_32x4d").graph), 2 * 4.230e9, 1e7);
+  EXPECT_NEAR(forward_flops(build("resnext101_32x8d").graph), 2 * 16.414e9, 1e7);
+  EXPECT_NEAR(forward_flops(build("resnext101_64x4d").graph), 2 * 15.460e9, 1e7);
   EXPECT_EQ(forward_flops(build("resnet50", 224, 8).graph), 8 * forward_flops(build("resnet50").graph));
 }
 
@@ -57,6 +73,32 @@ TEST(ResNet, StridesSitOnTheThreeByThree) {
     const bool strides = op.name.ends_with("conv2") || op.name.ends_with("downsample.0");
     EXPECT_EQ(op.attr<ConvAttr>().stride, first_of_stage && strides ? 2 : 1) << op.name;
   }
+}
+
+// 64 channels of the first stage in 32 groups of 4, twice as many in each later one.
+TEST(ResNet, GroupsGrowWithTheStages) {
+  const Graph graph = build("resnext50_32x4d").graph;
+  for (int stage = 1; stage <= 4; ++stage) {
+    const std::string name = "layer" + std::to_string(stage) + ".0.conv2";
+    const auto conv = std::ranges::find(graph.ops(), name, &Op::name);
+    ASSERT_NE(conv, graph.ops().end());
+    EXPECT_EQ(conv->attr<ConvAttr>().groups, 32);
+    const std::int64_t width = 64 << stage;
+    EXPECT_EQ(graph.tensor(conv->inputs[1]).shape, (Shape{width, width / 32, 3, 3}));
+  }
+}
+
+TEST(ResNet, LayersAreCountedFromTheStemToTheHead) {
+  EXPECT_EQ(layer_count("resnet50"), 18);
+  const auto layer = [](const char* name) { return depth_of(name, "resnet50").layer; };
+  EXPECT_EQ(layer("conv1.weight"), 0);
+  EXPECT_EQ(layer("bn1.bias"), 0);
+  EXPECT_EQ(layer("layer1.0.conv1.weight"), 1);
+  EXPECT_EQ(layer("layer2.0.downsample.1.weight"), 4);
+  EXPECT_EQ(layer("layer4.2.bn3.bias"), 16);
+  EXPECT_EQ(layer("fc.bias"), 17);
+  EXPECT_EQ(depth_of("layer3.22.conv1.weight", "resnet101").layer, 8 + 22);
+  EXPECT_EQ(depth_of("conv1.3.weight", "resnet50d").part, 0);
 }
 
 TEST(ResNet, NamesAreUnique) {

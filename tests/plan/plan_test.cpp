@@ -59,6 +59,11 @@ std::vector<Variant> variants() {
     add("ema and reduce", [](Variant& v) { v.options.ema = v.options.all_reduce = true; });
     add("small buckets", [](Variant& v) { v.options.bucket_bytes = 100'000; });
     add("lars", [](Variant& v) { v.options.optimizer = OptimizerKind::lars; });
+    add("lamb", [](Variant& v) { v.options.optimizer = OptimizerKind::lamb; });
+    add("adamw, frozen", [](Variant& v) {
+      v.options.optimizer = OptimizerKind::adamw;
+      v.options.model.frozen_parts = 2;
+    });
     add("gradients only", [](Variant& v) { v.options.optimizer = OptimizerKind::none; });
     add("evaluation", [](Variant& v) {
       v.options.model.training = false;
@@ -66,6 +71,17 @@ std::vector<Variant> variants() {
     });
   }
   return all;
+}
+
+// Those that are not frozen.
+std::vector<TensorId> moving(const Plan& plan, TensorKind kind) {
+  std::vector<TensorId> ids = plan.graph().of_kind(kind);
+  std::erase_if(ids, [&](TensorId id) { return plan.graph().tensor(id).frozen; });
+  return ids;
+}
+
+bool is_optimizer(OpKind kind) {
+  return kind == OpKind::sgd || kind == OpKind::lars || kind == OpKind::adamw || kind == OpKind::lamb;
 }
 
 bool overlap(const Placement& a, const Placement& b) {
@@ -224,8 +240,7 @@ TEST(Buckets, AreContiguousCompleteAndInOrder) {
       offset = bucket.offset + bucket.bytes;
     }
     EXPECT_EQ(offset, plan.gradient_bytes);
-    const std::size_t parameters = plan.graph().of_kind(TensorKind::parameter).size();
-    EXPECT_EQ(seen.size(), v.options.model.training ? parameters : 0U);
+    EXPECT_EQ(seen.size(), v.options.model.training ? moving(plan, TensorKind::parameter).size() : 0U);
   }
 }
 
@@ -252,10 +267,10 @@ TEST(Update, ComesLastAndTouchesEveryParameterOnce) {
       for (const int position : plan.groups[i].ops) {
         const Op& op = ops[static_cast<std::size_t>(position)];
         EXPECT_EQ(op.phase == Phase::update, static_cast<int>(i) >= plan.update_begin) << op.name;
-        if (op.kind == OpKind::sgd || op.kind == OpKind::lars) updated.insert(op.outputs[0]);
+        if (is_optimizer(op.kind)) updated.insert(op.outputs[0]);
       }
     }
-    const auto parameters = plan.graph().of_kind(TensorKind::parameter);
+    const auto parameters = moving(plan, TensorKind::parameter);
     const bool trains = v.options.optimizer != OptimizerKind::none;
     EXPECT_EQ(updated, trains ? std::multiset<TensorId>(parameters.begin(), parameters.end())
                               : std::multiset<TensorId>{});
@@ -287,6 +302,49 @@ TEST(Update, LarsLeavesNormsAndBiasesToSgd) {
   }
 }
 
+TEST(Update, LambLeavesNormsAndBiasesToAdamW) {
+  Options options = small("resnet18");
+  options.optimizer = OptimizerKind::lamb;
+  const Plan plan = make_plan(options, FakeBackend{});
+  for (const Op& op : plan.graph().ops()) {
+    if (!is_optimizer(op.kind)) continue;
+    const bool matrix = plan.graph().tensor(op.inputs[0]).shape.rank() > 1;
+    EXPECT_EQ(op.kind, matrix ? OpKind::lamb : OpKind::adamw) << op.name;
+    EXPECT_EQ(op.outputs.size(), 3u);
+  }
+}
+
+// ResNet-18 has eight blocks between its stem and its head.
+TEST(Update, RatesFallTowardsTheStem) {
+  Options options = small("resnet18");
+  options.layer_decay = 0.5F;
+  options.head_rate = 3.0F;
+  const Plan plan = make_plan(options, FakeBackend{});
+  const auto rate = [&](const char* parameter) {
+    for (const Op& op : plan.graph().ops())
+      if (op.kind == OpKind::sgd && op.name == parameter) return op.attr<graph::SgdAttr>().rate;
+    return -1.0F;
+  };
+  EXPECT_EQ(rate("fc.bias"), 3.0F);
+  EXPECT_EQ(rate("layer4.1.bn2.weight"), 0.5F);
+  EXPECT_EQ(rate("layer4.0.downsample.0.weight"), 0.25F);
+  EXPECT_EQ(rate("layer1.0.conv1.weight"), 0x1p-8F);
+  EXPECT_EQ(rate("conv1.weight"), 0x1p-9F);
+}
+
+// With the stem and the first stage frozen, nothing of them is kept for a backward pass: the arena is
+// smaller, and the backward pass has no convolution of theirs.
+TEST(Update, FrozenPartsCostAForwardPass) {
+  Options options = small("resnet50");
+  const Plan whole = make_plan(options, FakeBackend{});
+  options.model.frozen_parts = 2;
+  const Plan part = make_plan(options, FakeBackend{});
+  EXPECT_LT(part.arena_bytes, whole.arena_bytes);
+  EXPECT_LT(part.gradient_bytes, whole.gradient_bytes);
+  for (const Op& op : part.graph().ops())
+    EXPECT_FALSE(op.phase == Phase::backward && op.name.starts_with("layer1")) << op.name;
+}
+
 // Everything that outlives the step is written by ops that know whether it counts; the running statistics,
 // which forward moves, are copied before it and put back.
 TEST(Update, IsGuardedByACheckOfEveryGradient) {
@@ -307,15 +365,15 @@ TEST(Update, IsGuardedByACheckOfEveryGradient) {
         EXPECT_EQ(op.outputs[0], plan.check);
         seen.insert(op.inputs.begin(), op.inputs.end());
       }
-      if (op.kind == OpKind::sgd || op.kind == OpKind::lars || op.kind == OpKind::ema) {
+      if (is_optimizer(op.kind) || op.kind == OpKind::ema) {
         EXPECT_TRUE(checked);
         EXPECT_EQ(op.inputs.back(), plan.check);
       }
-      if (op.kind == OpKind::sgd || op.kind == OpKind::lars) {
+      if (is_optimizer(op.kind)) {
         EXPECT_TRUE(seen.contains(op.inputs[1])) << op.name;
       }
       if (op.kind == OpKind::restore) {
-        EXPECT_EQ(op.outputs, plan.graph().of_kind(TensorKind::statistic));
+        EXPECT_EQ(op.outputs, moving(plan, TensorKind::statistic));
       }
     }
     EXPECT_TRUE(checked);

@@ -23,7 +23,8 @@ struct HandMade {
     graph::Graph graph;
     graph::Builder builder(graph, graph::DType::f32, true);
     const auto x = builder.input("x", {2, 16, 8, 8}, graph::DType::f32);
-    builder.batch_norm("layer1.bn", builder.relu("layer1.relu", builder.conv("layer1.conv", x, 16, 3, 1, 1)));
+    builder.batch_norm("layer1.bn",
+                       builder.relu("layer1.relu", builder.conv("layer1.conv", x, 16, 3, {1, 1})));
     plan = plan::make_plan(std::move(graph), plan::FakeBackend());
     plan.groups = {{"", {0, 1}}, {"", {2}}};
     plan.update_begin = 2;

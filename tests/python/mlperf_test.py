@@ -44,7 +44,7 @@ with scratch() as folder:
     data, runs = f"{folder}/pictures", f"{folder}/runs"
     redline("data", "synth", data, "--classes", 3, "--train", 24, "--val", 11, "--size", 32, "--quiet")
     log = f"{runs}/a/mlperf.log"
-    train = ["train", data, "--model", "resnet18", "--image-size", 32, "-b", 1, "--epochs", 3, "--lr", 0.001, "--target-accuracy", 0.01, "-o", runs,
+    train = ["train", data, "--model", "resnet18", "--image-size", 64, "-b", 1, "--epochs", 3, "--lr", 0.001, "--target-accuracy", 0.01, "-o", runs,
              "--name", "a", "--quiet", "--mlperf-log"]
     stopped = subprocess.Popen([os.environ["REDLINE"], *map(str, train)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while stopped.poll() is None and not recorded(f"{runs}/a/metrics.jsonl", '"step":2,'):

@@ -188,6 +188,32 @@ TEST(Differences, AnotherModelIsRefusedNamingBoth) {
   }
 }
 
+TEST(Differences, OtherClassesAreRefused) {
+  Subject saved = state_at(1).subject, now = saved;
+  now.class_names = {"a", "b", "c"};
+  EXPECT_NO_THROW(differences(saved, now, {})) << "the checkpoint does not say";
+  saved.class_names = now.class_names;
+  EXPECT_NO_THROW(differences(saved, now, {}));
+  now.class_names = {"b", "a", "c"};
+  EXPECT_THROW(differences(saved, now, {}), UsageError);
+}
+
+TEST(Differences, OtherInitialWeightsAreRefused) {
+  const Subject saved = state_at(1).subject;
+  Config config;
+  config.model.init = "/other.safetensors";
+  EXPECT_THROW(differences(saved, saved, config), UsageError);
+}
+
+TEST(CheckpointState, KeepsTheNamesOfClasses) {
+  CheckpointState state = state_at(1);
+  state.subject.class_names = {"a \"rose\"", "b", "ü"};
+  std::vector<FileSum> files;
+  EXPECT_EQ(parse_state(state_text(state, {}), files).subject.class_names, state.subject.class_names);
+  state.subject.class_names.clear();
+  EXPECT_TRUE(parse_state(state_text(state, {}), files).subject.class_names.empty());
+}
+
 TEST(Differences, ChangedOptionsAreNamed) {
   const Subject saved = state_at(1).subject;
   Config config;

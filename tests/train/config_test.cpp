@@ -113,6 +113,9 @@ TEST(Config, ContradictionsNameBothFlags) {
       {"--lr-step-size", "--lr-scheduler cosine",
        [](Config& c) { c.schedule.step_size = 1, c.schedule.name = "cosine"; }},
       {"--nesterov", "--opt lars", [](Config& c) { c.optimizer.nesterov = true, c.optimizer.name = "lars"; }},
+      {"--nesterov", "--opt adamw",
+       [](Config& c) { c.optimizer.nesterov = true, c.optimizer.name = "adamw"; }},
+      {"--head-lr", "--lr", [](Config& c) { c.optimizer.head_lr = 0.1, c.optimizer.lr = 0; }},
       {"--nesterov", "--momentum", [](Config& c) { c.optimizer.nesterov = true, c.optimizer.momentum = 0; }},
       {"--amp", "--dtype", [](Config& c) { c.device.amp = true, c.device.dtype = "fp32"; }},
   };
@@ -134,6 +137,15 @@ TEST(Config, ValuesOutOfRangeNameTheFlag) {
       {"--lr", [](Config& c) { c.optimizer.lr = std::nan(""); }},
       {"--momentum", [](Config& c) { c.optimizer.momentum = 1; }},
       {"--label-smoothing", [](Config& c) { c.optimizer.label_smoothing = 1; }},
+      {"--opt-betas",
+       [](Config& c) {
+         c.optimizer.betas = {0.9, 1};
+       }},
+      {"--opt-betas", [](Config& c) { c.optimizer.betas = {0.9}; }},
+      {"--opt-eps", [](Config& c) { c.optimizer.epsilon = -1e-8; }},
+      {"--clip-norm", [](Config& c) { c.optimizer.clip_norm = std::nan(""); }},
+      {"--layer-decay", [](Config& c) { c.optimizer.layer_decay = 1.5; }},
+      {"--freeze", [](Config& c) { c.optimizer.freeze = "layer5"; }},
       {"--classes", [](Config& c) { c.model.classes = 1; }},
       {"--image-size", [](Config& c) { c.model.image_size = 0; }},
       {"--scale",
@@ -189,10 +201,58 @@ TEST(Config, ValuesOutOfRangeNameTheFlag) {
   }
 }
 
+TEST(Config, FrozenPartsAreTheFrontOfTheNetwork) {
+  const auto parts = [](const char* freeze) {
+    OptimizerConfig optimizer;
+    optimizer.freeze = freeze;
+    return frozen_parts(optimizer);
+  };
+  EXPECT_EQ(parts(""), 0);
+  EXPECT_EQ(parts("stem"), 1);
+  EXPECT_EQ(parts("layer1,stem"), 2) << "in any order";
+  EXPECT_EQ(parts("stem,layer1,layer2,layer3,layer4"), 5);
+  const auto gap = complaint([&] { parts("stem,layer2"); });
+  EXPECT_TRUE(has(gap, "layer1 comes before layer2")) << gap;
+  EXPECT_TRUE(has(gap, "freeze all of stem,layer1,layer2")) << gap;
+  EXPECT_TRUE(has(complaint([&] { parts("layer1"); }), "stem comes before layer1"));
+  EXPECT_TRUE(has(complaint([&] { parts("stem,fc"); }), "'fc' is not a part that can be frozen"));
+  EXPECT_TRUE(has(complaint([&] { parts("stem,,layer1"); }), "'' is not a part"));
+}
+
 TEST(Config, UnknownChoiceSuggestsTheNearest) {
   Config config = valid();
   config.model.name = "resnet5O";
   EXPECT_TRUE(has(complaint([&] { validate(config); }), "did you mean 'resnet50'"));
+}
+
+// However many ranks there are, a step has as many images; no forward pass has more than --batch-size.
+TEST(GlobalBatch, IsSharedByTheRanks) {
+  for (const std::int64_t global : {1, 12, 60, 64, 97, 1024}) {
+    for (int ranks = 1; ranks <= 12; ++ranks) {
+      for (const std::int64_t most : {1, 5, 8, 2000}) {
+        Config config = valid();
+        config.ranks = ranks;
+        config.optimizer.batch_size = most;
+        config.optimizer.global_batch = global;
+        if (global % ranks != 0) {
+          EXPECT_THROW(share_global_batch(config), UsageError);
+          continue;
+        }
+        share_global_batch(config);
+        EXPECT_EQ(images_per_step(config), global);
+        EXPECT_LE(config.optimizer.batch_size, most);
+        const Config once = config;
+        share_global_batch(config);  // what is shared already stays
+        EXPECT_EQ(config.optimizer.batch_size, once.optimizer.batch_size);
+        EXPECT_EQ(before_sharing(config).optimizer.batch_size, most);
+      }
+    }
+  }
+  Config config = valid();
+  config.ranks = 3;
+  config.optimizer.accumulate = 2;
+  share_global_batch(config);  // none
+  EXPECT_EQ(images_per_step(config), 3 * 2 * 32);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // against torchvision in tests/python.
 #include "train/trained_model.h"
 
+#include <cmath>
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -13,6 +14,9 @@
 #include "base/temporary_folder.h"
 #include "train/checkpoint.h"
 #include "train/evaluation.h"
+#include "train/prediction.h"
+#include "train/setup.h"
+#include "weights/safetensors.h"
 
 namespace redline::train {
 namespace {
@@ -55,6 +59,7 @@ void make_run(const fs::path& run) {
   state.subject.classes = 3;
   state.subject.image_size = 96;
   state.subject.config = "[data]\ncrop_pct = 0.9\n";
+  state.subject.class_names = {"daisy", "rose", "tulip"};
   write_file_atomically(folder / "state.json", state_text(state, {sum_of(folder / "model.safetensors"),
                                                                   sum_of(folder / "optimizer.safetensors")}));
 }
@@ -99,6 +104,64 @@ TEST(TrainedModel, ExportedFilesKnowWhatTheyAre) {
   EXPECT_EQ(again.image_size, 96);
   EXPECT_EQ(again.crop_pct, 0.9);
   EXPECT_EQ(again.step, 40);
+  EXPECT_EQ(again.weights.class_names, (std::vector<std::string>{"daisy", "rose", "tulip"}));
+}
+
+TEST(TrainedModel, ALastLayerIsFittedByTheNamesOfItsClasses) {
+  const TemporaryFolder folder;
+  weights::ModelWeights given = constant_weights(3, 0.5F);
+  given.values["fc.bias"] = {1, 2, 3};
+  for (std::size_t i = 0; i < given.values["fc.weight"].size(); ++i)
+    given.values["fc.weight"][i] = static_cast<float>(i / 512 + 1);
+  given.class_names = {"daisy", "rose", "tulip"};
+  TrainedModel model;
+  model.weights = given;
+  weights::write_model(folder / "w.safetensors", given, weights::ElementType::f32, 0, export_metadata(model));
+  // The bias and the first number of each row of the weights, after training begins with the file.
+  const auto begin = [&](const std::vector<std::string>& names, std::int64_t classes, std::string& said) {
+    backend::DeviceOptions device;
+    device.device = "reference";
+    const auto backend = backend::make_backend(device);
+    Config config;
+    config.model.name = "resnet18";
+    config.model.image_size = 32;
+    const auto plan = std::make_shared<plan::Plan>(
+        make_plan(eval_plan_options(config, graph::DType::f32, classes, 1), *backend));
+    const auto state = backend->make_state();
+    const auto executable = backend->compile(plan, state);
+    std::vector<float> bias(static_cast<std::size_t>(classes), 9), weight(bias.size() * 512, 9);
+    state->write("fc.bias", bias);
+    state->write("fc.weight", weight);
+    said = initialise_from(folder / "w.safetensors", "resnet18", names, *state);
+    state->read("fc.bias", bias);
+    state->read("fc.weight", weight);
+    for (std::size_t row = 0; row < bias.size(); ++row) EXPECT_EQ(weight[row * 512 + 511], bias[row]);
+    return bias;
+  };
+  using Floats = std::vector<float>;
+  std::string said;
+  EXPECT_EQ(begin({"daisy", "rose", "tulip"}, 3, said), (Floats{1, 2, 3}));
+  EXPECT_EQ(begin({}, 3, said), (Floats{1, 2, 3})) << "nothing is known of the data";
+  EXPECT_EQ(begin({"tulip", "daisy", "rose"}, 3, said), (Floats{3, 1, 2}));
+  EXPECT_NE(said.find("in the order of the data's classes"), std::string::npos) << said;
+  EXPECT_EQ(begin({"fern", "rose"}, 2, said), (Floats{9, 2}));
+  EXPECT_NE(said.find("1 of 2 classes as they were there, by name, and the others new"), std::string::npos);
+  EXPECT_EQ(begin({"x", "y", "z"}, 3, said), (Floats{9, 9, 9})) << "as many, but others";
+  EXPECT_NE(said.find("a new last layer for 3 classes in place of 3"), std::string::npos) << said;
+}
+
+TEST(Likeliest, AreTheSoftmaxInOrder) {
+  const std::vector<float> logits = {1, 3, 3, -1000};
+  const std::vector<Ranked> ranked = likeliest(logits, 9);
+  ASSERT_EQ(ranked.size(), 4u);
+  EXPECT_EQ(ranked[0].label, 1u);
+  EXPECT_EQ(ranked[1].label, 2u);
+  EXPECT_NEAR(ranked[0].probability, 1 / (2 + std::exp(-2.0)), 1e-12);
+  EXPECT_NEAR(ranked[2].probability, std::exp(-2.0) / (2 + std::exp(-2.0)), 1e-12);
+  EXPECT_EQ(ranked[3].probability, 0);
+  EXPECT_EQ(likeliest(logits, 2).size(), 2u);
+  EXPECT_EQ(likeliest(std::vector<float>{4e30F, 0}, 1)[0].probability, 1);
+  EXPECT_TRUE(likeliest({}, 5).empty());
 }
 
 TEST(EvaluationResult, TellsClassesApart) {

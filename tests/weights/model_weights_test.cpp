@@ -1,9 +1,12 @@
 #include "weights/model_weights.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "base/temporary_folder.h"
+#include "weights/safetensors.h"
 
 namespace redline::weights {
 namespace {
@@ -62,6 +65,46 @@ TEST(ModelWeights, AveragesAreAskedForByName) {
   write_model(folder / "w", numbered("resnet18", 7), ElementType::f32, 0, {});
   const SafetensorsReader reader(folder / "w");
   EXPECT_THROW(read_model(reader, &reader), DataError);  // it has none
+}
+
+// What diverged, or is damaged, must not pass for a network that is merely bad.
+TEST(ModelWeights, ValuesThatNoNetworkComputesWithAreRefused) {
+  const TemporaryFolder folder;
+  const auto complaint = [&](const char* name, float value) -> std::string {
+    ModelWeights weights = numbered("resnet18", 3);
+    weights.values.at(name)[1] = value;
+    write_model(folder / "w", weights, ElementType::f32, 0, {});
+    try {
+      read_model(*open_tensors(folder / "w"));
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(complaint("fc.bias", -1), "");
+  EXPECT_NE(complaint("fc.bias", std::nanf("")).find("fc.bias holds nan at element 1"), std::string::npos);
+  EXPECT_NE(complaint("conv1.weight", INFINITY), "");
+  EXPECT_NE(complaint("bn1.running_var", -0.5F).find("bn1.running_var holds a variance of -0.5"),
+            std::string::npos);
+}
+
+// As DataParallel, torch.compile and training scripts leave them.
+TEST(ModelWeights, PrefixesOfWrappersAreTakenOff) {
+  const TemporaryFolder folder;
+  const auto names_of = [&](const std::vector<std::string>& names) {
+    std::vector<Entry> entries;
+    for (const std::string& name : names) entries.push_back({name, ElementType::f32, {1}});
+    SafetensorsWriter writer(folder / "w", entries, {}, Sync::no);
+    for (std::size_t i = 0; i < names.size(); ++i) writer.write(std::vector<float>{1});
+    writer.commit();
+    const auto file = open_tensors(folder / "w");
+    std::vector<std::string> found;
+    for (const Entry& entry : file->entries()) found.push_back(entry.name);
+    return found;
+  };
+  EXPECT_EQ(names_of({"module.a", "_orig_mod.module.b", "model.c", "d"}),
+            (std::vector<std::string>{"a", "b", "c", "d"}));
+  EXPECT_EQ(names_of({"model.a", "a"}), (std::vector<std::string>{"model.a", "a"})) << "two would become one";
 }
 
 }  // namespace

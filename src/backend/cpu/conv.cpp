@@ -1,8 +1,13 @@
 // Convolutions by oneDNN. Weights are fp32 masters in the layout that its forward kernels read; the other
 // passes, and bf16, get them through scratch, repacked right before use while they are in cache.
+#include <algorithm>
+#include <memory>
 #include <utility>
+#include <vector>
 
+#include "backend/cpu/blocks.h"
 #include "backend/cpu/onednn.h"
+#include "backend/cpu/threads.h"
 #include "backend/cpu/unfold.h"
 #include "base/error.h"
 
@@ -60,23 +65,104 @@ auto choose(Descs ours, Descs any, const Make& make) {
   return is_slow(desc) ? make(any) : desc;
 }
 
-Operand weights_operand(const OpView& op, const memory::desc& ours, const memory::desc& wanted) {
-  return {DNNL_ARG_WEIGHTS, op.in(1), ours,
-          wanted,           false,    find_pack(op.in_tensor(1).shape, wanted).value_or(Pack())};
+// A convolution's weights as oneDNN is given them.
+struct Weights {
+  memory::dims dims;  // O,I,H,W, or with groups G,O,I,H,W
+  memory::desc ours;  // fp32
+  std::byte* at;
+  // Between the masters and `at`, where they are not the same.
+  Step spread = {}, gather = {};
+
+  memory::desc any(graph::DType dtype) const { return {dims, dnnl_type(dtype), memory::format_tag::any}; }
+};
+
+// Of groups whose channels fill a part of a block: its weights, [16i][16o] for every tap, are zero between
+// groups. The masters hold [channels of a group][16o].
+struct MergedGroups {
+  std::int64_t blocks, taps, channels;
+
+  template <typename Visit>  // visit(master, merged): rows of weights that lie side by side in both
+  void for_each_row(Visit&& visit) const {
+    parallel_for(blocks * taps, [&](std::int64_t tap) {
+      for (std::int64_t i = 0; i < kBlock; ++i) {
+        const std::int64_t o = i / channels * channels;
+        visit((tap * channels + i % channels) * kBlock + o, (tap * kBlock + i) * kBlock + o);
+      }
+    });
+  }
+};
+
+Weights merged_weights(const graph::Tensor& w, std::byte* master_bytes) {
+  const MergedGroups groups{w.shape[0] / kBlock, w.shape[2] * w.shape[3], w.shape[1]};
+  const memory::dims dims{groups.blocks, kBlock, kBlock, w.shape[2], w.shape[3]};
+  const memory::desc desc(dims, memory::data_type::f32, memory::format_tag::aBCde16c16b);
+  const auto merged = std::make_shared<std::vector<float>>(desc.get_size() / sizeof(float));
+  auto* master = reinterpret_cast<float*>(master_bytes);
+  return {dims, desc, reinterpret_cast<std::byte*>(merged->data()),
+          [=] {
+            groups.for_each_row([&](std::int64_t from, std::int64_t to) {
+              std::copy_n(master + from, groups.channels, merged->data() + to);
+            });
+          },
+          [=] {
+            groups.for_each_row([&](std::int64_t to, std::int64_t from) {
+              std::copy_n(merged->data() + from, groups.channels, master + to);
+            });
+          }};
+}
+
+// Groups of any size. No model has them, and they need not be fast.
+Weights plain_weights(const graph::Tensor& w, plan::Layout layout, std::byte* master, int groups) {
+  const memory::dims dims{groups, w.shape[0] / groups, w.shape[1], w.shape[2], w.shape[3]};
+  const memory::desc desc(dims, memory::data_type::f32, memory::format_tag::abcde);
+  const auto plain = std::make_shared<std::vector<float>>(static_cast<std::size_t>(w.shape.elements()));
+  return {dims, desc, reinterpret_cast<std::byte*>(plain->data()),
+          [=] { plan::load(w, layout, master, *plain); }, [=] { plan::store(w, layout, *plain, master); }};
+}
+
+// Groups of fewer channels than a block are merged until they fill one: oneDNN's fast kernels take whole
+// blocks.
+Weights weights_of(const graph::Tensor& w, plan::Layout layout, std::byte* master, int groups) {
+  const std::int64_t in = w.shape[1], out = w.shape[0] / groups;
+  if (groups == 1) {
+    return {{w.shape[0], in, w.shape[2], w.shape[3]}, dnnl_desc(w.shape, graph::DType::f32, layout), master};
+  }
+  if (in % kBlock == 0 && out % kBlock == 0) {
+    const memory::dims dims{groups, out, in, w.shape[2], w.shape[3]};
+    return {dims, {dims, memory::data_type::f32, memory::format_tag::aBCde16c16b}, master};
+  }
+  const bool merges = in == out && kBlock % in == 0 && w.shape[0] % kBlock == 0;
+  return merges ? merged_weights(w, master) : plain_weights(w, layout, master, groups);
+}
+
+Operand weights_operand(const OpView& op, const Weights& weights, const memory::desc& wanted) {
+  const bool grouped = weights.dims.size() > 4;
+  return {DNNL_ARG_WEIGHTS,
+          weights.at,
+          weights.ours,
+          wanted,
+          false,
+          grouped ? Pack() : find_pack(op.in_tensor(1).shape, wanted).value_or(Pack())};
+}
+
+Step in_sequence(Step first, Step second) {
+  if (!first || !second) return first ? first : second;
+  return [first = std::move(first), second = std::move(second)] {
+    first();
+    second();
+  };
 }
 
 struct ConvTensors {
-  graph::Tensor x, w, y;
-  plan::Layout x_layout, w_layout, y_layout;
+  graph::Tensor x, y;
+  plan::Layout x_layout, y_layout;
+  Weights w;
 
   graph::DType dtype() const { return x.dtype; }
   memory::desc x_desc() const { return dnnl_desc(x.shape, dtype(), x_layout); }
   memory::desc y_desc() const { return dnnl_desc(y.shape, dtype(), y_layout); }
-  memory::desc w_desc() const { return dnnl_desc(w.shape, graph::DType::f32, w_layout); }
-  Descs ours() const { return {x_desc(), dnnl_any(w.shape, dtype()), y_desc()}; }
-  Descs any() const {
-    return {dnnl_any(x.shape, dtype()), dnnl_any(w.shape, dtype()), dnnl_any(y.shape, dtype())};
-  }
+  Descs ours() const { return {x_desc(), w.any(dtype()), y_desc()}; }
+  Descs any() const { return {dnnl_any(x.shape, dtype()), w.any(dtype()), dnnl_any(y.shape, dtype())}; }
 };
 
 }  // namespace
@@ -91,44 +177,52 @@ dnnl::primitive conv_grad_weight_primitive(const graph::Shape& x, const graph::S
 }
 
 Step make_conv(const OpView& op, Scratch& scratch) {
-  const ConvTensors t{op.in_tensor(0), op.in_tensor(1), op.out_tensor(0),
-                      op.in_layout(0), op.in_layout(1), op.out_layout(0)};
-  const Geometry geometry(op.attr<graph::ConvAttr>());
+  const auto& attr = op.attr<graph::ConvAttr>();
+  const ConvTensors t{op.in_tensor(0), op.out_tensor(0), op.in_layout(0), op.out_layout(0),
+                      weights_of(op.in_tensor(1), op.in_layout(1), op.in(1), attr.groups)};
+  const Geometry geometry(attr);
   const auto desc = choose(t.ours(), t.any(), [&](const Descs& d) { return forward_desc(d, geometry); });
-  return make_primitive_step(dnnl::convolution_forward(desc),
-                             {{DNNL_ARG_SRC, op.in(0), t.x_desc(), desc.src_desc()},
-                              weights_operand(op, t.w_desc(), desc.weights_desc()),
-                              {DNNL_ARG_DST, op.out(0), t.y_desc(), desc.dst_desc(), true}},
-                             scratch);
+  return in_sequence(t.w.spread,
+                     make_primitive_step(dnnl::convolution_forward(desc),
+                                         {{DNNL_ARG_SRC, op.in(0), t.x_desc(), desc.src_desc()},
+                                          weights_operand(op, t.w, desc.weights_desc()),
+                                          {DNNL_ARG_DST, op.out(0), t.y_desc(), desc.dst_desc(), true}},
+                                         scratch));
 }
 
 Step make_conv_grad_input(const OpView& op, Scratch& scratch) {
-  const ConvTensors t{op.out_tensor(0), op.in_tensor(1), op.in_tensor(0),
-                      op.out_layout(0), op.in_layout(1), op.in_layout(0)};
-  const Geometry geometry(op.attr<graph::ConvAttr>());
+  const auto& attr = op.attr<graph::ConvAttr>();
+  const ConvTensors t{op.out_tensor(0), op.in_tensor(0), op.out_layout(0), op.in_layout(0),
+                      weights_of(op.in_tensor(1), op.in_layout(1), op.in(1), attr.groups)};
+  const Geometry geometry(attr);
   const auto desc = choose(t.ours(), t.any(), [&](const Descs& d) { return grad_input_desc(d, geometry); });
-  return make_primitive_step(dnnl::convolution_backward_data(desc),
-                             {{DNNL_ARG_DIFF_DST, op.in(0), t.y_desc(), desc.diff_dst_desc()},
-                              weights_operand(op, t.w_desc(), desc.weights_desc()),
-                              {DNNL_ARG_DIFF_SRC, op.out(0), t.x_desc(), desc.diff_src_desc(), true}},
-                             scratch);
+  return in_sequence(t.w.spread, make_primitive_step(
+                                     dnnl::convolution_backward_data(desc),
+                                     {{DNNL_ARG_DIFF_DST, op.in(0), t.y_desc(), desc.diff_dst_desc()},
+                                      weights_operand(op, t.w, desc.weights_desc()),
+                                      {DNNL_ARG_DIFF_SRC, op.out(0), t.x_desc(), desc.diff_src_desc(), true}},
+                                     scratch));
 }
 
 Step make_conv_grad_weight(const OpView& op, Scratch& scratch) {
-  if (should_unfold(op.in_tensor(0).shape, op.out_tensor(0).shape, op.in_tensor(1).shape)) {
+  const auto& attr = op.attr<graph::ConvAttr>();
+  if (attr.groups == 1 &&
+      should_unfold(op.in_tensor(0).shape, op.out_tensor(0).shape, op.in_tensor(1).shape)) {
     return make_unfolded_grad_weight(op, scratch);
   }
-  const ConvTensors t{op.in_tensor(0), op.out_tensor(0), op.in_tensor(1),
-                      op.in_layout(0), op.out_layout(0), op.in_layout(1)};
-  const Geometry geometry(op.attr<graph::ConvAttr>());
-  const memory::desc any_dw = dnnl_any(t.w.shape, graph::DType::f32);
+  const ConvTensors t{op.in_tensor(0), op.in_tensor(1), op.in_layout(0), op.in_layout(1),
+                      weights_of(op.out_tensor(0), op.out_layout(0), op.out(0), attr.groups)};
+  const Geometry geometry(attr);
+  const memory::desc any_dw = t.w.any(graph::DType::f32);
   const auto desc =
       choose(t.ours(), t.any(), [&](const Descs& d) { return grad_weight_desc(d, any_dw, geometry); });
-  return make_primitive_step(dnnl::convolution_backward_weights(desc),
-                             {{DNNL_ARG_SRC, op.in(0), t.x_desc(), desc.src_desc()},
-                              {DNNL_ARG_DIFF_DST, op.in(1), t.y_desc(), desc.diff_dst_desc()},
-                              {DNNL_ARG_DIFF_WEIGHTS, op.out(0), t.w_desc(), desc.diff_weights_desc(), true}},
-                             scratch);
+  return in_sequence(
+      make_primitive_step(dnnl::convolution_backward_weights(desc),
+                          {{DNNL_ARG_SRC, op.in(0), t.x_desc(), desc.src_desc()},
+                           {DNNL_ARG_DIFF_DST, op.in(1), t.y_desc(), desc.diff_dst_desc()},
+                           {DNNL_ARG_DIFF_WEIGHTS, t.w.at, t.w.ours, desc.diff_weights_desc(), true}},
+                          scratch),
+      t.w.gather);
 }
 
 }  // namespace redline::backend::cpu

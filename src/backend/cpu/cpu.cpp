@@ -39,6 +39,8 @@ cpu::StepMaker maker_of(OpKind kind) {
       return make_max_pool;
     case OpKind::avg_pool:
       return make_avg_pool;
+    case OpKind::local_avg_pool:
+      return make_local_avg_pool;
     case OpKind::linear:
       return make_linear;
     case OpKind::softmax_cross_entropy:
@@ -59,6 +61,8 @@ cpu::StepMaker maker_of(OpKind kind) {
       return make_max_pool_grad;
     case OpKind::avg_pool_grad:
       return make_avg_pool_grad;
+    case OpKind::local_avg_pool_grad:
+      return make_local_avg_pool_grad;
     case OpKind::linear_grad_input:
       return make_linear_grad_input;
     case OpKind::linear_grad_weight:
@@ -81,6 +85,10 @@ cpu::StepMaker maker_of(OpKind kind) {
       return make_sgd;
     case OpKind::lars:
       return make_lars;
+    case OpKind::adamw:
+      return make_adamw;
+    case OpKind::lamb:
+      return make_lamb;
     case OpKind::ema:
       return make_ema;
   }

@@ -120,4 +120,37 @@ Step make_avg_pool_grad(const OpView& op, Scratch&) {
   };
 }
 
+namespace {
+
+using LocalKernel = void (*)(const Window& window, const void* from, void* to);
+
+// `large` and `small` are the sides of the pool, whichever the kernel reads.
+Step local_pool_by(LocalKernel kernel, const OpView& op, const graph::Tensor& large,
+                   const graph::Shape& small) {
+  const int side = op.attr<graph::LocalPoolAttr>().kernel;
+  const Planes planes(large.shape, small, large.dtype);
+  const Window window = window_of(large.shape, small, {side, side, 0});
+  const bool shrinks = op.kind() == graph::OpKind::local_avg_pool;
+  const std::size_t from_bytes = shrinks ? planes.in_bytes : planes.out_bytes;
+  const std::size_t to_bytes = shrinks ? planes.out_bytes : planes.in_bytes;
+  return [=, from = op.in(0), to = op.out(0)] {
+    parallel_for(planes.count, [&](std::int64_t i) {
+      const auto plane = static_cast<std::size_t>(i);
+      kernel(window, from + plane * from_bytes, to + plane * to_bytes);
+    });
+  };
+}
+
+}  // namespace
+
+Step make_local_avg_pool(const OpView& op, Scratch&) {
+  const graph::Tensor& x = op.in_tensor(0);
+  return local_pool_by(activation_kernels(x.dtype).local_avg_pool, op, x, op.out_tensor(0).shape);
+}
+
+Step make_local_avg_pool_grad(const OpView& op, Scratch&) {
+  const graph::Tensor& dx = op.out_tensor(0);
+  return local_pool_by(activation_kernels(dx.dtype).local_avg_pool_grad, op, dx, op.in_tensor(0).shape);
+}
+
 }  // namespace redline::backend::cpu

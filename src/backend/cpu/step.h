@@ -48,6 +48,8 @@ Step make_max_pool(const OpView& op, Scratch& scratch);  // and affine_pool
 Step make_max_pool_grad(const OpView& op, Scratch& scratch);
 Step make_avg_pool(const OpView& op, Scratch& scratch);
 Step make_avg_pool_grad(const OpView& op, Scratch& scratch);
+Step make_local_avg_pool(const OpView& op, Scratch& scratch);
+Step make_local_avg_pool_grad(const OpView& op, Scratch& scratch);
 // elementwise.cpp
 Step make_normalize_image(const OpView& op, Scratch& scratch);
 Step make_relu(const OpView& op, Scratch& scratch);
@@ -61,6 +63,8 @@ Step make_gradient_check(const OpView& op, Scratch& scratch);
 Step make_restore(const OpView& op, Scratch& scratch);
 Step make_sgd(const OpView& op, Scratch& scratch);
 Step make_lars(const OpView& op, Scratch& scratch);
+Step make_adamw(const OpView& op, Scratch& scratch);
+Step make_lamb(const OpView& op, Scratch& scratch);
 Step make_ema(const OpView& op, Scratch& scratch);
 Step make_accumulate(const OpView& op, Scratch& scratch);
 Step make_all_reduce(const OpView& op, Scratch& scratch);

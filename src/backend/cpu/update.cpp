@@ -2,14 +2,18 @@
 // padding is zero in every one of their tensors and stays zero.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "backend/cpu/flat.h"
 #include "backend/cpu/kernels/dispatch.h"
 #include "backend/cpu/step.h"
+#include "graph/operands.h"
 
 namespace redline::backend::cpu {
+
+using graph::operands::Adam;
 
 namespace {
 
@@ -80,9 +84,11 @@ Step make_gradient_check(const OpView& op, Scratch&) {
     const bool finite = std::isfinite(total);
     const float unscale = scalars[graph::kGradientScale] / *loss_scale;
     check[graph::kFinite] = finite ? 1.0F : 0.0F;
-    check[graph::kUnscale] = unscale;
-    check[graph::kGradientNorm] = static_cast<float>(std::sqrt(total) * static_cast<double>(unscale));
+    const auto norm = static_cast<float>(std::sqrt(total) * static_cast<double>(unscale));
+    check[graph::kUnscale] = unscale * graph::clip_factor(attr, norm);
+    check[graph::kGradientNorm] = norm;
     check[graph::kLossScale] = *loss_scale;
+    check[graph::kTakenUpdates] = scalars[graph::kUpdate] - *skipped_steps;
     const graph::ScaleState next =
         graph::next_scale(attr, {*loss_scale, *good_steps, *skipped_steps}, finite);
     *loss_scale = next.loss_scale;
@@ -96,7 +102,7 @@ Step make_sgd(const OpView& op, Scratch&) {
   return [=, w = op.in<float>(0), g = op.in<float>(1), v = op.in<float>(2), scalars = op.in<float>(3),
           check = op.in<float>(4), count = op.in_stored(0)] {
     if (check[graph::kFinite] == 0.0F) return;
-    const SgdStep step{scalars[graph::kLearningRate], check[graph::kUnscale], attr.momentum,
+    const SgdStep step{scalars[graph::kLearningRate] * attr.rate, check[graph::kUnscale], attr.momentum,
                        attr.weight_decay, attr.nesterov};
     parallel_flat(count, [&](std::int64_t first, std::int64_t n) {
       update_kernels().sgd(n, step, w + first, g + first, v + first);
@@ -118,10 +124,73 @@ Step make_lars(const OpView& op, Scratch&) {
       ratio = static_cast<double>(attr.trust) * w_norm /
               (g_norm + static_cast<double>(attr.weight_decay) * w_norm + static_cast<double>(attr.epsilon));
     }
-    const auto rate = static_cast<float>(static_cast<double>(scalars[graph::kLearningRate]) * ratio);
+    const auto rate =
+        static_cast<float>(static_cast<double>(scalars[graph::kLearningRate] * attr.rate) * ratio);
     const SgdStep step{rate, scale, attr.momentum, attr.weight_decay, false};
     parallel_flat(count, [&](std::int64_t first, std::int64_t n) {
       update_kernels().lars(n, rate, step, w + first, g + first, v + first);
+    });
+  };
+}
+
+namespace {
+
+struct AdamTensors {
+  float *w, *g, *m, *v;
+  const float *scalars, *check;
+  std::int64_t count;
+
+  explicit AdamTensors(const OpView& op)
+      : w(op.in<float>(Adam::w)),
+        g(op.in<float>(Adam::dw)),
+        m(op.in<float>(Adam::m)),
+        v(op.in<float>(Adam::v)),
+        scalars(op.in<float>(Adam::scalars)),
+        check(op.in<float>(Adam::check)),
+        count(op.in_stored(Adam::w)) {}
+
+  AdamStep step(const graph::AdamAttr& attr) const {
+    const auto correction = [&](float beta) {
+      return 1.0 - std::pow(static_cast<double>(beta), static_cast<double>(check[graph::kTakenUpdates]));
+    };
+    return {check[graph::kUnscale],
+            attr.beta1,
+            attr.beta2,
+            attr.epsilon,
+            static_cast<float>(1.0 / correction(attr.beta1)),
+            static_cast<float>(1.0 / std::sqrt(correction(attr.beta2)))};
+  }
+};
+
+}  // namespace
+
+Step make_adamw(const OpView& op, Scratch&) {
+  return [t = AdamTensors(op), attr = op.attr<graph::AdamAttr>()] {
+    if (t.check[graph::kFinite] == 0.0F) return;
+    const AdamStep step = t.step(attr);
+    const float rate = t.scalars[graph::kLearningRate] * attr.rate, keep = 1.0F - rate * attr.weight_decay;
+    parallel_flat(t.count, [&](std::int64_t i, std::int64_t n) {
+      update_kernels().adamw(n, step, keep, rate, t.w + i, t.g + i, t.m + i, t.v + i);
+    });
+  };
+}
+
+Step make_lamb(const OpView& op, Scratch&) {
+  std::vector<double> parts(static_cast<std::size_t>(shares(op.in_stored(Adam::w))));
+  return [t = AdamTensors(op), attr = op.attr<graph::AdamAttr>(), parts = std::move(parts)]() mutable {
+    if (t.check[graph::kFinite] == 0.0F) return;
+    const AdamStep step = t.step(attr);
+    const double w_norm = std::sqrt(sum_of_squares(t.w, t.count, parts));
+    parallel_flat(t.count, [&](std::int64_t i, std::int64_t n) {
+      parts[static_cast<std::size_t>(i / kShare)] =
+          update_kernels().lamb_moments(n, step, attr.weight_decay, t.w + i, t.g + i, t.m + i, t.v + i);
+    });
+    const double step_norm = std::sqrt(std::accumulate(parts.begin(), parts.end(), 0.0));
+    const double trust = w_norm > 0.0 && step_norm > 0.0 ? w_norm / step_norm : 1.0;
+    const auto rate =
+        static_cast<float>(static_cast<double>(t.scalars[graph::kLearningRate] * attr.rate) * trust);
+    parallel_flat(t.count, [&](std::int64_t i, std::int64_t n) {
+      update_kernels().lamb(n, step, attr.weight_decay, rate, t.w + i, t.m + i, t.v + i);
     });
   };
 }

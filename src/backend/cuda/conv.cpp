@@ -69,6 +69,9 @@ ConvShape shape_of(const plan::Plan& plan, const graph::Op& op, ConvPass pass) {
   shape.kernel = static_cast<int>(w[2]);
   shape.stride = attr.stride;
   shape.pad = attr.pad;
+  shape.groups = attr.groups;
+  check(attr.groups == 1 || plan.placement(t.w).layout == plan::Layout::channels_last,
+        "'{}' has groups of padded channels", op.name);
   if (is_folded(plan, op)) {
     shape.c = 16;
     shape.h = y.h() + 3;
@@ -90,7 +93,7 @@ ConvShape dense_shape_of(const plan::Plan& plan, const graph::Op& op) {
 }
 
 // The stem's shape where kernels of our own can do it; none of the others has three channels.
-std::optional<StemShape> stem_of(const plan::Plan& plan, const graph::Op& op, const cudaDeviceProp& device) {
+std::optional<StemShape> stem_of(const plan::Plan& plan, const graph::Op& op) {
   const ConvTensors t = tensors_of(op);
   const graph::Tensor& x = plan.graph().tensor(t.x);
   if (plan.placement(t.x).layout != plan::Layout::channels_last4 || x.shape.c() != 3 ||
@@ -107,7 +110,7 @@ std::optional<StemShape> stem_of(const plan::Plan& plan, const graph::Op& op, co
                         static_cast<int>(w[2]),
                         attr.stride,
                         attr.pad};
-  return shape.possible(device) ? std::optional(shape) : std::nullopt;
+  return shape.possible() ? std::optional(shape) : std::nullopt;
 }
 
 Step cudnn_step(std::shared_ptr<const ConvPlan> plan, const ConvPointers& pointers, Shared& shared) {
@@ -234,7 +237,7 @@ Candidates make_conv(const GroupView& group, Shared& shared) {
   const ConvPointers pointers{op.in(Conv::x), group.weights(op), op.out(Conv::y), op.out<float>(Conv::sums)};
   const bool sums = gives_sums(op.op());
   Candidates candidates{key_of(group, op)};
-  if (const auto stem = stem_of(group.plan(), op.op(), shared.device()))
+  if (const auto stem = stem_of(group.plan(), op.op()))
     candidates.list.push_back(
         {"stem", [group, stem = *stem, &shared] { return by_stem(group, stem, shared); }});
   if (sums) {
@@ -282,7 +285,7 @@ Candidates make_dense_grad_input(const GroupView& group, Shared& shared) {
 Candidates make_weight_gradient(const GroupView& group, Shared& shared) {
   const OpView op = group.op(OpKind::conv_grad_weight);
   Candidates candidates{key_of(group, op)};
-  if (const auto stem = stem_of(group.plan(), op.op(), shared.device())) {
+  if (const auto stem = stem_of(group.plan(), op.op())) {
     candidates.list.push_back(
         {"stem", [group, stem = *stem, &shared] { return stem_gradient_step(group, stem, shared); }});
   }

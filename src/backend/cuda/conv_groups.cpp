@@ -292,7 +292,8 @@ std::vector<Candidate> pointwise_convs(const GroupView& group, Shared& shared) {
   const OpView op = group.op();
   const auto& attr = op.attr<graph::ConvAttr>();
   if (graph::size_of(op.in_tensor(Conv::x).dtype) != 2 || op.in_tensor(Conv::w).shape[2] != 1 ||
-      attr.stride != 1 || attr.pad != 0 || op.in_layout(Conv::x) != plan::Layout::channels_last) {
+      attr.stride != 1 || attr.pad != 0 || attr.groups != 1 ||
+      op.in_layout(Conv::x) != plan::Layout::channels_last) {
     return {};
   }
   return gemm_steps(forward_of(group, op), shared);

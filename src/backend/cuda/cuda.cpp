@@ -284,24 +284,27 @@ class CudaBackend final : public Backend {
 
   // In fp32 nothing fuses, and the norm's own two passes are more exact.
   bool conv_gives_sums(DType dtype) const override { return dtype != DType::f32; }
-  bool supports(OpKind, DType dtype) const override { return dtype != DType::u8 && dtype != DType::i32; }
+  bool supports(OpKind, DType dtype) const override {
+    return dtype == DType::f32 || dtype == DType::f16 || (dtype == DType::bf16 && has_ampere_code());
+  }
   DType weight_gradient(DType activations) const override { return activations; }
   DType weight_copy(DType activations) const override { return activations; }
-  std::vector<plan::GroupRow> group_rows() const override { return cuda::group_rows(properties_.major == 9); }
+  std::vector<plan::GroupRow> group_rows() const override { return cuda::group_rows(has_hopper_kernels()); }
   int side_stream_groups() const override { return 2; }
   bool synchronises_norms() const override { return true; }
   Layout layout(const graph::Graph& graph, TensorId id) const override {
-    return layout_of(graph, id, properties_.major);
+    return layout_of(graph, id, has_hopper_kernels());
   }
 
   std::string name() const override { return "cuda"; }
   bool runs_ahead() const override { return true; }
   std::optional<DType> mixed_precision() const override { return DType::f16; }
-  bool has_tf32() const override { return true; }
+  bool has_tf32() const override { return has_ampere_code(); }
   std::string description() const override {
-    return fmt::format("cuda: {}, {} GiB, compute capability {}.{}, cuDNN {}{}", properties_.name,
+    return fmt::format("cuda: {}, {} GiB, compute capability {}.{}{}, cuDNN {}{}", properties_.name,
                        properties_.totalGlobalMem >> 30, properties_.major, properties_.minor,
-                       cudnn_version(), nccl_ ? ", NCCL " + nccl_->version() : "");
+                       of_older_code(properties_), cudnn_version(),
+                       nccl_ ? ", NCCL " + nccl_->version() : "");
   }
   std::shared_ptr<State> make_state() override { return std::make_shared<CudaState>(); }
   std::optional<Backend::DeviceMemory> device_memory() const override { return free_memory(); }
@@ -334,8 +337,10 @@ class CudaBackend final : public Backend {
     int driver = 0;
     cudaDriverGetVersion(&driver);
     const BuildInfo build = build_info();
-    std::string name = fmt::format("kernels-{}-driver{}-cudnn{}-redline{}-{}{}", properties_.name, driver,
-                                   cudnn_version(), build.version, build.commit, rules_.tf32 ? "-tf32" : "");
+    const DeviceCode& code = device_code();
+    std::string name = fmt::format("kernels-{}-driver{}-cudnn{}-redline{}-{}-sm{}{}{}", properties_.name,
+                                   driver, cudnn_version(), build.version, build.commit, code.architecture,
+                                   code.hopper ? "a" : "", rules_.tf32 ? "-tf32" : "");
     for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) || c == '.' ? c : '-';
     return folder + "/" + name + ".txt";
   }

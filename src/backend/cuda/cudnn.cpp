@@ -76,8 +76,8 @@ class ConvGraph {
         const TensorPtr dw =
             graph_.conv_wgrad(activation(kY, s.k, s.out_h, s.out_w), activation(kX, s.c, s.h, s.w),
                               windowed(fe::graph::Conv_wgrad_attributes()));
-        dw->set_output(true).set_uid(kW).set_dim({s.k, s.c, s.kernel, s.kernel});
-        dw->set_stride(strides(s.c, s.kernel, s.kernel));
+        dw->set_output(true).set_uid(kW).set_dim({s.k, s.filter_channels(), s.kernel, s.kernel});
+        dw->set_stride(strides(s.filter_channels(), s.kernel, s.kernel));
         break;
       }
     }
@@ -125,8 +125,8 @@ class ConvGraph {
     const ConvShape& s = shape_;
     return graph_.tensor(fe::graph::Tensor_attributes()
                              .set_uid(kW)
-                             .set_dim({s.k, s.c, s.kernel, s.kernel})
-                             .set_stride(strides(s.c, s.kernel, s.kernel)));
+                             .set_dim({s.k, s.filter_channels(), s.kernel, s.kernel})
+                             .set_stride(strides(s.filter_channels(), s.kernel, s.kernel)));
   }
 
   template <typename Attributes>
@@ -310,7 +310,8 @@ std::string cudnn_version() {
 std::string ConvShape::key() const {
   constexpr const char* kPasses[] = {"forward", "forward_sums", "grad_input", "grad_weight"};
   return fmt::format("{}_{}_n{}c{}h{}w{}k{}r{}s{}p{}", kPasses[static_cast<int>(pass)], name_of(dtype), n, c,
-                     h, w, k, kernel, stride, pad);
+                     h, w, k, kernel, stride, pad) +
+         (groups == 1 ? "" : fmt::format("g{}", groups));
 }
 
 std::unique_ptr<ConvLibrary> make_conv_library(const ConvRules& rules) {

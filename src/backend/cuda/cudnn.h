@@ -20,7 +20,9 @@ struct ConvShape {
   ConvPass pass = ConvPass::forward;
   graph::DType dtype = graph::DType::f16;
   std::int64_t n = 0, c = 0, h = 0, w = 0, k = 0, out_h = 0, out_w = 0;
-  int kernel = 1, stride = 1, pad = 0;
+  int kernel = 1, stride = 1, pad = 0, groups = 1;
+
+  std::int64_t filter_channels() const { return c / groups; }  // from which cuDNN infers the groups
 
   std::string key() const;
   friend bool operator==(const ConvShape&, const ConvShape&) = default;

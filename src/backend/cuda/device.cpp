@@ -16,6 +16,10 @@ void check_cuda(cudaError_t result, const char* what) {
     cudaGetLastError();  // what fits is asked for next, and is not to stumble over this
     throw OutOfMemoryError("{}: the GPU is out of memory ({} of {} MiB free)", what, free >> 20, total >> 20);
   }
+  // In exclusive mode another process has it; in prohibited mode nobody can.
+  if (result == cudaErrorDevicesUnavailable)
+    throw UnavailableError(
+        "{}: the GPU is busy or unavailable; 'redline doctor' says more, 'nvidia-smi' who uses it", what);
   throw InternalError("{}: {} ({})", what, cudaGetErrorString(result), cudaGetErrorName(result));
 }
 
@@ -27,15 +31,22 @@ int ask(cudaDeviceAttr attribute) {
   check_cuda(cudaDeviceGetAttribute(&found, attribute, device), "asking");
   return found;
 }
-int compute_major() {
-  static const int major = ask(cudaDevAttrComputeCapabilityMajor);
-  return major;
-}
 
 }  // namespace
 
-bool launches_early() { return compute_major() >= 9; }
-bool is_hopper() { return compute_major() == 9; }
+const DeviceCode& device_code() {
+  static const DeviceCode found = [] {
+    DeviceCode code;
+    check_cuda(find_code(code), "looking for the device's code");
+    return code;
+  }();
+  return found;
+}
+std::size_t block_shared_bytes() {
+  constexpr std::size_t kTuring = std::size_t{64} << 10;
+  static const auto most = static_cast<std::size_t>(ask(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+  return has_ampere_code() ? most : std::min(most, kTuring);
+}
 int multiprocessors() {
   static const int count = ask(cudaDevAttrMultiProcessorCount);
   return count;
@@ -121,7 +132,8 @@ int take_device(const comm::Communicator* communicator, std::optional<int> numbe
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
   if (result != cudaSuccess || count == 0) {
-    throw UnavailableError("no CUDA device can be used ({}): use --device cpu", cudaGetErrorString(result));
+    throw UnavailableError("no CUDA device can be used ({}): 'redline doctor' says more; or use --device cpu",
+                           cudaGetErrorString(result));
   }
   const comm::Neighbours here =
       communicator == nullptr ? comm::Neighbours{0, 1} : comm::neighbours(*communicator);
@@ -142,11 +154,20 @@ int take_device(const comm::Communicator* communicator, std::optional<int> numbe
 }
 
 void check_architecture(const cudaDeviceProp& device) {
-  const cudaError_t result = find_code();
+  if (device.major * 10 + device.minor < 75) {
+    throw UnavailableError(
+        "the {} has compute capability {}.{}; CUDA 13 and its cuDNN serve 7.5 (Turing) and later: use "
+        "another GPU, or "
+        "--device cpu",
+        device.name, device.major, device.minor);
+  }
+  DeviceCode code;
+  const cudaError_t result = find_code(code);
   if (result != cudaErrorNoKernelImageForDevice && result != cudaErrorInvalidDeviceFunction &&
       result != cudaErrorUnsupportedPtxVersion) {
     // Such as the failure of an earlier kernel, which every call tells from then on.
     check_cuda(result, "looking for the device's code");
+    device_code();  // remembered now: while a step is captured, nothing can be asked
     return;
   }
   // Hopper's matrix instructions are in the code for 90a alone.
@@ -155,6 +176,13 @@ void check_architecture(const cudaDeviceProp& device) {
       "the {} has compute capability {}.{}, and this build's CUDA backend has code for {}: build it with "
       "-DCMAKE_CUDA_ARCHITECTURES={}, or use --device cpu",
       device.name, device.major, device.minor, REDLINE_CUDA_ARCHITECTURES, wanted);
+}
+
+std::string of_older_code(const cudaDeviceProp& device) {
+  const DeviceCode& code = device_code();
+  const bool lacks_hopper = device.major == 9 && !code.hopper;
+  if (code.architecture == device.major * 10 + device.minor && !lacks_hopper) return {};
+  return fmt::format(" (code for {}.{})", code.architecture / 10, code.architecture % 10);
 }
 
 Backend::DeviceMemory free_memory() {

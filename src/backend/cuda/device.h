@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -84,9 +85,11 @@ Type type_of(graph::DType dtype);  // throws InternalError for integers
 // UnavailableError when there is none, UsageError when several ranks of a machine ask for one by number.
 int take_device(const comm::Communicator* communicator, std::optional<int> number = {});
 
-// Throws UnavailableError, naming what to rebuild with, when this build has no code for the device; as
-// check_cuda when it fails otherwise.
+// Throws UnavailableError, naming what to rebuild with, when this build has no code for the device, or CUDA
+// 13 serves it no more; as check_cuda when it fails otherwise.
 void check_architecture(const cudaDeviceProp& device);
+// " (code for 8.0)" where the device runs what was compiled for an older one; else empty.
+std::string of_older_code(const cudaDeviceProp& device);
 
 // As Backend::device_memory and memory_overhead.
 Backend::DeviceMemory free_memory();

@@ -8,6 +8,7 @@
 #include "backend/cuda/kernels/stem_pool.h"
 #include "graph/operands.h"
 #include "plan/plan.h"
+#include "plan/traffic.h"
 
 namespace redline::backend::cuda {
 namespace {
@@ -45,7 +46,7 @@ std::int64_t channels(const Dataflow& flow, TensorId id) { return flow.graph().t
 bool is_pointwise(const Dataflow& flow, const Op& op) {
   const auto& attr = op.attr<graph::ConvAttr>();
   return flow.graph().tensor(in(op, Conv::w)).shape[2] == 1 && attr.stride == 1 && attr.pad == 0 &&
-         is_narrow(flow, op.inputs[0]);
+         attr.groups == 1 && is_narrow(flow, op.inputs[0]);
 }
 
 bool expands(const Dataflow& flow, const Op& op) {
@@ -58,7 +59,7 @@ bool is_conv3x3(const Dataflow& flow, const Op& op, TensorId to) {
   const auto& attr = op.attr<graph::ConvAttr>();
   const graph::Shape& shape = flow.graph().tensor(to).shape;
   return flow.graph().tensor(in(op, Conv::w)).shape[2] == 3 && attr.stride == 1 && attr.pad == 1 &&
-         is_narrow(flow, op.inputs[0]) &&
+         attr.groups == 1 && is_narrow(flow, op.inputs[0]) &&
          !conv3x3::tile_sizes(static_cast<int>(shape.h()), static_cast<int>(shape.w()),
                               static_cast<int>(channels(flow, op.inputs[0])), static_cast<int>(shape.c()))
               .empty();
@@ -338,7 +339,7 @@ Group match_pool_gradient(const Dataflow& flow, int position) {
 // One launch updates or averages every tensor.
 Group match_update(const Dataflow& flow, int position) {
   const OpKind kind = flow.op(position).kind;
-  if (kind != OpKind::sgd && kind != OpKind::lars && kind != OpKind::ema) return {};
+  if (!plan::updates_one(kind)) return {};
   Group group;
   for (int i = 0; i < static_cast<int>(flow.graph().ops().size()); ++i) {
     if (flow.op(i).kind == kind) group.ops.push_back(i);

@@ -26,7 +26,8 @@ inline constexpr const char* kWeightGradient = "weight_gradient";
 inline constexpr const char* kUpdate = "update";
 }  // namespace groups
 
-// `hopper`: the GPU has TMA and wgmma, and so the kernels that are written for them.
+// `hopper`: whether kernels that are written for Hopper's TMA and wgmma can run, as has_hopper_kernels()
+// says.
 std::vector<plan::GroupRow> group_rows(bool hopper);
 
 }  // namespace redline::backend::cuda

@@ -50,7 +50,7 @@ bool folds(const graph::Graph& graph) {
 
 }  // namespace
 
-Layout layout_of(const graph::Graph& graph, TensorId id, int generation) {
+Layout layout_of(const graph::Graph& graph, TensorId id, bool hopper) {
   const graph::Tensor& tensor = graph.tensor(id);
   if (tensor.shape.rank() != 4) return Layout::plain;
   if (tensor.kind == TensorKind::input)
@@ -59,8 +59,8 @@ Layout layout_of(const graph::Graph& graph, TensorId id, int generation) {
       tensor.shape.c() == 3 && (tensor.kind != TensorKind::activation || only_convolved(graph, id));
   if (!image) return Layout::channels_last;
   const bool foldable = tensor.kind == TensorKind::activation || tensor.shape.h() == 7;
-  // Hopper has kernels of our own for four channels.
-  const bool fold = foldable && generation != 9 && folds(graph);
+  // There, we have kernels of our own for four channels.
+  const bool fold = foldable && !hopper && folds(graph);
   return fold ? Layout::folded : Layout::channels_last4;
 }
 

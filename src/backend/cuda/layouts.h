@@ -7,7 +7,7 @@
 
 namespace redline::backend::cuda {
 
-// As plan::Capabilities::layout, for a GPU whose compute capability begins with `generation`.
-plan::Layout layout_of(const graph::Graph& graph, graph::TensorId id, int generation);
+// As plan::Capabilities::layout, `hopper` as for group_rows.
+plan::Layout layout_of(const graph::Graph& graph, graph::TensorId id, bool hopper);
 
 }  // namespace redline::backend::cuda

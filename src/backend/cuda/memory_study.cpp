@@ -162,8 +162,10 @@ class CudaStudy final : public MemoryStudy {
     const Recipe& recipe = recipes_.at(method);
     if (const auto* transfer = std::get_if<HostTransfer>(&recipe)) return make_host_move(*transfer, bytes);
     const auto* access = std::get_if<Access>(&recipe);
-    if (access != nullptr && access->kind == AccessKind::bulk && !is_hopper())
-      throw UnavailableError("this build uses TMA on Hopper alone");
+    if (access != nullptr && access->kind == AccessKind::bulk && !has_hopper_kernels())
+      throw UnavailableError("TMA needs a Hopper GPU, and a build with code for 90a");
+    if (access != nullptr && access->kind == AccessKind::async_copy && !has_ampere_code())
+      throw UnavailableError("cp.async needs compute capability 8.0, and a build with code for it");
     return std::make_unique<DeviceMove>(recipe, bytes, /*chain=*/false);
   }
 

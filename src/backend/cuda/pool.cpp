@@ -24,6 +24,15 @@ Candidates avg_pool_by(decltype(avg_pool)& kernel, const OpView& op, const graph
   });
 }
 
+Candidates local_avg_pool_by(decltype(local_avg_pool)& kernel, const OpView& op, const graph::Tensor& large,
+                             const graph::Shape& small) {
+  return only([op, &large, small, &kernel]() -> Step {
+    const int side = op.attr<graph::LocalPoolAttr>().kernel;
+    return [&kernel, pool = pool_of(large.shape, small, {side, side, 0}), type = type_of(large.dtype),
+            from = op.in(0), to = op.out(0)](cudaStream_t stream) { kernel(type, pool, from, to, stream); };
+  });
+}
+
 }  // namespace
 
 // affine_pool has the same outputs, and the affine and what was picked besides.
@@ -69,6 +78,20 @@ Candidates make_avg_pool(const GroupView& group, Shared&) {
 
 Candidates make_avg_pool_grad(const GroupView& group, Shared&) {
   return avg_pool_by(avg_pool_grad, group.op(), group.op().out_tensor(operands::AvgPoolGrad::dx));
+}
+
+Candidates make_local_avg_pool(const GroupView& group, Shared&) {
+  using operands::LocalAvgPool;
+  const OpView op = group.op();
+  return local_avg_pool_by(local_avg_pool, op, op.in_tensor(LocalAvgPool::x),
+                           op.out_tensor(LocalAvgPool::y).shape);
+}
+
+Candidates make_local_avg_pool_grad(const GroupView& group, Shared&) {
+  using operands::LocalAvgPoolGrad;
+  const OpView op = group.op();
+  return local_avg_pool_by(local_avg_pool_grad, op, op.out_tensor(LocalAvgPoolGrad::dx),
+                           op.in_tensor(LocalAvgPoolGrad::dy).shape);
 }
 
 }  // namespace redline::backend::cuda

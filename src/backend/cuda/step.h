@@ -186,6 +186,8 @@ Candidates make_max_pool_grad(const GroupView& group, Shared& shared);
 Candidates make_pool_gradient(const GroupView& group, Shared& shared);
 Candidates make_avg_pool(const GroupView& group, Shared& shared);
 Candidates make_avg_pool_grad(const GroupView& group, Shared& shared);
+Candidates make_local_avg_pool(const GroupView& group, Shared& shared);
+Candidates make_local_avg_pool_grad(const GroupView& group, Shared& shared);
 // elementwise.cpp
 Candidates make_normalize_image(const GroupView& group, Shared& shared);
 Candidates make_relu(const GroupView& group, Shared& shared);

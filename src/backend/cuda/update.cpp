@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "backend/cuda/step.h"
 
@@ -31,23 +32,41 @@ void add_chunks(std::int64_t total, std::vector<UpdateChunk>& chunks, const Fill
   }
 }
 
-// Of sgd or lars. The optimizer also writes the copy of a matrix or filter that kernels read.
+bool is_adam(OpKind kind) { return kind == OpKind::adamw || kind == OpKind::lamb; }
+
+// What an optimizer's op has for one parameter alone.
+struct PerParameter {
+  float weight_decay, rate;
+};
+
+PerParameter per_parameter(const OpView& op) {
+  const auto of = [](const auto& attr) { return PerParameter{attr.weight_decay, attr.rate}; };
+  if (is_adam(op.kind())) return of(op.attr<graph::AdamAttr>());
+  return op.kind() == OpKind::sgd ? of(op.attr<graph::SgdAttr>()) : of(op.attr<graph::LarsAttr>());
+}
+
+// Of any optimizer: all have weights and gradients first. It also writes the copy of a matrix or filter that
+// kernels read.
 void add_optimized(const GroupView& group, const OpView& op, std::vector<UpdateChunk>& chunks) {
   using In = operands::Optimizer;
   const graph::Tensor& w = op.in_tensor(In::w);
   const DType g_type = op.in_tensor(In::dw).dtype, copy_type = group.plan().weights;
   const bool copied = copy_type != DType::f32 && w.shape.rank() > 1;
   std::byte* copy = copied ? group.weights(op.op().inputs[In::w], copy_type) : nullptr;
-  const float decay = op.kind() == OpKind::sgd ? op.attr<graph::SgdAttr>().weight_decay
-                                               : op.attr<graph::LarsAttr>().weight_decay;
+  const PerParameter own = per_parameter(op);
+  const bool adam = is_adam(op.kind());
+  auto* v = adam ? op.in<float>(operands::Adam::v) : op.in<float>(In::v);
+  auto* m = adam ? op.in<float>(operands::Adam::m) : nullptr;
   add_chunks(op.in_stored(In::w), chunks, [&](UpdateChunk& chunk, std::int64_t from) {
     chunk.w = op.in<float>(In::w) + from;
     chunk.g = op.in(In::dw) + from * bytes_of(g_type);
-    chunk.v = op.in<float>(In::v) + from;
+    chunk.v = v + from;
+    chunk.m = adam ? m + from : nullptr;
     chunk.copy = copied ? copy + from * bytes_of(copy_type) : nullptr;
     chunk.g_type = type_of(g_type);
     chunk.copy_type = type_of(copy_type);
-    chunk.weight_decay = decay;
+    chunk.weight_decay = own.weight_decay;
+    chunk.rate = own.rate;
   });
 }
 
@@ -57,6 +76,24 @@ void add_averaged(const OpView& op, std::vector<UpdateChunk>& chunks) {
     chunk.w = op.in<float>(Ema::value) + from;
     chunk.v = op.in<float>(Ema::average) + from;
   });
+}
+
+Step adam_step(const OpView& first, std::shared_ptr<DeviceMemory> table, int count, Shared& shared) {
+  const auto& attr = first.attr<graph::AdamAttr>();
+  const auto* scalars = first.in<float>(operands::Adam::scalars);
+  const auto* check = first.in<float>(operands::Adam::check);
+  const auto log_of = [](float beta) { return static_cast<float>(std::log(static_cast<double>(beta))); };
+  const AdamRule rule{attr.beta1, attr.beta2, attr.epsilon, log_of(attr.beta1), log_of(attr.beta2)};
+  if (first.kind() == OpKind::adamw) {
+    return [=](cudaStream_t stream) {
+      adamw(rows_of<UpdateChunk>(*table), count, rule, scalars, check, stream);
+    };
+  }
+  shared.need(static_cast<std::size_t>(count) * 2 * sizeof(float));
+  return [=, &shared](cudaStream_t stream) {
+    lamb(rows_of<UpdateChunk>(*table), count, rule, scalars, check, reinterpret_cast<float*>(shared.work()),
+         stream);
+  };
 }
 
 Step update_step(const GroupView& group, Shared& shared) {
@@ -71,6 +108,7 @@ Step update_step(const GroupView& group, Shared& shared) {
     return [=, scalars = first.in<float>(Ema::scalars), check = first.in<float>(Ema::check)](
                cudaStream_t stream) { ema(rows_of<UpdateChunk>(*table), count, scalars, check, stream); };
   }
+  if (is_adam(first.kind())) return adam_step(first, table, count, shared);
   const auto* scalars = first.in<float>(operands::Optimizer::scalars);
   const auto* check = first.in<float>(operands::Optimizer::check);
   if (first.kind() == OpKind::sgd) {

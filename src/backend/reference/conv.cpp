@@ -1,5 +1,5 @@
 // A convolution and its two gradients as one matrix product each. The input's windows are written out as a
-// matrix (im2col) for a group of images at a time, so that the innermost loop runs over many contiguous
+// matrix (im2col) for some images at a time, so that the innermost loop runs over many contiguous
 // elements even where images are small.
 #include <algorithm>
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace {
 struct Geometry {
   std::int64_t batch, in_channels, in_h, in_w;
   std::int64_t out_channels, out_h, out_w;
-  std::int64_t kernel_h, kernel_w, stride, pad;
+  std::int64_t kernel_h, kernel_w, stride, pad, groups;
 
   Geometry(const graph::Shape& x, const graph::Shape& w, const graph::Shape& y, const graph::ConvAttr& attr)
       : batch(x.n()),
@@ -29,20 +29,24 @@ struct Geometry {
         kernel_h(w.h()),
         kernel_w(w.w()),
         stride(attr.stride),
-        pad(attr.pad) {}
+        pad(attr.pad),
+        groups(attr.groups) {}
 
   std::int64_t out_plane() const { return out_h * out_w; }
-  std::int64_t taps() const { return in_channels * kernel_h * kernel_w; }  // elements of one window
-  // Images per group: enough for rows of about a thousand elements.
-  std::int64_t group() const { return std::clamp<std::int64_t>(1024 / out_plane(), 1, batch); }
+  std::int64_t group_in() const { return in_channels / groups; }
+  std::int64_t group_out() const { return out_channels / groups; }
+  std::int64_t taps() const { return group_in() * kernel_h * kernel_w; }  // elements of one window
+  // Images at a time: enough for rows of about a thousand elements.
+  std::int64_t some() const { return std::clamp<std::int64_t>(1024 / out_plane(), 1, batch); }
 };
 
-// Calls visit(tap, position, offset) for every element of every window in `images` images: its place in the
-// window, the window's place in the group, and where it lies in the images; offset -1 is padding.
+// Calls visit(tap, position, offset) for every element of every window in a group's channels of `images`
+// images: its place in the window, the window's place among them, and where it lies in the images; offset -1
+// is padding.
 template <typename Visit>
-void for_each_tap(const Geometry& g, std::int64_t images, Visit&& visit) {
+void for_each_tap(const Geometry& g, std::int64_t group, std::int64_t images, Visit&& visit) {
   std::int64_t tap = 0;
-  for (std::int64_t c = 0; c < g.in_channels; ++c) {
+  for (std::int64_t c = group * g.group_in(); c < (group + 1) * g.group_in(); ++c) {
     for (std::int64_t ky = 0; ky < g.kernel_h; ++ky) {
       for (std::int64_t kx = 0; kx < g.kernel_w; ++kx, ++tap) {
         std::int64_t position = 0;
@@ -95,7 +99,7 @@ void multiply(std::int64_t rows, std::int64_t depth, std::int64_t columns, const
   }
 }
 
-// dy of a group of images as rows of channels: [O][images * out_plane].
+// dy of some images as rows of channels: [O][images * out_plane].
 std::vector<float> channel_rows(const Geometry& g, const float* dy, std::int64_t images) {
   const std::int64_t plane = g.out_plane(), columns = images * plane;
   std::vector<float> rows(static_cast<std::size_t>(g.out_channels * columns));
@@ -134,21 +138,24 @@ void conv(Arguments& args) {
   const auto y = args.out(0);
   const std::int64_t plane = g.out_plane(), taps = g.taps();
   std::vector<float> windows;  // [taps][columns]
-  for (std::int64_t first = 0; first < g.batch; first += g.group()) {
-    const std::int64_t images = std::min(g.group(), g.batch - first), columns = images * plane;
+  for (std::int64_t first = 0; first < g.batch; first += g.some()) {
+    const std::int64_t images = std::min(g.some(), g.batch - first), columns = images * plane;
     const float* source = x.data() + first * g.in_channels * g.in_h * g.in_w;
     float* target = y.data() + first * g.out_channels * plane;
     windows.resize(static_cast<std::size_t>(taps * columns));
-    for_each_tap(g, images, [&](std::int64_t tap, std::int64_t position, std::int64_t offset) {
-      windows[static_cast<std::size_t>(tap * columns + position)] = offset < 0 ? 0.0F : source[offset];
-    });
-    multiply(g.out_channels, taps, columns, w.data(), taps, 1, windows.data(),
-             [&](std::int64_t o, std::int64_t p0, const double* values, std::int64_t count) {
-               for (std::int64_t i = 0; i < count; ++i) {
-                 const std::int64_t n = (p0 + i) / plane, p = (p0 + i) % plane;
-                 target[(n * g.out_channels + o) * plane + p] = static_cast<float>(values[i]);
-               }
-             });
+    for (std::int64_t group = 0; group < g.groups; ++group) {
+      const std::int64_t channel = group * g.group_out();
+      for_each_tap(g, group, images, [&](std::int64_t tap, std::int64_t position, std::int64_t offset) {
+        windows[static_cast<std::size_t>(tap * columns + position)] = offset < 0 ? 0.0F : source[offset];
+      });
+      multiply(g.group_out(), taps, columns, w.data() + channel * taps, taps, 1, windows.data(),
+               [&](std::int64_t o, std::int64_t p0, const double* values, std::int64_t count) {
+                 for (std::int64_t i = 0; i < count; ++i) {
+                   const std::int64_t n = (p0 + i) / plane, p = (p0 + i) % plane;
+                   target[(n * g.out_channels + channel + o) * plane + p] = static_cast<float>(values[i]);
+                 }
+               });
+    }
   }
   write_sums(y, Channels(args.output_shape(0)), args.out(1));
 }
@@ -160,20 +167,23 @@ void conv_grad_input(Arguments& args) {
   const auto dx = args.out(0);
   const std::int64_t plane = g.out_plane(), taps = g.taps(), image = g.in_channels * g.in_h * g.in_w;
   std::vector<double> windows, sums;  // [taps][columns]; [images][C][H][W]
-  for (std::int64_t first = 0; first < g.batch; first += g.group()) {
-    const std::int64_t images = std::min(g.group(), g.batch - first), columns = images * plane;
+  for (std::int64_t first = 0; first < g.batch; first += g.some()) {
+    const std::int64_t images = std::min(g.some(), g.batch - first), columns = images * plane;
     const auto rows = channel_rows(g, dy.data() + first * g.out_channels * plane, images);
     windows.resize(static_cast<std::size_t>(taps * columns));
-    multiply(taps, g.out_channels, columns, w.data(), 1, taps, rows.data(),
-             [&](std::int64_t tap, std::int64_t p0, const double* values, std::int64_t count) {
-               std::copy_n(values, count, windows.data() + tap * columns + p0);
-             });
     sums.assign(static_cast<std::size_t>(images * image), 0.0);
-    for_each_tap(g, images, [&](std::int64_t tap, std::int64_t position, std::int64_t offset) {
-      if (offset >= 0) {
+    for (std::int64_t group = 0; group < g.groups; ++group) {
+      const std::int64_t channel = group * g.group_out();
+      multiply(taps, g.group_out(), columns, w.data() + channel * taps, 1, taps,
+               rows.data() + channel * columns,
+               [&](std::int64_t tap, std::int64_t p0, const double* values, std::int64_t count) {
+                 std::copy_n(values, count, windows.data() + tap * columns + p0);
+               });
+      for_each_tap(g, group, images, [&](std::int64_t tap, std::int64_t position, std::int64_t offset) {
+        if (offset < 0) return;
         sums[static_cast<std::size_t>(offset)] += windows[static_cast<std::size_t>(tap * columns + position)];
-      }
-    });
+      });
+    }
     std::transform(sums.begin(), sums.end(), dx.data() + first * image,
                    [](double sum) { return static_cast<float>(sum); });
   }
@@ -187,19 +197,22 @@ void conv_grad_weight(Arguments& args) {
   const std::int64_t plane = g.out_plane(), taps = g.taps();
   std::vector<float> windows;  // [columns][taps]
   std::vector<double> sums(dw.size(), 0.0);
-  for (std::int64_t first = 0; first < g.batch; first += g.group()) {
-    const std::int64_t images = std::min(g.group(), g.batch - first), columns = images * plane;
+  for (std::int64_t first = 0; first < g.batch; first += g.some()) {
+    const std::int64_t images = std::min(g.some(), g.batch - first), columns = images * plane;
     const float* source = x.data() + first * g.in_channels * g.in_h * g.in_w;
     const auto rows = channel_rows(g, dy.data() + first * g.out_channels * plane, images);
     windows.resize(static_cast<std::size_t>(taps * columns));
-    for_each_tap(g, images, [&](std::int64_t tap, std::int64_t position, std::int64_t offset) {
-      windows[static_cast<std::size_t>(position * taps + tap)] = offset < 0 ? 0.0F : source[offset];
-    });
-    multiply(g.out_channels, columns, taps, rows.data(), columns, 1, windows.data(),
-             [&](std::int64_t o, std::int64_t p0, const double* values, std::int64_t count) {
-               double* sum = sums.data() + o * taps + p0;
-               for (std::int64_t i = 0; i < count; ++i) sum[i] += values[i];
-             });
+    for (std::int64_t group = 0; group < g.groups; ++group) {
+      const std::int64_t channel = group * g.group_out();
+      for_each_tap(g, group, images, [&](std::int64_t tap, std::int64_t position, std::int64_t offset) {
+        windows[static_cast<std::size_t>(position * taps + tap)] = offset < 0 ? 0.0F : source[offset];
+      });
+      multiply(g.group_out(), columns, taps, rows.data() + channel * columns, columns, 1, windows.data(),
+               [&](std::int64_t o, std::int64_t p0, const double* values, std::int64_t count) {
+                 double* sum = sums.data() + (channel + o) * taps + p0;
+                 for (std::int64_t i = 0; i < count; ++i) sum[i] += values[i];
+               });
+    }
   }
   std::transform(sums.begin(), sums.end(), dw.begin(), [](double sum) { return static_cast<float>(sum); });
 }

@@ -36,6 +36,8 @@ void max_pool_grad(Arguments& args);
 void affine_pool(Arguments& args);
 void avg_pool(Arguments& args);
 void avg_pool_grad(Arguments& args);
+void local_avg_pool(Arguments& args);
+void local_avg_pool_grad(Arguments& args);
 
 // linear.cpp
 void linear(Arguments& args);
@@ -53,6 +55,8 @@ void gradient_check(Arguments& args);
 void restore(Arguments& args);
 void sgd(Arguments& args);
 void lars(Arguments& args);
+void adamw(Arguments& args);
+void lamb(Arguments& args);
 void ema(Arguments& args);
 
 }  // namespace redline::backend::reference

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -118,6 +119,51 @@ void avg_pool_grad(Arguments& args) {
   const auto dx = args.out(0);
   const std::size_t plane = dx.size() / dy.size();
   for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = dy[i / plane] / static_cast<float>(plane);
+}
+
+namespace {
+
+// Calls visit(window, pixel, pixels) for every pixel: where the window that it is in lies in the pooled
+// tensor, where the pixel lies, and how many pixels its window has.
+template <typename Visit>
+void for_each_local_pixel(const Planes& p, std::int64_t kernel, Visit&& visit) {
+  const auto length = [&](std::int64_t window, std::int64_t size) {
+    return std::min(kernel, size - window * kernel);
+  };
+  for (std::int64_t plane = 0; plane < p.count; ++plane) {
+    for (std::int64_t y = 0; y < p.in_h; ++y) {
+      for (std::int64_t x = 0; x < p.in_w; ++x) {
+        const std::int64_t oy = y / kernel, ox = x / kernel;
+        visit(static_cast<std::size_t>((plane * p.out_h + oy) * p.out_w + ox),
+              static_cast<std::size_t>((plane * p.in_h + y) * p.in_w + x),
+              length(oy, p.in_h) * length(ox, p.in_w));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void local_avg_pool(Arguments& args) {
+  const auto x = args.in(0);
+  const auto y = args.out(0);
+  std::vector<double> means(y.size(), 0.0);
+  for_each_local_pixel(Planes(args.input_shape(0), args.output_shape(0)),
+                       args.attr<graph::LocalPoolAttr>().kernel,
+                       [&](std::size_t window, std::size_t pixel, std::int64_t pixels) {
+                         means[window] += static_cast<double>(x[pixel]) / static_cast<double>(pixels);
+                       });
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] = static_cast<float>(means[i]);
+}
+
+void local_avg_pool_grad(Arguments& args) {
+  const auto dy = args.in(0);
+  const auto dx = args.out(0);
+  for_each_local_pixel(Planes(args.output_shape(0), args.input_shape(0)),
+                       args.attr<graph::LocalPoolAttr>().kernel,
+                       [&](std::size_t window, std::size_t pixel, std::int64_t pixels) {
+                         dx[pixel] = dy[window] / static_cast<float>(pixels);
+                       });
 }
 
 }  // namespace redline::backend::reference

@@ -21,6 +21,8 @@ Kernel kernel_of(graph::OpKind kind) {
       return max_pool;
     case OpKind::avg_pool:
       return avg_pool;
+    case OpKind::local_avg_pool:
+      return local_avg_pool;
     case OpKind::linear:
       return linear;
     case OpKind::softmax_cross_entropy:
@@ -43,6 +45,8 @@ Kernel kernel_of(graph::OpKind kind) {
       return max_pool_grad;
     case OpKind::avg_pool_grad:
       return avg_pool_grad;
+    case OpKind::local_avg_pool_grad:
+      return local_avg_pool_grad;
     case OpKind::linear_grad_input:
       return linear_grad_input;
     case OpKind::linear_grad_weight:
@@ -65,6 +69,10 @@ Kernel kernel_of(graph::OpKind kind) {
       return sgd;
     case OpKind::lars:
       return lars;
+    case OpKind::adamw:
+      return adamw;
+    case OpKind::lamb:
+      return lamb;
     case OpKind::ema:
       return ema;
   }

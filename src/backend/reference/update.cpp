@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "backend/reference/kernels.h"
 
@@ -45,11 +46,14 @@ void gradient_check(Arguments& args) {
   const double unscale =
       static_cast<double>(args.in(0)[graph::kGradientScale]) / static_cast<double>(loss_scale[0]);
   check[graph::kFinite] = finite ? 1.0F : 0.0F;
-  check[graph::kUnscale] = static_cast<float>(unscale);
-  check[graph::kGradientNorm] = static_cast<float>(std::sqrt(total) * unscale);
+  const auto& attr = args.attr<graph::ScaleAttr>();
+  const auto norm = static_cast<float>(std::sqrt(total) * unscale);
+  check[graph::kUnscale] = static_cast<float>(unscale) * graph::clip_factor(attr, norm);
+  check[graph::kGradientNorm] = norm;
   check[graph::kLossScale] = loss_scale[0];
-  const graph::ScaleState next = graph::next_scale(args.attr<graph::ScaleAttr>(),
-                                                   {loss_scale[0], good_steps[0], skipped_steps[0]}, finite);
+  check[graph::kTakenUpdates] = args.in(0)[graph::kUpdate] - skipped_steps[0];
+  const graph::ScaleState next =
+      graph::next_scale(attr, {loss_scale[0], good_steps[0], skipped_steps[0]}, finite);
   loss_scale[0] = next.loss_scale;
   good_steps[0] = next.good_steps;
   skipped_steps[0] = next.skipped_steps;
@@ -65,7 +69,7 @@ void sgd(Arguments& args) {
   if (check[graph::kFinite] == 0.0F) return;
   const auto w = args.out(0), v = args.out(1);
   const auto& attr = args.attr<graph::SgdAttr>();
-  const float lr = scalars[graph::kLearningRate], scale = check[graph::kUnscale];
+  const float lr = scalars[graph::kLearningRate] * attr.rate, scale = check[graph::kUnscale];
   for (std::size_t i = 0; i < w.size(); ++i) {
     const float g = dw[i] * scale + attr.weight_decay * w[i];
     v[i] = attr.momentum * v[i] + g;
@@ -78,7 +82,7 @@ void lars(Arguments& args) {
   if (check[graph::kFinite] == 0.0F) return;
   const auto w = args.out(0), v = args.out(1);
   const auto& attr = args.attr<graph::LarsAttr>();
-  const float lr = scalars[graph::kLearningRate], scale = check[graph::kUnscale];
+  const float lr = scalars[graph::kLearningRate] * attr.rate, scale = check[graph::kUnscale];
   const double w_norm = std::sqrt(sum_of_squares(w)),
                g_norm = std::sqrt(sum_of_squares(dw)) * std::abs(static_cast<double>(scale));
   double ratio = 1.0;
@@ -91,6 +95,71 @@ void lars(Arguments& args) {
     v[i] = attr.momentum * v[i] + rate * (dw[i] * scale + attr.weight_decay * w[i]);
     w[i] -= v[i];
   }
+}
+
+namespace {
+
+// The mean gradient and the mean of its squares, and Adam's direction: both corrected for having begun at
+// zero.
+class Moments {
+ public:
+  Moments(const graph::AdamAttr& attr, std::span<const float> check)
+      : attr_(attr),
+        scale_(check[graph::kUnscale]),
+        correction1_(1.0 - std::pow(static_cast<double>(attr.beta1), check[graph::kTakenUpdates])),
+        correction2_(1.0 - std::pow(static_cast<double>(attr.beta2), check[graph::kTakenUpdates])) {}
+
+  void add(float gradient, float& m, float& v) const {
+    const float g = gradient * scale_;
+    m = attr_.beta1 * m + (1.0F - attr_.beta1) * g;
+    v = attr_.beta2 * v + (1.0F - attr_.beta2) * g * g;
+  }
+  double direction(float m, float v) const {
+    const double root = std::sqrt(static_cast<double>(v) / correction2_);
+    return static_cast<double>(m) / correction1_ / (root + static_cast<double>(attr_.epsilon));
+  }
+
+ private:
+  graph::AdamAttr attr_;
+  float scale_;
+  double correction1_, correction2_;
+};
+
+}  // namespace
+
+void adamw(Arguments& args) {
+  const auto dw = args.in(1), scalars = args.in(4), check = args.in(5);
+  if (check[graph::kFinite] == 0.0F) return;
+  const auto w = args.out(0), m = args.out(1), v = args.out(2);
+  const auto& attr = args.attr<graph::AdamAttr>();
+  const Moments moments(attr, check);
+  const double lr = static_cast<double>(scalars[graph::kLearningRate] * attr.rate);
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    moments.add(dw[i], m[i], v[i]);
+    const double kept = static_cast<double>(w[i]) * (1.0 - lr * static_cast<double>(attr.weight_decay));
+    w[i] = static_cast<float>(kept - lr * moments.direction(m[i], v[i]));
+  }
+}
+
+void lamb(Arguments& args) {
+  const auto dw = args.in(1), scalars = args.in(4), check = args.in(5);
+  if (check[graph::kFinite] == 0.0F) return;
+  const auto w = args.out(0), m = args.out(1), v = args.out(2);
+  const auto& attr = args.attr<graph::AdamAttr>();
+  const Moments moments(attr, check);
+  std::vector<double> step(w.size());
+  double squares = 0.0;
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    moments.add(dw[i], m[i], v[i]);
+    step[i] =
+        moments.direction(m[i], v[i]) + static_cast<double>(attr.weight_decay) * static_cast<double>(w[i]);
+    squares += step[i] * step[i];
+  }
+  const double w_norm = std::sqrt(sum_of_squares(w)), step_norm = std::sqrt(squares);
+  const double trust = w_norm > 0.0 && step_norm > 0.0 ? w_norm / step_norm : 1.0;
+  const double lr = static_cast<double>(scalars[graph::kLearningRate] * attr.rate);
+  for (std::size_t i = 0; i < w.size(); ++i)
+    w[i] = static_cast<float>(static_cast<double>(w[i]) - lr * trust * step[i]);
 }
 
 void ema(Arguments& args) {

@@ -1,7 +1,9 @@
-// ResNet-18, 34, 50, 101 and 152 (v1.5: the stride sits on the 3x3 convolution of a bottleneck), with
-// torchvision's parameter names.
+// The ResNets: 18 to 152 (v1.5: the stride sits on the 3x3 convolution of a bottleneck), wide ResNets and
+// ResNeXt, with torchvision's parameter names, and ResNet-50-D with timm's. Each is a row of the table in
+// resnet.cpp.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -10,6 +12,9 @@
 #include "graph/graph.h"
 
 namespace redline::graph {
+
+// The parts of every model, in the order of the forward pass.
+inline constexpr std::array<const char*, 6> kParts = {"stem", "layer1", "layer2", "layer3", "layer4", "fc"};
 
 struct ModelOptions {
   std::string model = "resnet50";
@@ -21,6 +26,7 @@ struct ModelOptions {
   bool image_bytes = true;   // input is u8 images, normalised in the graph; false: f32 [N,3,H,W]
   float label_smoothing = 0.0F;
   bool mixed_labels = false;  // an image may be mixed of two: each row has two labels and a weight
+  int frozen_parts = 0;       // the first of kParts, which training leaves as they are
   NormalizeAttr normalize;
 };
 
@@ -39,6 +45,14 @@ struct Model {
 std::vector<std::string> model_names();
 // Throws UsageError for an unknown model or an image too small for it.
 Model build_resnet(const ModelOptions& options);
+
+// Where a parameter stands in a model: the stem is layer 0, each block the next, and the head the last.
+struct Depth {
+  int part;  // in kParts
+  int layer;
+};
+Depth depth_of(const std::string& parameter, const std::string& model);
+int layer_count(const std::string& model);
 
 // Fills one parameter or statistic of a model with its initial value, a function of (seed, name) alone:
 // Kaiming-normal (fan out) convolutions, ones and zeros for norms, uniform 1/sqrt(fan in) for the linear

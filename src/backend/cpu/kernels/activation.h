@@ -286,6 +286,43 @@ void avg_pool_grad(int64_t pixels, const void* dy, void* dx_) {
   for (int64_t p = 0; p < pixels; ++p) store(dx + p * kLanes, share);
 }
 
+// Calls visit(out, h, end_h, w, end_w) for every window: its place, and the pixels that it has.
+template <typename Visit>
+void for_each_local_window(const Window& window, const Visit& visit) {
+  const auto end = [&](int64_t begin, int64_t size) {
+    return begin + window.kernel < size ? begin + window.kernel : size;
+  };
+  for (int64_t oh = 0; oh < window.out_h; ++oh) {
+    for (int64_t ow = 0; ow < window.out_w; ++ow) {
+      const int64_t h = oh * window.kernel, w = ow * window.kernel;
+      visit((oh * window.out_w + ow) * kLanes, h, end(h, window.h), w, end(w, window.w));
+    }
+  }
+}
+
+template <typename T>
+void local_avg_pool(const Window& window, const void* x_, void* y_) {
+  const T* x = static_cast<const T*>(x_);
+  T* y = static_cast<T*>(y_);
+  for_each_local_window(window, [&](int64_t out, int64_t h0, int64_t h1, int64_t w0, int64_t w1) {
+    V sum{};
+    for (int64_t h = h0; h < h1; ++h)
+      for (int64_t w = w0; w < w1; ++w) sum += load(x + (h * window.w + w) * kLanes);
+    store(y + out, sum * (1.0F / static_cast<float>((h1 - h0) * (w1 - w0))));
+  });
+}
+
+template <typename T>
+void local_avg_pool_grad(const Window& window, const void* dy_, void* dx_) {
+  const T* dy = static_cast<const T*>(dy_);
+  T* dx = static_cast<T*>(dx_);
+  for_each_local_window(window, [&](int64_t out, int64_t h0, int64_t h1, int64_t w0, int64_t w1) {
+    const V share = load(dy + out) * (1.0F / static_cast<float>((h1 - h0) * (w1 - w0)));
+    for (int64_t h = h0; h < h1; ++h)
+      for (int64_t w = w0; w < w1; ++w) store(dx + (h * window.w + w) * kLanes, share);
+  });
+}
+
 template <typename T>
 void relu(int64_t count, const void* x_, void* y_) {
   const T* x = static_cast<const T*>(x_);
@@ -347,9 +384,9 @@ void normalize(int64_t pixels, int64_t plane, const uint8_t* x, const float* sca
 
 template <typename T>
 constexpr ActivationKernels activation_table() {
-  return {stats<T>,         affine_act<T>, grad_stats<T>,    grad_apply<T>, max_pool<T>,
-          max_pool_grad<T>, avg_pool<T>,   avg_pool_grad<T>, relu<T>,       add<T>,
-          relu_grad<T>,     from_float<T>, normalize<T>};
+  return {stats<T>,         affine_act<T>, grad_stats<T>,    grad_apply<T>,     max_pool<T>,
+          max_pool_grad<T>, avg_pool<T>,   avg_pool_grad<T>, local_avg_pool<T>, local_avg_pool_grad<T>,
+          relu<T>,          add<T>,        relu_grad<T>,     from_float<T>,     normalize<T>};
 }
 
 }  // namespace

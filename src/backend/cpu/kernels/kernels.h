@@ -77,6 +77,9 @@ struct ActivationKernels {
   void (*max_pool_grad)(const Window& window, const void* dy, const std::uint8_t* index, void* dx);
   void (*avg_pool)(std::int64_t pixels, const void* x, void* y);
   void (*avg_pool_grad)(std::int64_t pixels, const void* dy, void* dx);
+  // Windows side by side, cut off at the edge: `stride` is `kernel`, and there is no padding.
+  void (*local_avg_pool)(const Window& window, const void* x, void* y);
+  void (*local_avg_pool_grad)(const Window& window, const void* dy, void* dx);
   // Flat, over `count` elements, a multiple of 16.
   void (*relu)(std::int64_t count, const void* x, void* y);
   void (*add)(std::int64_t count, const void* a, const void* b, void* y);
@@ -93,11 +96,25 @@ struct SgdStep {
   bool nesterov;
 };
 
+// How Adam's moments move, and its direction m * scale1 / (sqrt(v) * scale2 + epsilon).
+struct AdamStep {
+  float gradient_scale, beta1, beta2, epsilon;
+  float scale1, scale2;  // what corrects moments that began at zero
+};
+
 // Flat fp32 loops over parameters; any count.
 struct UpdateKernels {
   void (*sgd)(std::int64_t count, const SgdStep& step, float* w, const float* g, float* v);
   // v = momentum * v + rate * (gradient_scale * g + weight_decay * w); w -= v
   void (*lars)(std::int64_t count, float rate, const SgdStep& step, float* w, const float* g, float* v);
+  // w = keep * w - rate * direction
+  void (*adamw)(std::int64_t count, const AdamStep& step, float keep, float rate, float* w, const float* g,
+                float* m, float* v);
+  // Moves the moments, and gives the sum of squares of (direction + decay * w), by which lamb then moves w.
+  double (*lamb_moments)(std::int64_t count, const AdamStep& step, float decay, const float* w,
+                         const float* g, float* m, float* v);
+  void (*lamb)(std::int64_t count, const AdamStep& step, float decay, float rate, float* w, const float* m,
+               const float* v);
   void (*ema)(std::int64_t count, float decay, float* average, const float* value);
   void (*accumulate)(std::int64_t count, float keep, float* total, const float* g);
   double (*sum_of_squares)(std::int64_t count, const float* x);

@@ -33,6 +33,51 @@ void lars(int64_t count, float rate, const SgdStep& step, float* __restrict w, c
   }
 }
 
+inline void move_moments(const AdamStep& step, float gradient, float& m, float& v) {
+  const float g = gradient * step.gradient_scale;
+  m = step.beta1 * m + (1.0F - step.beta1) * g;
+  v = step.beta2 * v + (1.0F - step.beta2) * g * g;
+}
+
+inline float direction(const AdamStep& step, float m, float v) {
+  return m * step.scale1 / (__builtin_sqrtf(v) * step.scale2 + step.epsilon);
+}
+
+void adamw(int64_t count, const AdamStep& step_, float keep, float rate, float* __restrict w,
+           const float* __restrict g, float* __restrict m, float* __restrict v) {
+  const AdamStep step = step_;
+  for (int64_t i = 0; i < count; ++i) {
+    move_moments(step, g[i], m[i], v[i]);
+    w[i] = keep * w[i] - rate * direction(step, m[i], v[i]);
+  }
+}
+
+double lamb_moments(int64_t count, const AdamStep& step_, float decay, const float* __restrict w,
+                    const float* __restrict g, float* __restrict m, float* __restrict v) {
+  const AdamStep step = step_;
+  constexpr int64_t kParts = 16;
+  double sums[kParts] = {};
+  const auto squared = [&](int64_t i) {
+    move_moments(step, g[i], m[i], v[i]);
+    const auto moved = static_cast<double>(direction(step, m[i], v[i]) + decay * w[i]);
+    return moved * moved;
+  };
+  int64_t i = 0;
+  for (; i + kParts <= count; i += kParts) {
+    for (int64_t j = 0; j < kParts; ++j) sums[j] += squared(i + j);
+  }
+  for (; i < count; ++i) sums[0] += squared(i);
+  double total = 0.0;
+  for (double sum : sums) total += sum;
+  return total;
+}
+
+void lamb(int64_t count, const AdamStep& step_, float decay, float rate, float* __restrict w,
+          const float* __restrict m, const float* __restrict v) {
+  const AdamStep step = step_;
+  for (int64_t i = 0; i < count; ++i) w[i] -= rate * (direction(step, m[i], v[i]) + decay * w[i]);
+}
+
 void ema(int64_t count, float decay, float* __restrict average, const float* __restrict value) {
   const float rest = 1.0F - decay;
   for (int64_t i = 0; i < count; ++i) average[i] = decay * average[i] + rest * value[i];
@@ -60,7 +105,9 @@ double sum_of_squares(int64_t count, const float* x) {
   return total;
 }
 
-constexpr UpdateKernels update_table() { return {sgd, lars, ema, accumulate, sum_of_squares}; }
+constexpr UpdateKernels update_table() {
+  return {sgd, lars, adamw, lamb_moments, lamb, ema, accumulate, sum_of_squares};
+}
 
 }  // namespace
 }  // namespace redline::backend::cpu

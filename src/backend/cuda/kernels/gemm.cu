@@ -405,7 +405,7 @@ int stages_of(const Gemm& work, const cudaDeviceProp& device, const GemmCandidat
 }  // namespace
 
 std::vector<GemmCandidate> gemm_candidates(const Gemm& work, const cudaDeviceProp& device) {
-  if (device.major != 9 || work.type == Type::f32 || work.rows < 1) return {};
+  if (!has_hopper_kernels() || work.type == Type::f32 || work.rows < 1) return {};
   std::vector<GemmCandidate> found;
   for (const GemmForm& form : kGemmForms) {
     if (!form.matches(work.prologue, work.epilogue, work.k, work.n) ||

@@ -14,13 +14,26 @@
 
 namespace redline::backend::cuda {
 
-// Of the current device, asked once: whether a kernel can be launched on it while the one before still runs,
-// whether it is of the generation that hopper.cuh is written for, and its number of multiprocessors.
-bool launches_early();
-bool is_hopper();
+// The code of this build that runs on the current device: for the device itself, or PTX for an older one,
+// which the driver compiled. A kernel can do no more than its code, whatever the device is.
+struct DeviceCode {
+  int architecture = 0;  // what it was compiled for: 75, 80, 90
+  bool hopper = false;   // with the instructions of hopper.cuh, as code for 90a alone has
+};
+// Runs a kernel that tells. Fails as CUDA does where the build has no code for the device.
+cudaError_t find_code(DeviceCode& code);
+
+// The same of the current device, asked once; throws InternalError when there is none.
+const DeviceCode& device_code();
+// What follows from it: whether a kernel can be launched while the one before still runs, whether kernels
+// written with hopper.cuh can run, whether there is arithmetic in bf16 and tf32, and whether cp.async copies.
+inline bool launches_early() { return device_code().architecture >= 90; }
+inline bool has_hopper_kernels() { return device_code().hopper; }
+inline bool has_ampere_code() { return device_code().architecture >= 80; }
+// Of the current device, asked once: its number of multiprocessors, and the shared memory that a block can
+// have, no more than on the devices that its code was compiled for.
 int multiprocessors();
-// What CUDA says when it looks for this build's code for the current device.
-cudaError_t find_code();
+std::size_t block_shared_bytes();
 
 enum class Type : std::uint8_t { f32, f16, bf16 };
 
@@ -121,6 +134,9 @@ void pooled_norm_grad_apply(Type type, const PooledGradient& pooled, const NormG
 void avg_pool(Type type, int images, int pixels, int channels, const void* x, void* y, cudaStream_t stream);
 void avg_pool_grad(Type type, int images, int pixels, int channels, const void* dy, void* dx,
                    cudaStream_t stream);
+// Means of windows side by side, cut off at the edge: a pool whose stride is its kernel, without padding.
+void local_avg_pool(Type type, const Pool& pool, const void* x, void* y, cudaStream_t stream);
+void local_avg_pool_grad(Type type, const Pool& pool, const void* dy, void* dx, cudaStream_t stream);
 
 void relu(Type type, std::int64_t count, const void* x, void* y, cudaStream_t stream);
 void relu_grad(Type type, std::int64_t count, const void* dy, const void* y, void* dx, cudaStream_t stream);
@@ -169,12 +185,14 @@ void column_sums(Type type, int rows, int columns, const void* dy, float* db, cu
 struct UpdateChunk {
   float* w;
   const void* g;
-  float* v;    // momentum; for an average, the average
+  float* v;    // momentum, or Adam's second moment; for an average, the average
+  float* m;    // ? Adam's first moment
   void* copy;  // ? the parameter in the type that convolutions read
   int count;
   int first_chunk, chunks;  // of the parameter this one belongs to
   Type g_type, copy_type;
   float weight_decay;
+  float rate;  // times the learning rate
 };
 inline constexpr int kChunk = 8192;  // elements of a chunk at most
 
@@ -188,6 +206,15 @@ void sgd(const UpdateChunk* chunks, int count, UpdateRule rule, const float* sca
          cudaStream_t stream);
 // partials: two floats per chunk.
 void lars(const UpdateChunk* chunks, int count, UpdateRule rule, const float* scalars, const float* check,
+          float* partials, cudaStream_t stream);
+struct AdamRule {
+  float beta1, beta2, epsilon;
+  float log_beta1, log_beta2;
+};
+void adamw(const UpdateChunk* chunks, int count, AdamRule rule, const float* scalars, const float* check,
+           cudaStream_t stream);
+// partials: two floats per chunk.
+void lamb(const UpdateChunk* chunks, int count, AdamRule rule, const float* scalars, const float* check,
           float* partials, cudaStream_t stream);
 // v = decay * v + (1 - decay) * w
 void ema(const UpdateChunk* chunks, int count, const float* scalars, const float* check, cudaStream_t stream);

@@ -91,6 +91,7 @@ __global__ void staged_kernel(uint4* __restrict__ to, const uint4* __restrict__ 
 
 // A thread stores what it loaded itself, so that it waits for its own copies and for nobody.
 __global__ void async_copy_kernel(uint4* __restrict__ to, const uint4* __restrict__ from, std::size_t words) {
+#if __CUDA_ARCH__ >= 800
   constexpr int kStages = 6;  // of 4 KiB: as many blocks as threads allow fit beside each other
   __shared__ uint4 ring[kStages][kThreads];
   const std::size_t step = threads_of_grid();
@@ -112,6 +113,7 @@ __global__ void async_copy_kernel(uint4* __restrict__ to, const uint4* __restric
     load(ahead, (stage + kStages - 1) % kStages);
     stage = (stage + 1) % kStages;
   }
+#endif
 }
 
 constexpr std::size_t kBulkBytes = 16384;

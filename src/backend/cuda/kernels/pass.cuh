@@ -115,7 +115,7 @@ void pass(const Matrix& m, const typename Work::Args& args, cudaStream_t stream)
   const int row_vectors = m.channels / Vector::kSize;
   const std::int64_t vectors = m.rows * row_vectors;
   if constexpr (sizeof(Vector) == 16 && Work::kInputs > 1) {
-    if (kThreads % row_vectors == 0 && is_hopper()) {
+    if (kThreads % row_vectors == 0 && has_hopper_kernels()) {
       constexpr std::size_t kBytes = sizeof(Vector) * Work::kInputs * kRingTile * kRingStages;
       const std::int64_t tiles = divide_up(vectors, kRingTile), most = multiprocessors() * kRingBlocksEach;
       cudaFuncSetAttribute(ring_kernel<Work>, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -153,6 +153,56 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// The pixels of one side of a window that lie on the image.
+__device__ __forceinline__ int local_length(int window, int kernel, int size) {
+  const int left = size - window * kernel;
+  return left < kernel ? left : kernel;
+}
+
+template <typename T, int N>
+__global__ void __launch_bounds__(kThreads) local_avg_pool_kernel(Pool p, const void* x, void* y) {
+  const int row_vectors = p.channels / N;
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= std::int64_t{p.images} * p.out_h * p.out_w * row_vectors) return;
+  const int vector = static_cast<int>(i % row_vectors);
+  const std::int64_t pixel = i / row_vectors;
+  const int ow = static_cast<int>(pixel % p.out_w), oh = static_cast<int>(pixel / p.out_w % p.out_h);
+  const std::int64_t image = pixel / p.out_w / p.out_h;
+  const int height = local_length(oh, p.kernel, p.h), width = local_length(ow, p.kernel, p.w);
+  float sum[N] = {};
+  for (int kh = 0; kh < height; ++kh) {
+    for (int kw = 0; kw < width; ++kw) {
+      const std::int64_t at = (image * p.h + oh * p.kernel + kh) * p.w + ow * p.kernel + kw;
+      const Vec<T, N> in = load<T, N>(x, at * row_vectors + vector);
+#pragma unroll
+      for (int k = 0; k < N; ++k) sum[k] += in.at(k);
+    }
+  }
+  Vec<T, N> out;
+#pragma unroll
+  for (int k = 0; k < N; ++k) out.set(k, sum[k] / static_cast<float>(height * width));
+  store<T, N>(y, i, out);
+}
+
+// Every input pixel is in one window.
+template <typename T, int N>
+__global__ void __launch_bounds__(kThreads) local_avg_pool_grad_kernel(Pool p, const void* dy, void* dx) {
+  const int row_vectors = p.channels / N;
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= std::int64_t{p.images} * p.h * p.w * row_vectors) return;
+  const int vector = static_cast<int>(i % row_vectors);
+  const std::int64_t pixel = i / row_vectors;
+  const int ow = static_cast<int>(pixel % p.w) / p.kernel,
+            oh = static_cast<int>(pixel / p.w % p.h) / p.kernel;
+  const std::int64_t image = pixel / p.w / p.h;
+  const int pixels = local_length(oh, p.kernel, p.h) * local_length(ow, p.kernel, p.w);
+  const Vec<T, N> in = load<T, N>(dy, ((image * p.out_h + oh) * p.out_w + ow) * row_vectors + vector);
+  Vec<T, N> out;
+#pragma unroll
+  for (int k = 0; k < N; ++k) out.set(k, in.at(k) / static_cast<float>(pixels));
+  store<T, N>(dx, i, out);
+}
+
 int blocks_for(std::int64_t vectors) { return static_cast<int>(divide_up(vectors, kThreads)); }
 
 }  // namespace
@@ -192,6 +242,20 @@ void avg_pool_grad(Type type, int images, int pixels, int channels, const void* 
     const std::int64_t threads = images * divide_up(pixels, kSpread) * (channels / N);
     avg_pool_grad_kernel<T, N>
         <<<blocks_for(threads), kThreads, 0, stream>>>(images, pixels, channels / N, dy, dx);
+  });
+}
+
+void local_avg_pool(Type type, const Pool& p, const void* x, void* y, cudaStream_t stream) {
+  dispatch(type, p.channels, [&]<typename T, int N>() {
+    const int grid = blocks_for(std::int64_t{p.images} * p.out_h * p.out_w * (p.channels / N));
+    local_avg_pool_kernel<T, N><<<grid, kThreads, 0, stream>>>(p, x, y);
+  });
+}
+
+void local_avg_pool_grad(Type type, const Pool& p, const void* dy, void* dx, cudaStream_t stream) {
+  dispatch(type, p.channels, [&]<typename T, int N>() {
+    const int grid = blocks_for(std::int64_t{p.images} * p.h * p.w * (p.channels / N));
+    local_avg_pool_grad_kernel<T, N><<<grid, kThreads, 0, stream>>>(p, dy, dx);
   });
 }
 

@@ -382,9 +382,10 @@ Walk walk_of(const StemShape& shape) { return {shape.images, shape.h, shape.w}; 
 
 }  // namespace
 
-bool StemShape::possible(const cudaDeviceProp& device) const {
-  return device.major == 9 && type != Type::f32 && filters == kFilters && kernel == kKernel && stride == 2 &&
-         pad == kPad && h % 2 == 0 && w % 2 == 0 && h > 0 && w > 0 && w / 2 <= kWidest && images > 0;
+bool StemShape::possible() const {
+  return has_hopper_kernels() && type != Type::f32 && filters == kFilters && kernel == kKernel &&
+         stride == 2 && pad == kPad && h % 2 == 0 && w % 2 == 0 && h > 0 && w > 0 && w / 2 <= kWidest &&
+         images > 0;
 }
 
 TileLaunch stem_forward(const StemShape& shape, const cudaDeviceProp& device, const void* x,

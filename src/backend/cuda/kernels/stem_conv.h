@@ -18,7 +18,7 @@ struct StemShape {
   int filters = 0;
   int kernel = 0, stride = 0, pad = 0;
 
-  bool possible(const cudaDeviceProp& device) const;
+  bool possible() const;
 };
 
 // x: [images, h, w, 4]. weights: [64, 7, 7, 4]. y: [images, h / 2, w / 2, 64]. sums: ? [2, 64] of y and its

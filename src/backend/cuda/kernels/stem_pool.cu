@@ -26,12 +26,15 @@ struct Strips {
   int across, down;   // of an image
   int columns, rows;  // of a strip at most
 
-  Strips(const Pool& p, int row_vectors) {
+  // `bytes_of` gives the shared memory that a block needs for so many columns.
+  template <typename BytesOf>
+  Strips(const Pool& p, int row_vectors, const BytesOf& bytes_of) {
     // Few enough rows that all multiprocessors have several strips, where a strip's first rows cost little.
     constexpr std::int64_t kFewest = 2, kMost = 16;
     const std::int64_t wanted = std::int64_t{multiprocessors()} * 8;
     across = static_cast<int>(divide_up(p.out_w, kStripThreads / row_vectors));
-    columns = static_cast<int>(divide_up(p.out_w, across));
+    const auto divide = [&] { columns = static_cast<int>(divide_up(p.out_w, across)); };
+    for (divide(); columns > 1 && bytes_of(columns) > block_shared_bytes(); divide()) ++across;
     const std::int64_t all = std::int64_t{p.images} * across * p.out_h;
     down = static_cast<int>(divide_up(p.out_h, std::clamp(divide_up(all, wanted), kFewest, kMost)));
     rows = static_cast<int>(divide_up(p.out_h, down));
@@ -64,10 +67,17 @@ template <typename T>
 __device__ __forceinline__ Two<T> two_of(std::uint32_t bits) {
   return *reinterpret_cast<Two<T>*>(&bits);
 }
+// NaN where either is.
 template <typename T>
 __device__ __forceinline__ std::uint32_t larger(std::uint32_t a, std::uint32_t b) {
+#if __CUDA_ARCH__ >= 800
   auto most = __hmax2_nan(two_of<T>(a), two_of<T>(b));
   return *reinterpret_cast<std::uint32_t*>(&most);
+#else
+  const Two<T> second = two_of<T>(b);
+  const std::uint32_t take = __hgt2_mask(second, two_of<T>(a)) | __hneu2_mask(second, second);
+  return (b & take) | (a & ~take);
+#endif
 }
 
 // Three rows or columns of a window along a side of the image: where one is outside, a neighbour stands in
@@ -393,12 +403,13 @@ bool stem_pool(Type type, const Pool& p, const void* x, const float* affine, voi
                void* picked, cudaStream_t stream) {
   if (type == Type::f32 || !is_stem_pool(p, 2)) return false;
   const int row_vectors = p.channels / 8;
-  const Strips strips(p, row_vectors);
-  const std::size_t bytes =
-      kPixelRows * static_cast<std::size_t>((2 * strips.columns + 1) * row_vectors) * sizeof(uint4);
+  const auto bytes_of = [&](int columns) {
+    return kPixelRows * static_cast<std::size_t>((2 * columns + 1) * row_vectors) * sizeof(uint4);
+  };
+  const Strips strips(p, row_vectors, bytes_of);
   const auto run = [&](auto kernel) {
-    launch_strips(kernel, p, strips, row_vectors, bytes, stream, p, strips, static_cast<const uint4*>(x),
-                  affine, y, index, picked);
+    launch_strips(kernel, p, strips, row_vectors, bytes_of(strips.columns), stream, p, strips,
+                  static_cast<const uint4*>(x), affine, y, index, picked);
   };
   type == Type::f16 ? run(stem_pool_kernel<__half>) : run(stem_pool_kernel<__nv_bfloat16>);
   return true;
@@ -411,10 +422,10 @@ void pooled_norm_grad_apply(Type type, const PooledGradient& pooled, const NormG
   dispatch(type, p.channels, [&]<typename T, int N>() {
     if constexpr (N > 1) {
       const int row_vectors = p.channels / N;
-      const Strips strips(p, row_vectors);
-      launch_strips(pooled_apply_kernel<T, N>, p, strips, row_vectors,
-                    GradientRings<T, N>{row_vectors, strips.columns}.bytes(), stream, pooled, strips,
-                    per_channel, args);
+      const auto bytes_of = [&](int columns) { return GradientRings<T, N>{row_vectors, columns}.bytes(); };
+      const Strips strips(p, row_vectors, bytes_of);
+      launch_strips(pooled_apply_kernel<T, N>, p, strips, row_vectors, bytes_of(strips.columns), stream,
+                    pooled, strips, per_channel, args);
     }
   });
 }

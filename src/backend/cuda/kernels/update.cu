@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads)
     sgd_kernel(const UpdateChunk* chunks, UpdateRule rule, const float* scalars, const float* check) {
   if (check[graph::kFinite] == 0.0F) return;
   const UpdateChunk chunk = chunks[blockIdx.x];
-  const float rate = scalars[graph::kLearningRate], scale = check[graph::kUnscale];
+  const float rate = scalars[graph::kLearningRate] * chunk.rate, scale = check[graph::kUnscale];
   update_chunk(chunk, [&](float& w, float gradient, float& v) {
     const float g = fmaf(chunk.weight_decay, w, gradient * scale);
     v = fmaf(rule.momentum, v, g);
@@ -102,6 +102,25 @@ __device__ float block_sum(float value) {
   float total = 0.0F;
   for (float part : shared) total += part;
   return total;
+}
+
+// The squares of a chunk's two vectors: each block leaves its own, and a later kernel adds up those of a
+// tensor.
+__device__ void put_squares(float first, float second, float* partials) {
+  first = block_sum(first);
+  second = block_sum(second);
+  if (threadIdx.x == 0) {
+    partials[blockIdx.x * 2] = first;
+    partials[blockIdx.x * 2 + 1] = second;
+  }
+}
+__device__ float2 norms_of(const UpdateChunk& chunk, const float* partials) {
+  float first = 0.0F, second = 0.0F;
+  for (int i = threadIdx.x; i < chunk.chunks; i += kThreads) {
+    first += partials[(chunk.first_chunk + i) * 2];
+    second += partials[(chunk.first_chunk + i) * 2 + 1];
+  }
+  return {sqrtf(block_sum(first)), sqrtf(block_sum(second))};
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -122,12 +141,7 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   });
-  w_squares = block_sum(w_squares);
-  g_squares = block_sum(g_squares);
-  if (threadIdx.x == 0) {
-    partials[blockIdx.x * 2] = w_squares;
-    partials[blockIdx.x * 2 + 1] = g_squares;
-  }
+  put_squares(w_squares, g_squares, partials);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -135,21 +149,126 @@ __global__ void __launch_bounds__(kThreads)
                 const float* partials) {
   if (check[graph::kFinite] == 0.0F) return;
   const UpdateChunk chunk = chunks[blockIdx.x];
-  float w_squares = 0.0F, g_squares = 0.0F;
-  for (int i = threadIdx.x; i < chunk.chunks; i += kThreads) {
-    w_squares += partials[(chunk.first_chunk + i) * 2];
-    g_squares += partials[(chunk.first_chunk + i) * 2 + 1];
-  }
-  const float w_norm = sqrtf(block_sum(w_squares)), g_norm = sqrtf(block_sum(g_squares));
+  const auto [w_norm, g_norm] = norms_of(chunk, partials);
   float ratio = 1.0F;
   if (w_norm > 0.0F && g_norm > 0.0F) {
     ratio = rule.trust * w_norm / (g_norm + chunk.weight_decay * w_norm + rule.epsilon);
   }
-  const float rate = scalars[graph::kLearningRate] * ratio, scale = check[graph::kUnscale];
+  const float rate = scalars[graph::kLearningRate] * chunk.rate * ratio, scale = check[graph::kUnscale];
   update_chunk(chunk, [&](float& w, float gradient, float& v) {
     v = fmaf(rule.momentum, v, rate * fmaf(chunk.weight_decay, w, gradient * scale));
     w -= v;
   });
+}
+
+// Adam's moments, and the direction in which they point; see AdamStep of the CPU's kernels.
+struct Moments {
+  AdamRule rule;
+  float scale, scale1, scale2;
+
+  __device__ Moments(const AdamRule& adam, const float* check) : rule(adam), scale(check[graph::kUnscale]) {
+    const float taken = check[graph::kTakenUpdates];
+    scale1 = 1.0F / -expm1f(taken * rule.log_beta1);  // 1 - beta^taken, without cancellation
+    scale2 = rsqrtf(-expm1f(taken * rule.log_beta2));
+  }
+  __device__ void add(float gradient, float& m, float& v) const {
+    const float g = gradient * scale;
+    m = fmaf(rule.beta1, m, (1.0F - rule.beta1) * g);
+    v = fmaf(rule.beta2, v, (1.0F - rule.beta2) * g * g);
+  }
+  __device__ float direction(float m, float v) const {
+    return m * scale1 / fmaf(sqrtf(v), scale2, rule.epsilon);
+  }
+};
+
+// Four neighbouring elements of everything that Adam has.
+struct AdamFour {
+  Four w, m, v;
+
+  __device__ AdamFour(const UpdateChunk& chunk, int i)
+      : w(Four::from<float>(chunk.w, i, chunk.count)),
+        m(Four::from<float>(chunk.m, i, chunk.count)),
+        v(Four::from<float>(chunk.v, i, chunk.count)) {}
+
+  __device__ void store_weights(const UpdateChunk& chunk, int i) const {
+    w.to<float>(chunk.w, i, chunk.count);
+    if (chunk.copy == nullptr) return;
+    with_type(chunk.copy_type, [&]<typename C>() { w.to<C>(chunk.copy, i, chunk.count); });
+  }
+  __device__ void store_moments(const UpdateChunk& chunk, int i) const {
+    m.to<float>(chunk.m, i, chunk.count);
+    v.to<float>(chunk.v, i, chunk.count);
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    adamw_kernel(const UpdateChunk* chunks, AdamRule rule, const float* scalars, const float* check) {
+  if (check[graph::kFinite] == 0.0F) return;
+  const UpdateChunk chunk = chunks[blockIdx.x];
+  const Moments moments(rule, check);
+  const float rate = scalars[graph::kLearningRate] * chunk.rate;
+  const float keep = 1.0F - rate * chunk.weight_decay;
+  with_type(chunk.g_type, [&]<typename G>() {
+#pragma unroll 2
+    for (int i = static_cast<int>(threadIdx.x) * 4; i < chunk.count; i += kThreads * 4) {
+      const Four g = Four::from<G>(chunk.g, i, chunk.count);
+      AdamFour four(chunk, i);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        moments.add(g.v[k], four.m.v[k], four.v.v[k]);
+        four.w.v[k] = keep * four.w.v[k] - rate * moments.direction(four.m.v[k], four.v.v[k]);
+      }
+      four.store_weights(chunk, i);
+      four.store_moments(chunk, i);
+    }
+  });
+}
+
+// Moves the moments, and adds up the squares of the weights and of what they will be moved by.
+__global__ void __launch_bounds__(kThreads)
+    lamb_moments_kernel(const UpdateChunk* chunks, AdamRule rule, const float* check, float* partials) {
+  if (check[graph::kFinite] == 0.0F) return;
+  const UpdateChunk chunk = chunks[blockIdx.x];
+  const Moments moments(rule, check);
+  float w_squares = 0.0F, step_squares = 0.0F;
+  with_type(chunk.g_type, [&]<typename G>() {
+#pragma unroll 2
+    for (int i = static_cast<int>(threadIdx.x) * 4; i < chunk.count; i += kThreads * 4) {
+      const Four g = Four::from<G>(chunk.g, i, chunk.count);
+      AdamFour four(chunk, i);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const float w = four.w.v[k];
+        moments.add(g.v[k], four.m.v[k], four.v.v[k]);
+        const float step = fmaf(chunk.weight_decay, w, moments.direction(four.m.v[k], four.v.v[k]));
+        w_squares = fmaf(w, w, w_squares);
+        step_squares = fmaf(step, step, step_squares);
+      }
+      four.store_moments(chunk, i);
+    }
+  });
+  put_squares(w_squares, step_squares, partials);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    lamb_kernel(const UpdateChunk* chunks, AdamRule rule, const float* scalars, const float* check,
+                const float* partials) {
+  if (check[graph::kFinite] == 0.0F) return;
+  const UpdateChunk chunk = chunks[blockIdx.x];
+  const Moments moments(rule, check);
+  const auto [w_norm, step_norm] = norms_of(chunk, partials);
+  const float trust = w_norm > 0.0F && step_norm > 0.0F ? w_norm / step_norm : 1.0F;
+  const float rate = scalars[graph::kLearningRate] * chunk.rate * trust;
+#pragma unroll 2
+  for (int i = static_cast<int>(threadIdx.x) * 4; i < chunk.count; i += kThreads * 4) {
+    AdamFour four(chunk, i);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const float w = four.w.v[k];
+      four.w.v[k] = w - rate * fmaf(chunk.weight_decay, w, moments.direction(four.m.v[k], four.v.v[k]));
+    }
+    four.store_weights(chunk, i);
+  }
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -224,9 +343,11 @@ __global__ void __launch_bounds__(kCheckThreads) check_kernel(GradientCheck args
   const bool finite = isfinite(total);
   const float scale = *args.loss_scale, unscale = args.scalars[graph::kGradientScale] / scale;
   args.check[graph::kFinite] = finite ? 1.0F : 0.0F;
-  args.check[graph::kUnscale] = unscale;
-  args.check[graph::kGradientNorm] = static_cast<float>(sqrt(total) * static_cast<double>(unscale));
+  const auto norm = static_cast<float>(sqrt(total) * static_cast<double>(unscale));
+  args.check[graph::kUnscale] = unscale * graph::clip_factor(args.attr, norm);
+  args.check[graph::kGradientNorm] = norm;
   args.check[graph::kLossScale] = scale;
+  args.check[graph::kTakenUpdates] = args.scalars[graph::kUpdate] - *args.skipped_steps;
   const graph::ScaleState next =
       graph::next_scale(args.attr, {scale, *args.good_steps, *args.skipped_steps}, finite);
   *args.loss_scale = next.loss_scale;
@@ -265,6 +386,17 @@ void lars(const UpdateChunk* chunks, int count, UpdateRule rule, const float* sc
           float* partials, cudaStream_t stream) {
   norms_kernel<<<count, kThreads, 0, stream>>>(chunks, check, partials);
   lars_kernel<<<count, kThreads, 0, stream>>>(chunks, rule, scalars, check, partials);
+}
+
+void adamw(const UpdateChunk* chunks, int count, AdamRule rule, const float* scalars, const float* check,
+           cudaStream_t stream) {
+  adamw_kernel<<<count, kThreads, 0, stream>>>(chunks, rule, scalars, check);
+}
+
+void lamb(const UpdateChunk* chunks, int count, AdamRule rule, const float* scalars, const float* check,
+          float* partials, cudaStream_t stream) {
+  lamb_moments_kernel<<<count, kThreads, 0, stream>>>(chunks, rule, check, partials);
+  lamb_kernel<<<count, kThreads, 0, stream>>>(chunks, rule, scalars, check, partials);
 }
 
 void ema(const UpdateChunk* chunks, int count, const float* scalars, const float* check,

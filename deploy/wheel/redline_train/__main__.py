@@ -1,0 +1,3 @@
+from redline_train import main
+
+main()

@@ -1,0 +1,221 @@
+"""Redline's runs in notebooks.
+
+    import redline
+
+    run = redline.Run("runs/first")
+    run.steps.plot(x="step", y="loss")      # pandas
+    run.report()                            # the page of `redline report`, inline
+    redline.table("runs")                   # a line for each run
+
+    job = redline.train("flowers", model="resnet18", epochs=3, name="second")
+    for line in job.follow():               # lines of metrics.jsonl, as they come
+        print(line["kind"], line.get("loss"))
+
+It reads the files of run folders (docs/training.md) and starts the program; it computes nothing itself. The program is
+`redline` on the PATH, or what the environment variable REDLINE names.
+"""
+
+import html
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import time
+import tomllib
+
+import pandas
+
+__all__ = ["Job", "Run", "predict", "runs", "table", "train"]
+
+
+def _program():
+    return os.environ.get("REDLINE", "redline")
+
+
+def _call(*arguments):
+    done = subprocess.run([_program(), *map(str, arguments)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"redline {arguments[0]} ended with {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _flags(options):
+    """{"batch_size": 4, "amp": True, "scale": (0.1, 1)} as --batch-size 4 --amp --scale 0.1 1"""
+    words = []
+    for name, value in options.items():
+        if value is False or value is None:
+            continue
+        words.append("--" + name.replace("_", "-"))
+        if value is not True:
+            words += [str(one) for one in (value if isinstance(value, (list, tuple)) else [value])]
+    return words
+
+
+class Run:
+    """A run folder. What it holds is read when it is asked for, so a run that goes on can be looked at again."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        if not (self.folder / "config.toml").is_file():
+            raise FileNotFoundError(f"{folder} is not a run folder: it has no config.toml")
+
+    @property
+    def name(self):
+        return self.folder.resolve().name
+
+    @property
+    def config(self):
+        """Every option as it was resolved; "record" has the command, versions and machine."""
+        return tomllib.loads((self.folder / "config.toml").read_text(encoding="utf-8"))
+
+    @property
+    def class_names(self):
+        """By label; empty where the data does not name its classes."""
+        file = self.folder / "classes.txt"
+        return file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
+
+    @property
+    def lines(self):
+        """metrics.jsonl, an object for each line. A line that is still being written is left out."""
+        file = self.folder / "metrics.jsonl"
+        found = []
+        for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else []:
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+        return found
+
+    def metrics(self, kind):
+        """The lines of one kind as a table: "step", "evaluation", "checkpoint", "notice"."""
+        rows = [line for line in self.lines if line.get("kind") == kind]
+        return pandas.DataFrame(rows).drop(columns="kind", errors="ignore")
+
+    @property
+    def info(self):
+        """The facts of the run: model, data, device, batch, steps."""
+        return next((line for line in self.lines if line.get("kind") == "run"), {})
+
+    @property
+    def end(self):
+        """How it ended; empty while it goes on."""
+        return next((line for line in reversed(self.lines) if line.get("kind") == "end"), {})
+
+    @property
+    def steps(self):
+        return self.metrics("step")
+
+    @property
+    def evaluations(self):
+        return self.metrics("evaluation")
+
+    @property
+    def checkpoints(self):
+        return self.metrics("checkpoint")
+
+    @property
+    def telemetry(self):
+        """Clocks, power and temperatures over time, of all ranks; empty without --telemetry."""
+        files = sorted((self.folder / "profile").glob("telemetry*.csv"))
+        return pandas.concat(map(pandas.read_csv, files), ignore_index=True) if files else pandas.DataFrame()
+
+    @property
+    def profile(self):
+        """summary.json of `redline profile`; empty where nothing was profiled."""
+        file = self.folder / "profile" / "summary.json"
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+    def report(self, height=900):
+        """The page of `redline report`, to be shown by a notebook."""
+        return Report([self], height)
+
+    def __repr__(self):
+        return f"Run({str(self.folder)!r})"
+
+
+class Report:
+    """A page that a notebook shows in place."""
+
+    def __init__(self, shown, height):
+        with tempfile.TemporaryDirectory() as folder:
+            page = pathlib.Path(folder) / "report.html"
+            _call("report", *[run.folder for run in shown], "-o", page, "-q")
+            self.page = page.read_text(encoding="utf-8")
+        self.height = height
+
+    def _repr_html_(self):
+        return (
+            f'<iframe style="width:100%;border:0" height="{int(self.height)}" '
+            f'srcdoc="{html.escape(self.page, quote=True)}"></iframe>'
+        )
+
+
+def runs(folder="runs"):
+    """The runs in a folder, by name."""
+    return [Run(path.parent) for path in sorted(pathlib.Path(folder).glob("*/config.toml"))]
+
+
+def table(folder="runs"):
+    """A line for each run: what it was and how far it came."""
+    rows = []
+    for run in runs(folder):
+        info, steps, evaluations = run.info, run.steps, run.evaluations
+        rows.append({
+            "name": run.name, "model": info.get("model"), "data": info.get("data"), "dtype": info.get("dtype"),
+            "batch_size": info.get("batch_size"), "state": run.end.get("reason", "going on"), "steps": len(steps),
+            "loss": steps["loss"].iloc[-1] if len(steps) else None,
+            "best_top1": evaluations["top1"].max() if len(evaluations) else None,
+        })  # fmt: skip
+    return pandas.DataFrame(rows)
+
+
+class Job:
+    """A run that was started here."""
+
+    def __init__(self, process, folder):
+        self.process, self.folder = process, folder
+
+    @property
+    def run(self):
+        return Run(self.folder)
+
+    def follow(self, every=0.2):
+        """Gives the lines of metrics.jsonl as they are written, until the run ends."""
+        seen = 0
+        while True:
+            ended = self.process.poll() is not None
+            lines = self.run.lines if (self.folder / "config.toml").exists() else []
+            yield from lines[seen:]
+            seen = max(seen, len(lines))
+            if ended:
+                break
+            time.sleep(every)
+        self.wait()
+
+    def wait(self):
+        """Waits for the end, and gives the run. Raises RuntimeError when it failed."""
+        _, errors = self.process.communicate()
+        if self.process.returncode != 0:
+            raise RuntimeError(f"redline train ended with {self.process.returncode}: {errors.strip()}")
+        return self.run
+
+    def stop(self):
+        """Asks it to stop: it finishes its step and writes a checkpoint."""
+        self.process.terminate()
+
+
+def train(data, name, output_dir="runs", **options):
+    """Starts `redline train` with options by their long names (batch_size=64, lr=0.1, amp=True), and does not wait."""
+    words = [_program(), "train", str(data), "--name", name, "--output-dir", str(output_dir), "--quiet", *_flags(options)]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return Job(process, pathlib.Path(output_dir) / name)
+
+
+def predict(model, *images, **options):
+    """What a network takes images for: a line for each image and class, the likeliest first."""
+    rows = []
+    text = _call("predict", model, *images, "--format", "jsonl", "-q", *_flags(options))
+    for line in map(json.loads, text.splitlines()):
+        rows += [{"image": line["image"], "rank": rank, **one} for rank, one in enumerate(line["predictions"], 1)]
+    return pandas.DataFrame(rows, columns=["image", "rank", "class", "label", "probability"])

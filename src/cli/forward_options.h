@@ -1,0 +1,12 @@
+// The flags of commands that run a trained network on images.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "train/forward.h"
+
+namespace redline::cli {
+
+void add_forward_options(CLI::App& command, train::ForwardOptions& forward);
+
+}  // namespace redline::cli

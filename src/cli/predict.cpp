@@ -1,0 +1,265 @@
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/atomic_file.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/printable.h"
+#include "base/signals.h"
+#include "cli/command.h"
+#include "cli/forward_options.h"
+#include "data/class_list.h"
+#include "data/encode.h"
+#include "data/image_list.h"
+#include "data/page_text.h"
+#include "train/prediction.h"
+
+namespace redline::cli {
+namespace {
+
+constexpr int kSignalExit = 128;
+
+struct Options {
+  std::string model, format = "table", page, class_names;
+  std::vector<std::string> images;
+  std::size_t top = 5;
+  bool averages = false, logits = false;
+  train::ForwardOptions forward;
+};
+
+// "-" stands for the paths that standard input lists, one a line.
+std::vector<std::string> paths_of(const std::vector<std::string>& named) {
+  std::vector<std::string> paths;
+  for (const std::string& path : named) {
+    if (path != "-") {
+      paths.push_back(path);
+      continue;
+    }
+    for (std::string line; std::getline(std::cin, line);)
+      if (!line.empty()) paths.push_back(line);
+  }
+  return paths;
+}
+
+// What the classes of a network are called; their numbers where nothing says.
+class Names {
+ public:
+  Names(const train::TrainedModel& model, const std::string& file) : names_(model.weights.class_names) {
+    if (file.empty()) return;
+    try {
+      names_ = data::parse_class_list(read_file(file));
+    } catch (const DataError& error) {
+      throw DataError("{}: {}", file, error.what());
+    }
+    if (static_cast<std::int64_t>(names_.size()) != model.weights.classes)
+      throw UsageError("{} names {} classes, and the network tells {} apart", file, names_.size(),
+                       model.weights.classes);
+  }
+  std::string operator[](std::size_t label) const {
+    return label < names_.size() ? names_[label] : std::to_string(label);
+  }
+
+ private:
+  std::vector<std::string> names_;
+};
+
+// One form of output; told of every image in turn.
+class Writer {
+ public:
+  virtual ~Writer() = default;
+  virtual void add(const train::Prediction& prediction) = 0;
+  virtual void finish() {}
+};
+
+class Table final : public Writer {
+ public:
+  Table(const Names& names, std::size_t top, const data::RecordSource& images) : names_(names), top_(top) {
+    constexpr std::size_t kWidest = 60;
+    for (std::int64_t i = 0; i < images.count(); ++i)
+      width_ = std::max(width_, std::min(kWidest, printable(images.name(i)).size()));
+  }
+  void add(const train::Prediction& prediction) override {
+    std::string line = fmt::format("{:<{}}", printable(prediction.image), width_);
+    if (!prediction.error.empty()) line += "  not read: " + printable(prediction.error);
+    for (const train::Ranked& one : train::likeliest(prediction.logits, top_))
+      line += fmt::format("  {} {:.1f}%", printable(names_[one.label]), 100 * one.probability);
+    fmt::print("{}\n", line);
+  }
+
+ private:
+  const Names& names_;
+  std::size_t top_, width_ = 0;
+};
+
+std::string csv_text(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+// A line for each image and class; with logits, a line for each image and a column for each class.
+class Csv final : public Writer {
+ public:
+  Csv(const Names& names, std::size_t top, bool logits, std::size_t classes)
+      : names_(names), top_(top), logits_(logits) {
+    std::string head = "image";
+    for (std::size_t i = 0; logits && i < classes; ++i) head += "," + csv_text(names[i]);
+    fmt::print("{}\n", logits ? head : "image,rank,class,label,probability");
+  }
+  void add(const train::Prediction& prediction) override {
+    const std::string image = csv_text(prediction.image);
+    if (logits_ && prediction.error.empty()) {
+      std::string line = image;
+      for (const float logit : prediction.logits) line += fmt::format(",{}", logit);
+      fmt::print("{}\n", line);
+      return;
+    }
+    int rank = 0;
+    for (const train::Ranked& one : train::likeliest(prediction.logits, top_))
+      fmt::print("{},{},{},{},{:.6g}\n", image, ++rank, csv_text(names_[one.label]), one.label,
+                 one.probability);
+  }
+
+ private:
+  const Names& names_;
+  std::size_t top_;
+  bool logits_;
+};
+
+class JsonLines final : public Writer {
+ public:
+  JsonLines(const Names& names, std::size_t top, bool logits) : names_(names), top_(top), logits_(logits) {}
+  void add(const train::Prediction& prediction) override {
+    using Json = nlohmann::ordered_json;
+    Json json;
+    json["image"] = prediction.image;
+    if (!prediction.error.empty()) json["error"] = prediction.error;
+    json["predictions"] = Json::array();
+    for (const train::Ranked& one : train::likeliest(prediction.logits, top_))
+      json["predictions"].push_back(
+          {{"class", names_[one.label]}, {"label", one.label}, {"probability", one.probability}});
+    if (logits_ && prediction.error.empty()) json["logits"] = prediction.logits;
+    fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+
+ private:
+  const Names& names_;
+  std::size_t top_;
+  bool logits_;
+};
+
+// Pictures with what they were taken for, in one file that needs no other.
+class Page final : public Writer {
+ public:
+  Page(const Names& names, std::size_t top, std::string file, std::string model)
+      : names_(names), top_(top), file_(std::move(file)), model_(std::move(model)) {}
+  void add(const train::Prediction& prediction) override {
+    ++images_;
+    if (prediction.pixels == nullptr || shown_ == kMost) return;
+    ++shown_;
+    std::string rows;
+    for (const train::Ranked& one : train::likeliest(prediction.logits, top_))
+      rows += fmt::format(
+          "<div style=\"background:linear-gradient(90deg,#4a90d955 {0:.1f}%,transparent {0:.1f}%)\">{1} "
+          "<small>{0:.1f}%</small></div>",
+          100 * one.probability, data::escaped(names_[one.label]));
+    constexpr int kQuality = 85;
+    figures_ += fmt::format(
+        "<figure><img alt=\"\" src=\"data:image/jpeg;base64,{}\"><figcaption><small>{}</small>{}</figcaption>"
+        "</figure>\n",
+        data::base64(data::encode_jpeg(prediction.pixels, prediction.size, prediction.size, kQuality)),
+        data::escaped(std::filesystem::path(prediction.image).filename().string()), rows);
+  }
+  void finish() override {
+    const std::string page = fmt::format(
+        "<!doctype html>\n<html lang=\"en\"><head><meta "
+        "charset=\"utf-8\"><title>{0}</title><style>{1}</style>"
+        "</head>\n<body><h1>{0}</h1>\n<p>{2} of {3} images, as the network sees them, with what it takes "
+        "them "
+        "for.</p>\n<main>\n{4}</main></body></html>\n",
+        data::escaped("Predictions of " + model_), data::kImagePageStyle, shown_, images_, figures_);
+    write_file_atomically(file_, page);
+  }
+
+ private:
+  static constexpr int kMost = 1000;  // pictures: a browser should still open the page
+
+  const Names& names_;
+  std::size_t top_;
+  std::string file_, model_, figures_;
+  int images_ = 0, shown_ = 0;
+};
+
+std::unique_ptr<Writer> writer_of(const Options& options, const Names& names, std::int64_t classes,
+                                  const data::RecordSource& images) {
+  if (options.format == "csv")
+    return std::make_unique<Csv>(names, options.top, options.logits, static_cast<std::size_t>(classes));
+  if (options.format == "jsonl") return std::make_unique<JsonLines>(names, options.top, options.logits);
+  if (options.logits) throw UsageError("--logits are numbers for other programs: add --format csv or jsonl");
+  return std::make_unique<Table>(names, options.top, images);
+}
+
+int run_predict(const Options& options) {
+  const StopSignals signals;
+  if (options.top < 1) throw UsageError("--top {} must be at least 1", options.top);
+  const train::TrainedModel model = train::load_trained(options.model, options.averages);
+  const Names names(model, options.class_names);
+  const std::shared_ptr<const data::RecordSource> images = data::list_images(paths_of(options.images));
+  for (const data::LeftOut& one : images->left_out())
+    if (one.image) log_warning("left out {} {}, the first {}", one.count, one.what, one.first);
+  std::vector<std::unique_ptr<Writer>> writers;
+  writers.push_back(writer_of(options, names, model.weights.classes, *images));
+  if (!options.page.empty())
+    writers.push_back(std::make_unique<Page>(names, options.top, options.page, options.model));
+  const train::PredictionCounts counts =
+      train::predict(model, options.forward, images, signals.flag(), [&](const train::Prediction& one) {
+        for (const auto& writer : writers) writer->add(one);
+      });
+  if (counts.stopped) return kSignalExit + signals.signal();
+  for (const auto& writer : writers) writer->finish();
+  if (counts.unreadable > 0)
+    throw DataError("{} of {} images could not be read", counts.unreadable, counts.images);
+  return 0;
+}
+
+}  // namespace
+
+void add_predict(CLI::App& app, Context& context) {
+  CLI::App& command = add_command(
+      app, "predict", "Tell what a trained network takes images for",
+      {"redline predict runs/first photo.jpg", "redline predict flowers.safetensors photos --page p.html",
+       "find photos -name '*.jpg' | redline predict resnet50.pth - --format csv > classes.csv"});
+  const auto options = std::make_shared<Options>();
+  command
+      .add_option("model", options->model,
+                  "A run's folder (its latest checkpoint), a checkpoint, safetensors or .pth")
+      ->required();
+  command
+      .add_option("images", options->images,
+                  "Images, folders of images, or - for a list of paths on standard input")
+      ->required();
+  command.add_option("--top,-k", options->top, "Classes to name for each image (default: 5)")->type_name("N");
+  command.add_option("--format", options->format, "What to print (default: table)")
+      ->check(CLI::IsMember({"table", "csv", "jsonl"}))
+      ->type_name("table|csv|jsonl");
+  command.add_flag("--logits", options->logits,
+                   "Give the network's numbers for all classes, in csv and jsonl");
+  command.add_option("--page", options->page, "Also write a page with the pictures")->type_name("FILE.html");
+  command
+      .add_option("--class-names", options->class_names,
+                  "A file with a class a line, by label (default: as the network was trained)")
+      ->type_name("FILE");
+  command.add_flag("--ema", options->averages, "Take the moving averages of --model-ema");
+  add_forward_options(command, options->forward);
+  on_run(command, context, [options] { return run_predict(*options); });
+}
+
+}  // namespace redline::cli

@@ -1,0 +1,128 @@
+#include "comm/handshake.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/sha256.h"
+#include "comm/communicator.h"
+#include "comm/protocol.h"
+
+namespace redline::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTurn{50}, kRetry{200};
+// Until another connection is tried. The system asks a busy listener again ever more rarely.
+constexpr milliseconds kConnectTime{3'000}, kAnswerTime{10'000};
+
+std::string proof(const std::string& token, std::string_view label, std::string_view role,
+                  std::string_view first, std::string_view second, std::string_view body) {
+  std::string message = fmt::format("redline {} {}", role, label);
+  message += '\0';  // what follows has fixed lengths, but for the last
+  message.append(first).append(second).append(body);
+  return hmac_sha256(token, message);
+}
+
+// The next message; none, and why, when the connection ends first or takes too long.
+std::optional<Message> receive(Link& link, const Introduction& introduction, std::string& why) {
+  const Clock::time_point deadline = std::min(introduction.deadline, Clock::now() + kAnswerTime);
+  for (;;) {
+    const MessageReader::State state = link.reader.read_from(link.socket);
+    try {
+      if (auto message = link.reader.next()) return message;
+    } catch (const DataError&) {
+      why = "something else listens there";
+      return {};
+    }
+    if (state == MessageReader::State::closed) {
+      why = "it closed the connection";
+      return {};
+    }
+    if (Clock::now() >= deadline) {
+      why = "it does not answer";
+      return {};
+    }
+    if (introduction.poll) introduction.poll();
+    pollfd entry{link.socket.fd(), POLLIN, 0};
+    ::poll(&entry, 1, static_cast<int>(kTurn.count()));
+  }
+}
+
+// One try. Empty, and why, when another may go better.
+std::optional<Link> try_once(const Introduction& by, std::string& why) {
+  Link link{connect_to(by.host, by.port, std::min(by.deadline, Clock::now() + kConnectTime), why, by.poll),
+            MessageReader(kLongestMessage)};
+  if (link.socket.fd() < 0) return {};
+  const auto challenge = receive(link, by, why);
+  if (!challenge) return {};
+  const std::string server_nonce = bytes_in(*challenge, kNonce);
+  if (number_in(*challenge, kProtocol, 0) != kProtocolVersion || server_nonce.size() != kNonceBytes)
+    throw UsageError("{} at {} port {} speaks another version of the protocol than {}", by.whom, by.host,
+                     by.port, by.who);
+  const std::string client_nonce = random_bytes(kNonceBytes);
+  const Message hello = make_hello(by.token, by.role, server_nonce, client_nonce, by.body);
+  if (!send_all(link.socket, encode(hello), by.deadline)) {
+    why = "it closed the connection";
+    return {};
+  }
+  const auto answer = receive(link, by, why);
+  if (!answer) return {};
+  if (text_in(*answer, kKind) == kRefused) {
+    why = text_in(*answer, kWhy);
+    if (number_in(*answer, kAgain, 0) != 0) return {};  // it may be about to make way for this one's job
+    throw UsageError("{} at {} refused this process: {}", by.whom, peer_address(link.socket, true), why);
+  }
+  if (!same_secret(bytes_in(*answer, kProof), server_proof(by.token, by.role, server_nonce, client_nonce)))
+    throw UsageError("what listens at {} port {} does not know this job's token: is it another job's?",
+                     by.host, by.port);
+  return link;
+}
+
+}  // namespace
+
+std::string client_proof(const std::string& token, std::string_view role, std::string_view server_nonce,
+                         std::string_view client_nonce, std::string_view body) {
+  return proof(token, "hello", role, server_nonce, client_nonce, body);
+}
+
+std::string server_proof(const std::string& token, std::string_view role, std::string_view server_nonce,
+                         std::string_view client_nonce) {
+  return proof(token, "welcome", role, client_nonce, server_nonce, "");
+}
+
+Message make_hello(const std::string& token, std::string_view role, std::string_view server_nonce,
+                   std::string_view client_nonce, const Message& body) {
+  const std::string bytes = encode_body(body);
+  return {{kKind, kHello},
+          {kProtocol, kProtocolVersion},
+          {kNonce, binary(client_nonce)},
+          {kBody, binary(bytes)},
+          {kProof, binary(client_proof(token, role, server_nonce, client_nonce, bytes))}};
+}
+
+Link introduce(const Introduction& by) {
+  std::string why, told;
+  for (;;) {
+    std::string reason;
+    if (auto link = try_once(by, reason)) return std::move(*link);
+    // A try that the deadline cut short tells less than the one before it.
+    if (why.empty() || Clock::now() < by.deadline) why = reason;
+    if (by.poll) by.poll();
+    if (Clock::now() + kRetry >= by.deadline)
+      throw PeerError(fmt::format(
+          "{} cannot reach {} at {} port {} within {:g} s: {}; is it running, and is the port open?", by.who,
+          by.whom, by.host, by.port, by.limit_s, why));
+    if (why != told) log_debug("{} waits for {} at {} port {}: {}", by.who, by.whom, by.host, by.port, why);
+    told = why;
+    // Not all at the same moment.
+    std::this_thread::sleep_for(kRetry / 2 + milliseconds(random_bytes(1)[0] & 0x7f));
+  }
+}
+
+}  // namespace redline::comm

@@ -1,0 +1,166 @@
+// A large job's beginning: thousands of ranks come to rank 0 at once while strangers keep its port busy.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/sha256.h"
+#include "comm/coordinator.h"
+#include "comm/handshake.h"
+#include "comm/protocol.h"
+#include "comm/wire.h"
+#include "tests/comm/run_ranks.h"
+
+namespace redline::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kRanks = 256, kStrangers = 100, kThreads = 4;  // a sanitizer looks at the code, and is slow
+#else
+constexpr int kRanks = 4096, kStrangers = 2000, kThreads = 4;
+#endif
+
+bool enough_files() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur >= 2 * (kRanks + kStrangers) + 200;  // both ends are in this process
+}
+
+// Begins to connect and does not wait.
+Socket dial(std::uint16_t port) {
+  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  return socket;
+}
+
+// A rank as far as its joining goes: it answers what it is asked, and comes again when it is turned away.
+struct Client {
+  int rank = 0;
+  Link link{Socket(), MessageReader(kLongestMessage)};
+  Clock::time_point next_try{}, since{};
+  bool asked = false, here = false;
+  int tries = 0;
+
+  void listen(const World& world, Clock::time_point now) {
+    if (link.socket.fd() < 0) {
+      if (now < next_try) return;
+      link = {dial(world.master_port), MessageReader(kLongestMessage)};
+      ++tries;
+      since = now;
+      asked = false;
+    }
+    const bool open = link.reader.read_from(link.socket) != MessageReader::State::closed;
+    while (const auto message = link.reader.next()) {
+      const std::string kind = text_in(*message, kKind);
+      asked = true;
+      if (kind == kChallenge)
+        send_all(link.socket,
+                 encode(make_hello(world.token, "rank", bytes_in(*message, kNonce), random_bytes(kNonceBytes),
+                                   {{kRun, world.run_id},
+                                    {kRank, rank},
+                                    {kSize, world.size},
+                                    {kHost, fmt::format("node{}", rank / 8)}})),
+                 now + milliseconds(1000));
+      here = here || (kind == kAll && message->at(kMembers).size() == 2 * kRanks);
+    }
+    if (here || (open && (now - since < milliseconds(2000) || asked))) return;
+    link.socket = Socket();
+    next_try = now + milliseconds(100 + rank % 100);
+  }
+};
+
+// Some of the ranks; gives how often they had to come.
+int join_some(const World& world, int first, int count, Clock::time_point deadline, std::atomic<int>& here) {
+  std::vector<Client> clients(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) clients[static_cast<std::size_t>(i)].rank = first + i;
+  std::vector<pollfd> entries(clients.size());
+  int joined = 0;
+  for (Clock::time_point now = Clock::now(), all{}; joined < count && now < deadline; now = Clock::now()) {
+    const bool everyone = now - all > milliseconds(100);  // those too that heard nothing
+    if (everyone) all = now;
+    for (std::size_t i = 0; i < clients.size(); ++i) {
+      Client& client = clients[i];
+      if (client.here || (!everyone && entries[i].revents == 0)) continue;
+      client.listen(world, now);
+      joined += client.here ? 1 : 0;
+      entries[i] = {client.here ? -1 : client.link.socket.fd(), POLLIN, 0};
+    }
+    ::poll(entries.data(), entries.size(), 10);
+  }
+  here += joined;
+  // They stay until all are there: one that leaves is one that is lost.
+  while (here < kRanks && Clock::now() < deadline) std::this_thread::sleep_for(milliseconds(5));
+  int tries = 0;
+  for (Client& client : clients) {
+    tries += client.tries;
+    if (client.here) send_all(client.link.socket, encode(Message{{kKind, kBye}}), deadline);
+  }
+  return tries;
+}
+
+// Strangers: some say nothing, some something else, some prove another token. Each comes again a few times a
+// second, whatever became of it.
+void hammer(const World& world, int count, const std::atomic<bool>& done, std::atomic<int>& knocks) {
+  std::vector<Socket> sockets(static_cast<std::size_t>(count));
+  for (std::size_t turn = 0; !done; ++turn) {
+    const Clock::time_point next = Clock::now() + milliseconds(200);
+    for (std::size_t i = 0; i < sockets.size() && !done; ++i) {
+      sockets[i] = dial(world.master_port);
+      ++knocks;
+      if ((turn + i) % 3 == 0) continue;
+      const std::string bytes =
+          (turn + i) % 3 == 1
+              ? std::string("GET / HTTP/1.1\r\n\r\n")
+              : encode(make_hello("another token", "rank", std::string(kNonceBytes, 's'),
+                                  std::string(kNonceBytes, 'c'), {{kRun, world.run_id}, {kRank, i}}));
+      ::send(sockets[i].fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+    std::this_thread::sleep_until(next);
+  }
+}
+
+TEST(Joining, ThousandsOfRanksComeWhileStrangersHammerThePort) {
+  if (!enough_files()) GTEST_SKIP() << "this process may not open enough files";
+  World world = options_of(0, kRanks, free_port()).world;
+  const TimeLimits limits{milliseconds(60'000), milliseconds(60'000)};
+  const Clock::time_point deadline = Clock::now() + limits.join;
+  const Coordinator coordinator(world, {}, limits);
+  std::atomic<bool> done = false;
+  std::atomic<int> knocks = 0, here = 0, tries = 0;
+  std::vector<std::thread> strangers, ranks;
+  for (int i = 0; i < kThreads; ++i)
+    strangers.emplace_back([&] { hammer(world, kStrangers / kThreads, done, knocks); });
+  while (knocks < kStrangers) std::this_thread::sleep_for(milliseconds(1));  // they were there first
+  const Stopwatch watch;
+  for (int i = 0; i < kThreads; ++i)
+    ranks.emplace_back(
+        [&, i] { tries += join_some(world, i * kRanks / kThreads, kRanks / kThreads, deadline, here); });
+  for (std::thread& thread : ranks) thread.join();
+  const double seconds = watch.seconds();
+  done = true;
+  for (std::thread& thread : strangers) thread.join();
+  EXPECT_EQ(here, kRanks);
+  RecordProperty("seconds", std::to_string(seconds));
+  std::printf("%d ranks joined in %.2f s by %d connections, while strangers made %d\n", here.load(), seconds,
+              tries.load(), knocks.load());
+}
+
+}  // namespace
+}  // namespace redline::comm

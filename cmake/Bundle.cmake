@@ -10,7 +10,7 @@ install(FILES LICENSE README.md CHANGELOG.md DESTINATION share/doc/redline)
 install(DIRECTORY docs DESTINATION share/doc/redline)
 if(REDLINE_BUNDLE_TESTS)
   install(PROGRAMS tests/gpu/redline-gpu-tests DESTINATION bin)
-  install(FILES tests/golden/resnet18.json tests/golden/resnet50.json DESTINATION share/redline/tests/golden)
+  install(DIRECTORY tests/golden/ DESTINATION share/redline/tests/golden FILES_MATCHING PATTERN "*.json")
   install(DIRECTORY tests/cli/ DESTINATION share/redline/tests/cli FILES_MATCHING PATTERN "gpu_*.test"
     PATTERN "runner" EXCLUDE)
   redline_bundle(cli_runner lib/redline/tests "$ORIGIN/../..")

@@ -205,7 +205,7 @@ Sequence activated(CaseGraph& g, const Images& images, std::int64_t from, std::i
   return {{{0, 1, 2}}, {}};
 }
 Sequence activated_128(CaseGraph& g, const Images& images) { return activated(g, images, 128, 512); }
-Sequence activated_256(CaseGraph& g, const Images& images) { return activated(g, images, 256, 128); }
+Sequence activated_to_128(CaseGraph& g, const Images& images) { return activated(g, images, 128, 128); }
 
 // The end of a block, and the convolution that the next one begins with. The shortcut may have a norm too:
 // all norms are worked out before then.
@@ -249,15 +249,13 @@ Sequence activated_conv3x3_256(CaseGraph& g, const Images& images) {
   return activated_conv3x3(g, images, 256);
 }
 // It is not stored where the weight gradient recomputes it.
-Sequence weight_grad3x3(CaseGraph& g, const Images& images, std::int64_t channels) {
-  const Shape shape = images.with(channels);
+Sequence weight_grad3x3(CaseGraph& g, const Images& images) {
+  const Shape shape = images.with(64);
   const TensorId z = add_activated_conv3x3(g, shape);
   g.add_op(OpKind::conv_grad_weight, {z, g.activation(shape)},
-           {g.tensor({channels, channels, 3, 3}, g.dtype(), TensorKind::gradient)}, graph::ConvAttr{1, 1});
+           {g.tensor({64, 64, 3, 3}, g.dtype(), TensorKind::gradient)}, graph::ConvAttr{1, 1});
   return {{{0, 1, 2}}, {z}};
 }
-Sequence weight_grad3x3_64(CaseGraph& g, const Images& images) { return weight_grad3x3(g, images, 64); }
-Sequence weight_grad3x3_128(CaseGraph& g, const Images& images) { return weight_grad3x3(g, images, 128); }
 
 // The gradient of its input, and the sums of the norm before it.
 Sequence gated3x3(CaseGraph& g, const Images& images, std::int64_t channels) {
@@ -559,7 +557,7 @@ const Row kRows[] = {
 // Their channels are many: fewer rows, which are still more tiles than blocks.
 const Row kBlended[] = {
     {"activated_128", activated_128, Merged::on_hopper},
-    {"activated_256", activated_256, Merged::on_hopper},
+    {"activated_to_128", activated_to_128, Merged::on_hopper},
     {"join_64", join_64, Merged::on_hopper},
     {"join_128", join_128, Merged::on_hopper},
     {"join_256", join_256, Merged::on_hopper},
@@ -578,8 +576,7 @@ const Row kWidest[] = {
 const Row kConv3x3[] = {
     {"activated_conv3x3_64", activated_conv3x3_64, Merged::on_hopper},
     {"activated_conv3x3_128", activated_conv3x3_128, Merged::on_hopper},
-    {"weight_grad3x3_64", weight_grad3x3_64, Merged::on_hopper},
-    {"weight_grad3x3_128", weight_grad3x3_128, Merged::on_hopper},
+    {"weight_grad3x3", weight_grad3x3, Merged::on_hopper},
     {"gated3x3_64", gated3x3_64, Merged::on_hopper},
     {"gated3x3_128", gated3x3_128, Merged::on_hopper},
 };

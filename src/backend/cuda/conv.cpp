@@ -186,16 +186,22 @@ Step cudnn_weight_gradient(const GroupView& group, std::shared_ptr<const ConvPla
   return finished_weight_gradient(group, kernel, std::move(narrow));
 }
 
-Step stem_gradient_step(const GroupView& group, const StemShape& shape, Shared& shared) {
-  using Grad = operands::ConvGradWeight;
-  const OpView op = group.op(OpKind::conv_grad_weight);
-  const TileLaunch own = stem_weight_gradient(shape, shared.device(), op.in(Grad::x), op.in(Grad::dy),
-                                              op.out(Grad::dw), type_of(op.out_tensor(Grad::dw).dtype));
+// One by a kernel of our own, which has the side stream's work space.
+Step own_weight_gradient(const GroupView& group, const TileLaunch& own, Shared& shared) {
   shared.side_work().need(own.partials * sizeof(float));
   const Step kernel = [own, &shared](cudaStream_t stream) {
     own.run({reinterpret_cast<float*>(shared.side_work().data()), nullptr}, stream);
   };
   return finished_weight_gradient(group, kernel, nullptr);
+}
+
+Step stem_gradient_step(const GroupView& group, const StemShape& shape, Shared& shared) {
+  using Grad = operands::ConvGradWeight;
+  const OpView op = group.op(OpKind::conv_grad_weight);
+  return own_weight_gradient(group,
+                             stem_weight_gradient(shape, shared.device(), op.in(Grad::x), op.in(Grad::dy),
+                                                  op.out(Grad::dw), type_of(op.out_tensor(Grad::dw).dtype)),
+                             shared);
 }
 
 Step weight_gradient3x3_step(const GroupView& group, Shared& shared) {
@@ -207,19 +213,12 @@ Step weight_gradient3x3_step(const GroupView& group, Shared& shared) {
   work.images = static_cast<int>(x.n());
   work.h = static_cast<int>(x.h());
   work.w = static_cast<int>(x.w());
-  work.from = static_cast<int>(x.c());
-  work.to = static_cast<int>(op.in_tensor(Grad::dy).shape.c());
   work.x = act.in(operands::AffineAct::y);
   work.affine = act.in<float>(operands::AffineAct::affine);
   work.dy = op.in(Grad::dy);
   work.dw = op.out(Grad::dw);
   work.dw_type = type_of(op.out_tensor(Grad::dw).dtype);
-  const TileLaunch own = conv3x3_weight_grad(work, shared.device());
-  shared.side_work().need(own.partials * sizeof(float));
-  const Step kernel = [own, &shared](cudaStream_t stream) {
-    own.run({reinterpret_cast<float*>(shared.side_work().data()), nullptr}, stream);
-  };
-  return finished_weight_gradient(group, kernel, nullptr);
+  return own_weight_gradient(group, conv3x3_weight_grad(work, shared.device()), shared);
 }
 
 // The shape as a key, with what else the answer depends on.

@@ -172,24 +172,33 @@ std::string key_of_conv3x3(const GroupView& group) {
   return fmt::format("{}_{}x{}", key_of(group), shape.h(), shape.w());
 }
 
-// Adds the parts of a group run one after the other: a candidate for each of the part that has most of them,
-// none where a part has none.
+// Two steps one after the other, the first of which may be none.
+std::function<Step()> one_after_other(const std::function<Step()>& first,
+                                      const std::function<Step()>& second) {
+  if (!first) return second;
+  return [=]() -> Step {
+    return [a = first(), b = second()](cudaStream_t stream) {
+      a(stream);
+      b(stream);
+    };
+  };
+}
+
+// Adds the parts of a group run one after the other: a candidate for every choice of theirs. (cuDNN is not
+// asked where another candidate is sure to be taken: a part may have none.)
 void add_in_parts(Candidates& candidates, const std::string& prefix, const std::vector<Candidates>& parts) {
-  // cuDNN is not asked where another candidate is sure to be taken.
-  if (std::ranges::any_of(parts, [](const Candidates& part) { return part.list.empty(); })) return;
-  const auto most =
-      std::ranges::max_element(parts, {}, [](const Candidates& part) { return part.list.size(); });
-  for (std::size_t i = 0; i < most->list.size(); ++i) {
-    std::vector<std::function<Step()>> makers;
-    for (const Candidates& part : parts) makers.push_back(part.list.at(&part == &*most ? i : 0).make);
-    candidates.list.push_back({prefix + most->list[i].name, [makers]() -> Step {
-                                 std::vector<Step> steps;
-                                 for (const auto& make : makers) steps.push_back(make());
-                                 return [steps](cudaStream_t stream) {
-                                   for (const Step& step : steps) step(stream);
-                                 };
-                               }});
+  std::vector<Candidate> found{{prefix, nullptr}};
+  for (const Candidates& part : parts) {
+    std::vector<Candidate> longer;
+    for (const Candidate& begun : found) {
+      for (const Candidate& next : part.list) {
+        const std::string name = next.name.empty() || begun.name == prefix ? next.name : kWith + next.name;
+        longer.push_back({begun.name + name, one_after_other(begun.make, next.make)});
+      }
+    }
+    found = std::move(longer);
   }
+  candidates.list.insert(candidates.list.end(), found.begin(), found.end());
 }
 void add_apart(Candidates& candidates, const std::vector<Candidates>& parts) {
   add_in_parts(candidates, kApart, parts);
@@ -211,11 +220,12 @@ Candidates make_sparse_gradient_sums(const GroupView& group, Shared& shared) {
   Gemm sparse = joined;
   sparse.epilogue = Epilogue::joined_sparse;
   const graph::Shape& images = trunk_of(group).out_tensor(operands::ConvGradInput::dx).shape;
-  sparse.image_h = static_cast<int>(images.h());
-  sparse.image_w = static_cast<int>(images.w());
+  sparse.sparse = {static_cast<int>(images.h()), static_cast<int>(images.w())};
   Candidates candidates{key_of_parts(group)};
   add_in_parts(candidates, "", {make_dense_grad_input(branch, shared), {"", gemm_steps(sparse, shared)}});
-  add_apart(candidates, {make_conv_grad_input(branch, shared), {"", gemm_steps(joined, shared)}});
+  std::vector<Candidate> first = gemm_steps(joined, shared);  // apart is seldom the fastest
+  if (!first.empty()) first.resize(1);
+  add_apart(candidates, {make_conv_grad_input(branch, shared), {"", std::move(first)}});
   return candidates;
 }
 

@@ -31,6 +31,9 @@ using graph::operands::out;
 using plan::Dataflow;
 using plan::Group;
 
+// Channels whose norm a 1x1 convolution applies itself.
+constexpr std::int64_t kMostActivated = 128;
+
 // The op at a position that may be -1, if it is of a kind.
 const Op* op_at(const Dataflow& flow, int position, OpKind kind) {
   return position >= 0 && flow.op(position).kind == kind ? &flow.op(position) : nullptr;
@@ -192,8 +195,10 @@ Group match_sparse_gradient_sums(const Dataflow& flow, int position) {
   const int branch = flow.maker(other, OpKind::conv_grad_input);
   if (branch < 0 || flow.readers(other).size() != 1) return {};
   const auto& attr = flow.op(branch).attr<graph::ConvAttr>();
+  const graph::Shape& image = flow.graph().tensor(dx).shape;
   const bool strided = flow.graph().tensor(in(flow.op(branch), ConvGradInput::w)).shape[2] == 1 &&
-                       attr.stride == 2 && attr.pad == 0;
+                       attr.stride == 2 && attr.pad == 0 && attr.groups == 1 && image.h() >= 4 &&
+                       image.w() >= 4;  // as SparseRows wants them
   if (!strided || !has_gemm(Prologue::none, Epilogue::joined_sparse,
                             channels(flow, in(*gradient, ConvGradInput::dy)), channels(flow, dx)))
     return {};
@@ -212,13 +217,15 @@ Group match_activated_expand(const Dataflow& flow, int position) {
 }
 
 // A norm and ReLU feeding another 1x1 convolution: the same ops. The activation is stored, for the weight
-// gradient, and not read again here.
+// gradient, and not read again here. With more channels every block would apply the norm to more than the
+// product takes time for.
 Group match_activated_conv(const Dataflow& flow, int position) {
   const Op* act = op_at(flow, position, OpKind::affine_act);
   if (act == nullptr || !is_plain_activation(flow, *act)) return {};
   const TensorId z = out(*act, AffineAct::z);
   const int conv = flow.reader(z, OpKind::conv);
   if (conv < 0 || out(flow.op(conv), Conv::sums) == kNone || !is_pointwise(flow, flow.op(conv)) ||
+      channels(flow, z) > kMostActivated ||
       !has_gemm(Prologue::activate, Epilogue::sums, channels(flow, z),
                 channels(flow, out(flow.op(conv), Conv::y)))) {
     return {};
@@ -286,7 +293,8 @@ Group match_weight_gradient3x3(const Dataflow& flow, int position) {
   const graph::Shape& shape = flow.graph().tensor(x).shape;
   const int activation = flow.maker(x, OpKind::affine_act);
   if (flow.graph().tensor(out(*op, ConvGradWeight::dw)).shape[2] != 3 || attr.stride != 1 || attr.pad != 1 ||
-      !is_narrow(flow, x) || activation < 0 || !is_plain_activation(flow, flow.op(activation)) ||
+      attr.groups != 1 || !is_narrow(flow, x) || activation < 0 ||
+      !is_plain_activation(flow, flow.op(activation)) ||
       !conv3x3::DeepCut(1, static_cast<int>(shape.h()), static_cast<int>(shape.w()))
            .possible(static_cast<int>(shape.c()),
                      static_cast<int>(channels(flow, in(*op, ConvGradWeight::dy))))) {

@@ -140,7 +140,7 @@ Candidates make_weight_gradient3x3(const GroupView& group, Shared& shared);
 // The cuDNN plans that a group needs before its candidates are made; none for a group without cuDNN.
 struct ConvQuestion {
   struct Plans {
-    std::string prefix;  // of the candidates' names; the plan's name follows
+    std::string prefix;  // of the candidates' names; the plan's name follows, to the end or to kWith
     ConvShape shape;
   };
   std::string key;  // of the candidates
@@ -163,6 +163,7 @@ Candidates make_gradient_sums3x3(const GroupView& group, Shared& shared);
 std::string key_of_parts(const GroupView& group);
 OpView branch_of(const GroupView& group);        // of sparse_gradient_sums: the convolution with a stride
 inline constexpr const char* kApart = "apart ";  // begins the names of such candidates
+inline constexpr const char* kWith = " with ";   // between the names of their parts
 // A 1x1 convolution that also gives the norm's sums; none where these kernels cannot be used.
 std::vector<Candidate> pointwise_convs(const GroupView& group, Shared& shared);
 // conv3x3_groups.cpp: kernels for all of a group around a 3x3 convolution, the largest tiles first.

@@ -25,6 +25,8 @@ namespace {
 using namespace conv3x3;
 
 constexpr int kConsumers = kGroups * kGroup, kBlock = kConsumers + kGroup;  // threads
+// What a launch gives a block, in eights for a thread: groups that ask for more would wait for ever.
+constexpr int kBlockRegisters = 65536 / kBlock / 8 * 8 * kBlock;
 
 #ifdef REDLINE_HOPPER
 
@@ -448,8 +450,8 @@ __global__ void __launch_bounds__(kBlock, 1)
   __syncthreads();
   begin_kernel();
   // The group that serves leaves its registers to the others.
-  constexpr int kFew = kGradient ? 40 : 64, kMany = kGradient ? 232 : 224;
-  static_assert(kFew * kGroup + kMany * kConsumers <= 65536);
+  constexpr int kFew = kGradient ? 40 : 56, kMany = kGradient ? 232 : 224;
+  static_assert(kFew * kGroup + kMany * kConsumers <= kBlockRegisters);
   if (t >= kConsumers) {
     give_registers<kFew>();
     if (t == kConsumers) {

@@ -103,7 +103,7 @@ struct DeepCut : Cut {
   }
   // Where it can be used, and products are not mostly of padding.
   bool possible(int from, int to) const {
-    return from % kSlice == 0 && to % kSlice == 0 && rows > 0 && halo_positions() <= kMostPositions &&
+    return from == kSlice && to == kSlice && rows > 0 && halo_positions() <= kMostPositions &&
            stages() >= kFewestStages && rows * w * 10 >= depth() * 8;
   }
 };

@@ -12,8 +12,8 @@
 // them, with rows across its depth, and a tap is again x some positions further on. Three neighbouring taps
 // are one product of 192 columns: the 64 columns of each begin one position behind those of the one before.
 //
-// A block has 64 channels of each and all nine taps, of every so many tiles, in the registers of three warp
-// groups, one for each row of the filter. A fourth group has TMA bring the tiles and applies the norm.
+// A block has all nine taps, of every so many tiles, in the registers of three warp groups, one for each row
+// of the filter. A fourth group has TMA bring the tiles and applies the norm.
 namespace redline::backend::cuda {
 namespace {
 
@@ -45,17 +45,11 @@ struct Share {
   __device__ __forceinline__ std::byte* dy(int stage) const {
     return memory + stage * cut.stage_bytes() + cut.slice_bytes();
   }
-  __device__ __forceinline__ int first_from() const {
-    return static_cast<int>(blockIdx.x) % (work.from / kSlice) * kSlice;
-  }
-  __device__ __forceinline__ int first_to() const {
-    return static_cast<int>(blockIdx.x) / (work.from / kSlice) * kSlice;
-  }
   // Calls body(tile, at) for each of the block's tiles.
   template <typename Body>
   __device__ __forceinline__ void for_tiles(const Body& body) const {
     Cursor at;
-    for (int i = static_cast<int>(blockIdx.y); i < cut.tiles(); i += static_cast<int>(gridDim.y)) {
+    for (int i = static_cast<int>(blockIdx.x); i < cut.tiles(); i += static_cast<int>(gridDim.x)) {
       body(Tile(cut, i), at);
       at.next(stages);
     }
@@ -65,22 +59,21 @@ struct Share {
 // By one thread.
 __device__ void load(const Share& share, const CUtensorMap& x, const CUtensorMap& dy, Barriers& bars) {
   using namespace hopper;
-  const int from = share.first_from(), to = share.first_to();
   const auto bytes = static_cast<unsigned>((share.cut.halo_positions() + share.cut.positions()) * kPosition);
   share.for_tiles([&](const Tile& tile, const Cursor& at) {
     std::uint64_t* full = &bars.full[at.stage];
     barrier_wait(&bars.empty[at.stage], at.parity ^ 1U);
     barrier_expect(full, bytes);
-    load_box(share.x(at.stage), x, from, 0, tile.top - 1, tile.image, full);
-    load_box(share.dy(at.stage), dy, to, 0, tile.top, tile.image, full);
+    load_box(share.x(at.stage), x, 0, 0, tile.top - 1, tile.image, full);
+    load_box(share.dy(at.stage), dy, 0, 0, tile.top, tile.image, full);
   });
 }
 
 template <typename T>
 __device__ void activate(const Share& share, Barriers& bars, NormTable<kSlice>& norms) {
   const Activator<T, kSlice> activator(share.cut, norms);
-  const float* affine = share.work.affine + share.first_from();
-  activator.fill(norms, kSlice, [&](int c) -> float2 { return {affine[c], affine[share.work.from + c]}; });
+  const float* affine = share.work.affine;
+  activator.fill(norms, kSlice, [&](int c) -> float2 { return {affine[c], affine[kSlice + c]}; });
   share.for_tiles([&](const Tile& tile, const Cursor& at) {
     hopper::barrier_wait(&bars.full[at.stage], at.parity);
     activator.activate(tile, 0, share.x(at.stage));
@@ -89,7 +82,7 @@ __device__ void activate(const Share& share, Barriers& bars, NormTable<kSlice>& 
 }
 
 // Of the row of taps that a warp group has.
-template <typename T, bool kActivates>
+template <typename T>
 __device__ void multiply(const Share& share, Barriers& bars, float* partials) {
   using namespace hopper;
   const int t = static_cast<int>(threadIdx.x), row = t / kGroup, lane = t % 32, warp = t % kGroup / 32;
@@ -100,7 +93,7 @@ __device__ void multiply(const Share& share, Barriers& bars, float* partials) {
     if (held >= 0 && t % kGroup == 0) barrier_arrive(&bars.empty[held]);
   };
   share.for_tiles([&](const Tile& /*tile*/, const Cursor& at) {
-    barrier_wait(&(kActivates ? bars.ready : bars.full)[at.stage], at.parity);
+    barrier_wait(&bars.ready[at.stage], at.parity);
     const std::byte *dy = share.dy(at.stage), *x = share.x(at.stage) + shift;
     wgmma_fence();
     for (int k = 0; k < depth; k += 16) {
@@ -114,7 +107,7 @@ __device__ void multiply(const Share& share, Barriers& bars, float* partials) {
   });
   wgmma_wait<0>();
   settle(d);
-  float* to = partials + (std::int64_t{blockIdx.x} * gridDim.y + blockIdx.y) * kEach;
+  float* to = partials + std::int64_t{blockIdx.x} * kEach;
 #pragma unroll
   for (int j = 0; j < 24; ++j) {
     const int tap = row * 3 + j / 8, from = j % 8 * 8 + lane % 4 * 2;
@@ -129,7 +122,7 @@ __device__ void multiply(const Share& share, Barriers& bars, float* partials) {
 
 #endif
 
-template <typename T, bool kActivates>
+template <typename T>
 __global__ void __launch_bounds__(kBlock, 1)
     weight_grad_kernel(const __grid_constant__ Conv3x3WeightGrad work, const __grid_constant__ DeepCut cut,
                        const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap dy,
@@ -156,10 +149,10 @@ __global__ void __launch_bounds__(kBlock, 1)
   __syncthreads();
   begin_kernel();
   if (t < kConsumers) {
-    multiply<T, kActivates>(share, bars, space.partials);
+    multiply<T>(share, bars, space.partials);
   } else if (t == kConsumers) {
     load(share, x, dy, bars);
-  } else if (kActivates && t >= kConsumers + 32) {
+  } else if (t >= kConsumers + 32) {
     activate<T>(share, bars, norms);
   }
 #endif
@@ -168,47 +161,34 @@ __global__ void __launch_bounds__(kBlock, 1)
 // From the blocks' sums.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    weight_grad_total_kernel(const float* partials, int blocks, int from_blocks, T* dw) {
+    weight_grad_total_kernel(const float* partials, int blocks, T* dw) {
   begin_kernel();
-  const int first = static_cast<int>(blockIdx.x) * kTotals, pair = static_cast<int>(blockIdx.y);
-  const float sum = total_of_blocks(partials + std::int64_t{pair} * blocks * kEach, blocks, kEach, first);
-  const int column = first % kSlice + static_cast<int>(threadIdx.x),
-            row = first / kSlice;  // row: filter, tap
-  const std::int64_t filter_tap = std::int64_t{pair / from_blocks} * kSlice * kTaps + row;
-  if (threadIdx.x < kTotals)
-    dw[(filter_tap * from_blocks + pair % from_blocks) * kSlice + column] = from_float<T>(sum);
+  const int first = static_cast<int>(blockIdx.x) * kTotals;
+  const float sum = total_of_blocks(partials, blocks, kEach, first);
+  if (threadIdx.x < kTotals) dw[first + static_cast<int>(threadIdx.x)] = from_float<T>(sum);
 }
 
 }  // namespace
 
 TileLaunch conv3x3_weight_grad(const Conv3x3WeightGrad& work, const cudaDeviceProp& device) {
   const DeepCut cut(work.images, work.h, work.w);
-  const int stages = cut.stages(), from_blocks = work.from / kSlice;
-  const int pairs = from_blocks * (work.to / kSlice);
-  const int blocks = std::min(cut.tiles(), std::max(1, device.multiProcessorCount / pairs));
-  const auto describe = [&](const void* data, int channels, int rows) {
+  const int stages = cut.stages(), blocks = std::min(cut.tiles(), device.multiProcessorCount);
+  const auto describe = [&](const void* data, int rows) {
     return describe_tensor(
         data, work.type == Type::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
-        std::array<std::int64_t, 4>{channels, work.w, work.h, work.images},
+        std::array<std::int64_t, 4>{kSlice, work.w, work.h, work.images},
         std::array<int, 4>{kSlice, cut.pitch(), rows, 1}, /*swizzled=*/true);
   };
-  const CUtensorMap x = describe(work.x, work.from, cut.rows + 2), dy = describe(work.dy, work.to, cut.rows);
-  const auto with_type = [&]<typename T>() {
-    return work.affine != nullptr ? weight_grad_kernel<T, true> : weight_grad_kernel<T, false>;
-  };
-  const auto kernel = work.type == Type::f16 ? with_type.template operator()<__half>()
-                                             : with_type.template operator()<__nv_bfloat16>();
+  const CUtensorMap x = describe(work.x, cut.rows + 2), dy = describe(work.dy, cut.rows);
+  const auto kernel = work.type == Type::f16 ? weight_grad_kernel<__half> : weight_grad_kernel<__nv_bfloat16>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, DeepCut::kMostBytes);
-  const Launch how{dim3(static_cast<unsigned>(pairs), static_cast<unsigned>(blocks)), kBlock,
-                   static_cast<std::size_t>(cut.shared_bytes(stages)), false};
-  return {static_cast<std::size_t>(pairs) * static_cast<std::size_t>(blocks) * kEach,
-          [=](ReduceSpace space, cudaStream_t stream) {
+  const Launch how{static_cast<unsigned>(blocks), kBlock, static_cast<std::size_t>(cut.shared_bytes(stages)),
+                   false};
+  return {static_cast<std::size_t>(blocks) * kEach, [=](ReduceSpace space, cudaStream_t stream) {
             launch(kernel, how, stream, work, cut, x, dy, stages, space);
             dispatch_type(work.dw_type, [&]<typename T>() {
-              launch(weight_grad_total_kernel<T>,
-                     {dim3(kEach / kTotals, static_cast<unsigned>(pairs)), kThreads, 0, true}, stream,
-                     static_cast<const float*>(space.partials), blocks, from_blocks,
-                     static_cast<T*>(work.dw));
+              launch(weight_grad_total_kernel<T>, {kEach / kTotals, kThreads, 0, true}, stream,
+                     static_cast<const float*>(space.partials), blocks, static_cast<T*>(work.dw));
             });
           }};
 }

@@ -138,12 +138,15 @@ class Consumer {
       if (block > 0) has(block - 1) ? wgmma_wait<1>() : wgmma_wait<0>();  // that of dx: dy is free again
       const int y_at = memory_.y.take(), g_at = memory_.g.take();
       std::byte* g = memory_.g.at(g_at);
-      mix<T, false>(dy, g, memory_.y.at(y_at), memory_.table, block * kWidth);
+      Fragment<> y;
+      load(dy, g);
+      load(y, memory_.y.at(y_at));
+      memory_.y.release(y_at);
+      mix<T, false>(dy, y, g, memory_.table, block * kWidth);
       wgmma_fence();
       multiply_block<T, true>(dx, dy, memory_.weights + block * kBlockBytes, block > 0);
       wgmma_commit();
       fence_async();
-      memory_.y.release(y_at);
       sync_consumers();
       if (block == 0) release_stored();
       if (block > 0) {
@@ -168,7 +171,8 @@ class Consumer {
     std::byte* x = memory_.x.at(x_at) + warp_id() * kWarpTileBytes;
     if constexpr (kBefore) {
       const int rows = static_cast<int>(min(work_.rows - row, std::int64_t{kWarpRows}));
-      gate_rows<T>(dx, x, nullptr, sums_[0], AffineGate(work_.affine, kFrom, 0, rows));
+      gate_rows<T>(dx, x, sums_[0], AffineGate(work_.affine, kFrom, 0, rows),
+                   [](int /*row*/) { return Pair<T>{}; });
     } else {
       stage_rows<T>(x, dx);
     }

@@ -92,6 +92,11 @@ __device__ void produce(const Gemm& work, const GemmMaps& maps, Ring ring, std::
     for (int c = column; c < (Is::kForward ? 0 : column + Is::kColumns); c += kWidth) {
       ring.fill_tile(maps.y, c, row);
       if constexpr (Is::kEpilogue == Epilogue::joined) ring.fill_tile(maps.other, c, row);
+      if constexpr (Is::kSparse) {
+        ring.fill(SparseRows::kBytes, [&](int stage, std::uint64_t* full) {
+          load_tile(ring.at(stage), maps.other, c, work.sparse.before(row), full);
+        });
+      }
     }
   }
 }
@@ -135,7 +140,6 @@ class Consumer {
          tile += static_cast<int>(gridDim.y)) {
       Product d;
       row_ = tile * kRows + warp_id() * kWarpRows;
-      if constexpr (Is::kSparse) fetch_other();
       multiply_tile(d);
       finish_tile(d, tile + static_cast<int>(gridDim.y));
     }
@@ -208,23 +212,21 @@ class Consumer {
     } else if constexpr (kPrologue == Prologue::activate) {
       const int stage = ring_.take();
       const bool stores = work_.made != nullptr && blockIdx.x == 0;
-      mix<T, true>(a, stores ? ring_.at(stage) : nullptr, ring_.at(stage), table_, k);
-      if (stores) {
-        store_stage(stage, maps_.made, k);
-      } else {
-        ring_.release(stage);
-      }
+      load(a, ring_.at(stage));
+      if (!stores) ring_.release(stage);
+      mix<T, true>(a, a, stores ? ring_.at(stage) : nullptr, table_, k);
+      if (stores) store_stage(stage, maps_.made, k);
       return -1;
     } else {
       const int v_at = ring_.take(), u_at = ring_.take();
-      mix<T, kPrologue == Prologue::join>(a, ring_.at(u_at), ring_.at(v_at), table_, k);
-      if (blockIdx.x == 0) {
-        store_stage(u_at, maps_.made, k);
-      } else {
-        fence_async();
-        ring_.release(u_at);
-      }
+      Fragment<> v;
+      load(v, ring_.at(v_at));
+      load(a, ring_.at(u_at));
       ring_.release(v_at);
+      const bool stores = blockIdx.x == 0;
+      if (!stores) ring_.release(u_at);
+      mix<T, kPrologue == Prologue::join>(a, v, stores ? ring_.at(u_at) : nullptr, table_, k);
+      if (stores) store_stage(u_at, maps_.made, k);
       if constexpr (kPrologue == Prologue::join) store_mask(a, k);
       return -1;
     }
@@ -267,25 +269,11 @@ class Consumer {
     }
   }
 
-  // Of a sparse `other`, a lane's two columns of the tile's rows, for each 64 columns.
-  struct Others {
-    std::uint32_t bits[Is::kTiles][kWarpRows];
-  };
-  __device__ __forceinline__ void fetch_other() {
+  // Of a sparse `other`: where in its stage the row of lane % 16 lies; -1 where it has none.
+  __device__ __forceinline__ int sparse_at() const {
     const auto row = static_cast<int>(row_) + lane_id() % kWarpRows;
-    const int x = row % work_.image_w, y = row / work_.image_w % work_.image_h;
-    const int image = row / work_.image_w / work_.image_h;
-    const bool has = row < work_.rows && x % 2 == 0 && y % 2 == 0;
-    const int mine =
-        has ? (image * ((work_.image_h + 1) / 2) + y / 2) * ((work_.image_w + 1) / 2) + x / 2 : -1;
-    const auto* words = static_cast<const std::uint32_t*>(work_.other) + column_ / 2 + lane_id();
-#pragma unroll
-    for (int r = 0; r < kWarpRows; ++r) {
-      const std::int64_t from = __shfl_sync(~0U, mine, r);
-#pragma unroll
-      for (int i = 0; i < Is::kTiles; ++i)
-        others_.bits[i][r] = from < 0 ? 0U : __ldg(words + (from * work_.n + i * kWidth) / 2);
-    }
+    const int first = work_.sparse.before(static_cast<int>(row_) - warp_id() * kWarpRows);
+    return work_.sparse.has(row) ? work_.sparse.before(row) - first : -1;
   }
 
   // The epilogue, and what is read ahead for the next one.
@@ -295,13 +283,14 @@ class Consumer {
       if (next_tile < tiles_of(work_)) fetch_mask(next_tile);
     }
     const int rows = static_cast<int>(min(work_.rows - row_, std::int64_t{kWarpRows}));
+    const int sparse = Is::kSparse ? sparse_at() : 0;
 #pragma unroll
     for (int i = 0; i < Is::kTiles; ++i) {
       const float* product = &d[i * kWidth / Is::kPart][i * kWidth % Is::kPart / 2];
       if constexpr (Is::kForward) {
         store_and_sum(product, i, rows);
       } else {
-        gate_and_sum(product, i, rows, mask.words[i]);
+        gate_and_sum(product, i, rows, mask.words[i], sparse);
       }
     }
   }
@@ -315,25 +304,30 @@ class Consumer {
     sum_rows<T>(staged, rows, sums_[i]);
     store_rows(maps_.out, column_ + i * kWidth, row_, staged);
   }
-  __device__ __forceinline__ void gate_and_sum(const float* d, int i, int rows, std::uint32_t mask) {
+  __device__ __forceinline__ void gate_and_sum(const float* d, int i, int rows, std::uint32_t mask,
+                                               int sparse) {
     const int column = column_ + i * kWidth;
     const auto mine = [&](int stage) { return ring_.at(stage) + warp_id() * kWarpTileBytes; };
     if constexpr (Is::kEpilogue == Epilogue::gated) {
       const AffineGate gate(work_.y_affine, work_.n, column, rows);
       const int y_at = ring_.take();
-      gate_rows<T>(d, mine(y_at), nullptr, sums_[i], gate);
+      gate_rows<T>(d, mine(y_at), sums_[i], gate, [](int /*row*/) { return Pair<T>{}; });
       store_stage(y_at, maps_.out, column);
     } else {
       const auto gate = [&](int row, float2 gradient, float2 /*y*/, float2 other) -> float2 {
-        if constexpr (Is::kSparse) other = Pair<T>::of_bits(others_.bits[i][row]).floats();
         const unsigned bits = __shfl_sync(~0U, mask, row + (lane_id() & 16)) >> lane_id() % 16 * 2;
         return {(bits & 1U) != 0U ? gradient.x + other.x : 0.0F,
                 (bits & 2U) != 0U ? gradient.y + other.y : 0.0F};
       };
-      const int y_at = ring_.take(), other_at = Is::kSparse ? y_at : ring_.take();
-      gate_rows<T>(d, mine(y_at), Is::kSparse ? nullptr : mine(other_at), sums_[i], gate);
-      store_stage(other_at, maps_.out, column);
-      if constexpr (!Is::kSparse) ring_.release(y_at);
+      const int y_at = ring_.take(), other_at = ring_.take();
+      const auto other = [&](int row) {
+        if constexpr (!Is::kSparse) return column_pair<T>(mine(other_at), row);
+        const int at = __shfl_sync(~0U, sparse, row);
+        return at < 0 ? Pair<T>{} : column_pair<T>(ring_.at(other_at), at);
+      };
+      gate_rows<T>(d, mine(y_at), sums_[i], gate, other);
+      ring_.release(other_at);
+      store_stage(y_at, maps_.out, column);
     }
   }
 
@@ -346,8 +340,7 @@ class Consumer {
   int row_ = 0;      // the first of the warp's, of the tile at hand
   int stored_ = -1;  // the stage that a store of this warp may still read
   ColumnSums sums_[Is::kTiles];
-  Mask mask_{};      // of the next tile
-  Others others_{};  // of this one
+  Mask mask_{};  // of the next tile
 };
 
 #endif
@@ -432,15 +425,19 @@ TileLaunch gemm(const Gemm& work, const cudaDeviceProp& device, const GemmCandid
   };
   using hopper::kRows;
   using hopper::kWarpRows;
-  const GemmMaps maps{map(work.a, work.k, kRows),
-                      map(work.a2, work.k, kRows),
-                      map(work.made, work.k, kWarpRows),
-                      form.epilogue == Epilogue::sums
-                          ? describe_rows(work.b, work.type, work.n, work.k, std::min(form.columns, 128))
-                          : describe_rows(work.b, work.type, work.k, work.n, hopper::kWidth),
-                      map(work.y, work.n, kRows),
-                      map(form.epilogue == Epilogue::joined ? work.other : nullptr, work.n, kRows),
-                      map(work.out, work.n, kWarpRows)};
+  const GemmMaps maps{
+      map(work.a, work.k, kRows),
+      map(work.a2, work.k, kRows),
+      map(work.made, work.k, kWarpRows),
+      form.epilogue == Epilogue::sums
+          ? describe_rows(work.b, work.type, work.n, work.k, std::min(form.columns, 128))
+          : describe_rows(work.b, work.type, work.k, work.n, hopper::kWidth),
+      map(work.y, work.n, kRows),
+      form.epilogue == Epilogue::joined_sparse
+          ? describe_rows(work.other, work.type, work.sparse.before(static_cast<int>(work.rows)), work.n,
+                          SparseRows::kMost)
+          : map(work.other, work.n, kRows),
+      map(work.out, work.n, kWarpRows)};
   const hopper::TileGrid grid{
       .columns = columns,
       .blocks = blocks,

@@ -32,6 +32,21 @@ enum class Epilogue : std::uint8_t {
   joined_sparse  // the same where `other` has every second pixel only, and is zero elsewhere
 };
 
+// Rows that are pixels of images, of which those in even rows and columns of an image have something in a
+// tensor of their own.
+struct SparseRows {
+  int h = 0, w = 0;                                // of an image; four or more
+  static constexpr int kMost = 72;                 // those of 128 rows one after the other, at most
+  static constexpr unsigned kBytes = kMost * 128;  // of a tile of them
+
+  __host__ __device__ bool has(int row) const { return row % w % 2 == 0 && row / w % h % 2 == 0; }
+  // How many before a row have; where the row itself has, its place among them.
+  __host__ __device__ int before(int row) const {
+    const int x = row % w, y = row / w % h, image = row / w / h, half_w = (w + 1) / 2;
+    return (image * ((h + 1) / 2) + (y + 1) / 2) * half_w + (y % 2 == 0 ? (x + 1) / 2 : 0);
+  }
+};
+
 struct Gemm {
   Type type = Type::f16;  // f16 or bf16
   Prologue prologue = Prologue::none;
@@ -54,12 +69,11 @@ struct Gemm {
   NormGradApply after{};              // norm_grad: the norm, ungated. Its tensors are those above
 
   // gated, joined
-  const void* y = nullptr;          // the norm's input, as out
-  const float* saved = nullptr;     // [2, n]: mean, 1 / deviation
-  const float* y_affine = nullptr;  // gated: [2, n]
-  // joined: the other branch's gradient, as out. Sparse: of the even rows and columns of images of that size.
-  const void* other = nullptr;
-  int image_h = 0, image_w = 0;
+  const void* y = nullptr;             // the norm's input, as out
+  const float* saved = nullptr;        // [2, n]: mean, 1 / deviation
+  const float* y_affine = nullptr;     // gated: [2, n]
+  const void* other = nullptr;         // joined: the other branch's gradient, as out, or of the rows below
+  SparseRows sparse{};                 // joined_sparse
   const std::uint8_t* mask = nullptr;  // joined: a bit per element of `out`
   // sums: [n] each, of the values and of their squares. Otherwise dbeta and dgamma.
   float *first = nullptr, *second = nullptr;
@@ -81,12 +95,10 @@ struct GemmForm {
   constexpr std::size_t b_bytes(std::int64_t k) const {
     return resident ? static_cast<std::size_t>(k * columns) * 2 : 0;
   }
-  // Where rows are transposed for the store, in turn; where there is a y, that is done in its place. A warp
-  // waits less for its stores where no two of a tile share one, but b or a deeper ring may need the memory
-  // more.
+  // Where rows are transposed for the store, in turn; where there is a y, that is done in its place.
   constexpr int staging_tiles() const {
     if (epilogue != Epilogue::sums) return 0;
-    return resident || columns == 64 ? columns / 64 : 2;
+    return columns > 64 ? 2 : 1;
   }
   constexpr std::size_t table_bytes(std::int64_t k) const {
     constexpr int kFloats[] = {0, 2, 3, 3};  // a channel of a, by prologue

@@ -219,26 +219,21 @@ class MixTable {
   int pairs_;
 };
 
-// Makes A of a K block of the tile v and, of two tensors, of the tile u, in whose place it is put as well; of
-// one tensor, it is put in u's place if there is one, which may be v. It is rounded as if it had been stored.
-// `channel` is the first of the K block.
+// Makes A of u and v in the place of u, and puts it into the tile `to` where there is one. It is rounded as
+// if it had been stored. `channel` is the first of the K block.
 template <typename T, bool kRelu, int kTensors>
-__device__ __forceinline__ void mix(Fragment<>& made, std::byte* u, std::byte* v,
+__device__ __forceinline__ void mix(Fragment<>& u, const Fragment<>& v, std::byte* to,
                                     const MixTable<kTensors>& by, int channel) {
-  Fragment<> other;
-  load(made, kTensors == 1 ? v : u);
-  if constexpr (kTensors == 2) load(other, v);
 #pragma unroll
   for (int step = 0; step < kWidth / 16; ++step) {
 #pragma unroll
     for (int part = 0; part < 4; ++part) {
-      const float2 first = Pair<T>::of_bits(made.v[step][part]).floats();
-      const float2 second = kTensors == 1 ? first : Pair<T>::of_bits(other.v[step][part]).floats();
-      const float2 value = by.of(channel / 2 + step * 8 + part / 2 * 4 + lane_id() % 4, first, second);
-      made.v[step][part] =
-          (kRelu ? Pair<T>::relu_of(value.x, value.y) : Pair<T>::of(value.x, value.y)).bits();
+      const float2 value =
+          by.of(channel / 2 + step * 8 + part / 2 * 4 + lane_id() % 4,
+                Pair<T>::of_bits(u.v[step][part]).floats(), Pair<T>::of_bits(v.v[step][part]).floats());
+      u.v[step][part] = (kRelu ? Pair<T>::relu_of(value.x, value.y) : Pair<T>::of(value.x, value.y)).bits();
     }
-    if (kTensors == 2 || u != nullptr) stmatrix(u + fragment_at(step), made.v[step]);
+    if (to != nullptr) stmatrix(to + fragment_at(step), u.v[step]);
   }
 }
 
@@ -316,31 +311,30 @@ __device__ __forceinline__ void sum_rows(std::byte* warp_tile, int rows, ColumnS
   }
 }
 
-// Puts gate(row, d, y, other) of every row in the place of `other`, or of y where that is null, and adds it
-// up, alone and times y. d is transposed in that place: what lay there is in registers by then.
-template <typename T, typename Gate>
-__device__ __forceinline__ void gate_rows(const float* d, std::byte* y, std::byte* other, ColumnSums& sums,
-                                          const Gate& gate) {
-  std::byte* to = other == nullptr ? y : other;
+// Puts gate(row, d, y, other(row)) of every row in the place of y, and adds it up, alone and times y. d is
+// transposed in that place: what lay there is in registers by then.
+template <typename T, typename Gate, typename Other>
+__device__ __forceinline__ void gate_rows(const float* d, std::byte* y, ColumnSums& sums, const Gate& gate,
+                                          const Other& other) {
   Pair<T> inputs[kWarpRows], others[kWarpRows];
 #pragma unroll
   for (int row = 0; row < kWarpRows; ++row) {
     inputs[row] = column_pair<T>(y, row);
-    others[row] = other == nullptr ? inputs[row] : column_pair<T>(other, row);
+    others[row] = other(row);
   }
   __syncwarp();
-  stage_rows<T>(to, d);
+  stage_rows<T>(y, d);
   __syncwarp();
   Pair<T>
       products[kWarpRows];  // all are read first: the compiler cannot know that no write is for a later read
 #pragma unroll
-  for (int row = 0; row < kWarpRows; ++row) products[row] = column_pair<T>(to, row);
+  for (int row = 0; row < kWarpRows; ++row) products[row] = column_pair<T>(y, row);
 #pragma unroll
   for (int row = 0; row < kWarpRows; ++row) {
     const float2 input = inputs[row].floats();
     const float2 value = gate(row, products[row].floats(), input, others[row].floats());
     sums.add(value, input);
-    column_pair<T>(to, row) = Pair<T>::of(value.x, value.y);
+    column_pair<T>(y, row) = Pair<T>::of(value.x, value.y);
   }
 }
 

@@ -111,6 +111,30 @@ Sequence joined_apart(CaseGraph& g, const Images& images) { return joined(g, ima
 Sequence joined_in_place(CaseGraph& g, const Images& images) { return joined(g, images, 64, 256, true); }
 Sequence joined_64(CaseGraph& g, const Images& images) { return joined(g, images, 192, 64, false); }
 
+// The same where the second gradient is that of a 1x1 convolution of stride 2.
+Sequence joined_sparse(CaseGraph& g, const Images& images, std::int64_t from_channels,
+                       std::int64_t to_channels, bool branch_first) {
+  const Shape from = images.with(from_channels), to = images.with(to_channels);
+  const Shape half{to.n(), 128, (to.h() + 1) / 2, (to.w() + 1) / 2};
+  const TensorId other = g.activation(to);
+  g.add_op(OpKind::conv_grad_input,
+           {g.activation(half), g.tensor({half.c(), to.c(), 1, 1}, DType::f32, TensorKind::parameter)},
+           {other}, graph::ConvAttr{.stride = 2, .pad = 0});
+  const TensorId dx = add_conv_grad_input(g, g.activation(from), from, to), masked = g.activation(to);
+  g.add_op(OpKind::norm_grad_stats,
+           {branch_first ? other : dx, branch_first ? dx : other, g.activation(to), kNone, g.mask(to),
+            g.pair(to.c())},
+           {g.channels(to.c(), TensorKind::gradient), g.channels(to.c(), TensorKind::gradient), masked},
+           graph::NormAttr{});
+  return {{{0, 1, 2}}, {dx, other}};
+}
+Sequence joined_sparse_256(CaseGraph& g, const Images& images) {
+  return joined_sparse(g, images, 64, 256, true);
+}
+Sequence joined_sparse_64(CaseGraph& g, const Images& images) {
+  return joined_sparse(g, images, 192, 64, false);
+}
+
 // A norm's scale and bias from sums that a convolution gathered.
 void add_norm_stats(CaseGraph& g, TensorId y, std::int64_t c, TensorId affine, TensorId saved) {
   const TensorId gamma = g.channels(c), beta = g.channels(c);
@@ -158,18 +182,30 @@ Sequence summed_384(CaseGraph& g, const Images& images) {
 }
 
 // The same behind a norm and ReLU that nothing else reads.
-TensorId add_expanded_activation(CaseGraph& g, const NormGradient& norm, const Images& images) {
-  const Shape in = images.with(64);
+TensorId add_activated(CaseGraph& g, const NormGradient& norm, const Images& images, std::int64_t from,
+                       std::int64_t to) {
+  const Shape in = images.with(from);
   const TensorId x = g.activation(in);
   add_norm_stats(g, norm.y, in.c(), norm.affine, norm.saved);
   g.add_op(OpKind::affine_act, {norm.y, norm.affine, kNone, kNone}, {x, kNone}, graph::ActAttr{});
-  summed(g, x, images, in.c(), 256);
+  summed(g, x, images, from, to);
   return x;
+}
+TensorId add_expanded_activation(CaseGraph& g, const NormGradient& norm, const Images& images) {
+  return add_activated(g, norm, images, 64, 256);
 }
 Sequence expanded_activation(CaseGraph& g, const Images& images) {
   const TensorId x = add_expanded_activation(g, NormGradient(g, images.with(64)), images);
   return {{{0, 1, 2}}, {x}};
 }
+
+// The same of other sizes: the activation is stored.
+Sequence activated(CaseGraph& g, const Images& images, std::int64_t from, std::int64_t to) {
+  add_activated(g, NormGradient(g, images.with(from)), images, from, to);
+  return {{{0, 1, 2}}, {}};
+}
+Sequence activated_128(CaseGraph& g, const Images& images) { return activated(g, images, 128, 512); }
+Sequence activated_to_128(CaseGraph& g, const Images& images) { return activated(g, images, 128, 128); }
 
 // The end of a block, and the convolution that the next one begins with. The shortcut may have a norm too:
 // all norms are worked out before then.
@@ -190,13 +226,19 @@ Sequence join_widest(CaseGraph& g, const Images& images) { return join(g, images
 Sequence join_two_norms(CaseGraph& g, const Images& images) { return join(g, images, 256, 128, true); }
 
 // A norm and ReLU, and the 3x3 convolution that reads them.
+TensorId add_activated_conv3x3(CaseGraph& g, const Shape& shape) {
+  const TensorId y = g.activation(shape), z = g.activation(shape), scales = g.pair(shape.c());
+  add_norm_stats(g, y, shape.c(), scales, g.pair(shape.c()));
+  g.add_op(OpKind::affine_act, {y, scales, kNone, kNone}, {z, kNone}, graph::ActAttr{});
+  const TensorId weights = g.tensor({shape.c(), shape.c(), 3, 3}, DType::f32, TensorKind::parameter);
+  g.add_op(OpKind::conv, {z, weights}, {g.activation(shape), g.pair(shape.c())}, graph::ConvAttr{1, 1});
+  return z;
+}
+// The activation is stored where something else reads it.
 Sequence activated_conv3x3(CaseGraph& g, const Images& images, std::int64_t channels) {
   const Shape shape = images.with(channels);
-  const TensorId y = g.activation(shape), z = g.activation(shape), scales = g.pair(channels);
-  add_norm_stats(g, y, channels, scales, g.pair(channels));
-  g.add_op(OpKind::affine_act, {y, scales, kNone, kNone}, {z, kNone}, graph::ActAttr{});
-  const TensorId weights = g.tensor({channels, channels, 3, 3}, DType::f32, TensorKind::parameter);
-  g.add_op(OpKind::conv, {z, weights}, {g.activation(shape), g.pair(channels)}, graph::ConvAttr{1, 1});
+  const TensorId z = add_activated_conv3x3(g, shape);
+  g.add_op(OpKind::add, {z, g.activation(shape)}, {g.activation(shape)});
   return {{{0, 1, 2}}, {}};
 }
 Sequence activated_conv3x3_64(CaseGraph& g, const Images& images) { return activated_conv3x3(g, images, 64); }
@@ -205,6 +247,14 @@ Sequence activated_conv3x3_128(CaseGraph& g, const Images& images) {
 }
 Sequence activated_conv3x3_256(CaseGraph& g, const Images& images) {
   return activated_conv3x3(g, images, 256);
+}
+// It is not stored where the weight gradient recomputes it.
+Sequence weight_grad3x3(CaseGraph& g, const Images& images) {
+  const Shape shape = images.with(64);
+  const TensorId z = add_activated_conv3x3(g, shape);
+  g.add_op(OpKind::conv_grad_weight, {z, g.activation(shape)},
+           {g.tensor({64, 64, 3, 3}, g.dtype(), TensorKind::gradient)}, graph::ConvAttr{1, 1});
+  return {{{0, 1, 2}}, {z}};
 }
 
 // The gradient of its input, and the sums of the norm before it.
@@ -490,6 +540,8 @@ const Row kRows[] = {
     {"joined", joined_apart, Merged::on_hopper},
     {"joined_in_place", joined_in_place, Merged::on_hopper},
     {"joined_64", joined_64, Merged::on_hopper},
+    {"joined_sparse_256", joined_sparse_256, Merged::on_hopper},
+    {"joined_sparse_64", joined_sparse_64, Merged::on_hopper},
     {"affine", affine_alone, Merged::everywhere},
     {"affine_and_shortcut", affine_and_shortcut, Merged::everywhere},
     {"stem", stem, Merged::everywhere},
@@ -504,6 +556,8 @@ const Row kRows[] = {
 
 // Their channels are many: fewer rows, which are still more tiles than blocks.
 const Row kBlended[] = {
+    {"activated_128", activated_128, Merged::on_hopper},
+    {"activated_to_128", activated_to_128, Merged::on_hopper},
     {"join_64", join_64, Merged::on_hopper},
     {"join_128", join_128, Merged::on_hopper},
     {"join_256", join_256, Merged::on_hopper},
@@ -522,6 +576,7 @@ const Row kWidest[] = {
 const Row kConv3x3[] = {
     {"activated_conv3x3_64", activated_conv3x3_64, Merged::on_hopper},
     {"activated_conv3x3_128", activated_conv3x3_128, Merged::on_hopper},
+    {"weight_grad3x3", weight_grad3x3, Merged::on_hopper},
     {"gated3x3_64", gated3x3_64, Merged::on_hopper},
     {"gated3x3_128", gated3x3_128, Merged::on_hopper},
 };

@@ -189,7 +189,8 @@ class Chooser {
       for (const auto& [prefix, shape] : question->plans) {
         const bool named = known && known->starts_with(prefix);
         if (known && !named) continue;
-        const std::string plan = named ? known->substr(prefix.size()) : "";
+        const std::string plan =
+            named ? known->substr(prefix.size(), known->find(kWith) - prefix.size()) : "";
         ConvRequest& request =
             requests.try_emplace(shape.key() + plan, ConvRequest{shape, plan}).first->second;
         request.value += values_[i];

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backend/cuda/group_table.h"
+#include "backend/cuda/kernels/conv3x3_weight_grad.h"
 #include "backend/cuda/kernels/stem_conv.h"
 #include "backend/cuda/step.h"
 
@@ -78,6 +80,15 @@ ConvShape shape_of(const plan::Plan& plan, const graph::Op& op, ConvPass pass) {
     shape.stride = 1;
     shape.pad = 0;
   }
+  return shape;
+}
+
+// Of a strided 1x1 convolution: that of the pixels that it reads.
+ConvShape dense_shape_of(const plan::Plan& plan, const graph::Op& op) {
+  ConvShape shape = shape_of(plan, op, pass_of(op));
+  shape.h = shape.out_h;
+  shape.w = shape.out_w;
+  shape.stride = 1;
   return shape;
 }
 
@@ -175,16 +186,39 @@ Step cudnn_weight_gradient(const GroupView& group, std::shared_ptr<const ConvPla
   return finished_weight_gradient(group, kernel, std::move(narrow));
 }
 
-Step stem_gradient_step(const GroupView& group, const StemShape& shape, Shared& shared) {
-  using Grad = operands::ConvGradWeight;
-  const OpView op = group.op(OpKind::conv_grad_weight);
-  const TileLaunch own = stem_weight_gradient(shape, shared.device(), op.in(Grad::x), op.in(Grad::dy),
-                                              op.out(Grad::dw), type_of(op.out_tensor(Grad::dw).dtype));
+// One by a kernel of our own, which has the side stream's work space.
+Step own_weight_gradient(const GroupView& group, const TileLaunch& own, Shared& shared) {
   shared.side_work().need(own.partials * sizeof(float));
   const Step kernel = [own, &shared](cudaStream_t stream) {
     own.run({reinterpret_cast<float*>(shared.side_work().data()), nullptr}, stream);
   };
   return finished_weight_gradient(group, kernel, nullptr);
+}
+
+Step stem_gradient_step(const GroupView& group, const StemShape& shape, Shared& shared) {
+  using Grad = operands::ConvGradWeight;
+  const OpView op = group.op(OpKind::conv_grad_weight);
+  return own_weight_gradient(group,
+                             stem_weight_gradient(shape, shared.device(), op.in(Grad::x), op.in(Grad::dy),
+                                                  op.out(Grad::dw), type_of(op.out_tensor(Grad::dw).dtype)),
+                             shared);
+}
+
+Step weight_gradient3x3_step(const GroupView& group, Shared& shared) {
+  using Grad = operands::ConvGradWeight;
+  const OpView op = group.op(OpKind::conv_grad_weight), act = group.op(OpKind::affine_act);
+  const graph::Shape& x = op.in_tensor(Grad::x).shape;
+  Conv3x3WeightGrad work;
+  work.type = type_of(op.in_tensor(Grad::x).dtype);
+  work.images = static_cast<int>(x.n());
+  work.h = static_cast<int>(x.h());
+  work.w = static_cast<int>(x.w());
+  work.x = act.in(operands::AffineAct::y);
+  work.affine = act.in<float>(operands::AffineAct::affine);
+  work.dy = op.in(Grad::dy);
+  work.dw = op.out(Grad::dw);
+  work.dw_type = type_of(op.out_tensor(Grad::dw).dtype);
+  return own_weight_gradient(group, conv3x3_weight_grad(work, shared.device()), shared);
 }
 
 // The shape as a key, with what else the answer depends on.
@@ -236,6 +270,17 @@ Candidates make_conv_grad_input(const GroupView& group, Shared& shared) {
   return candidates;
 }
 
+Candidates make_dense_grad_input(const GroupView& group, Shared& shared) {
+  using operands::ConvGradInput;
+  const OpView op = group.op();
+  const ConvPointers pointers{op.out(ConvGradInput::dx), group.weights(op), op.in(ConvGradInput::dy),
+                              nullptr};
+  Candidates candidates{key_of(group, op) + "_dense"};
+  add_cudnn(candidates, kCudnn, dense_shape_of(group.plan(), op.op()), shared,
+            [=, &shared](const auto& plan) { return cudnn_step(plan, pointers, shared); });
+  return candidates;
+}
+
 Candidates make_weight_gradient(const GroupView& group, Shared& shared) {
   const OpView op = group.op(OpKind::conv_grad_weight);
   Candidates candidates{key_of(group, op)};
@@ -248,8 +293,18 @@ Candidates make_weight_gradient(const GroupView& group, Shared& shared) {
   return candidates;
 }
 
+Candidates make_weight_gradient3x3(const GroupView& group, Shared& shared) {
+  return only([group, &shared] { return weight_gradient3x3_step(group, shared); });
+}
+
 std::optional<ConvQuestion> conv_question(const GroupView& group) {
   const std::string parts = key_of_parts(group);
+  if (group.group().name == groups::kSparseGradientSums) {
+    const graph::Op& branch = branch_of(group).op();
+    return ConvQuestion{parts,
+                        {{kCudnn, dense_shape_of(group.plan(), branch)},
+                         {std::string(kApart) + kCudnn, shape_of(group.plan(), branch, pass_of(branch))}}};
+  }
   if (!parts.empty()) {
     auto question = conv_question(group.part({OpKind::conv, OpKind::conv_grad_input}));
     for (ConvQuestion::Plans& plans : question->plans) plans.prefix = kApart + plans.prefix;
@@ -258,7 +313,8 @@ std::optional<ConvQuestion> conv_question(const GroupView& group) {
     return question;
   }
   const OpView op = group.op();  // what else a group of cuDNN's does comes after its convolution
-  const bool alone = group.group().name.empty() || op.kind() == OpKind::conv_grad_weight;
+  const std::string& name = group.group().name;
+  const bool alone = name.empty() || name == groups::kWeightGradient;
   if (!alone || !is_conv(op.kind())) return std::nullopt;
   ConvQuestion question{key_of(group, op), {}};
   const auto add = [&](const char* prefix, ConvPass pass) {

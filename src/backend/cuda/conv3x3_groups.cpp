@@ -31,7 +31,7 @@ Conv3x3 activated_conv_of(const GroupView& group, const Shared& shared) {
   Conv3x3 work = conv3x3_of(group, conv);
   work.norm = norm_finalize_of(group.op(OpKind::norm_stats), shared);
   work.x = act.in(operands::AffineAct::y);
-  work.activated = act.out(operands::AffineAct::z);
+  if (group.group().unstored.empty()) work.activated = act.out(operands::AffineAct::z);
   work.sums = conv.out<float>(operands::Conv::sums);
   return work;
 }

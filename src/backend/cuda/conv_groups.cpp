@@ -50,10 +50,10 @@ Gemm forward_of(const GroupView& group, const OpView& conv) {
 }
 
 // Its input gradient, with the sums of the norm that it arrives at.
-Gemm gradient_of(const GroupView& group) {
+Gemm gradient_of(const GroupView& group, const OpView& conv) {
   using Grad = operands::ConvGradInput;
   using Stats = operands::NormGradStats;
-  const OpView conv = group.op(OpKind::conv_grad_input), sums = group.op(OpKind::norm_grad_stats);
+  const OpView sums = group.op(OpKind::norm_grad_stats);
   const bool dx_first = sums.op().inputs[Stats::g] == conv.op().outputs[Grad::dx];
   Gemm work;
   work.type = type_of(conv.in_tensor(Grad::dy).dtype);
@@ -72,6 +72,17 @@ Gemm gradient_of(const GroupView& group) {
   work.first = sums.out<float>(Stats::dbeta);
   work.second = sums.out<float>(Stats::dgamma);
   return work;
+}
+
+Gemm gradient_of(const GroupView& group) { return gradient_of(group, group.op(OpKind::conv_grad_input)); }
+
+// Of sparse_gradient_sums: the convolution without a stride.
+OpView trunk_of(const GroupView& group) {
+  const graph::Op* branch = &branch_of(group).op();
+  for (const OpView& op : group.ops()) {
+    if (op.kind() == OpKind::conv_grad_input && &op.op() != branch) return op;
+  }
+  throw InternalError("group '{}' has one convolution", group.group().name);
 }
 
 Step expand_gradient_step(const GroupView& group, Shared& shared) {
@@ -139,46 +150,97 @@ Gemm activated_of(const GroupView& group, const Shared& shared) {
   work.a = norm.in(operands::NormStats::y);
   work.finalizes = true;
   work.norm = norm_finalize_of(norm, shared);
+  if (group.group().unstored.empty()) work.made = group.op(OpKind::affine_act).out(operands::AffineAct::z);
   return work;
 }
 
 // The shape of a group's convolution, and what it does besides.
 std::string key_of(const GroupView& group) {
   const bool forward = group.has(OpKind::conv);
-  const OpView conv = group.op(forward ? OpKind::conv : OpKind::conv_grad_input);
+  const OpView conv = group.group().name == groups::kSparseGradientSums
+                          ? trunk_of(group)
+                          : group.op(forward ? OpKind::conv : OpKind::conv_grad_input);
   const graph::Tensor &from = conv.in_tensor(0), &to = conv.out_tensor(0);
   return fmt::format("{}{}{}_{}_{}x{}x{}", group.group().name, group.group().ops.size(),
                      group.group().unstored.empty() ? "" : "_joined", name_of(from.dtype), rows_of(to.shape),
                      channels(from), channels(to));
 }
 
-// Adds the parts of a group run one after the other: a candidate for each of the part that has most of them,
-// none where a part has none.
-void add_apart(Candidates& candidates, const std::vector<Candidates>& parts) {
-  // cuDNN is not asked where another candidate is sure to be taken.
-  if (std::ranges::any_of(parts, [](const Candidates& part) { return part.list.empty(); })) return;
-  const auto most =
-      std::ranges::max_element(parts, {}, [](const Candidates& part) { return part.list.size(); });
-  for (std::size_t i = 0; i < most->list.size(); ++i) {
-    std::vector<std::function<Step()>> makers;
-    for (const Candidates& part : parts) makers.push_back(part.list.at(&part == &*most ? i : 0).make);
-    candidates.list.push_back({kApart + most->list[i].name, [makers]() -> Step {
-                                 std::vector<Step> steps;
-                                 for (const auto& make : makers) steps.push_back(make());
-                                 return [steps](cudaStream_t stream) {
-                                   for (const Step& step : steps) step(stream);
-                                 };
-                               }});
+std::string key_of_conv3x3(const GroupView& group) {
+  const graph::Shape& shape =
+      group.op(group.has(OpKind::conv) ? OpKind::conv : OpKind::conv_grad_input).out_tensor(0).shape;
+  return fmt::format("{}_{}x{}", key_of(group), shape.h(), shape.w());
+}
+
+// Two steps one after the other, the first of which may be none.
+std::function<Step()> one_after_other(const std::function<Step()>& first,
+                                      const std::function<Step()>& second) {
+  if (!first) return second;
+  return [=]() -> Step {
+    return [a = first(), b = second()](cudaStream_t stream) {
+      a(stream);
+      b(stream);
+    };
+  };
+}
+
+// Adds the parts of a group run one after the other: a candidate for every choice of theirs. (cuDNN is not
+// asked where another candidate is sure to be taken: a part may have none.)
+void add_in_parts(Candidates& candidates, const std::string& prefix, const std::vector<Candidates>& parts) {
+  std::vector<Candidate> found{{prefix, nullptr}};
+  for (const Candidates& part : parts) {
+    std::vector<Candidate> longer;
+    for (const Candidate& begun : found) {
+      for (const Candidate& next : part.list) {
+        const std::string name = next.name.empty() || begun.name == prefix ? next.name : kWith + next.name;
+        longer.push_back({begun.name + name, one_after_other(begun.make, next.make)});
+      }
+    }
+    found = std::move(longer);
   }
+  candidates.list.insert(candidates.list.end(), found.begin(), found.end());
+}
+void add_apart(Candidates& candidates, const std::vector<Candidates>& parts) {
+  add_in_parts(candidates, kApart, parts);
 }
 
 }  // namespace
+
+OpView branch_of(const GroupView& group) {
+  for (const OpView& op : group.ops()) {
+    if (op.kind() == OpKind::conv_grad_input && op.attr<graph::ConvAttr>().stride > 1) return op;
+  }
+  throw InternalError("group '{}' has no convolution with a stride", group.group().name);
+}
+
+// The convolution with a stride leaves the pixels that it read one next to the other, or where they belong.
+Candidates make_sparse_gradient_sums(const GroupView& group, Shared& shared) {
+  const GroupView branch = group.part(branch_of(group));
+  const Gemm joined = gradient_of(group, trunk_of(group));
+  Gemm sparse = joined;
+  sparse.epilogue = Epilogue::joined_sparse;
+  const graph::Shape& images = trunk_of(group).out_tensor(operands::ConvGradInput::dx).shape;
+  sparse.sparse = {static_cast<int>(images.h()), static_cast<int>(images.w())};
+  Candidates candidates{key_of_parts(group)};
+  add_in_parts(candidates, "", {make_dense_grad_input(branch, shared), {"", gemm_steps(sparse, shared)}});
+  std::vector<Candidate> first = gemm_steps(joined, shared);  // apart is seldom the fastest
+  if (!first.empty()) first.resize(1);
+  add_apart(candidates, {make_conv_grad_input(branch, shared), {"", std::move(first)}});
+  return candidates;
+}
 
 Candidates make_expand_gradient(const GroupView& group, Shared& shared) {
   return only([group, &shared] { return expand_gradient_step(group, shared); });
 }
 Candidates make_activated_expand(const GroupView& group, Shared& shared) {
   return {key_of(group), gemm_steps(activated_of(group, shared), shared)};
+}
+
+Candidates make_activated_conv(const GroupView& group, Shared& shared) {
+  Candidates candidates{key_of_parts(group), gemm_steps(activated_of(group, shared), shared)};
+  add_apart(candidates, {make_affine_act(group.part({OpKind::norm_stats, OpKind::affine_act}), shared),
+                         make_conv(group.part({OpKind::conv}), shared)});
+  return candidates;
 }
 
 // Where tensors are small, kernels for single ops may be faster.
@@ -211,7 +273,8 @@ Candidates make_gradient_sums(const GroupView& group, Shared& shared) {
 }
 
 Candidates make_activated_conv3x3(const GroupView& group, Shared& shared) {
-  Candidates candidates{key_of_parts(group), conv3x3_candidates(group, shared)};
+  Candidates candidates{key_of_conv3x3(group), conv3x3_candidates(group, shared)};
+  if (!group.group().unstored.empty()) return candidates;
   add_apart(candidates, {make_affine_act(group.part({OpKind::norm_stats, OpKind::affine_act}), shared),
                          make_conv(group.part({OpKind::conv}), shared)});
   return candidates;
@@ -225,13 +288,13 @@ Candidates make_gradient_sums3x3(const GroupView& group, Shared& shared) {
 
 std::string key_of_parts(const GroupView& group) {
   const std::string& name = group.group().name;
-  if (name == groups::kActivatedConv3x3 || name == groups::kGradientSums3x3) {
-    const graph::Shape& shape =
-        group.op(group.has(OpKind::conv) ? OpKind::conv : OpKind::conv_grad_input).out_tensor(0).shape;
-    return fmt::format("{}_{}x{}", key_of(group), shape.h(), shape.w());
-  }
+  if (name == groups::kActivatedConv3x3 || name == groups::kGradientSums3x3)
+    return group.group().unstored.empty() ? key_of_conv3x3(group) : "";
+  if (name == groups::kSparseGradientSums) return key_of(group);
   const bool gated = name == groups::kGradientSums && group.group().unstored.empty();
-  return gated || name == groups::kNormGradient || name == groups::kJoin ? key_of(group) : "";
+  return gated || name == groups::kNormGradient || name == groups::kActivatedConv || name == groups::kJoin
+             ? key_of(group)
+             : "";
 }
 
 std::vector<Candidate> pointwise_convs(const GroupView& group, Shared& shared) {

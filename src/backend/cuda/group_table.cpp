@@ -31,6 +31,9 @@ using graph::operands::out;
 using plan::Dataflow;
 using plan::Group;
 
+// Channels whose norm a 1x1 convolution applies itself.
+constexpr std::int64_t kMostActivated = 128;
+
 // The op at a position that may be -1, if it is of a kind.
 const Op* op_at(const Dataflow& flow, int position, OpKind kind) {
   return position >= 0 && flow.op(position).kind == kind ? &flow.op(position) : nullptr;
@@ -105,6 +108,14 @@ int norm_of(const Dataflow& flow, const Op& act) {
   return norm.attr<graph::NormAttr>().training && in(norm, NormStats::sums) != kNone ? position : -1;
 }
 
+// relu(norm(y)) and nothing else, with a norm that can be worked out there.
+bool is_plain_activation(const Dataflow& flow, const Op& act) {
+  const int norm = norm_of(flow, act);
+  return norm >= 0 && in(flow.op(norm), NormStats::y) == in(act, AffineAct::y) &&
+         in(act, AffineAct::shortcut) == kNone && out(act, AffineAct::mask) == kNone &&
+         act.attr<graph::ActAttr>().relu;
+}
+
 // The gradients of a 1x1 convolution that expands 64 channels to 256, from that of the norm behind it:
 // norm_grad_apply, conv_grad_input, conv_grad_weight, and norm_grad_stats where the convolution read
 // relu(affine(y)), which is recomputed. The gradient between norm and convolution is not stored.
@@ -170,19 +181,56 @@ Group match_gradient_sums(const Dataflow& flow, int position) {
   return group;
 }
 
+// The same where the other branch's gradient is that of a 1x1 convolution of stride 2, which is zero but for
+// every second pixel: conv_grad_input, conv_grad_input, norm_grad_stats. Its memory holds those pixels.
+Group match_sparse_gradient_sums(const Dataflow& flow, int position) {
+  const Op* gradient = op_at(flow, position, OpKind::conv_grad_input);
+  if (gradient == nullptr) return {};
+  const TensorId dx = out(*gradient, ConvGradInput::dx);
+  const int sums = sums_of_gradient(flow, *gradient);
+  if (sums < 0) return {};
+  const Op& norm = flow.op(sums);
+  if (in(norm, NormGradStats::mask) == kNone || out(norm, NormGradStats::masked) == kNone) return {};
+  const TensorId g = in(norm, NormGradStats::g), other = g == dx ? in(norm, NormGradStats::g2) : g;
+  const int branch = flow.maker(other, OpKind::conv_grad_input);
+  if (branch < 0 || flow.readers(other).size() != 1) return {};
+  const auto& attr = flow.op(branch).attr<graph::ConvAttr>();
+  const graph::Shape& image = flow.graph().tensor(dx).shape;
+  const bool strided = flow.graph().tensor(in(flow.op(branch), ConvGradInput::w)).shape[2] == 1 &&
+                       attr.stride == 2 && attr.pad == 0 && attr.groups == 1 && image.h() >= 4 &&
+                       image.w() >= 4;  // as SparseRows wants them
+  if (!strided || !has_gemm(Prologue::none, Epilogue::joined_sparse,
+                            channels(flow, in(*gradient, ConvGradInput::dy)), channels(flow, dx)))
+    return {};
+  return {.ops = {position, branch, sums}, .unstored = {dx}};
+}
+
 // A norm and ReLU feeding the 1x1 convolution that expands 64 channels to 256: norm_stats, affine_act, conv.
 // The activation is not stored.
 Group match_activated_expand(const Dataflow& flow, int position) {
   const Op* act = op_at(flow, position, OpKind::affine_act);
-  if (act == nullptr) return {};
+  if (act == nullptr || !is_plain_activation(flow, *act)) return {};
   const TensorId z = out(*act, AffineAct::z);
-  const int norm = norm_of(flow, *act), conv = flow.reader(z, OpKind::conv);
-  if (norm < 0 || conv < 0 || !expands(flow, flow.op(conv)) || out(flow.op(conv), Conv::sums) == kNone ||
-      in(flow.op(norm), NormStats::y) != in(*act, AffineAct::y) || in(*act, AffineAct::shortcut) != kNone ||
-      out(*act, AffineAct::mask) != kNone || !act->attr<graph::ActAttr>().relu) {
+  const int conv = flow.reader(z, OpKind::conv);
+  if (conv < 0 || !expands(flow, flow.op(conv)) || out(flow.op(conv), Conv::sums) == kNone) return {};
+  return {.ops = {norm_of(flow, *act), position, conv}, .unstored = {z}};
+}
+
+// A norm and ReLU feeding another 1x1 convolution: the same ops. The activation is stored, for the weight
+// gradient, and not read again here. With more channels every block would apply the norm to more than the
+// product takes time for.
+Group match_activated_conv(const Dataflow& flow, int position) {
+  const Op* act = op_at(flow, position, OpKind::affine_act);
+  if (act == nullptr || !is_plain_activation(flow, *act)) return {};
+  const TensorId z = out(*act, AffineAct::z);
+  const int conv = flow.reader(z, OpKind::conv);
+  if (conv < 0 || out(flow.op(conv), Conv::sums) == kNone || !is_pointwise(flow, flow.op(conv)) ||
+      channels(flow, z) > kMostActivated ||
+      !has_gemm(Prologue::activate, Epilogue::sums, channels(flow, z),
+                channels(flow, out(flow.op(conv), Conv::y)))) {
     return {};
   }
-  return {.ops = {norm, position, conv}, .unstored = {z}};
+  return {.ops = {norm_of(flow, *act), position, conv}};
 }
 
 // The end of a block and the 1x1 convolution that the next one begins with: affine_act with a shortcut, conv,
@@ -205,19 +253,56 @@ Group match_join(const Dataflow& flow, int position) {
   return {};
 }
 
+// Nothing but the update waits for a weight gradient: conv_grad_weight, and its addition to a total.
+Group match_weight_gradient(const Dataflow& flow, int position) {
+  const Op* op = op_at(flow, position, OpKind::conv_grad_weight);
+  if (op == nullptr) return {};
+  Group group{.ops = {position}, .side_stream = true};
+  const int total = flow.reader(out(*op, ConvGradWeight::dw), OpKind::accumulate);
+  if (total >= 0) group.ops.push_back(total);
+  return group;
+}
+
 // A norm and ReLU feeding a 3x3 convolution: norm_stats, affine_act, conv. The activation is stored, for the
 // weight gradient, and not read again here.
 Group match_activated_conv3x3(const Dataflow& flow, int position) {
   const Op* act = op_at(flow, position, OpKind::affine_act);
-  if (act == nullptr) return {};
-  const int norm = norm_of(flow, *act), conv = flow.reader(out(*act, AffineAct::z), OpKind::conv);
-  if (norm < 0 || conv < 0 || out(flow.op(conv), Conv::sums) == kNone ||
-      !is_conv3x3(flow, flow.op(conv), out(flow.op(conv), Conv::y)) ||
-      in(flow.op(norm), NormStats::y) != in(*act, AffineAct::y) || in(*act, AffineAct::shortcut) != kNone ||
-      out(*act, AffineAct::mask) != kNone || !act->attr<graph::ActAttr>().relu) {
+  if (act == nullptr || !is_plain_activation(flow, *act)) return {};
+  const int conv = flow.reader(out(*act, AffineAct::z), OpKind::conv);
+  if (conv < 0 || out(flow.op(conv), Conv::sums) == kNone ||
+      !is_conv3x3(flow, flow.op(conv), out(flow.op(conv), Conv::y))) {
     return {};
   }
-  return {.ops = {norm, position, conv}};
+  return {.ops = {norm_of(flow, *act), position, conv}};
+}
+
+// The same where the activation is not stored, because the weight gradient recomputes it.
+Group match_unstored_conv3x3(const Dataflow& flow, int position) {
+  Group group = match_activated_conv3x3(flow, position);
+  if (!group.ops.empty()) group.unstored = {out(flow.op(position), AffineAct::z)};
+  return group;
+}
+
+// The weight gradient of a 3x3 convolution that read relu(norm(y)), which is recomputed: conv_grad_weight,
+// and its addition to a total.
+Group match_weight_gradient3x3(const Dataflow& flow, int position) {
+  const Op* op = op_at(flow, position, OpKind::conv_grad_weight);
+  if (op == nullptr) return {};
+  const auto& attr = op->attr<graph::ConvAttr>();
+  const TensorId x = in(*op, ConvGradWeight::x);
+  const graph::Shape& shape = flow.graph().tensor(x).shape;
+  const int activation = flow.maker(x, OpKind::affine_act);
+  if (flow.graph().tensor(out(*op, ConvGradWeight::dw)).shape[2] != 3 || attr.stride != 1 || attr.pad != 1 ||
+      attr.groups != 1 || !is_narrow(flow, x) || activation < 0 ||
+      !is_plain_activation(flow, flow.op(activation)) ||
+      !conv3x3::DeepCut(1, static_cast<int>(shape.h()), static_cast<int>(shape.w()))
+           .possible(static_cast<int>(shape.c()),
+                     static_cast<int>(channels(flow, in(*op, ConvGradWeight::dy))))) {
+    return {};
+  }
+  Group group = match_weight_gradient(flow, position);
+  group.recomputes = {activation};
+  return group;
 }
 
 // The input gradient of a 3x3 convolution and the sums of the norm it arrives at: conv_grad_input,
@@ -259,16 +344,6 @@ Group match_pool_gradient(const Dataflow& flow, int position) {
   return {.ops = {position, reader}, .unstored = {dx}};
 }
 
-// Nothing but the update waits for a weight gradient: conv_grad_weight, and its addition to a total.
-Group match_weight_gradient(const Dataflow& flow, int position) {
-  const Op* op = op_at(flow, position, OpKind::conv_grad_weight);
-  if (op == nullptr) return {};
-  Group group{.ops = {position}, .side_stream = true};
-  const int total = flow.reader(out(*op, ConvGradWeight::dw), OpKind::accumulate);
-  if (total >= 0) group.ops.push_back(total);
-  return group;
-}
-
 // One launch updates or averages every tensor.
 Group match_update(const Dataflow& flow, int position) {
   const OpKind kind = flow.op(position).kind;
@@ -286,13 +361,21 @@ std::vector<plan::GroupRow> group_rows(bool hopper) {
   using namespace groups;
   std::vector<plan::GroupRow> rows;
   if (hopper) {
-    rows = {{kExpandGradient, match_expand_gradient},
-            {kNormGradient, match_norm_gradient},
-            {kGradientSums, match_gradient_sums},
-            {kActivatedExpand, match_activated_expand},
-            {kJoin, match_join},
-            {kActivatedConv3x3, match_activated_conv3x3},
-            {kGradientSums3x3, match_gradient_sums3x3}};
+    // clang-format off
+    rows = {
+        {kExpandGradient, match_expand_gradient},
+        {kNormGradient, match_norm_gradient},
+        {kSparseGradientSums, match_sparse_gradient_sums},
+        {kGradientSums, match_gradient_sums},
+        {kActivatedExpand, match_activated_expand},
+        {kActivatedConv, match_activated_conv},
+        {kJoin, match_join},
+        {kWeightGradient3x3, match_weight_gradient3x3},
+        {kActivatedConv3x3, match_unstored_conv3x3},
+        {kActivatedConv3x3, match_activated_conv3x3},
+        {kGradientSums3x3, match_gradient_sums3x3},
+    };
+    // clang-format on
   }
   rows.insert(rows.end(), {{kNormAct, match_norm_act},
                            {kPoolGradient, match_pool_gradient},

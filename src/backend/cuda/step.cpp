@@ -74,6 +74,12 @@ GroupView GroupView::part(const std::vector<graph::OpKind>& kinds) const {
   return {plan_, std::shared_ptr<const plan::Group>(std::move(part)), places_};
 }
 
+GroupView GroupView::part(const OpView& op) const {
+  auto part = std::make_shared<plan::Group>();
+  part->ops.push_back(static_cast<int>(&op.op() - plan_.graph().ops().data()));
+  return {plan_, std::shared_ptr<const plan::Group>(std::move(part)), places_};
+}
+
 OpView GroupView::op(graph::OpKind kind) const {
   const int position = find(kind);
   check(position >= 0, "group '{}' has no {}", group_.name, name_of(kind));

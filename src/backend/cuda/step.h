@@ -86,8 +86,9 @@ struct Places {
 class GroupView {
  public:
   GroupView(const plan::Plan& plan, const plan::Group& group, Places places);
-  // A group of some of its ops.
+  // A group of some of its ops, or of one.
   GroupView part(const std::vector<graph::OpKind>& kinds) const;
+  GroupView part(const OpView& op) const;
 
   const plan::Plan& plan() const { return plan_; }
   const plan::Group& group() const { return group_; }
@@ -132,11 +133,14 @@ Candidates make_candidates(const GroupView& group, Shared& shared);
 // conv.cpp: convolutions by cuDNN and by kernels of our own.
 Candidates make_conv(const GroupView& group, Shared& shared);
 Candidates make_conv_grad_input(const GroupView& group, Shared& shared);
+// Of a 1x1 convolution with a stride: the gradient at the pixels that it read, one next to the other.
+Candidates make_dense_grad_input(const GroupView& group, Shared& shared);
 Candidates make_weight_gradient(const GroupView& group, Shared& shared);  // with or without accumulate
+Candidates make_weight_gradient3x3(const GroupView& group, Shared& shared);
 // The cuDNN plans that a group needs before its candidates are made; none for a group without cuDNN.
 struct ConvQuestion {
   struct Plans {
-    std::string prefix;  // of the candidates' names; the plan's name follows
+    std::string prefix;  // of the candidates' names; the plan's name follows, to the end or to kWith
     ConvShape shape;
   };
   std::string key;  // of the candidates
@@ -148,14 +152,18 @@ std::optional<ConvQuestion> conv_question(const GroupView& group);
 Candidates make_expand_gradient(const GroupView& group, Shared& shared);
 Candidates make_norm_gradient(const GroupView& group, Shared& shared);
 Candidates make_gradient_sums(const GroupView& group, Shared& shared);
+Candidates make_sparse_gradient_sums(const GroupView& group, Shared& shared);
 Candidates make_activated_expand(const GroupView& group, Shared& shared);
+Candidates make_activated_conv(const GroupView& group, Shared& shared);
 Candidates make_join(const GroupView& group, Shared& shared);
 Candidates make_activated_conv3x3(const GroupView& group, Shared& shared);
 Candidates make_gradient_sums3x3(const GroupView& group, Shared& shared);
 // The tuning key of the ops of such a group run one after the other, with the convolution among them. Empty
 // where they cannot run apart, because a tensor between them is not stored.
 std::string key_of_parts(const GroupView& group);
+OpView branch_of(const GroupView& group);        // of sparse_gradient_sums: the convolution with a stride
 inline constexpr const char* kApart = "apart ";  // begins the names of such candidates
+inline constexpr const char* kWith = " with ";   // between the names of their parts
 // A 1x1 convolution that also gives the norm's sums; none where these kernels cannot be used.
 std::vector<Candidate> pointwise_convs(const GroupView& group, Shared& shared);
 // conv3x3_groups.cpp: kernels for all of a group around a 3x3 convolution, the largest tiles first.

@@ -36,6 +36,13 @@ struct Conv3x3 {
   static constexpr int kMost = 512;  // channels
 };
 
+// What TMA moves of it: see conv3x3.cu.
+struct Conv3x3Maps {
+  CUtensorMap x, weights, out;
+  CUtensorMap y;          // of gradients
+  CUtensorMap activated;  // of the forward convolution
+};
+
 class Conv3x3Launch {
  public:
   // tile_size: one of conv3x3::tile_sizes().
@@ -45,7 +52,7 @@ class Conv3x3Launch {
 
  private:
   Conv3x3 work_;
-  CUtensorMap x_{}, kept_{}, weights_{};
+  Conv3x3Maps maps_{};
   int tile_size_;
   int blocks_ = 1;
   int x_stages_ = 3;

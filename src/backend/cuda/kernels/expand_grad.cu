@@ -89,8 +89,9 @@ class Consumer {
          tile += static_cast<int>(gridDim.y)) {
       row_ = tile * kRows;
       float dx[kFrom / 2];
-      const int x_at = memory_.x.take(), y_at = multiply_tile(memory_.x.at(x_at), dx);
-      finish_tile(dx, x_at, y_at);
+      const int x_at = memory_.x.take();
+      multiply_tile(memory_.x.at(x_at), dx);
+      finish_tile(dx, x_at);
     }
     if (lane_id() == 0) wait_stores();
     write_dw(space.partials + std::int64_t{2 * kFrom} * gridDim.y);  // behind those of the sums
@@ -127,28 +128,25 @@ class Consumer {
   }
 
   // The K loop. Where a product is waited for, it is known which others are under way: that of dx for a K
-  // block, and behind it, where the group has the block, that of dw. Returns the last stage of y, which no
-  // product reads, for the use of this warp.
-  __device__ __forceinline__ int multiply_tile(const std::byte* x, float (&dx)[kFrom / 2]) {
+  // block, and behind it, where the group has the block, that of dw.
+  __device__ __forceinline__ void multiply_tile(const std::byte* x, float (&dx)[kFrom / 2]) {
     const Fragment<kRows / 16> input = load_input(x);
     Fragment<> dy;
-    int g_held = -1, y_at = -1;
+    int g_held = -1;
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
       if (block > 0) has(block - 1) ? wgmma_wait<1>() : wgmma_wait<0>();  // that of dx: dy is free again
-      y_at = memory_.y.take();
-      const int g_at = memory_.g.take();
+      const int y_at = memory_.y.take(), g_at = memory_.g.take();
       std::byte* g = memory_.g.at(g_at);
       Fragment<> y;
       load(dy, g);
       load(y, memory_.y.at(y_at));
-      dy = mix<T, false>(dy, y, memory_.table, block * kWidth);
-      store(g, dy);
+      memory_.y.release(y_at);
+      mix<T, false>(dy, y, g, memory_.table, block * kWidth);
       wgmma_fence();
       multiply_block<T, true>(dx, dy, memory_.weights + block * kBlockBytes, block > 0);
       wgmma_commit();
       fence_async();
-      if (block + 1 < kBlocks) memory_.y.release(y_at);
       sync_consumers();
       if (block == 0) release_stored();
       if (block > 0) {
@@ -165,25 +163,20 @@ class Consumer {
     has(kBlocks - 1) ? wgmma_wait<1>() : wgmma_wait<0>();
     settle(dx);
     g_held_ = g_held;
-    return y_at;
   }
 
   // Gates this warp's rows of dx where that is wanted, and stores them from x's place.
-  __device__ __forceinline__ void finish_tile(const float (&dx)[kFrom / 2], int x_at, int y_at) {
+  __device__ __forceinline__ void finish_tile(const float (&dx)[kFrom / 2], int x_at) {
     const int row = row_ + warp_id() * kWarpRows;
     std::byte* x = memory_.x.at(x_at) + warp_id() * kWarpTileBytes;
     if constexpr (kBefore) {
       const int rows = static_cast<int>(min(work_.rows - row, std::int64_t{kWarpRows}));
-      const AffineGate gate(work_.affine, kFrom, 0, rows);
-      std::byte* staged = memory_.y.at(y_at) + warp_id() * kWarpTileBytes;
-      stage_rows<T>(staged, dx);
-      __syncwarp();
-      gate_rows<T>(staged, x, nullptr, sums_[0], gate);
+      gate_rows<T>(dx, x, sums_[0], AffineGate(work_.affine, kFrom, 0, rows),
+                   [](int /*row*/) { return Pair<T>{}; });
     } else {
       stage_rows<T>(x, dx);
     }
     store_rows(maps_.dx, 0, row, x);
-    memory_.y.release(y_at);
     x_stored_ = x_at;
     if (has(kBlocks - 1)) wgmma_wait<0>();
     memory_.g.release(g_held_);

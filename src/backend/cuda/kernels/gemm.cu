@@ -29,6 +29,8 @@ struct Form {
   static constexpr Epilogue kEpilogue = kOfEpilogue;
   static constexpr int kColumns = kOfColumns;
   static constexpr bool kResident = kOfResident, kForward = kEpilogue == Epilogue::sums;
+  static constexpr bool kSparse = kEpilogue == Epilogue::joined_sparse;
+  static constexpr bool kJoins = kEpilogue == Epilogue::joined || kSparse;
   static constexpr int kTensors = kPrologue == Prologue::join || kPrologue == Prologue::norm_grad ? 2 : 1;
   static constexpr int kPart = kColumns < 128 ? kColumns : 128;  // columns of one wgmma
   static constexpr int kParts = kColumns / kPart;
@@ -90,6 +92,11 @@ __device__ void produce(const Gemm& work, const GemmMaps& maps, Ring ring, std::
     for (int c = column; c < (Is::kForward ? 0 : column + Is::kColumns); c += kWidth) {
       ring.fill_tile(maps.y, c, row);
       if constexpr (Is::kEpilogue == Epilogue::joined) ring.fill_tile(maps.other, c, row);
+      if constexpr (Is::kSparse) {
+        ring.fill(SparseRows::kBytes, [&](int stage, std::uint64_t* full) {
+          load_tile(ring.at(stage), maps.other, c, work.sparse.before(row), full);
+        });
+      }
     }
   }
 }
@@ -117,7 +124,6 @@ __device__ __forceinline__ Mix mix_of(const Gemm& work, int channel) {
 template <typename T, typename Is>
 class Consumer {
   static constexpr Prologue kPrologue = Is::kPrologue;
-  static constexpr Epilogue kEpilogue = Is::kEpilogue;
   static constexpr bool kResident = Is::kResident, kFromShared = kPrologue == Prologue::none;  // b, a
   using A = std::conditional_t<kFromShared, const std::byte*, Fragment<>>;
   using Product = float[Is::kParts][Is::kPart / 2];
@@ -129,7 +135,7 @@ class Consumer {
 
   __device__ __forceinline__ void run(std::uint64_t* b_full, ReduceSpace space) {
     if constexpr (kResident) barrier_wait(b_full, 0);
-    if constexpr (kEpilogue == Epilogue::joined) fetch_mask(static_cast<int>(blockIdx.y));
+    if constexpr (Is::kJoins) fetch_mask(static_cast<int>(blockIdx.y));
     for (int tile = static_cast<int>(blockIdx.y); tile < tiles_of(work_);
          tile += static_cast<int>(gridDim.y)) {
       Product d;
@@ -139,7 +145,7 @@ class Consumer {
     }
     if (lane_id() == 0) wait_stores();
     constexpr bool kForward = Is::kForward;
-    sum_columns(sums_, kForward ? nullptr : work_.saved + column_, reinterpret_cast<float*>(memory_.staging),
+    sum_columns(sums_, kForward ? nullptr : work_.saved + column_, reinterpret_cast<float*>(memory_.ring),
                 space, [&](int which, int c, double total) {
                   const int channel = column_ + c;
                   if (!kForward && which == 1) total *= work_.saved[work_.n + channel];
@@ -205,24 +211,22 @@ class Consumer {
       return stage;
     } else if constexpr (kPrologue == Prologue::activate) {
       const int stage = ring_.take();
-      Fragment<> y;
-      load(y, ring_.at(stage));
-      ring_.release(stage);
-      a = mix<T, true>(y, y, table_, k);
+      const bool stores = work_.made != nullptr && blockIdx.x == 0;
+      load(a, ring_.at(stage));
+      if (!stores) ring_.release(stage);
+      mix<T, true>(a, a, stores ? ring_.at(stage) : nullptr, table_, k);
+      if (stores) store_stage(stage, maps_.made, k);
       return -1;
     } else {
       const int v_at = ring_.take(), u_at = ring_.take();
-      Fragment<> u, v;
-      load(u, ring_.at(u_at));
+      Fragment<> v;
       load(v, ring_.at(v_at));
-      a = mix<T, kPrologue == Prologue::join>(u, v, table_, k);
-      if (blockIdx.x == 0) {
-        store(ring_.at(u_at), a);
-        store_stage(u_at, maps_.made, k);
-      } else {
-        ring_.release(u_at);
-      }
+      load(a, ring_.at(u_at));
       ring_.release(v_at);
+      const bool stores = blockIdx.x == 0;
+      if (!stores) ring_.release(u_at);
+      mix<T, kPrologue == Prologue::join>(a, v, stores ? ring_.at(u_at) : nullptr, table_, k);
+      if (stores) store_stage(u_at, maps_.made, k);
       if constexpr (kPrologue == Prologue::join) store_mask(a, k);
       return -1;
     }
@@ -265,20 +269,28 @@ class Consumer {
     }
   }
 
+  // Of a sparse `other`: where in its stage the row of lane % 16 lies; -1 where it has none.
+  __device__ __forceinline__ int sparse_at() const {
+    const auto row = static_cast<int>(row_) + lane_id() % kWarpRows;
+    const int first = work_.sparse.before(static_cast<int>(row_) - warp_id() * kWarpRows);
+    return work_.sparse.has(row) ? work_.sparse.before(row) - first : -1;
+  }
+
   // The epilogue, and what is read ahead for the next one.
   __device__ __forceinline__ void finish_tile(const Product& d, int next_tile) {
     const Mask mask = mask_;
-    if constexpr (kEpilogue == Epilogue::joined) {
+    if constexpr (Is::kJoins) {
       if (next_tile < tiles_of(work_)) fetch_mask(next_tile);
     }
     const int rows = static_cast<int>(min(work_.rows - row_, std::int64_t{kWarpRows}));
+    const int sparse = Is::kSparse ? sparse_at() : 0;
 #pragma unroll
     for (int i = 0; i < Is::kTiles; ++i) {
       const float* product = &d[i * kWidth / Is::kPart][i * kWidth % Is::kPart / 2];
       if constexpr (Is::kForward) {
         store_and_sum(product, i, rows);
       } else {
-        gate_and_sum(product, i, rows, mask.words[i]);
+        gate_and_sum(product, i, rows, mask.words[i], sparse);
       }
     }
   }
@@ -292,30 +304,30 @@ class Consumer {
     sum_rows<T>(staged, rows, sums_[i]);
     store_rows(maps_.out, column_ + i * kWidth, row_, staged);
   }
-  __device__ __forceinline__ void gate_and_sum(const float* d, int i, int rows, std::uint32_t mask) {
+  __device__ __forceinline__ void gate_and_sum(const float* d, int i, int rows, std::uint32_t mask,
+                                               int sparse) {
     const int column = column_ + i * kWidth;
-    std::byte* staged = memory_.staging + warp_id() * kWarpTileBytes;
     const auto mine = [&](int stage) { return ring_.at(stage) + warp_id() * kWarpTileBytes; };
-    if constexpr (kEpilogue == Epilogue::gated) {
+    if constexpr (Is::kEpilogue == Epilogue::gated) {
       const AffineGate gate(work_.y_affine, work_.n, column, rows);
-      stage_rows<T>(staged, d);
       const int y_at = ring_.take();
-      __syncwarp();
-      gate_rows<T>(staged, mine(y_at), nullptr, sums_[i], gate);
+      gate_rows<T>(d, mine(y_at), sums_[i], gate, [](int /*row*/) { return Pair<T>{}; });
       store_stage(y_at, maps_.out, column);
     } else {
-      stage_rows<T>(staged, d);
+      const auto gate = [&](int row, float2 gradient, float2 /*y*/, float2 other) -> float2 {
+        const unsigned bits = __shfl_sync(~0U, mask, row + (lane_id() & 16)) >> lane_id() % 16 * 2;
+        return {(bits & 1U) != 0U ? gradient.x + other.x : 0.0F,
+                (bits & 2U) != 0U ? gradient.y + other.y : 0.0F};
+      };
       const int y_at = ring_.take(), other_at = ring_.take();
-      __syncwarp();
-      gate_rows<T>(staged, mine(y_at), mine(other_at), sums_[i],
-                   [&](int row, float2 gradient, float2 /*y*/, float2 other) -> float2 {
-                     const unsigned bits =
-                         __shfl_sync(~0U, mask, row + (lane_id() & 16)) >> lane_id() % 16 * 2;
-                     return {(bits & 1U) != 0U ? gradient.x + other.x : 0.0F,
-                             (bits & 2U) != 0U ? gradient.y + other.y : 0.0F};
-                   });
-      store_stage(other_at, maps_.out, column);
-      ring_.release(y_at);
+      const auto other = [&](int row) {
+        if constexpr (!Is::kSparse) return column_pair<T>(mine(other_at), row);
+        const int at = __shfl_sync(~0U, sparse, row);
+        return at < 0 ? Pair<T>{} : column_pair<T>(ring_.at(other_at), at);
+      };
+      gate_rows<T>(d, mine(y_at), sums_[i], gate, other);
+      ring_.release(other_at);
+      store_stage(y_at, maps_.out, column);
     }
   }
 
@@ -413,19 +425,23 @@ TileLaunch gemm(const Gemm& work, const cudaDeviceProp& device, const GemmCandid
   };
   using hopper::kRows;
   using hopper::kWarpRows;
-  const GemmMaps maps{map(work.a, work.k, kRows),
-                      map(work.a2, work.k, kRows),
-                      map(work.made, work.k, kWarpRows),
-                      form.epilogue == Epilogue::sums
-                          ? describe_rows(work.b, work.type, work.n, work.k, std::min(form.columns, 128))
-                          : describe_rows(work.b, work.type, work.k, work.n, hopper::kWidth),
-                      map(work.y, work.n, kRows),
-                      map(work.other, work.n, kRows),
-                      map(work.out, work.n, kWarpRows)};
+  const GemmMaps maps{
+      map(work.a, work.k, kRows),
+      map(work.a2, work.k, kRows),
+      map(work.made, work.k, kWarpRows),
+      form.epilogue == Epilogue::sums
+          ? describe_rows(work.b, work.type, work.n, work.k, std::min(form.columns, 128))
+          : describe_rows(work.b, work.type, work.k, work.n, hopper::kWidth),
+      map(work.y, work.n, kRows),
+      form.epilogue == Epilogue::joined_sparse
+          ? describe_rows(work.other, work.type, work.sparse.before(static_cast<int>(work.rows)), work.n,
+                          SparseRows::kMost)
+          : map(work.other, work.n, kRows),
+      map(work.out, work.n, kWarpRows)};
   const hopper::TileGrid grid{
       .columns = columns,
       .blocks = blocks,
-      .shared_bytes = form.fixed_bytes(work.k) + static_cast<std::size_t>(stages) * form.kTileBytes,
+      .shared_bytes = form.shared_bytes(work.k, stages),
       .partials = static_cast<std::size_t>(blocks) * 2 * static_cast<std::size_t>(work.n),
       .early = is_small(work.rows * std::max(work.k, work.n) / 8)};
   return hopper::make_launch(kernel_of(work.type, form), grid, device, work, maps, stages);

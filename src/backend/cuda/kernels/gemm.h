@@ -21,14 +21,30 @@ namespace redline::backend::cuda {
 
 enum class Prologue : std::uint8_t {
   none,      // a as it lies
-  activate,  // relu(norm(a)), which is not stored
+  activate,  // made = relu(norm(a)), which is stored or not
   join,      // the end of a block: made = relu(norm(a) + a2), a2 through a norm of its own or not
   norm_grad  // back through the norm behind the convolution: made = its gradient, of g = a2 and y = a
 };
 enum class Epilogue : std::uint8_t {
-  sums,   // forward: the output, and its sums and those of its squares, which the next norm needs
-  gated,  // gradient of relu(affine(y)): gated by it, with the two sums of that norm's gradient
-  joined  // gradient of a block's output: plus `other`, gated by bits, with the norm's two sums
+  sums,          // forward: the output, and its sums and those of its squares, which the next norm needs
+  gated,         // gradient of relu(affine(y)): gated by it, with the two sums of that norm's gradient
+  joined,        // gradient of a block's output: plus `other`, gated by bits, with the norm's two sums
+  joined_sparse  // the same where `other` has every second pixel only, and is zero elsewhere
+};
+
+// Rows that are pixels of images, of which those in even rows and columns of an image have something in a
+// tensor of their own.
+struct SparseRows {
+  int h = 0, w = 0;                                // of an image; four or more
+  static constexpr int kMost = 72;                 // those of 128 rows one after the other, at most
+  static constexpr unsigned kBytes = kMost * 128;  // of a tile of them
+
+  __host__ __device__ bool has(int row) const { return row % w % 2 == 0 && row / w % h % 2 == 0; }
+  // How many before a row have; where the row itself has, its place among them.
+  __host__ __device__ int before(int row) const {
+    const int x = row % w, y = row / w % h, image = row / w / h, half_w = (w + 1) / 2;
+    return (image * ((h + 1) / 2) + (y + 1) / 2) * half_w + (y % 2 == 0 ? (x + 1) / 2 : 0);
+  }
 };
 
 struct Gemm {
@@ -45,9 +61,9 @@ struct Gemm {
   bool finalizes = false;
   NormFinalize norm{};
   const float* affine = nullptr;  // [2, k]
+  void* made = nullptr;           // activate: ? as a. May be a2 where one block has all columns
   // join, norm_grad
   const void* a2 = nullptr;           // as a
-  void* made = nullptr;               // as a. May be a2 where one block has all columns
   const float* a2_affine = nullptr;   // join: ? [2, k]
   std::uint8_t* made_mask = nullptr;  // join: ? a bit per element of `made`, whether it is positive
   NormGradApply after{};              // norm_grad: the norm, ungated. Its tensors are those above
@@ -56,7 +72,8 @@ struct Gemm {
   const void* y = nullptr;             // the norm's input, as out
   const float* saved = nullptr;        // [2, n]: mean, 1 / deviation
   const float* y_affine = nullptr;     // gated: [2, n]
-  const void* other = nullptr;         // joined: the other branch's gradient, as out
+  const void* other = nullptr;         // joined: the other branch's gradient, as out, or of the rows below
+  SparseRows sparse{};                 // joined_sparse
   const std::uint8_t* mask = nullptr;  // joined: a bit per element of `out`
   // sums: [n] each, of the values and of their squares. Otherwise dbeta and dgamma.
   float *first = nullptr, *second = nullptr;
@@ -72,32 +89,37 @@ struct GemmForm {
   bool resident;
   bool operator==(const GemmForm&) const = default;
 
-  // Shared memory for everything but the ring of tiles, and the fewest stages that the ring can have: the
-  // consumers hold three at most while they wait for the next.
   static constexpr std::size_t kTileBytes = 128 * 64 * 2;
+  // Of the ring: consumers hold three at most while they wait for the next.
   static constexpr int kFewestStages = 4, kMostStages = 12;
   constexpr std::size_t b_bytes(std::int64_t k) const {
     return resident ? static_cast<std::size_t>(k * columns) * 2 : 0;
   }
-  // Where rows are put in order for the store. Two in turn, unless a K loop lies between two uses.
-  constexpr int staging_tiles() const { return epilogue == Epilogue::sums && columns > 64 ? 2 : 1; }
+  // Where rows are transposed for the store, in turn; where there is a y, that is done in its place.
+  constexpr int staging_tiles() const {
+    if (epilogue != Epilogue::sums) return 0;
+    return columns > 64 ? 2 : 1;
+  }
   constexpr std::size_t table_bytes(std::int64_t k) const {
     constexpr int kFloats[] = {0, 2, 3, 3};  // a channel of a, by prologue
     return static_cast<std::size_t>(k * kFloats[static_cast<int>(prologue)]) * sizeof(float);
   }
-  constexpr std::size_t fixed_bytes(std::int64_t k) const {
-    constexpr std::size_t kAlignment = 1024, kStatic = 1024;
-    return kAlignment + kStatic + b_bytes(k) + static_cast<std::size_t>(staging_tiles()) * kTileBytes +
+  // Dynamic shared memory with a ring of so many stages.
+  constexpr std::size_t shared_bytes(std::int64_t k, int stages) const {
+    constexpr std::size_t kAlignment = 1024;
+    return kAlignment + static_cast<std::size_t>(stages + staging_tiles()) * kTileBytes + b_bytes(k) +
            table_bytes(k);
+  }
+  // Stages of the ring where a block can have so much shared memory; 0 where it is too little.
+  constexpr int stages(std::int64_t k, std::size_t shared) const {
+    constexpr std::size_t kStatic = 1024;  // at most, of the kernel itself
+    for (int fit = kMostStages; fit >= kFewestStages; --fit) {
+      if (shared_bytes(k, fit) + kStatic <= shared) return fit;
+    }
+    return 0;
   }
   // On a multiprocessor: two where registers allow it.
   constexpr int most_blocks() const { return prologue == Prologue::none && columns == 64 ? 2 : 1; }
-  // Stages of the ring in so much shared memory; 0 where they are too few.
-  constexpr int stages(std::int64_t k, std::size_t shared_bytes) const {
-    if (fixed_bytes(k) + kFewestStages * kTileBytes > shared_bytes) return 0;
-    const auto fit = static_cast<int>((shared_bytes - fixed_bytes(k)) / kTileBytes);
-    return fit < kMostStages ? fit : kMostStages;
-  }
   constexpr bool matches(Prologue of_prologue, Epilogue of_epilogue, std::int64_t k, std::int64_t n) const {
     return prologue == of_prologue && epilogue == of_epilogue && k % 64 == 0 &&
            (resident ? n % columns == 0 : n == columns);
@@ -111,6 +133,7 @@ inline constexpr GemmForm kGemmForms[] = {
     {Prologue::none, Epilogue::sums, 64, true},
     {Prologue::none, Epilogue::sums, 256, true},
     {Prologue::activate, Epilogue::sums, 256, true},
+    {Prologue::activate, Epilogue::sums, 128, true},
     {Prologue::join, Epilogue::sums, 64, false},
     {Prologue::join, Epilogue::sums, 128, false},
     {Prologue::join, Epilogue::sums, 256, false},
@@ -121,6 +144,8 @@ inline constexpr GemmForm kGemmForms[] = {
     {Prologue::norm_grad, Epilogue::gated, 256, false},
     {Prologue::none, Epilogue::joined, 128, true},
     {Prologue::none, Epilogue::joined, 64, true},
+    {Prologue::none, Epilogue::joined_sparse, 128, true},
+    {Prologue::none, Epilogue::joined_sparse, 64, true},
 };
 // clang-format on
 

@@ -155,6 +155,12 @@ __device__ __forceinline__ void load_box(void* to, const CUtensorMap& map, int x
       "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(shared_address(barrier))
       : "memory");
 }
+// Brings it as far as L2.
+__device__ __forceinline__ void prefetch_box(const CUtensorMap& map, int x, int y, int z, int w) {
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(x),
+               "r"(y), "r"(z), "r"(w)
+               : "memory");
+}
 __device__ __forceinline__ void store_box(const CUtensorMap& map, int x, int y, int z, int w,
                                           const void* from) {
   asm volatile(
@@ -256,12 +262,11 @@ __device__ __forceinline__ void wgmma_wait() {
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, " \
   "%51, %52, %53, %54, %55"
 #define REDLINE_NAMES64 REDLINE_NAMES56 ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define REDLINE_NAMES104                                                                               \
-  REDLINE_NAMES64                                                                                      \
-  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, "  \
-  "%83, "                                                                                              \
-  "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, " \
-  "%103"
+#define REDLINE_NAMES96                                                                               \
+  REDLINE_NAMES64                                                                                     \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, " \
+  "%83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define REDLINE_NAMES104 REDLINE_NAMES96 ", %96, %97, %98, %99, %100, %101, %102, %103"
 #define REDLINE_NAMES108 REDLINE_NAMES104 ", %104, %105, %106, %107"
 #define REDLINE_NAMES116 REDLINE_NAMES108 ", %108, %109, %110, %111, %112, %113, %114, %115"
 #define REDLINE_REGISTERS4(I) "+f"(d[(I)]), "+f"(d[(I) + 1]), "+f"(d[(I) + 2]), "+f"(d[(I) + 3])
@@ -346,10 +351,18 @@ __device__ __forceinline__ void wgmma_wide(float (&d)[kSums], std::uint64_t a, s
                   : REDLINE_FROM_SHARED_A)
   }
 }
+// The same where the rows of both in memory run across K.
+template <typename T>
+__device__ __forceinline__ void wgmma_transposed(float (&d)[96], std::uint64_t a, std::uint64_t b, bool add) {
+  REDLINE_WGMMA("192", REDLINE_NAMES96, "%96", "%97", "%98", "1, 1", REDLINE_REGISTERS32(0),
+                REDLINE_REGISTERS32(32), REDLINE_REGISTERS32(64)
+                : "l"(a), "l"(b), "r"(add ? 1 : 0))
+}
 #undef REDLINE_FROM_SHARED_A
 #undef REDLINE_NAMES116
 #undef REDLINE_NAMES108
 #undef REDLINE_NAMES104
+#undef REDLINE_NAMES96
 #undef REDLINE_REGISTERS4
 #undef REDLINE_FROM_REGISTERS
 #undef REDLINE_FROM_SHARED

@@ -140,18 +140,14 @@ struct Fragment {
   std::uint32_t v[kSteps][4];
 };
 
+// Where a lane's row of a step's matrices lies in a tile.
+__device__ __forceinline__ int fragment_at(int step) {
+  return warp_id() * kWarpTileBytes + swizzled(lane_id() % 16, 2 * step + lane_id() / 16);
+}
 // A warp's rows of a tile.
 __device__ __forceinline__ void load(Fragment<>& to, const std::byte* tile) {
-  const std::byte* rows = tile + warp_id() * kWarpTileBytes;
 #pragma unroll
-  for (int step = 0; step < kWidth / 16; ++step)
-    ldmatrix(to.v[step], rows + swizzled(lane_id() % 16, 2 * step + lane_id() / 16));
-}
-__device__ __forceinline__ void store(std::byte* tile, const Fragment<>& from) {
-  std::byte* rows = tile + warp_id() * kWarpTileBytes;
-#pragma unroll
-  for (int step = 0; step < kWidth / 16; ++step)
-    stmatrix(rows + swizzled(lane_id() % 16, 2 * step + lane_id() / 16), from.v[step]);
+  for (int step = 0; step < kWidth / 16; ++step) ldmatrix(to.v[step], tile + fragment_at(step));
 }
 
 // Sixteen of K of a B block in shared memory: columns of 64 along K, or, transposed, boxes of 64 columns with
@@ -223,20 +219,22 @@ class MixTable {
   int pairs_;
 };
 
-// What is made of u and v, rounded as if it had been stored. `channel` is the first of the K block.
+// Makes A of u and v in the place of u, and puts it into the tile `to` where there is one. It is rounded as
+// if it had been stored. `channel` is the first of the K block.
 template <typename T, bool kRelu, int kTensors>
-__device__ __forceinline__ Fragment<> mix(const Fragment<>& u, const Fragment<>& v,
-                                          const MixTable<kTensors>& by, int channel) {
-  Fragment<> made;
+__device__ __forceinline__ void mix(Fragment<>& u, const Fragment<>& v, std::byte* to,
+                                    const MixTable<kTensors>& by, int channel) {
 #pragma unroll
-  for (int i = 0; i < kWidth / 16 * 4; ++i) {
-    const int step = i / 4, part = i % 4;
-    const float2 value =
-        by.of(channel / 2 + step * 8 + part / 2 * 4 + lane_id() % 4,
-              Pair<T>::of_bits(u.v[step][part]).floats(), Pair<T>::of_bits(v.v[step][part]).floats());
-    made.v[step][part] = (kRelu ? Pair<T>::relu_of(value.x, value.y) : Pair<T>::of(value.x, value.y)).bits();
+  for (int step = 0; step < kWidth / 16; ++step) {
+#pragma unroll
+    for (int part = 0; part < 4; ++part) {
+      const float2 value =
+          by.of(channel / 2 + step * 8 + part / 2 * 4 + lane_id() % 4,
+                Pair<T>::of_bits(u.v[step][part]).floats(), Pair<T>::of_bits(v.v[step][part]).floats());
+      u.v[step][part] = (kRelu ? Pair<T>::relu_of(value.x, value.y) : Pair<T>::of(value.x, value.y)).bits();
+    }
+    if (to != nullptr) stmatrix(to + fragment_at(step), u.v[step]);
   }
-  return made;
 }
 
 // Which entries of a K block are positive, in the order of memory, for row `lane / 4` of the warp's or the
@@ -313,29 +311,30 @@ __device__ __forceinline__ void sum_rows(std::byte* warp_tile, int rows, ColumnS
   }
 }
 
-// Puts gate(row, gradient, y, other) of every row in the place of `other`, or of y where that is null, and
-// adds it up, alone and times y.
-template <typename T, typename Gate>
-__device__ __forceinline__ void gate_rows(std::byte* gradient, std::byte* y, std::byte* other,
-                                          ColumnSums& sums, const Gate& gate) {
-  std::byte* to = other == nullptr ? y : other;
-  constexpr int kDeep = 8;  // reads at once: the compiler cannot know that no write is for a later read
+// Puts gate(row, d, y, other(row)) of every row in the place of y, and adds it up, alone and times y. d is
+// transposed in that place: what lay there is in registers by then.
+template <typename T, typename Gate, typename Other>
+__device__ __forceinline__ void gate_rows(const float* d, std::byte* y, ColumnSums& sums, const Gate& gate,
+                                          const Other& other) {
+  Pair<T> inputs[kWarpRows], others[kWarpRows];
 #pragma unroll
-  for (int begin = 0; begin < kWarpRows; begin += kDeep) {
-    Pair<T> gradients[kDeep], inputs[kDeep], others[kDeep];
+  for (int row = 0; row < kWarpRows; ++row) {
+    inputs[row] = column_pair<T>(y, row);
+    others[row] = other(row);
+  }
+  __syncwarp();
+  stage_rows<T>(y, d);
+  __syncwarp();
+  Pair<T>
+      products[kWarpRows];  // all are read first: the compiler cannot know that no write is for a later read
 #pragma unroll
-    for (int i = 0; i < kDeep; ++i) {
-      gradients[i] = column_pair<T>(gradient, begin + i);
-      inputs[i] = column_pair<T>(y, begin + i);
-      others[i] = other == nullptr ? inputs[i] : column_pair<T>(other, begin + i);
-    }
+  for (int row = 0; row < kWarpRows; ++row) products[row] = column_pair<T>(y, row);
 #pragma unroll
-    for (int i = 0; i < kDeep; ++i) {
-      const float2 input = inputs[i].floats();
-      const float2 value = gate(begin + i, gradients[i].floats(), input, others[i].floats());
-      sums.add(value, input);
-      column_pair<T>(to, begin + i) = Pair<T>::of(value.x, value.y);
-    }
+  for (int row = 0; row < kWarpRows; ++row) {
+    const float2 input = inputs[row].floats();
+    const float2 value = gate(row, products[row].floats(), input, others[row].floats());
+    sums.add(value, input);
+    column_pair<T>(y, row) = Pair<T>::of(value.x, value.y);
   }
 }
 

@@ -1,0 +1,196 @@
+#include "backend/cuda/kernels/conv3x3_weight_grad.h"
+
+#include <algorithm>
+#include <array>
+
+#include "backend/cuda/kernels/conv3x3.cuh"
+#include "backend/cuda/kernels/reduce.cuh"
+#include "backend/cuda/kernels/tensor_map.h"
+
+// dw[to][tap][from] is a sum over positions of dy[position][to] * x[position + tap][from]: a product whose
+// depth is the positions. Tiles are as those of conv3x3.cu. Both operands lie in memory as wgmma can read
+// them, with rows across its depth, and a tap is again x some positions further on. Three neighbouring taps
+// are one product of 192 columns: the 64 columns of each begin one position behind those of the one before.
+//
+// A block has all nine taps, of every so many tiles, in the registers of three warp groups, one for each row
+// of the filter. A fourth group has TMA bring the tiles and applies the norm.
+namespace redline::backend::cuda {
+namespace {
+
+using namespace conv3x3;
+
+constexpr int kRowsOfTaps = 3;                                                  // warp groups
+constexpr int kConsumers = kRowsOfTaps * kGroup, kBlock = kConsumers + kGroup;  // threads
+constexpr int kEach = kTaps * kSlice * kSlice;                                  // sums of a block
+#ifdef REDLINE_HOPPER
+
+using hopper::Cursor;
+
+struct Barriers {
+  std::uint64_t full[DeepCut::kMostStages], ready[DeepCut::kMostStages],
+      empty[DeepCut::kMostStages];  // ready: activated
+};
+
+// A block's share of the work, and its shared memory.
+struct Share {
+  const Conv3x3WeightGrad& work;
+  const DeepCut& cut;
+  int stages;
+  std::byte* memory;
+
+  // x of a stage; the position before it is zeros.
+  __device__ __forceinline__ std::byte* x(int stage) const {
+    return memory + stage * cut.stage_bytes() + 1024;
+  }
+  __device__ __forceinline__ std::byte* dy(int stage) const {
+    return memory + stage * cut.stage_bytes() + cut.slice_bytes();
+  }
+  // Calls body(tile, at) for each of the block's tiles.
+  template <typename Body>
+  __device__ __forceinline__ void for_tiles(const Body& body) const {
+    Cursor at;
+    for (int i = static_cast<int>(blockIdx.x); i < cut.tiles(); i += static_cast<int>(gridDim.x)) {
+      body(Tile(cut, i), at);
+      at.next(stages);
+    }
+  }
+};
+
+// By one thread.
+__device__ void load(const Share& share, const CUtensorMap& x, const CUtensorMap& dy, Barriers& bars) {
+  using namespace hopper;
+  const auto bytes = static_cast<unsigned>((share.cut.halo_positions() + share.cut.positions()) * kPosition);
+  share.for_tiles([&](const Tile& tile, const Cursor& at) {
+    std::uint64_t* full = &bars.full[at.stage];
+    barrier_wait(&bars.empty[at.stage], at.parity ^ 1U);
+    barrier_expect(full, bytes);
+    load_box(share.x(at.stage), x, 0, 0, tile.top - 1, tile.image, full);
+    load_box(share.dy(at.stage), dy, 0, 0, tile.top, tile.image, full);
+  });
+}
+
+template <typename T>
+__device__ void activate(const Share& share, Barriers& bars, NormTable<kSlice>& norms) {
+  const Activator<T, kSlice> activator(share.cut, norms);
+  const float* affine = share.work.affine;
+  activator.fill(norms, kSlice, [&](int c) -> float2 { return {affine[c], affine[kSlice + c]}; });
+  share.for_tiles([&](const Tile& tile, const Cursor& at) {
+    hopper::barrier_wait(&bars.full[at.stage], at.parity);
+    activator.activate(tile, 0, share.x(at.stage));
+    activator.arrive(&bars.ready[at.stage]);
+  });
+}
+
+// Of the row of taps that a warp group has.
+template <typename T>
+__device__ void multiply(const Share& share, Barriers& bars, float* partials) {
+  using namespace hopper;
+  const int t = static_cast<int>(threadIdx.x), row = t / kGroup, lane = t % 32, warp = t % kGroup / 32;
+  const int shift = (row * share.cut.pitch() - 1) * kPosition, depth = share.cut.depth();
+  float d[96] = {};
+  int held = -1;  // the stage before
+  const auto release = [&] {
+    if (held >= 0 && t % kGroup == 0) barrier_arrive(&bars.empty[held]);
+  };
+  share.for_tiles([&](const Tile& /*tile*/, const Cursor& at) {
+    barrier_wait(&bars.ready[at.stage], at.parity);
+    const std::byte *dy = share.dy(at.stage), *x = share.x(at.stage) + shift;
+    wgmma_fence();
+    for (int k = 0; k < depth; k += 16) {
+      wgmma_transposed<T>(d, descriptor(dy + k * kPosition, 0, 1024),
+                          descriptor(x + k * kPosition, kPosition, 1024), true);
+    }
+    wgmma_commit();
+    wgmma_wait<1>();
+    release();
+    held = at.stage;
+  });
+  wgmma_wait<0>();
+  settle(d);
+  float* to = partials + std::int64_t{blockIdx.x} * kEach;
+#pragma unroll
+  for (int j = 0; j < 24; ++j) {
+    const int tap = row * 3 + j / 8, from = j % 8 * 8 + lane % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int filter = warp * 16 + lane / 4 + half * 8;
+      *reinterpret_cast<float2*>(to + (filter * kTaps + tap) * kSlice + from) = {d[4 * j + 2 * half],
+                                                                                 d[4 * j + 2 * half + 1]};
+    }
+  }
+}
+
+#endif
+
+template <typename T>
+__global__ void __launch_bounds__(kBlock, 1)
+    weight_grad_kernel(const __grid_constant__ Conv3x3WeightGrad work, const __grid_constant__ DeepCut cut,
+                       const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap dy,
+                       int stages, ReduceSpace space) {
+#ifdef REDLINE_HOPPER
+  using namespace hopper;
+  extern __shared__ std::byte dynamic[];
+  __shared__ Barriers bars;
+  __shared__ NormTable<kSlice> norms;
+  const Share share{work, cut, stages, aligned(dynamic)};
+  const int t = static_cast<int>(threadIdx.x);
+  if (t == 0) {
+    for (int i = 0; i < stages; ++i) {
+      barrier_init(&bars.full[i], 1);
+      barrier_init(&bars.ready[i], kActivators);
+      barrier_init(&bars.empty[i], kRowsOfTaps);
+    }
+    publish_barriers();
+  }
+  // What no copy writes is read too: the position before a stage, and what lies behind the last row.
+  for (int i = t; i < stages * cut.stage_bytes() / 16; i += kBlock)
+    reinterpret_cast<uint4*>(share.memory)[i] = uint4{};
+  fence_async();
+  __syncthreads();
+  begin_kernel();
+  if (t < kConsumers) {
+    multiply<T>(share, bars, space.partials);
+  } else if (t == kConsumers) {
+    load(share, x, dy, bars);
+  } else if (t >= kConsumers + 32) {
+    activate<T>(share, bars, norms);
+  }
+#endif
+}
+
+// From the blocks' sums.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    weight_grad_total_kernel(const float* partials, int blocks, T* dw) {
+  begin_kernel();
+  const int first = static_cast<int>(blockIdx.x) * kTotals;
+  const float sum = total_of_blocks(partials, blocks, kEach, first);
+  if (threadIdx.x < kTotals) dw[first + static_cast<int>(threadIdx.x)] = from_float<T>(sum);
+}
+
+}  // namespace
+
+TileLaunch conv3x3_weight_grad(const Conv3x3WeightGrad& work, const cudaDeviceProp& device) {
+  const DeepCut cut(work.images, work.h, work.w);
+  const int stages = cut.stages(), blocks = std::min(cut.tiles(), device.multiProcessorCount);
+  const auto describe = [&](const void* data, int rows) {
+    return describe_tensor(
+        data, work.type == Type::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
+        std::array<std::int64_t, 4>{kSlice, work.w, work.h, work.images},
+        std::array<int, 4>{kSlice, cut.pitch(), rows, 1}, /*swizzled=*/true);
+  };
+  const CUtensorMap x = describe(work.x, cut.rows + 2), dy = describe(work.dy, cut.rows);
+  const auto kernel = work.type == Type::f16 ? weight_grad_kernel<__half> : weight_grad_kernel<__nv_bfloat16>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, DeepCut::kMostBytes);
+  const Launch how{static_cast<unsigned>(blocks), kBlock, static_cast<std::size_t>(cut.shared_bytes(stages)),
+                   false};
+  return {static_cast<std::size_t>(blocks) * kEach, [=](ReduceSpace space, cudaStream_t stream) {
+            launch(kernel, how, stream, work, cut, x, dy, stages, space);
+            dispatch_type(work.dw_type, [&]<typename T>() {
+              launch(weight_grad_total_kernel<T>, {kEach / kTotals, kThreads, 0, true}, stream,
+                     static_cast<const float*>(space.partials), blocks, static_cast<T*>(work.dw));
+            });
+          }};
+}
+
+}  // namespace redline::backend::cuda

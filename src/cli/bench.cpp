@@ -16,14 +16,15 @@
 #include "cli/bench.h"
 #include "cli/command.h"
 #include "cli/progress_line.h"
+#include "train/setup.h"
 
 namespace redline::cli {
 namespace {
 
 struct OpFlags {
   bench::OpBenchOptions options;
-  backend::DeviceOptions device;
-  std::string dtype = "fp32";
+  backend::DeviceOptions device{.device = "auto"};
+  std::string dtype;  // empty: as train chooses
   std::string json;
   bool no_fuse = false;
 };
@@ -56,19 +57,19 @@ std::shared_ptr<backend::MemoryStudy> study_where_there_is_one(const backend::Ba
 int run_op_bench(OpFlags& flags) {
   require_optimised_build();
   if (flags.device.threads < 0) throw UsageError("--threads {} is negative", flags.device.threads);
-  flags.options.plan.model.dtype = graph::parse_dtype(flags.dtype);
+  if (!flags.dtype.empty()) graph::parse_dtype(flags.dtype);
   flags.options.plan.fuse = !flags.no_fuse;
   flags.device.cache_dir = cache_folder();
   flags.device.tune = true;  // what is measured is the fastest there is
   const auto backend = backend::make_backend(flags.device);
-  if (!backend->supports(graph::OpKind::conv, flags.options.plan.model.dtype)) {
-    throw UnavailableError("the device {} has no {} kernels", flags.device.device, flags.dtype);
-  }
+  train::Config config;
+  config.device.dtype = flags.dtype;
+  flags.options.plan.model.dtype = train::resolve_dtype(config, *backend).dtype;
   // A device's kernels may do several neighbouring ops at once, so that an op on its own says little.
   if (backend->device_memory()) flags.options.in_step = true;
   fmt::print("{}; {} training, batch {}, {} px, {}; {}\n", backend->description(),
              flags.options.plan.model.model, flags.options.plan.model.batch,
-             flags.options.plan.model.image_size, flags.dtype,
+             flags.options.plan.model.image_size, name_of(flags.options.plan.model.dtype),
              flags.options.in_step ? "ops within the step" : "each op on its own");
 
   ResultFile file(flags.json);
@@ -113,7 +114,8 @@ void add_op(CLI::App& group, Context& context) {
   command.add_option("--classes", model.classes, "Number of classes")->capture_default_str();
   command.add_option("--image-size", model.image_size, "Pixels of a side")->capture_default_str();
   command.add_option("-b,--batch-size,--batch", model.batch, "Images in a batch")->capture_default_str();
-  command.add_option("--dtype", flags->dtype, "fp32, bf16 or fp16")->capture_default_str();
+  command.add_option("--dtype", flags->dtype,
+                     "fp32, bf16 or fp16 (default: mixed precision on a GPU, fp32 on a CPU)");
   command.add_option("--device", flags->device.device, "Device to run on")->capture_default_str();
   command.add_option("--threads", flags->device.threads, "Threads to run on; 0 is one a core")
       ->capture_default_str();

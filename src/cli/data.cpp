@@ -172,6 +172,13 @@ nlohmann::ordered_json to_json(const data::DataInfo& info, const std::string& pa
   return json;
 }
 
+void print_unused(const char* prefix, const std::vector<data::LeftOut>& unused) {
+  if (unused.empty()) return;
+  fmt::print("{}", prefix);
+  for (const data::LeftOut& one : unused) fmt::print(" {}", printable(one.what));
+  fmt::print("\n");
+}
+
 void print_info(const data::DataInfo& info) {
   fmt::print("classes   {}", info.classes.size());
   for (std::size_t i = 0; i < info.classes.size() && i < 6; ++i)
@@ -192,10 +199,7 @@ void print_info(const data::DataInfo& info) {
       fmt::print("          left out: {} {}, the first {}\n", one.count, one.what, printable(one.first));
     for (const std::string& damage : s.damage) fmt::print("          damaged: {}\n", printable(damage));
   }
-  if (info.unused.empty()) return;
-  fmt::print("not used ");
-  for (const data::LeftOut& one : info.unused) fmt::print(" {}", printable(one.what));
-  fmt::print("\n");
+  print_unused("not used ", info.unused);
 }
 
 struct InfoFlags {
@@ -376,6 +380,7 @@ int run_convert(ConvertFlags& flags) {
       "{}: {} images, {} encoded anew, {} with boxes, {} left out as bad, {} shards found whole, in {}\n",
       flags.target, result.written, result.reencoded, result.boxed, result.bad.size(), result.shards_found,
       format_duration(watch.seconds()));
+  print_unused("not converted:", data::unused_in(flags.source));
   return 0;
 }
 

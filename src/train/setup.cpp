@@ -399,6 +399,14 @@ std::string Setup::data_text() const {
 
 namespace {
 
+// What gives a data set without a val split one.
+std::string remedy_without_val(const std::string& path) {
+  const std::vector<data::LeftOut> unused = data::unused_in(path);
+  if (std::ranges::any_of(unused, [](const data::LeftOut& one) { return one.what == "test/"; }))
+    return fmt::format("--val-dir {} takes those images", (std::filesystem::path(path) / "test").string());
+  return "--val-split 0.1 holds out a tenth of its images";
+}
+
 void open_records(Setup& setup, const std::vector<std::string>& class_names) {
   const DataConfig& config = setup.config.data;
   data::SourceOptions limits;
@@ -410,8 +418,7 @@ void open_records(Setup& setup, const std::vector<std::string>& class_names) {
   setup.train_records = std::move(splits.train);
   setup.val_records = std::move(splits.val);
   if (!setup.val_records)
-    log_warning("{} has no val split: nothing is evaluated (--val-split 0.1 holds out a tenth of its images)",
-                config.path);
+    log_warning("{} has no val split: nothing is evaluated ({})", config.path, remedy_without_val(config.path));
   const std::vector<std::string> present = setup.train_records->classes();
   setup.class_names = class_names.empty() ? data::lasting_names(present) : class_names;
   if (class_names.empty() || class_names == present || data::lasting_names(present).empty()) return;

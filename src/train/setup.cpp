@@ -418,7 +418,8 @@ void open_records(Setup& setup, const std::vector<std::string>& class_names) {
   setup.train_records = std::move(splits.train);
   setup.val_records = std::move(splits.val);
   if (!setup.val_records)
-    log_warning("{} has no val split: nothing is evaluated ({})", config.path, remedy_without_val(config.path));
+    log_warning("{} has no val split: nothing is evaluated ({})", config.path,
+                remedy_without_val(config.path));
   const std::vector<std::string> present = setup.train_records->classes();
   setup.class_names = class_names.empty() ? data::lasting_names(present) : class_names;
   if (class_names.empty() || class_names == present || data::lasting_names(present).empty()) return;

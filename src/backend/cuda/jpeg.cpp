@@ -71,11 +71,7 @@ class JpegDecoder final : public ImageDecoder {
       encoded = encoded.subspan(part.size());
     }
     own->wait_until_copied(stream_.get());
-    for (const HostImage& image : host) {
-      check_cuda(cudaMemcpyAsync(own->row(image.row), image.pixels, own->row_bytes(), cudaMemcpyHostToDevice,
-                                 stream_.get()),
-                 "copying an image to the device");
-    }
+    copy(host, *own);
     wait();
     return failed;
   }
@@ -118,6 +114,23 @@ class JpegDecoder final : public ImageDecoder {
       if (bytes > kPoolLimit && count > 0) break;
     }
     return count;
+  }
+
+  // Rows that follow each other on both sides go in one copy.
+  void copy(std::span<const HostImage> host, const CudaImages& to) {
+    const std::size_t bytes = to.row_bytes();
+    while (!host.empty()) {
+      const HostImage& first = host.front();
+      std::size_t run = 1;
+      while (run < host.size() && host[run].row == first.row + static_cast<int>(run) &&
+             host[run].pixels == first.pixels + run * bytes) {
+        ++run;
+      }
+      check_cuda(cudaMemcpyAsync(to.row(first.row), first.pixels, run * bytes, cudaMemcpyHostToDevice,
+                                 stream_.get()),
+                 "copying images to the device");
+      host = host.subspan(run);
+    }
   }
 
   // Decodes and crops images that fit the pool together.

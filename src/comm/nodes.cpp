@@ -29,7 +29,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kTurn{50}, kBeat{1'000}, kReminder{5'000};
 constexpr milliseconds kSilence{60'000};      // after which a connection is given up; the ranks notice sooner
-constexpr milliseconds kIdleSilence{10'000};  // after which one that waits is not there
+constexpr milliseconds kIdleSilence{10'000};  // the same, once nothing runs or what runs has failed
 constexpr milliseconds kGone{5'000};          // for a launcher whose connection was closed to come back
 constexpr milliseconds kFresh{3'000};         // heard so lately, a launcher is there
 constexpr milliseconds kLeaveTime{5'000}, kSendTime{2'000}, kReconnect{1'000};
@@ -37,8 +37,8 @@ constexpr int kTryAgain = static_cast<int>(ExitCode::try_again);
 
 // To node 0: who runs what, and how it ended. From it: orders.
 constexpr const char *kNode = "node", *kNodesKey = "nodes", *kAttempt = "attempt", *kIndex = "index",
-                     *kFinal = "final", *kEndedKind = "ended", *kStart = "start", *kStop = "stop",
-                     *kEnd = "end";
+                     *kFinal = "final", *kLast = "last", *kEndedKind = "ended", *kStart = "start",
+                     *kStop = "stop", *kEnd = "end";
 constexpr int kNone = -1;  // no attempt
 
 double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
@@ -204,6 +204,7 @@ class Nodes::Server final : private Hub::Handler {
                         {kAttempt, attempt_},
                         {kIndex, index++},
                         {kNodesKey, count},
+                        {kLast, attempt_ >= options_.max_restarts ? 1 : 0},
                         {kRun, fmt::format("{}.{}.{}", options_.run_id, nonce_, attempt_)}});
     }
   }
@@ -212,10 +213,10 @@ class Nodes::Server final : private Hub::Handler {
     bool all_ended = true;
     for (int id = 0; id < options_.nodes; ++id) {
       Launcher& node = nodes_[static_cast<std::size_t>(id)];
-      if (node.connection != nullptr && now - node.heard > kSilence) {
+      if (node.connection != nullptr && now - node.heard > (why_.empty() ? kSilence : kIdleSilence)) {
         hub_.close(*node.connection);
         node.connection = nullptr;
-        node.lost = now;
+        node.lost = node.heard;
       }
       if (node.running && node.connection == nullptr && now - node.lost > kGone)
         ended(id, {attempt_, kTryAgain, false, "has lost its launcher"});
@@ -269,16 +270,23 @@ class Nodes::Client {
   }
 
   Order next(const std::function<void()>& poll) {
-    running_ = kNone;
     for (;;) {
       try {
-        connect(Clock::now() + (done_ ? kGone : options_.patience), poll);
-      } catch (const PeerError&) {
-        if (!done_) throw;
-        return {};  // node 0 is done and gone, and so is this one
+        connect(over_ ? kGone : options_.patience, poll);
+      } catch (const PeerError& gone) {
+        if (!over_) throw;
+        Order end;  // node 0 would say no more than that
+        end.code = code_;
+        if (code_ != 0) end.why = gone.what();
+        return end;
       }
-      if (const auto order = turn()) {
-        if (order->kind == Order::Kind::start) running_ = order->attempt;
+      if (const auto order = link_ ? turn() : std::nullopt) {
+        if (order->kind == Order::Kind::start) {
+          attempt_ = order->attempt;
+          running_ = true;
+          over_ = false;
+          report_ = Message();
+        }
         if (order->kind != Order::Kind::stop) return *order;
       }
       if (poll) poll();
@@ -289,7 +297,7 @@ class Nodes::Client {
   std::optional<Order> check() {
     if (!link_ && Clock::now() >= retry_) {
       try {
-        connect(Clock::now() + kTurn, {});
+        connect(kTurn, {});
       } catch (const Error& what) {
         log_debug("{}", what.what());
         retry_ = Clock::now() + kReconnect;
@@ -301,8 +309,10 @@ class Nodes::Client {
   }
 
   void report(const Ended& ended) {
-    done_ = ended.code == 0;
-    unsent_ = Message{{kKind, kEndedKind},
+    running_ = false;
+    code_ = ended.code;
+    over_ = code_ == 0 || last_;
+    report_ = Message{{kKind, kEndedKind},
                       {kAttempt, ended.attempt},
                       {kCode, ended.code},
                       {kFinal, ended.final ? 1 : 0},
@@ -311,7 +321,7 @@ class Nodes::Client {
   }
 
  private:
-  void connect(Clock::time_point deadline, const std::function<void()>& poll) {
+  void connect(milliseconds limit, const std::function<void()>& poll) {
     if (link_) return;
     link_ = introduce({.host = options_.host,
                        .port = options_.port,
@@ -323,20 +333,17 @@ class Nodes::Client {
                                 {kNode, options_.node},
                                 {kNodesKey, options_.nodes},
                                 {kSize, options_.processes},
-                                {kAttempt, running_},
+                                {kAttempt, attempt_},
                                 {kHost, inspect_machine().hostname}},
-                       .deadline = deadline,
-                       .limit_s = seconds(options_.patience),
+                       .deadline = Clock::now() + limit,
+                       .limit_s = seconds(limit),
                        .poll = poll});
     heard_ = beaten_ = Clock::now();
     say();
   }
 
   void say() {
-    if (unsent_.is_null()) return;
-    if (send_all(link_->socket, encode(unsent_), Clock::now() + kSendTime))
-      unsent_ = Message();
-    else
+    if (!report_.is_null() && !send_all(link_->socket, encode(report_), Clock::now() + kSendTime))
       link_.reset();
   }
 
@@ -352,7 +359,7 @@ class Nodes::Client {
     } catch (const DataError& what) {
       throw PeerError(fmt::format("node 0 at {} sent {}", options_.host, what.what()));
     }
-    bool lives = open && now - heard_ < kSilence;
+    bool lives = open && now - heard_ < (running_ ? kSilence : over_ ? kGone : kIdleSilence);
     if (lives && now - beaten_ >= kBeat) {
       beaten_ = now;
       lives = send_all(link_->socket, encode(Message{{kKind, kBeatKind}}), now + kSendTime);
@@ -361,7 +368,7 @@ class Nodes::Client {
     return {};
   }
 
-  static std::optional<Order> order_in(const Message& message) {
+  std::optional<Order> order_in(const Message& message) {
     Order order;
     const std::string kind = text_in(message, kKind);
     if (kind == kStart)
@@ -380,20 +387,24 @@ class Nodes::Client {
     order.run_id = text_in(message, kRun);
     order.why = text_in(message, kWhy);
     order.code = number(kCode, kTryAgain);
+    if (order.kind == Order::Kind::start) last_ = number(kLast, 0) != 0;
     return order;
   }
 
   void wait() const {
-    if (!link_) return;
-    pollfd entry{link_->socket.fd(), POLLIN, 0};
+    pollfd entry{link_ ? link_->socket.fd() : -1, POLLIN, 0};
     ::poll(&entry, 1, static_cast<int>(kTurn.count()));
   }
 
   const NodesOptions options_;
   std::optional<Link> link_;
-  Message unsent_;  // how the ranks ended, until node 0 knows
-  int running_ = kNone;
-  bool done_ = false;  // the ranks ended well
+  // How the ranks ended, until the next attempt: what is sent may be lost with the connection.
+  Message report_;
+  int attempt_ = kNone;  // the last that this node took part in
+  bool running_ = false;
+  int code_ = 0;       // with which the ranks ended
+  bool last_ = false;  // no attempt follows the present one when it fails
+  bool over_ = false;  // the ranks ended, and nothing is left to do but to hear of the others
   Clock::time_point heard_{}, beaten_{}, retry_{};
 };
 

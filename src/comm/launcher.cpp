@@ -246,6 +246,9 @@ class Job {
           ::waitpid(child.process, &status, WNOHANG | WUNTRACED | WCONTINUED) != child.process)
         continue;
       child.stopped = WIFSTOPPED(status);
+      if (child.stopped)
+        log_warning("rank {} (process {}) was stopped by signal {}: the others will wait for it", child.rank,
+                    child.process, WSTOPSIG(status));
       if (child.stopped || WIFCONTINUED(status)) continue;
       child.status = status;
       child.running = false;

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,6 +26,13 @@ class Ranks {
   int rank() const { return communicator_->rank(); }
   int size() const { return communicator_->size(); }
   bool alone() const { return size() == 1; }
+
+  // What this rank is at from now on (comm/position.h); `phase` is a literal.
+  void at(const char* phase, std::int64_t step) { communicator_->position().at(phase, step); }
+  // Where that is kept when the job hangs.
+  void keep_positions_in(const std::filesystem::path& folder) {
+    communicator_->position().keep_in(folder / "hang");
+  }
 
   // Whether any rank says so.
   bool any(bool mine);

@@ -50,7 +50,7 @@ class Ranks {
     double most_work = 0;  // and how much that was
   };
   void exchange(Step& step);
-  // After an exchange: a sentence about a rank that has been slower than the others for a while, when there
+  // After each exchange: a sentence about a rank that has been slower than the others for a while, when there
   // is something new to say.
   std::optional<std::string> straggler();
   // Of the whole run so far: "rank 0 took 1.02 s a step, … "; empty before the first step.
@@ -74,8 +74,9 @@ class Ranks {
 
   std::shared_ptr<comm::Communicator> communicator_;
   std::int64_t steps_ = 0;
-  std::vector<double> work_, window_;  // seconds by rank, of the run and of the last steps
-  int window_steps_ = 0, named_ = -1;
+  std::vector<double> work_;                 // seconds by rank, of the run
+  std::vector<std::vector<double>> window_;  // and of each of the last steps
+  int named_ = -1;
 };
 
 }  // namespace redline::train

@@ -37,8 +37,8 @@ constexpr int kTryAgain = static_cast<int>(ExitCode::try_again);
 
 // To node 0: who runs what, and how it ended. From it: orders.
 constexpr const char *kNode = "node", *kNodesKey = "nodes", *kAttempt = "attempt", *kIndex = "index",
-                     *kFinal = "final", *kLast = "last", *kEndedKind = "ended", *kStart = "start",
-                     *kStop = "stop", *kEnd = "end";
+                     *kFinal = "final", *kLast = "last", *kBusy = "busy", *kEndedKind = "ended",
+                     *kStart = "start", *kStop = "stop", *kEnd = "end";
 constexpr int kNone = -1;  // no attempt
 
 double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
@@ -65,6 +65,7 @@ class Nodes::Server final : private Hub::Handler {
     Clock::time_point heard{}, lost{};
     bool takes_part = false;  // in this attempt
     bool running = false;     // its ranks, as far as known
+    bool busy = false;        // with ranks of an attempt before this launcher, which are to end first
     int code = 0;
   };
 
@@ -115,22 +116,27 @@ class Nodes::Server final : private Hub::Handler {
     node.host = text_in(hello, kHost);
     node.heard = Clock::now();
     ranks_a_node_ = number_in(hello, kSize, 0);
-    const bool goes_on = phase_ == Phase::running && number_in(hello, kAttempt, kNone) == attempt_;
+    const bool goes_on = phase_ == Phase::running && text_in(hello, kAttempt) == attempt_id_;
+    node.busy = !goes_on && number_in(hello, kBusy, 0) != 0;
     if (node.running && !goes_on)
       ended(static_cast<int>(id), {attempt_, kTryAgain, false, "was started again"});
     return {};
   }
 
   void welcomed(Hub::Connection& connection) override {
-    if (phase_ == Phase::over) hub_.send(connection, end_message());
+    if (phase_ == Phase::over)
+      hub_.send(connection, end_message());
+    else if (nodes_[static_cast<std::size_t>(connection.id)].busy)
+      hub_.send(connection, Message{{kKind, kStop}, {kWhy, "node 0's launcher was started again"}});
   }
 
   void message(Hub::Connection& connection, const Message& message) override {
     Launcher& node = nodes_[static_cast<std::size_t>(connection.id)];
     node.heard = Clock::now();
     if (text_in(message, kKind) != kEndedKind) return;  // a beat
-    ended(connection.id, {static_cast<int>(number_in(message, kAttempt, kNone)),
-                          static_cast<int>(number_in(message, kCode, kTryAgain)),
+    node.busy = false;
+    const bool current = phase_ == Phase::running && text_in(message, kAttempt) == attempt_id_;
+    ended(connection.id, {current ? attempt_ : kNone, static_cast<int>(number_in(message, kCode, kTryAgain)),
                           number_in(message, kFinal, 0) != 0, text_in(message, kWhy)});
   }
 
@@ -163,7 +169,7 @@ class Nodes::Server final : private Hub::Handler {
   }
 
   static bool is_here(const Launcher& node, Clock::time_point now) {
-    return node.connection != nullptr && now - node.heard < kIdleSilence;
+    return node.connection != nullptr && now - node.heard < kIdleSilence && !node.busy;
   }
 
   // Until enough launchers are there to begin.
@@ -190,6 +196,7 @@ class Nodes::Server final : private Hub::Handler {
     const int count = options_.nodes - static_cast<int>(missing.size());
     phase_ = Phase::running;
     ++attempt_;
+    attempt_id_ = fmt::format("{}.{}.{}", options_.run_id, nonce_, attempt_);
     why_.clear();
     if (!missing.empty())
       log_warning("beginning with {} of {} nodes: {} did not come", count, options_.nodes,
@@ -199,13 +206,12 @@ class Nodes::Server final : private Hub::Handler {
       node.takes_part = node.running = is_here(node, now);
       node.code = 0;
       if (!node.running) continue;
-      hub_.send(*node.connection,
-                Message{{kKind, kStart},
-                        {kAttempt, attempt_},
-                        {kIndex, index++},
-                        {kNodesKey, count},
-                        {kLast, attempt_ >= options_.max_restarts ? 1 : 0},
-                        {kRun, fmt::format("{}.{}.{}", options_.run_id, nonce_, attempt_)}});
+      hub_.send(*node.connection, Message{{kKind, kStart},
+                                          {kAttempt, attempt_},
+                                          {kIndex, index++},
+                                          {kNodesKey, count},
+                                          {kLast, attempt_ >= options_.max_restarts ? 1 : 0},
+                                          {kRun, attempt_id_}});
     }
   }
 
@@ -251,6 +257,7 @@ class Nodes::Server final : private Hub::Handler {
   std::vector<Launcher> nodes_;
   Phase phase_ = Phase::gathering;
   int attempt_ = kNone;
+  std::string attempt_id_;
   std::int64_t ranks_a_node_ = 0;
   std::string why_;  // this attempt, or the job, ended
   std::optional<int> final_code_;
@@ -282,7 +289,7 @@ class Nodes::Client {
       }
       if (const auto order = link_ ? turn() : std::nullopt) {
         if (order->kind == Order::Kind::start) {
-          attempt_ = order->attempt;
+          attempt_id_ = order->run_id;
           running_ = true;
           over_ = false;
           report_ = Message();
@@ -313,7 +320,7 @@ class Nodes::Client {
     code_ = ended.code;
     over_ = code_ == 0 || last_;
     report_ = Message{{kKind, kEndedKind},
-                      {kAttempt, ended.attempt},
+                      {kAttempt, attempt_id_},
                       {kCode, ended.code},
                       {kFinal, ended.final ? 1 : 0},
                       {kWhy, ended.why}};
@@ -333,7 +340,8 @@ class Nodes::Client {
                                 {kNode, options_.node},
                                 {kNodesKey, options_.nodes},
                                 {kSize, options_.processes},
-                                {kAttempt, attempt_},
+                                {kAttempt, attempt_id_},
+                                {kBusy, running_ ? 1 : 0},
                                 {kHost, inspect_machine().hostname}},
                        .deadline = Clock::now() + limit,
                        .limit_s = seconds(limit),
@@ -400,7 +408,7 @@ class Nodes::Client {
   std::optional<Link> link_;
   // How the ranks ended, until the next attempt: what is sent may be lost with the connection.
   Message report_;
-  int attempt_ = kNone;  // the last that this node took part in
+  std::string attempt_id_;  // of the last that this node took part in
   bool running_ = false;
   int code_ = 0;       // with which the ranks ended
   bool last_ = false;  // no attempt follows the present one when it fails

@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "bench/chart.h"
 #include "bench/comm_bench.h"
+#include "bench/known_steps.h"
 #include "bench/scaling_model.h"
 #include "bench/sizes.h"
 #include "bench/step_times.h"
@@ -36,7 +37,16 @@ struct PredictFlags {
   std::string step, step_time;
   std::vector<std::string> against;
   std::string link = "400Gb/s,5us", intra = "450GB/s,2us", collective = "best", gpus = "8-4096";
-  bench::ScalingOptions scaling;
+  bench::ScalingOptions scaling = usual_losses();
+
+  // What ideal hardware has none of, and every cluster some: NCCL's kernels take multiprocessors while they
+  // move gradients, and equal GPUs run at unequal clocks. Assumed; benchmarks/results has what they give.
+  static bench::ScalingOptions usual_losses() {
+    bench::ScalingOptions options;
+    options.contention = 0.15;
+    options.spread = 0.03;
+    return options;
+  }
 };
 
 namespace {
@@ -55,7 +65,16 @@ nlohmann::ordered_json read_record(const std::string& path) {
   }
 }
 
+std::string names_of_known_steps() {
+  std::string names;
+  for (const bench::KnownStep& step : bench::known_steps()) names += (names.empty() ? "" : ", ") + step.name;
+  return names;
+}
+
 Step read_step(const std::string& path) {
+  if (const auto known = bench::find_known_step(path)) return {known->shape, known->batch, known->source};
+  if (path.starts_with("h200:"))
+    throw UsageError("--step {}: what was measured is {}", path, names_of_known_steps());
   const nlohmann::ordered_json record = read_record(path);
   const bench::StepShape shape = bench::parse_step_shape(record, path);
   const auto batch = record.find("batch");
@@ -111,7 +130,10 @@ std::optional<Step> measure_step(const PredictFlags& flags, const PredictOutput&
   if (!(flags.bucket_mb > 0)) throw UsageError("--bucket-mb {} must be more than 0", flags.bucket_mb);
   plan.bucket_bytes = static_cast<std::size_t>(flags.bucket_mb * (1 << 20));
   if (!backend->supports(graph::OpKind::conv, plan.model.dtype))
-    throw UnavailableError("the device {} has no {} kernels", output.device, output.dtype);
+    throw UnavailableError(
+        "the device {} has no {} kernels; without such a GPU, take a step that was measured on one: --step "
+        "{}",
+        output.device, output.dtype, names_of_known_steps());
   std::optional<graph::DType> wire;
   if (!flags.grad_dtype.empty()) wire = graph::parse_dtype(flags.grad_dtype);
   ProgressLine line("timing", "steps");
@@ -141,6 +163,14 @@ void print_head(const Step& step, const PredictFlags& flags) {
       "network   {:.3g} GB/s and {:.3g} us a GPU between nodes of {}, {:.3g} GB/s and {:.3g} us within\n",
       network.inter.bandwidth_at(largest) / 1e9, 1e6 * network.inter.latency, network.gpus_per_node,
       network.intra.bandwidth_at(largest) / 1e9, 1e6 * network.intra.latency);
+  fmt::print(
+      "losses    computing is {:.3g}% slower while gradients travel, steps differ by {:.3g}% between GPUs\n",
+      100 * flags.scaling.contention, 100 * flags.scaling.spread);
+  fmt::print(
+      "left out  other traffic, shared switches, reading data, batch norms over GPUs, and how the speed of a "
+      "GPU\n"
+      "          depends on the batch: efficiency is against one GPU with {}\n",
+      step.batch > 0 ? fmt::format("the same {} images a step", step.batch) : "the same batch");
 }
 
 void print_table(const std::vector<bench::Prediction>& predictions, std::int64_t batch) {
@@ -238,7 +268,9 @@ std::shared_ptr<PredictFlags> add_predict_options(CLI::App& command, CLI::Option
   option("--spread", flags->scaling.spread,
          "Standard deviation of the step between GPUs as a part of it: all wait for the slowest")
       ->capture_default_str();
-  option("--step", flags->step, "A record of --predict whose step is taken instead of a measured one");
+  option("--step", flags->step,
+         "A step that is taken instead of one measured here: a record of --predict, or " +
+             names_of_known_steps() + " (ResNet-50 in fp16 with as many images)");
   option("--step-time", flags->step_time,
          "Time of the step alone, as 27ms: the shape of the step is scaled to it");
   option("--against", flags->against,

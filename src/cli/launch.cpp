@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -15,14 +17,32 @@ namespace {
 struct Options {
   comm::LaunchOptions launch;
   std::string master;
+  std::optional<double> join_seconds;
   std::vector<std::string> command;
 };
+
+// What is launched knows for how long its ranks wait for each other: its launchers wait as long.
+std::optional<double> join_seconds_of(const std::vector<std::string>& command) {
+  constexpr std::string_view kFlag = "--join-timeout";
+  std::string text;
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    const std::string_view word = command[i];
+    if (word == kFlag && i + 1 < command.size())
+      text = command[i + 1];
+    else if (word.starts_with(kFlag) && word.substr(kFlag.size()).starts_with('='))
+      text = word.substr(kFlag.size() + 1);
+  }
+  double seconds = 0;
+  // A value that cannot be read is for the command to refuse.
+  return !text.empty() && CLI::detail::lexical_cast(text, seconds) ? std::optional(seconds) : std::nullopt;
+}
 
 int run_launch(const Options& options) {
   comm::LaunchOptions launch = options.launch;
   if (!options.master.empty())
     comm::parse_endpoint(options.master, "--master", launch.master_host, launch.master_port);
   const std::vector<std::string>& command = options.command;
+  launch.join_seconds = options.join_seconds.value_or(join_seconds_of(command).value_or(launch.join_seconds));
   const bool train = !command.empty() && (command[0] == "train" || command[0] == "profile");
   if (!train && !(command.size() > 1 && command[0] == "bench" && command[1] == "comm"))
     throw UsageError(
@@ -53,8 +73,10 @@ void add_launch(CLI::App& app, Context& context) {
       ->required();
   command.add_option("--nodes", launch.nodes, "Machines; each runs this command with its own --node-rank");
   command.add_option("--node-rank", launch.node_rank, "Which of the machines this is, from 0");
-  command.add_option("--master", options->master,
-                     "HOST:PORT where rank 0 listens (default: 127.0.0.1, a free port)");
+  command.add_option(
+      "--master", options->master,
+      "HOST:PORT where node 0's launcher listens, and rank 0 at the next port; on one machine rank 0 "
+      "(default: 127.0.0.1, a free port)");
   command.add_option(
       "--token-file", launch.token_file,
       "Secret that keeps strangers out, the same on every machine; node 0 makes it where it is missing");
@@ -69,8 +91,10 @@ void add_launch(CLI::App& app, Context& context) {
       ->type_name("N");
   command.add_option("--log-dir", launch.log_dir,
                      "Folder for what each process of this machine writes to stderr, as rank-N.log");
-  command.add_option("--join-timeout", launch.join_seconds,
-                     "Seconds that the machines' launchers wait for each other");
+  command
+      .add_option("--join-timeout", options->join_seconds,
+                  "Seconds that the machines' launchers wait for each other (default: the command's, 300)")
+      ->type_name("SECONDS");
   command.add_option("command", options->command, "After --: train or bench comm, and its options")
       ->required()
       ->type_name("COMMAND");

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "comm/position.h"
 
 namespace redline::comm {
 
@@ -70,11 +71,17 @@ class Communicator {
   // alone.
   virtual std::unique_ptr<Fabric> make_fabric() = 0;
 
+  // What this rank is at: the training loop says so, and it is told when the job hangs.
+  Position& position() { return *position_; }
+
   // Every rank's value, by rank.
   std::vector<double> gather(double value);
   void all_reduce(std::span<double> values, Channel channel = Channel::control) {
     all_reduce(values.data(), values.size(), Type::f64, channel);
   }
+
+ protected:
+  const std::shared_ptr<Position> position_ = std::make_shared<Position>();
 };
 
 // The communicator of a process that has no peers: every call gives back what it was given.

@@ -9,6 +9,7 @@
 
 #include <fmt/ranges.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/hub.h"
@@ -47,10 +48,11 @@ milliseconds silence_limit(const TimeLimits& limits) { return limits.collective 
 
 class Coordinator::Server final : private Hub::Handler {
  public:
-  Server(const World& world, Facts facts, const TimeLimits& limits)
+  Server(const World& world, Facts facts, const TimeLimits& limits, Keep keep)
       : world_(world),
         facts_(std::move(facts)),
         limits_(limits),
+        keep_(std::move(keep)),
         hub_(listen_at(world.master_host, world.master_port, !world.one_machine), "rank", world.token),
         ranks_(static_cast<std::size_t>(world.size)),
         thread_([this] { run(); }) {}
@@ -172,6 +174,8 @@ class Coordinator::Server final : private Hub::Handler {
       rank.calls = number_in(message, kCalls, rank.calls);
     } else if (kind == kLate) {
       judge_late(connection.id, number_in(message, kCalls, 0));
+    } else if (kind == kAccount) {
+      if (keep_) keep_(fmt::format("rank-{}.txt", connection.id), text_in(message, kWhy));
     } else if (kind == kFailed) {
       lose(connection.id, "failed: " + text_in(message, kWhy));
     } else if (kind == kBye) {
@@ -217,7 +221,7 @@ class Coordinator::Server final : private Hub::Handler {
   void lose(int rank, const std::string& what) { tell_all(fmt::format("{} {}", name(rank), what)); }
 
   Message lost_message() const {
-    return Message{{kKind, kLost}, {kWhy, cause_}, {kCode, static_cast<int>(code_)}};
+    return Message{{kKind, kLost}, {kWhy, cause_}, {kCode, static_cast<int>(code_)}, {kHang, hang_ ? 1 : 0}};
   }
 
   // The first cause is the cause; what follows follows from it.
@@ -228,6 +232,23 @@ class Coordinator::Server final : private Hub::Handler {
     const auto lost = std::make_shared<const std::string>(encode(lost_message()));
     for (const Rank& rank : ranks_)
       if (rank.connection != nullptr) hub_.send(*rank.connection, lost);
+  }
+
+  // The same of a job that stands still: who is behind, and every rank says what it is at.
+  void tell_of_hang(const std::string& cause) {
+    if (!cause_.empty()) return;
+    hang_ = true;
+    tell_all(cause);
+    if (!keep_) return;
+    const Clock::time_point now = Clock::now();
+    std::string text = fmt::format("{} {}\n", utc_timestamp(), cause);
+    for (int rank = 0; rank < world_.size; ++rank) {
+      const Rank& known = ranks_[static_cast<std::size_t>(rank)];
+      text += known.here ? fmt::format("  {}: {} calls begun when last heard, {:.1f} s ago\n", name(rank),
+                                       known.calls, std::chrono::duration<double>(now - known.heard).count())
+                         : fmt::format("  rank {} did not come\n", rank);
+    }
+    keep_("ranks.txt", text + "\n");
   }
 
   // Some call took too long: whoever has begun the fewest keeps the others waiting.
@@ -242,10 +263,10 @@ class Coordinator::Server final : private Hub::Handler {
     }
     const double limit = seconds(limits_.collective);
     if (behind >= 0)
-      tell_all(fmt::format("{} kept the others waiting for more than {:g} s, though it lives", name(behind),
-                           limit));
+      tell_of_hang(fmt::format("{} kept the others waiting for more than {:g} s, though it lives",
+                               name(behind), limit));
     else
-      tell_all(fmt::format(
+      tell_of_hang(fmt::format(
           "{} waited more than {:g} s for numbers from its peers: the network between them stands still",
           name(reporter), limit));
   }
@@ -261,8 +282,9 @@ class Coordinator::Server final : private Hub::Handler {
       if (beat && rank.connection->all_sent()) hub_.send(*rank.connection, kBeat);
       if (now - rank.heard > silence_limit(limits_)) {
         rank.silent = true;
-        lose(id, fmt::format("gave no sign of life for {:g} s: it was stopped, or the network to it is cut",
-                             seconds(silence_limit(limits_))));
+        tell_of_hang(
+            fmt::format("{} gave no sign of life for {:g} s: it was stopped, or the network to it is cut",
+                        name(id), seconds(silence_limit(limits_))));
       }
     }
     if (present_ == world_.size || !cause_.empty()) return;
@@ -292,6 +314,7 @@ class Coordinator::Server final : private Hub::Handler {
   const World world_;
   const Facts facts_;
   const TimeLimits limits_;
+  const Keep keep_;
   Hub hub_;
   std::vector<Rank> ranks_;
   int present_ = 0;
@@ -299,14 +322,15 @@ class Coordinator::Server final : private Hub::Handler {
   std::multimap<std::string, Hub::Connection*> waiting_;  // for a key
   std::string cause_;                                     // of the job's end; empty while all is well
   ExitCode code_ = ExitCode::try_again;
+  bool hang_ = false;
   const Clock::time_point begun_ = Clock::now();
   Clock::time_point last_beat_{}, watched_{}, reminded_ = begun_;
   std::atomic<bool> stop_ = false;
   std::thread thread_;  // last: it uses the others
 };
 
-Coordinator::Coordinator(const World& world, Facts facts, const TimeLimits& limits)
-    : server_(std::make_unique<Server>(world, std::move(facts), limits)) {
+Coordinator::Coordinator(const World& world, Facts facts, const TimeLimits& limits, Keep keep)
+    : server_(std::make_unique<Server>(world, std::move(facts), limits, std::move(keep))) {
   if (world.token.empty() && !world.one_machine)
     log_warning(
         "the ranks have no token: whoever reaches {} can join this job; name a file with one in "

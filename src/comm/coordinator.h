@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,8 +19,12 @@ std::chrono::milliseconds silence_limit(const TimeLimits& limits);
 
 class Coordinator {
  public:
+  // What is known of a job that hangs: by ranks, "rank-3.txt", and of all of them, "ranks.txt". Called from
+  // the thread.
+  using Keep = std::function<void(const std::string& file, const std::string& account)>;
+
   // Listens at the world's master address. Throws UnavailableError when that is not possible.
-  Coordinator(const World& world, Facts facts, const TimeLimits& limits);
+  Coordinator(const World& world, Facts facts, const TimeLimits& limits, Keep keep = {});
   // Stays for a moment until the others have left, or know what happened.
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;

@@ -18,6 +18,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/machine.h"
 #include "comm/connect.h"
 #include "comm/coordinator.h"
@@ -99,9 +100,11 @@ class GlooCommunicator final : public Communicator {
   explicit GlooCommunicator(const ConnectOptions& options)
       : limits_(options.limits),
         coordinator_(options.world.rank == 0
-                         ? std::make_unique<Coordinator>(options.world, options.facts, options.limits)
+                         ? std::make_unique<Coordinator>(
+                               options.world, options.facts, options.limits,
+                               [this](const auto& file, const auto& account) { keep(file, account); })
                          : nullptr),
-        membership_(options.world, options.facts, options.limits, options.stop),
+        membership_(options.world, options.facts, options.limits, options.stop, position_),
         context_(std::make_shared<gloo::rendezvous::Context>(options.world.rank, options.world.size)) {
     address_ = membership_.own_address();
     if (!options.world.one_machine) address_ = reachable_address(address_);
@@ -116,7 +119,7 @@ class GlooCommunicator final : public Communicator {
         std::make_shared<KeyStore>(membership_, limits_.collective);
     // Gloo has a time limit for each peer. Who is not connected to all of them in that time says so, and rank
     // 0 says whom they wait for: one that has not begun.
-    membership_.begin_call();
+    const Call connecting(*position_, Channel::control, "connecting to its peers", 0);
     membership_.on_stuck(options.on_stuck, options.grace);
     const Alarm alarm(limits_.collective, [this] { membership_.report_late(); });
     try {
@@ -139,7 +142,7 @@ class GlooCommunicator final : public Communicator {
 
   void all_reduce(void* values, std::size_t count, Type type, Channel channel, Algorithm algorithm) override {
     if (count == 0) return;
-    call("an all-reduce", [&] {
+    call(name_of(channel), channel, count * size_of(type), [&] {
       gloo::AllreduceOptions options(context_);
       with_sum(type, values, [&](auto* typed, Sum sum) {
         options.setOutput(typed, count);
@@ -157,7 +160,7 @@ class GlooCommunicator final : public Communicator {
 
   void broadcast(std::span<std::byte> bytes, int root) override {
     if (bytes.empty()) return;
-    call("a broadcast", [&] {
+    call("a broadcast", Channel::control, bytes.size(), [&] {
       gloo::BroadcastOptions options(context_);
       options.setOutput(reinterpret_cast<char*>(bytes.data()), bytes.size());
       options.setRoot(root);
@@ -167,7 +170,7 @@ class GlooCommunicator final : public Communicator {
   }
 
   void barrier() override {
-    call("a barrier", [&] {
+    call("a barrier", Channel::control, 0, [&] {
       gloo::BarrierOptions options(context_);
       options.setTimeout(limits_.collective);
       gloo::barrier(options);
@@ -175,7 +178,7 @@ class GlooCommunicator final : public Communicator {
   }
 
   void wait(const char* name, const std::function<bool()>& done) override {
-    membership_.begin_call();
+    const Call open(*position_, Channel::gradients, name, 0);
     const Clock::time_point begun = Clock::now();
     try {
       while (!done()) {
@@ -199,8 +202,9 @@ class GlooCommunicator final : public Communicator {
   void leave(const std::string& why) noexcept override { membership_.leave(why); }
 
   std::unique_ptr<Fabric> make_fabric() override {
-    return make_gloo_fabric(context_, description(), limits_.collective,
-                            [this](const char* name, const auto& work) { call(name, work); });
+    return make_gloo_fabric(
+        context_, description(), limits_.collective,
+        [this](const char* name, const auto& work) { call(name, Channel::control, 0, work); });
   }
 
  private:
@@ -213,9 +217,48 @@ class GlooCommunicator final : public Communicator {
     throw UnavailableError("{}", why);
   }
 
+  static const char* name_of(Channel channel) {
+    switch (channel) {
+      case Channel::gradients:
+        return "an all-reduce of gradients";
+      case Channel::norms:
+        return "an all-reduce of batch norms' sums";
+      case Channel::control:
+        break;
+    }
+    return "an all-reduce";
+  }
+
+  // A rank that has begun fewer than its peers is the one they wait for.
+  class Call {
+   public:
+    Call(Position& position, Channel channel, const char* name, std::size_t bytes)
+        : position_(position), channel_(static_cast<std::size_t>(channel)) {
+      position_.begin_call(channel_, name, bytes);
+    }
+    ~Call() { position_.end_call(channel_); }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    Position& position_;
+    const std::size_t channel_;
+  };
+
+  // What ranks were at when the job hung.
+  void keep(const std::string& file, const std::string& account) {
+    try {
+      const std::filesystem::path folder = position_->folder();
+      if (!folder.empty()) return keep_account(folder, file, account);
+    } catch (const Error& failure) {
+      log_warning("{}", failure.what());
+    }
+    fmt::print(stderr, "{}", account);
+  }
+
   template <typename Work>
-  void call(const char* name, const Work& work) {
-    membership_.begin_call();
+  void call(const char* name, Channel channel, std::size_t bytes, const Work& work) {
+    const Call open(*position_, channel, name, bytes);
     const Clock::time_point begun = Clock::now();
     try {
       work();

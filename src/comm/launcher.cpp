@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -42,32 +44,40 @@ constexpr int kTryAgain = static_cast<int>(ExitCode::try_again);
 
 std::string random_text() { return hex(random_bytes(16)); }
 
-// False when there is one.
-bool make_token_file(const std::string& path) {
+// How a secret begins that a launcher made, and not the user.
+constexpr std::string_view kMade = "launch-";
+
+void make_token_file(const std::string& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
-  if (fd < 0 && errno == EEXIST) return false;
+  if (fd < 0 && errno == EEXIST) return;
   const Socket file(fd);
-  const std::string text = random_text() + "\n";
+  const std::string text = fmt::format("{}{}\n", kMade, random_text());
   if (fd < 0 || ::write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     throw IoError("cannot write the token file {}: {}", path, std::generic_category().message(errno));
-  return true;
 }
 
-// A secret that this launcher made is of no use after its job.
+// Node 0's secret. One that was made for a job is of no use after it: the last launcher that uses it removes
+// it, which may be another than the one that made it and was killed.
 class TokenFile {
  public:
-  explicit TokenFile(const LaunchOptions& options)
-      : path_(options.token_file),
-        made_(!path_.empty() && options.node_rank == 0 && make_token_file(path_)) {}
+  explicit TokenFile(const LaunchOptions& options) : path_(options.token_file) {
+    if (path_.empty() || options.node_rank != 0) return;
+    make_token_file(path_);
+    file_ = Socket(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+    if (file_.fd() >= 0) ::flock(file_.fd(), LOCK_SH | LOCK_NB);
+  }
   ~TokenFile() {
-    if (made_) ::unlink(path_.c_str());
+    std::array<char, kMade.size()> begin{};
+    if (file_.fd() < 0 || ::pread(file_.fd(), begin.data(), begin.size(), 0) != ssize_t{kMade.size()}) return;
+    const bool made = std::string_view(begin.data(), begin.size()) == kMade;
+    if (made && ::flock(file_.fd(), LOCK_EX | LOCK_NB) == 0) ::unlink(path_.c_str());
   }
   TokenFile(const TokenFile&) = delete;
   TokenFile& operator=(const TokenFile&) = delete;
 
  private:
   const std::string path_;
-  const bool made_;
+  Socket file_;
 };
 
 // A port of the loopback address that is free now.
@@ -246,16 +256,20 @@ class Job {
           ::waitpid(child.process, &status, WNOHANG | WUNTRACED | WCONTINUED) != child.process)
         continue;
       child.stopped = WIFSTOPPED(status);
+      if (child.stopped)
+        log_warning("rank {} (process {}) was stopped by signal {}: the others will wait for it", child.rank,
+                    child.process, WSTOPSIG(status));
       if (child.stopped || WIFCONTINUED(status)) continue;
       child.status = status;
       child.running = false;
       if (child.good()) continue;
       if (!failed_) failed_ = Clock::now();
       if (WIFSIGNALED(child.status)) {
-        const std::string what = fmt::format("rank {} (process {}) was killed by signal {}", child.rank,
-                                             child.process, WTERMSIG(child.status));
-        log_warning("{}", what);
-        if (why_.empty() && !asked_) why_ = "lost " + what;
+        const std::string who = fmt::format("rank {} (process {})", child.rank, child.process);
+        const int signal = WTERMSIG(child.status);
+        log_warning("{} was killed by signal {}", who, signal);
+        if (why_.empty() && !asked_)
+          why_ = fmt::format("lost {}, which was killed by signal {}", who, signal);
       } else {
         const int code = WEXITSTATUS(child.status);
         if (code != kTryAgain && cause_ == 0 && !asked_) {  // else it ended because it was asked to
@@ -318,7 +332,9 @@ class Interrupted : public Error {
 // Node 0 may be about to make it, in a folder that both see.
 void wait_for_token(const LaunchOptions& options, const Signal& signal) {
   const Clock::time_point begun = Clock::now(), deadline = begun + seconds_of(options.join_seconds);
-  for (bool told = false; ::access(options.token_file.c_str(), F_OK) != 0 && Clock::now() < deadline;) {
+  struct stat file {};
+  const auto missing = [&] { return ::stat(options.token_file.c_str(), &file) != 0 || file.st_size == 0; };
+  for (bool told = false; missing() && Clock::now() < deadline;) {
     if (signal() != 0) throw Interrupted(signal());
     if (!told && Clock::now() - begun > kRestartPause) {
       told = true;

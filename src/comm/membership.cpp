@@ -4,9 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <filesystem>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/machine.h"
+#include "base/stacks.h"
 #include "comm/coordinator.h"
 #include "comm/protocol.h"
 
@@ -19,6 +24,7 @@ constexpr milliseconds kRetry{200};
 constexpr milliseconds kSendTime{5'000};
 constexpr milliseconds kTurn{50};
 constexpr milliseconds kVerdictTime{3'000};  // for rank 0 to say who is late
+constexpr std::size_t kLongestAccount = 256 << 10;
 
 void check_stop(const std::atomic<bool>* stop) {
   if (stop != nullptr && stop->load()) throw PeerError("stopped while waiting for the other ranks");
@@ -48,8 +54,12 @@ std::vector<Member> members_in(const Message& message, int size) {
 }  // namespace
 
 Membership::Membership(const World& world, const Facts& facts, const TimeLimits& limits,
-                       const std::atomic<bool>* stop)
-    : world_(world), limits_(limits), link_{Socket(), MessageReader(kLongestMessage)} {
+                       const std::atomic<bool>* stop, std::shared_ptr<Position> position)
+    : world_(world),
+      limits_(limits),
+      link_{Socket(), MessageReader(kLongestMessage)},
+      position_(std::move(position)) {
+  prepare_stacks();
   Message named = Message::object();
   for (const auto& [name, value] : facts) named[name] = value;
   // The coordinator ends the waiting and says who is missing; this limit is for when it cannot.
@@ -104,7 +114,9 @@ bool Membership::send(const Message& message) {
   return send_all(link_.socket, encode(message), Clock::now() + kSendTime);
 }
 
-Message Membership::call_message(const char* kind) const { return {{kKind, kind}, {kCalls, calls_.load()}}; }
+Message Membership::call_message(const char* kind) const {
+  return {{kKind, kind}, {kCalls, position_->calls()}};
+}
 
 void Membership::set(const std::string& key, const std::vector<char>& value) {
   send({{kKind, kSet},
@@ -173,6 +185,7 @@ void Membership::run() {
     const Action action = std::exchange(on_stuck_, {});
     const std::string cause = cause_;
     lock.unlock();
+    explain(/*rank_0_answers=*/true);
     action(cause);
   }
 }
@@ -207,6 +220,7 @@ void Membership::listen() {
       send(call_message(kBeatKind));
     }
     if (now - heard > silence_limit(limits_)) {
+      explain(/*rank_0_answers=*/false);
       lost(fmt::format(
           "rank 0 ({} port {}) gave no sign of life for {:g} s: it was stopped, or the network to it is cut",
           world_.master_host, world_.master_port, seconds(silence_limit(limits_))));
@@ -218,6 +232,8 @@ void Membership::listen() {
 void Membership::handle(const Message& message) {
   const std::string kind = text_in(message, kKind);
   if (kind == kLost) {
+    if (number_in(message, kHang, 0) != 0)
+      explain(/*rank_0_answers=*/true);  // before what waits hears of it and goes on
     const bool usage = number_in(message, kCode, 0) == static_cast<int>(ExitCode::usage);
     lost(text_in(message, kWhy), usage ? ExitCode::usage : ExitCode::try_again);
     return;
@@ -232,6 +248,30 @@ void Membership::handle(const Message& message) {
     values_[text_in(message, kKey)].assign(value->get_binary().begin(), value->get_binary().end());
   }
   changed_.notify_all();
+}
+
+void Membership::explain(bool rank_0_answers) {
+  if (std::exchange(explained_, true)) return;
+  const std::string at = position_->text();
+  std::string stacks = thread_stacks();
+  if (stacks.size() > kLongestAccount) stacks.resize(kLongestAccount);
+  const std::string account =
+      fmt::format("{} rank {} of {} ({}, process {}) is {}\n{}\n", utc_timestamp(), world_.rank, world_.size,
+                  inspect_machine().hostname, ::getpid(), at, stacks);
+  const std::filesystem::path folder = position_->folder();
+  log_warning("rank {} of {} is {}{}", world_.rank, world_.size, at,
+              folder.empty() ? "" : fmt::format("; all ranks' stacks: {}", folder.string()));
+  // Rank 0 keeps them together. Where it does not answer, this rank does so itself, if the folder is here.
+  if (rank_0_answers && link_.reader.read_from(link_.socket) != MessageReader::State::closed &&
+      send({{kKind, kAccount}, {kWhy, account}}))
+    return;
+  try {
+    if (!folder.empty() && std::filesystem::exists(folder.parent_path()))
+      return keep_account(folder, fmt::format("rank-{}.txt", world_.rank), account);
+  } catch (const Error& failure) {
+    log_warning("{}", failure.what());
+  }
+  fmt::print(stderr, "{}", account);
 }
 
 void Membership::lost(const std::string& cause, ExitCode code) {

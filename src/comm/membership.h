@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 
 #include "comm/communicator.h"
 #include "comm/handshake.h"
+#include "comm/position.h"
 #include "comm/wire.h"
 #include "comm/world.h"
 
@@ -23,8 +25,10 @@ class Membership {
  public:
   // Connects to rank 0, trying again while it is not there, and waits for every other rank. Throws PeerError
   // when that takes longer than allowed, or `stop` is raised; UsageError when rank 0 refuses this process.
+  // When the job hangs, what this rank is at is logged, and kept with its threads' stacks (position.h).
   Membership(const World& world, const Facts& facts, const TimeLimits& limits,
-             const std::atomic<bool>* stop = nullptr);
+             const std::atomic<bool>* stop = nullptr,
+             std::shared_ptr<Position> position = std::make_shared<Position>());
   ~Membership();  // says goodbye
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
@@ -41,8 +45,6 @@ class Membership {
   using Action = std::function<void(const std::string& cause)>;
   void on_stuck(Action action, std::chrono::milliseconds grace);
   void allow(std::chrono::milliseconds grace);  // more of it
-  // Counts a call that this rank begins; a rank that has begun fewer than its peers is the one they wait for.
-  void begin_call() { ++calls_; }
   // Why the job ends: waits a little for the coordinator to say so. Empty when it does not.
   std::string cause(std::chrono::milliseconds wait);
   PeerError error() const;  // of a cause that is known
@@ -55,6 +57,7 @@ class Membership {
   void listen();  // until a peer is lost, or it is to stop
   void handle(const Message& message);
   void lost(const std::string& cause, ExitCode code = ExitCode::try_again);
+  void explain(bool rank_0_answers);  // what this rank is at, once
   bool send(const Message& message);
   Message call_message(const char* kind) const;
 
@@ -62,7 +65,8 @@ class Membership {
   const TimeLimits limits_;
   Link link_;
   std::mutex sending_;
-  std::atomic<std::int64_t> calls_{0};
+  const std::shared_ptr<Position> position_;
+  bool explained_ = false;  // the thread's
   std::atomic<bool> stop_{false};
 
   mutable std::mutex mutex_;  // of what follows

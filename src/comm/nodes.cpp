@@ -29,7 +29,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kTurn{50}, kBeat{1'000}, kReminder{5'000};
 constexpr milliseconds kSilence{60'000};      // after which a connection is given up; the ranks notice sooner
-constexpr milliseconds kIdleSilence{10'000};  // after which one that waits is not there
+constexpr milliseconds kIdleSilence{10'000};  // the same, once nothing runs or what runs has failed
 constexpr milliseconds kGone{5'000};          // for a launcher whose connection was closed to come back
 constexpr milliseconds kFresh{3'000};         // heard so lately, a launcher is there
 constexpr milliseconds kLeaveTime{5'000}, kSendTime{2'000}, kReconnect{1'000};
@@ -37,8 +37,8 @@ constexpr int kTryAgain = static_cast<int>(ExitCode::try_again);
 
 // To node 0: who runs what, and how it ended. From it: orders.
 constexpr const char *kNode = "node", *kNodesKey = "nodes", *kAttempt = "attempt", *kIndex = "index",
-                     *kFinal = "final", *kEndedKind = "ended", *kStart = "start", *kStop = "stop",
-                     *kEnd = "end";
+                     *kFinal = "final", *kLast = "last", *kBusy = "busy", *kEndedKind = "ended",
+                     *kStart = "start", *kStop = "stop", *kEnd = "end";
 constexpr int kNone = -1;  // no attempt
 
 double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
@@ -65,6 +65,7 @@ class Nodes::Server final : private Hub::Handler {
     Clock::time_point heard{}, lost{};
     bool takes_part = false;  // in this attempt
     bool running = false;     // its ranks, as far as known
+    bool busy = false;        // with ranks of an attempt before this launcher, which are to end first
     int code = 0;
   };
 
@@ -115,22 +116,27 @@ class Nodes::Server final : private Hub::Handler {
     node.host = text_in(hello, kHost);
     node.heard = Clock::now();
     ranks_a_node_ = number_in(hello, kSize, 0);
-    const bool goes_on = phase_ == Phase::running && number_in(hello, kAttempt, kNone) == attempt_;
+    const bool goes_on = phase_ == Phase::running && text_in(hello, kAttempt) == attempt_id_;
+    node.busy = !goes_on && number_in(hello, kBusy, 0) != 0;
     if (node.running && !goes_on)
       ended(static_cast<int>(id), {attempt_, kTryAgain, false, "was started again"});
     return {};
   }
 
   void welcomed(Hub::Connection& connection) override {
-    if (phase_ == Phase::over) hub_.send(connection, end_message());
+    if (phase_ == Phase::over)
+      hub_.send(connection, end_message());
+    else if (nodes_[static_cast<std::size_t>(connection.id)].busy)
+      hub_.send(connection, Message{{kKind, kStop}, {kWhy, "node 0's launcher was started again"}});
   }
 
   void message(Hub::Connection& connection, const Message& message) override {
     Launcher& node = nodes_[static_cast<std::size_t>(connection.id)];
     node.heard = Clock::now();
     if (text_in(message, kKind) != kEndedKind) return;  // a beat
-    ended(connection.id, {static_cast<int>(number_in(message, kAttempt, kNone)),
-                          static_cast<int>(number_in(message, kCode, kTryAgain)),
+    node.busy = false;
+    const bool current = phase_ == Phase::running && text_in(message, kAttempt) == attempt_id_;
+    ended(connection.id, {current ? attempt_ : kNone, static_cast<int>(number_in(message, kCode, kTryAgain)),
                           number_in(message, kFinal, 0) != 0, text_in(message, kWhy)});
   }
 
@@ -163,7 +169,7 @@ class Nodes::Server final : private Hub::Handler {
   }
 
   static bool is_here(const Launcher& node, Clock::time_point now) {
-    return node.connection != nullptr && now - node.heard < kIdleSilence;
+    return node.connection != nullptr && now - node.heard < kIdleSilence && !node.busy;
   }
 
   // Until enough launchers are there to begin.
@@ -190,6 +196,7 @@ class Nodes::Server final : private Hub::Handler {
     const int count = options_.nodes - static_cast<int>(missing.size());
     phase_ = Phase::running;
     ++attempt_;
+    attempt_id_ = fmt::format("{}.{}.{}", options_.run_id, nonce_, attempt_);
     why_.clear();
     if (!missing.empty())
       log_warning("beginning with {} of {} nodes: {} did not come", count, options_.nodes,
@@ -199,12 +206,12 @@ class Nodes::Server final : private Hub::Handler {
       node.takes_part = node.running = is_here(node, now);
       node.code = 0;
       if (!node.running) continue;
-      hub_.send(*node.connection,
-                Message{{kKind, kStart},
-                        {kAttempt, attempt_},
-                        {kIndex, index++},
-                        {kNodesKey, count},
-                        {kRun, fmt::format("{}.{}.{}", options_.run_id, nonce_, attempt_)}});
+      hub_.send(*node.connection, Message{{kKind, kStart},
+                                          {kAttempt, attempt_},
+                                          {kIndex, index++},
+                                          {kNodesKey, count},
+                                          {kLast, attempt_ >= options_.max_restarts ? 1 : 0},
+                                          {kRun, attempt_id_}});
     }
   }
 
@@ -212,10 +219,10 @@ class Nodes::Server final : private Hub::Handler {
     bool all_ended = true;
     for (int id = 0; id < options_.nodes; ++id) {
       Launcher& node = nodes_[static_cast<std::size_t>(id)];
-      if (node.connection != nullptr && now - node.heard > kSilence) {
+      if (node.connection != nullptr && now - node.heard > (why_.empty() ? kSilence : kIdleSilence)) {
         hub_.close(*node.connection);
         node.connection = nullptr;
-        node.lost = now;
+        node.lost = node.heard;
       }
       if (node.running && node.connection == nullptr && now - node.lost > kGone)
         ended(id, {attempt_, kTryAgain, false, "has lost its launcher"});
@@ -250,6 +257,7 @@ class Nodes::Server final : private Hub::Handler {
   std::vector<Launcher> nodes_;
   Phase phase_ = Phase::gathering;
   int attempt_ = kNone;
+  std::string attempt_id_;
   std::int64_t ranks_a_node_ = 0;
   std::string why_;  // this attempt, or the job, ended
   std::optional<int> final_code_;
@@ -269,16 +277,23 @@ class Nodes::Client {
   }
 
   Order next(const std::function<void()>& poll) {
-    running_ = kNone;
     for (;;) {
       try {
-        connect(Clock::now() + (done_ ? kGone : options_.patience), poll);
-      } catch (const PeerError&) {
-        if (!done_) throw;
-        return {};  // node 0 is done and gone, and so is this one
+        connect(over_ ? kGone : options_.patience, poll);
+      } catch (const PeerError& gone) {
+        if (!over_) throw;
+        Order end;  // node 0 would say no more than that
+        end.code = code_;
+        if (code_ != 0) end.why = gone.what();
+        return end;
       }
-      if (const auto order = turn()) {
-        if (order->kind == Order::Kind::start) running_ = order->attempt;
+      if (const auto order = link_ ? turn() : std::nullopt) {
+        if (order->kind == Order::Kind::start) {
+          attempt_id_ = order->run_id;
+          running_ = true;
+          over_ = false;
+          report_ = Message();
+        }
         if (order->kind != Order::Kind::stop) return *order;
       }
       if (poll) poll();
@@ -289,7 +304,7 @@ class Nodes::Client {
   std::optional<Order> check() {
     if (!link_ && Clock::now() >= retry_) {
       try {
-        connect(Clock::now() + kTurn, {});
+        connect(kTurn, {});
       } catch (const Error& what) {
         log_debug("{}", what.what());
         retry_ = Clock::now() + kReconnect;
@@ -301,9 +316,11 @@ class Nodes::Client {
   }
 
   void report(const Ended& ended) {
-    done_ = ended.code == 0;
-    unsent_ = Message{{kKind, kEndedKind},
-                      {kAttempt, ended.attempt},
+    running_ = false;
+    code_ = ended.code;
+    over_ = code_ == 0 || last_;
+    report_ = Message{{kKind, kEndedKind},
+                      {kAttempt, attempt_id_},
                       {kCode, ended.code},
                       {kFinal, ended.final ? 1 : 0},
                       {kWhy, ended.why}};
@@ -311,7 +328,7 @@ class Nodes::Client {
   }
 
  private:
-  void connect(Clock::time_point deadline, const std::function<void()>& poll) {
+  void connect(milliseconds limit, const std::function<void()>& poll) {
     if (link_) return;
     link_ = introduce({.host = options_.host,
                        .port = options_.port,
@@ -323,20 +340,18 @@ class Nodes::Client {
                                 {kNode, options_.node},
                                 {kNodesKey, options_.nodes},
                                 {kSize, options_.processes},
-                                {kAttempt, running_},
+                                {kAttempt, attempt_id_},
+                                {kBusy, running_ ? 1 : 0},
                                 {kHost, inspect_machine().hostname}},
-                       .deadline = deadline,
-                       .limit_s = seconds(options_.patience),
+                       .deadline = Clock::now() + limit,
+                       .limit_s = seconds(limit),
                        .poll = poll});
     heard_ = beaten_ = Clock::now();
     say();
   }
 
   void say() {
-    if (unsent_.is_null()) return;
-    if (send_all(link_->socket, encode(unsent_), Clock::now() + kSendTime))
-      unsent_ = Message();
-    else
+    if (!report_.is_null() && !send_all(link_->socket, encode(report_), Clock::now() + kSendTime))
       link_.reset();
   }
 
@@ -352,7 +367,7 @@ class Nodes::Client {
     } catch (const DataError& what) {
       throw PeerError(fmt::format("node 0 at {} sent {}", options_.host, what.what()));
     }
-    bool lives = open && now - heard_ < kSilence;
+    bool lives = open && now - heard_ < (running_ ? kSilence : over_ ? kGone : kIdleSilence);
     if (lives && now - beaten_ >= kBeat) {
       beaten_ = now;
       lives = send_all(link_->socket, encode(Message{{kKind, kBeatKind}}), now + kSendTime);
@@ -361,7 +376,7 @@ class Nodes::Client {
     return {};
   }
 
-  static std::optional<Order> order_in(const Message& message) {
+  std::optional<Order> order_in(const Message& message) {
     Order order;
     const std::string kind = text_in(message, kKind);
     if (kind == kStart)
@@ -380,20 +395,24 @@ class Nodes::Client {
     order.run_id = text_in(message, kRun);
     order.why = text_in(message, kWhy);
     order.code = number(kCode, kTryAgain);
+    if (order.kind == Order::Kind::start) last_ = number(kLast, 0) != 0;
     return order;
   }
 
   void wait() const {
-    if (!link_) return;
-    pollfd entry{link_->socket.fd(), POLLIN, 0};
+    pollfd entry{link_ ? link_->socket.fd() : -1, POLLIN, 0};
     ::poll(&entry, 1, static_cast<int>(kTurn.count()));
   }
 
   const NodesOptions options_;
   std::optional<Link> link_;
-  Message unsent_;  // how the ranks ended, until node 0 knows
-  int running_ = kNone;
-  bool done_ = false;  // the ranks ended well
+  // How the ranks ended, until the next attempt: what is sent may be lost with the connection.
+  Message report_;
+  std::string attempt_id_;  // of the last that this node took part in
+  bool running_ = false;
+  int code_ = 0;       // with which the ranks ended
+  bool last_ = false;  // no attempt follows the present one when it fails
+  bool over_ = false;  // the ranks ended, and nothing is left to do but to hear of the others
   Clock::time_point heard_{}, beaten_{}, retry_{};
 };
 

@@ -15,13 +15,14 @@ inline constexpr const char *kKind = "kind", *kWhy = "why", *kKey = "key", *kVal
                             *kCalls = "calls", *kRank = "rank", *kSize = "size", *kRun = "run",
                             *kFacts = "facts", *kHost = "host", *kProcess = "process", *kHosts = "hosts",
                             *kMembers = "members", *kCode = "code", *kProtocol = "redline", *kNonce = "nonce",
-                            *kProof = "proof", *kBody = "body", *kAgain = "again";
+                            *kProof = "proof", *kBody = "body", *kAgain = "again", *kHang = "hang";
 
 // Kinds, of the handshake …
 inline constexpr const char *kChallenge = "challenge", *kHello = "hello", *kWelcome = "welcome",
                             *kRefused = "refused";
 // … to the coordinator …
-inline constexpr const char *kSet = "set", *kGet = "get", *kLate = "late", *kFailed = "failed", *kBye = "bye";
+inline constexpr const char *kSet = "set", *kGet = "get", *kLate = "late", *kFailed = "failed", *kBye = "bye",
+                            *kAccount = "account";
 // … and from it; a value is also named kValue, and a beat goes both ways.
 inline constexpr const char *kAll = "all", *kLost = "lost", *kBeatKind = "beat";
 

@@ -12,6 +12,7 @@
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/topology.h"
 #include "comm/connect.h"
 #include "train/config_file.h"
 
@@ -57,16 +58,10 @@ void share_cores(comm::Communicator& communicator) {
   for (int rank = 0; rank < communicator.size(); ++rank)
     if (communicator.member(rank).host == host && masks[static_cast<std::size_t>(rank)] != mask) return;
   if (place.count < 2 || processors.empty()) return;
-  const std::size_t all = processors.size(), ranks = static_cast<std::size_t>(place.count);
-  const std::size_t index = static_cast<std::size_t>(place.index);
   cpu_set_t own;
   CPU_ZERO(&own);
-  if (all < ranks) {
-    CPU_SET(processors[index % all], &own);
-  } else {
-    for (std::size_t i = index * all / ranks; i < (index + 1) * all / ranks; ++i)
-      CPU_SET(processors[i], &own);
-  }
+  for (const int processor : share_of(physical_cores(processors), place.index, place.count))
+    CPU_SET(processor, &own);
   sched_setaffinity(0, sizeof own, &own);  // a refusal costs speed, not results
 }
 

@@ -12,9 +12,17 @@
 namespace redline::train {
 namespace {
 
-// A rank is slow when it needs this much more than the others' median, over this many steps.
-constexpr double kSlow = 1.15;
-constexpr int kWindow = 50;
+// A rank is slow when the median of this many of its steps takes this much more than the others' do, and lies
+// this many deviations off theirs: one long step makes nobody slow, nor do ranks that all differ.
+constexpr double kSlow = 1.15, kDeviations = 5;
+constexpr std::size_t kWindow = 50;
+
+// Of most of the values, whatever the few others are; for a normal law the standard deviation.
+double robust_deviation(const std::vector<double>& values, double middle) {
+  std::vector<double> distances;
+  for (const double value : values) distances.push_back(std::abs(value - middle));
+  return 1.4826 * median(std::move(distances));
+}
 
 bool is_averaged_statistic(const backend::State& state, const std::string& name) {
   const graph::Tensor& tensor = state.tensor(name);
@@ -65,24 +73,22 @@ void Ranks::exchange(Step& step) {
   step.slowest = static_cast<int>(slowest - work.begin());
   step.most_work = *slowest;
   ++steps_;
-  ++window_steps_;
   for (std::size_t i = 0; i < work_.size(); ++i) {
     work_[i] += work[i];
-    window_[i] += work[i];
+    window_[i].push_back(work[i]);
   }
 }
 
 std::optional<std::string> Ranks::straggler() {
-  if (alone() || window_steps_ < kWindow) return {};
-  const auto slowest = std::ranges::max_element(window_);
-  const int rank = static_cast<int>(slowest - window_.begin());
-  const double most = *slowest / window_steps_;
-  std::vector<double> others = window_;
-  others.erase(others.begin() + rank);
-  const double typical = median(others) / window_steps_;
-  std::ranges::fill(window_, 0);
-  window_steps_ = 0;
-  if (most < kSlow * typical) {
+  if (alone() || window_[0].size() < kWindow) return {};
+  std::vector<double> others;
+  for (std::vector<double>& steps : window_) others.push_back(median(std::exchange(steps, {})));
+  const auto slowest = std::ranges::max_element(others);
+  const int rank = static_cast<int>(slowest - others.begin());
+  const double most = *slowest;
+  others.erase(slowest);
+  const double typical = median(others);
+  if (most < kSlow * typical || most < typical + kDeviations * robust_deviation(others, typical)) {
     named_ = -1;
     return {};
   }

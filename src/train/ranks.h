@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,6 +27,13 @@ class Ranks {
   int size() const { return communicator_->size(); }
   bool alone() const { return size() == 1; }
 
+  // What this rank is at from now on (comm/position.h); `phase` is a literal.
+  void at(const char* phase, std::int64_t step) { communicator_->position().at(phase, step); }
+  // Where that is kept when the job hangs.
+  void keep_positions_in(const std::filesystem::path& folder) {
+    communicator_->position().keep_in(folder / "hang");
+  }
+
   // Whether any rank says so.
   bool any(bool mine);
   std::int64_t most(std::int64_t mine);
@@ -42,7 +50,7 @@ class Ranks {
     double most_work = 0;  // and how much that was
   };
   void exchange(Step& step);
-  // After an exchange: a sentence about a rank that has been slower than the others for a while, when there
+  // After each exchange: a sentence about a rank that has been slower than the others for a while, when there
   // is something new to say.
   std::optional<std::string> straggler();
   // Of the whole run so far: "rank 0 took 1.02 s a step, … "; empty before the first step.
@@ -66,8 +74,9 @@ class Ranks {
 
   std::shared_ptr<comm::Communicator> communicator_;
   std::int64_t steps_ = 0;
-  std::vector<double> work_, window_;  // seconds by rank, of the run and of the last steps
-  int window_steps_ = 0, named_ = -1;
+  std::vector<double> work_;                 // seconds by rank, of the run
+  std::vector<std::vector<double>> window_;  // and of each of the last steps
+  int named_ = -1;
 };
 
 }  // namespace redline::train

@@ -358,6 +358,7 @@ Outcome follow(Job& job) {
   job.trainer.follow_rank_0();
   if (job.trainer.finished()) return outcome;
   const fs::path folder = job.ranks.broadcast(std::string());
+  job.ranks.keep_positions_in(folder);
   const auto telemetry = start_telemetry(job.setup, job.ranks.rank(), folder);
   if (!telemetry) job.profiled.reset();  // there is nowhere to write to
   if (job.profiled) job.profiled->attach(job.trainer, *telemetry);
@@ -474,6 +475,7 @@ Outcome lead(Job& job, const std::vector<std::string>& arguments, const Console&
   }
   save_config(setup, *folder, arguments, started, resuming);
   job.ranks.broadcast(fs::absolute(folder->path()).string());
+  job.ranks.keep_positions_in(folder->path());
   const auto telemetry = start_telemetry(setup, *folder);
   if (job.profiled) job.profiled->attach(trainer, *telemetry);
   begin_records(job, *folder, started, checkpoints.resumed.has_value(), *telemetry, console, outcome);

@@ -223,6 +223,7 @@ bool Trainer::evaluation_due() const {
 bool Trainer::evaluate_when_due(const std::atomic<bool>& stop) {
   if (!evaluation_due()) return true;
   finish_steps();
+  ranks_.at("evaluating", steps_);
   {
     const StepClock::Span span(clock_, Cause::evaluation);
     ranks_.broadcast_statistics(*state_);  // each rank's batches moved its own
@@ -251,6 +252,7 @@ void Trainer::save_checkpoint() {
   finish_steps();
   if (!can_save()) return;
   const StepClock::Span span(clock_, Cause::checkpoint);
+  ranks_.at("taking a checkpoint", steps_);
   recorder_.flush();
   checkpointer_->save(progress(), stall);
 }
@@ -307,6 +309,7 @@ void Trainer::step() {
   const std::int64_t check_every = config_.comm.check_every;
   if (!ranks_.alone() && check_every > 0 && steps_ % check_every == 0) {
     finish_steps();
+    ranks_.at("comparing the ranks' weights", steps_);
     ranks_.check_state(*state_, steps_);
   }
   const std::int64_t every = config_.run.histograms_every;
@@ -317,6 +320,7 @@ void Trainer::run_batches(double rate) {
   const std::int64_t batches = config_.optimizer.accumulate;
   for (std::int64_t i = 0; i < batches; ++i) {
     data::Batch batch;
+    ranks_.at("waiting for data", steps_ + 1);
     {
       const profile::Span span(session_, profile::HostWork::data);
       const StepClock::Span waits(clock_, Cause::data);
@@ -325,6 +329,7 @@ void Trainer::run_batches(double rate) {
     if (steps_ == 0 && i == 0 && (batch.images != nullptr || batch.device_images != nullptr))
       recorder_.picture(batch_picture(batch, train_source_.batch_size(), train_source_.image_size(), 0));
     mid_step_ = true;
+    ranks_.at("training", steps_ + 1);
     {
       const profile::Span span(session_, profile::HostWork::inputs);
       write_batch(*train_, std::move(batch));
@@ -449,6 +454,7 @@ bool Trainer::stopping(const std::atomic<bool>& stop) const {
 }
 
 void Trainer::follow_rank_0() {
+  ranks_.at("taking rank 0's weights", steps_);
   ranks_.broadcast_state(*state_);
   Progress rank_0 = progress();
   ranks_.broadcast(rank_0);

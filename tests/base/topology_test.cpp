@@ -1,0 +1,53 @@
+#include "base/topology.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "temporary_folder.h"
+
+namespace redline {
+namespace {
+
+using Cores = std::vector<std::vector<int>>;
+
+// Two packages with a memory node and two cores each, two processors a core, numbered as Linux does on such
+// machines: first the first processor of every core.
+void make_two_sockets(const TemporaryFolder& system) {
+  for (int processor = 0; processor < 8; ++processor) {
+    const auto folder = system / ("devices/system/cpu/cpu" + std::to_string(processor));
+    const int package = processor % 4 / 2;
+    std::filesystem::create_directories(folder / "topology");
+    std::filesystem::create_directories(folder / ("node" + std::to_string(package)));
+    std::ofstream(folder / "topology/core_id") << processor % 2 << "\n";
+    std::ofstream(folder / "topology/physical_package_id") << package << "\n";
+  }
+}
+
+TEST(Topology, ProcessorsOfACoreAreTogetherAndCoresOfANodeBesideEachOther) {
+  const TemporaryFolder system;
+  make_two_sockets(system);
+  const std::vector<int> all = {0, 1, 2, 3, 4, 5, 6, 7};
+  EXPECT_EQ(physical_cores(all, system.path()), (Cores{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
+  EXPECT_EQ(physical_cores({1, 2, 5}, system.path()), (Cores{{1, 5}, {2}}));
+  EXPECT_EQ(physical_cores({3, 0}, system / "nothing"), (Cores{{0}, {3}}));
+}
+
+TEST(Topology, NoTwoProcessesShareACore) {
+  const Cores cores = {{0, 4}, {1, 5}, {2, 6}, {3, 7}};
+  EXPECT_EQ(share_of(cores, 0, 2), (std::vector<int>{0, 4, 1, 5}));  // a node each
+  EXPECT_EQ(share_of(cores, 1, 2), (std::vector<int>{2, 6, 3, 7}));
+  EXPECT_EQ(share_of(cores, 2, 4), (std::vector<int>{2, 6}));
+  EXPECT_EQ(share_of(cores, 2, 3), (std::vector<int>{2, 6, 3, 7}));
+  // More processes than cores: each has a processor, and beyond that they take turns.
+  EXPECT_EQ(share_of(cores, 1, 6), (std::vector<int>{1}));
+  EXPECT_EQ(share_of(cores, 5, 6), (std::vector<int>{5}));
+  EXPECT_EQ(share_of(cores, 8, 9), (std::vector<int>{0}));
+  EXPECT_TRUE(share_of({}, 0, 2).empty());
+}
+
+}  // namespace
+}  // namespace redline

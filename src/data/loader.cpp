@@ -215,8 +215,8 @@ void Loader::Pool::start_epoch(std::int64_t epoch, std::int64_t first_batch) {
   check(first_batch >= 0 && first_batch <= sampler_.batches_per_epoch(), "batch {} of {}", first_batch,
         sampler_.batches_per_epoch());
   std::unique_lock lock(mutex_);
-  // The threads are there already, as all of the epoch before was taken.
-  if (options_.transform.train && end_batch_ > 0 && given_batch_ == end_batch_ && epoch == given_epoch_ + 1 &&
+  // All of the epoch before was taken, and the threads went on to this one.
+  if (end_batch_ > 0 && given_batch_ == end_batch_ && epoch_ > given_epoch_ && epoch == given_epoch_ + 1 &&
       first_batch == 0) {
     given_epoch_ = epoch;
     given_batch_ = 0;
@@ -268,10 +268,11 @@ bool Loader::Pool::next(Batch& batch) {
   std::unique_lock lock(mutex_);
   if (given_batch_ >= end_batch_) return false;
   const Stopwatch watch;
-  batch_ready_.wait(lock,
-                    [this] { return failure_ || (!in_flight_.empty() && in_flight_.front()->pending == 0); });
+  const auto is_ready = [this] { return !in_flight_.empty() && in_flight_.front()->pending == 0; };
+  batch_ready_.wait(lock, [&] { return failure_ || is_ready(); });
   waited_ += watch.seconds();
-  if (failure_) std::rethrow_exception(failure_);
+  // A failure counts when its batch is asked for: one of an epoch that is never begun ends no run.
+  if (!is_ready()) std::rethrow_exception(failure_);
   std::unique_ptr<Slot> owned = std::move(in_flight_.front());
   in_flight_.pop_front();
   check(owned->epoch == given_epoch_ && owned->batch == given_batch_, "batches out of order");

@@ -211,7 +211,10 @@ TEST(GpuLoader, ShowsTheSamplesAndCropsOfTheCpu) {
     const auto decoder = std::make_shared<FakeDecoder>();
     Loader gpu(source, options(train, decoder)), cpu(source, options(train));
     expect_same(epoch(gpu, 1), epoch(cpu, 1), 1);
-    EXPECT_EQ(decoder->decoded, train ? 48 : 50);
+    if (train)
+      EXPECT_GE(decoder->decoded, 48);  // and of the next epoch, as far as the slots go
+    else
+      EXPECT_EQ(decoder->decoded, 50);
   }
 }
 

@@ -313,6 +313,35 @@ TEST(Loader, AnEpochThatDoesNotFollowIsAsAsked) {
   EXPECT_EQ(epoch(loader, 9), epoch(fresh, 9));  // not all of epoch 8 was taken
 }
 
+TEST(Loader, AnEpochThatBeginsAtItsEndIsFollowedByTheNext) {
+  const auto source = std::make_shared<MemorySource>(24);
+  Loader loader(source, options(true)), fresh(source, options(true));
+  EXPECT_TRUE(epoch(loader, 2, 3).empty());
+  EXPECT_EQ(epoch(loader, 3), epoch(fresh, 3));
+}
+
+TEST(Loader, AFailureThatWasReadAheadCountsWhenItIsAskedFor) {
+  // Seven samples of epoch 0 make no batch, and are read in epoch 1 at the latest.
+  const auto source = std::make_shared<MemorySource>(15);
+  {
+    Loader fresh(source, options(true));
+    std::set<std::int32_t> seen;
+    for (const Row& row : epoch(fresh, 0)) seen.insert(row.label);
+    for (int i = 0; i < 15; ++i)
+      if (!seen.contains(i)) source->damage(i);
+  }
+  LoaderOptions o = options(true);
+  o.max_bad = 0;
+  Loader loader(source, o);
+  loader.start_epoch(0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for the threads to find out
+  EXPECT_EQ(rest_of_epoch(loader).size(), 8u);
+  const auto go_on = [&] {
+    for (int number = 1; number < 20; ++number) epoch(loader, number);
+  };
+  EXPECT_THROW(go_on(), DataError);
+}
+
 TEST(Loader, AnEvaluationIsNotBegunUnasked) {
   const auto source = std::make_shared<MemorySource>(16);
   Loader loader(source, options(false));

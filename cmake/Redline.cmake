@@ -123,7 +123,10 @@ endfunction()
 # redline_proto(<name>): what protoc makes of proto/<name>.proto, as the library redline_proto_<name>. Its header,
 # "<name>.pb.h", is for the module that links it and stays in that module.
 function(redline_proto name)
-  find_package(Protobuf REQUIRED)
+  find_package(Protobuf QUIET CONFIG)  # newer releases, which bring libraries of their own
+  if(NOT Protobuf_FOUND)
+    find_package(Protobuf REQUIRED)
+  endif()
   set(folder ${PROJECT_BINARY_DIR}/proto)
   file(MAKE_DIRECTORY ${folder})
   add_custom_command(OUTPUT ${folder}/${name}.pb.cc ${folder}/${name}.pb.h

@@ -2,6 +2,7 @@
 // traced to the code that made it.
 #pragma once
 
+#include <map>
 #include <string>
 
 namespace redline {
@@ -14,5 +15,10 @@ struct BuildInfo {
 };
 
 BuildInfo build_info();
+
+// What a file says of the program that wrote it: "version", "commit" and "build" (the build type).
+std::map<std::string, std::string> program_facts();
+// The same for people, and for formats that have room for one text: "redline 0.1.0 (1f0c3a5b7d9e, Release)".
+std::string program_text();
 
 }  // namespace redline

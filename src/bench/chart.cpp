@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/atomic_file.h"
+#include "base/build_info.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "data/encode.h"
@@ -82,8 +83,8 @@ class SvgCanvas final : public Canvas {
                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} "
                "{1}\" "
                "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%\" height=\"100%\" "
-               "fill=\"white\"/>\n",
-               kWidth, kHeight) +
+               "fill=\"white\"/>\n<desc>{2}</desc>\n",
+               kWidth, kHeight, program_text()) +
            text_ + "</svg>\n";
   }
 
@@ -307,7 +308,7 @@ template <typename AnyChart>
 std::vector<std::uint8_t> png_of(const AnyChart& chart) {
   RasterCanvas canvas;
   draw(chart, canvas);
-  return data::encode_png(canvas.pixels().data(), kWidth, kHeight);
+  return data::encode_png(canvas.pixels().data(), kWidth, kHeight, program_text());
 }
 
 template <typename AnyChart>

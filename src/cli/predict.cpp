@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
+#include "base/build_info.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/printable.h"
@@ -181,11 +182,12 @@ class Page final : public Writer {
   void finish() override {
     const std::string page = fmt::format(
         "<!doctype html>\n<html lang=\"en\"><head><meta "
-        "charset=\"utf-8\"><title>{0}</title><style>{1}</style>"
+        "charset=\"utf-8\"><meta name=\"generator\" content=\"{5}\"><title>{0}</title><style>{1}</style>"
         "</head>\n<body><h1>{0}</h1>\n<p>{2} of {3} images, as the network sees them, with what it takes "
         "them "
         "for.</p>\n<main>\n{4}</main></body></html>\n",
-        data::escaped("Predictions of " + model_), data::kImagePageStyle, shown_, images_, figures_);
+        data::escaped("Predictions of " + model_), data::kImagePageStyle, shown_, images_, figures_,
+        program_text());
     write_file_atomically(file_, page);
   }
 

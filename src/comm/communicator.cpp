@@ -2,9 +2,13 @@
 
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <thread>
 
+#include "base/error.h"
 #include "base/machine.h"
+#include "comm/connect.h"
 #include "comm/exchange.h"
 
 namespace redline::comm {
@@ -55,5 +59,12 @@ std::vector<double> Communicator::gather(double value) {
 }
 
 std::unique_ptr<Communicator> make_single() { return std::make_unique<Single>(); }
+
+std::function<void(const std::string& cause)> end_process(int rank) {
+  return [rank](const std::string& cause) {
+    fmt::print(stderr, "redline: error: rank {} stands still and ends here: {}\n", rank, cause);
+    std::_Exit(static_cast<int>(ExitCode::try_again));
+  };
+}
 
 }  // namespace redline::comm

@@ -286,13 +286,6 @@ class GlooCommunicator final : public Communicator {
 
 }  // namespace
 
-std::function<void(const std::string& cause)> end_process(int rank) {
-  return [rank](const std::string& cause) {
-    fmt::print(stderr, "redline: error: rank {} stands still and ends here: {}\n", rank, cause);
-    std::_Exit(static_cast<int>(ExitCode::try_again));
-  };
-}
-
 std::unique_ptr<Communicator> connect(const ConnectOptions& options) {
   if (options.world.size == 1) return make_single();
   // Gloo writes to connections whose other end may be gone: that is to be an error of the call.

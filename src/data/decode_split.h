@@ -1,9 +1,12 @@
-// Which rows of a batch a GPU decodes and which the CPU's threads, found while running. All go to the GPU
-// as long as it keeps up with the trainer; when the trainer waits and the GPU is what is slow, some go to
-// the threads, at most as many as make both sides take equally long.
+// Which rows of a batch a GPU decodes and which the CPU's threads, found while running. What a GPU decodes
+// takes time from the step that it trains, which no count of waiting shows, so the split goes by what counts:
+// the time between batches, measured with everything on the GPU, with everything on the threads, and with
+// both sharing the rows so that they are done at the same time. The fastest is kept, and tried against the
+// others again later.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace redline::data {
 
@@ -20,22 +23,37 @@ struct DecodeCost {
 class DecodeSplit {
  public:
   // With fixed, all rows are the GPU's for ever, so that two runs give the same bits.
-  DecodeSplit(int threads, bool fixed) : threads_(threads), fixed_(fixed) {}
+  DecodeSplit(int threads, bool fixed);
 
   // Rows for the CPU are spread evenly over the batch.
   bool cpu_row(int row) const;
   double cpu_share() const { return share_; }
 
-  // After each batch: its cost, the time since the one before, and how long the trainer waited in it.
-  void observe(const DecodeCost& cost, double period, double waited);
+  // After each batch: its cost, and the time since the one before.
+  void observe(const DecodeCost& cost, double period);
 
  private:
+  // In this order, which begins with what cannot be slow; after keep come those that may be better again.
+  enum class Stage { sample, both, gpu, cpu, keep };
+
+  int stage_length() const;
+  void note_costs(const DecodeCost& cost);
+  void end_stage(int rows);
+  void enter(Stage stage);
+  bool worth_trying(double share, int rows) const;
   // The share at which GPU and threads would be done with a batch at the same time.
   double balanced() const;
+  // Seconds that loading takes a row at a share, if nothing else were in the way.
+  double loading(double share) const;
 
   int threads_;
   bool fixed_;
   double share_ = 0;
+  Stage stage_ = Stage::sample;
+  int batches_ = 0;                          // of this stage so far
+  std::vector<double> periods_;              // of its last batches
+  double best_share_ = 0, best_period_ = 0;  // of the stages measured so far; 0: none
+  int keep_ = 512;                           // batches that the next choice is kept for
   // Seconds a row, smoothed; 0 before the first. Those of threads are divided by their number.
   double gpu_ = 0, screen_ = 0, cpu_ = 0;
 };

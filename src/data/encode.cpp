@@ -9,6 +9,7 @@
 // jpeglib.h needs size_t and FILE declared before it.
 #include <jpeglib.h>
 #include <png.h>
+#include <zlib.h>
 
 #include "base/error.h"
 
@@ -61,6 +62,21 @@ struct JpegWriter {
   }
 };
 
+void put_number(std::string& out, std::uint32_t number) {  // PNG has the high byte first
+  for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(number >> shift);
+}
+
+// tEXt: its length, then keyword, a zero and the text, then their checksum.
+std::string text_chunk(const std::string& keyword, const std::string& text) {
+  const std::string body = "tEXt" + keyword + '\0' + text;
+  std::string chunk;
+  put_number(chunk, static_cast<std::uint32_t>(body.size() - 4));
+  chunk += body;
+  put_number(chunk, static_cast<std::uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(body.data()),
+                                                     static_cast<uInt>(body.size()))));
+  return chunk;
+}
+
 }  // namespace
 
 std::vector<std::uint8_t> encode_jpeg(const std::uint8_t* rgb, int width, int height, int quality) {
@@ -71,7 +87,8 @@ std::vector<std::uint8_t> encode_jpeg(const std::uint8_t* rgb, int width, int he
   return {writer->bytes, writer->bytes + writer->size};
 }
 
-std::vector<std::uint8_t> encode_png(const std::uint8_t* rgb, int width, int height) {
+std::vector<std::uint8_t> encode_png(const std::uint8_t* rgb, int width, int height,
+                                     const std::string& software) {
   png_image image;
   std::memset(&image, 0, sizeof(image));
   image.version = PNG_IMAGE_VERSION;
@@ -84,6 +101,11 @@ std::vector<std::uint8_t> encode_png(const std::uint8_t* rgb, int width, int hei
     throw InternalError("cannot write a PNG of {} × {}: {}", width, height,
                         static_cast<const char*>(image.message));
   bytes.resize(size);
+  if (!software.empty()) {
+    const std::string text = text_chunk("Software", software);
+    constexpr std::ptrdiff_t kHeader = 8 + 25;  // signature and IHDR
+    bytes.insert(bytes.begin() + kHeader, text.begin(), text.end());
+  }
   return bytes;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace redline::data {
@@ -10,7 +11,8 @@ namespace redline::data {
 // the same bytes. Throws InternalError when libjpeg refuses.
 std::vector<std::uint8_t> encode_jpeg(const std::uint8_t* rgb, int width, int height, int quality);
 
-// Lossless.
-std::vector<std::uint8_t> encode_png(const std::uint8_t* rgb, int width, int height);
+// Lossless. With the program that wrote it as the text "Software", where one is given.
+std::vector<std::uint8_t> encode_png(const std::uint8_t* rgb, int width, int height,
+                                     const std::string& software = {});
 
 }  // namespace redline::data

@@ -55,8 +55,9 @@ SamplerOptions sampler_options(const LoaderOptions& o, std::int64_t samples) {
 
 }  // namespace
 
-// Batches of an epoch are numbered. Rows are handed to workers in order, one at a time; the first row of a
-// batch takes a free slot for it. A finished batch leaves with a lease that owns its slot and gives it back.
+// Rows are handed to workers in order, one at a time; the first row of a batch takes a free slot for it. A
+// finished batch leaves with a lease that owns its slot and gives it back. In training, rows of the next
+// epoch follow those of the last batch at once, so that the end of an epoch, however short, empties nothing.
 // With a GPU that decodes, a batch whose rows are all there goes to one more thread, which has the GPU decode
 // its part. One mutex guards all of the state below it; decoding happens outside it.
 class Loader::Pool : public std::enable_shared_from_this<Loader::Pool> {
@@ -73,7 +74,7 @@ class Loader::Pool : public std::enable_shared_from_this<Loader::Pool> {
 
   const std::shared_ptr<const RecordSource> source_;
   LoaderOptions options_;  // the image size changes, only while there are no threads
-  Sampler sampler_;        // changed only while no worker is busy
+  const Sampler sampler_;  // of no epoch: each has a copy with its order
   double waited_ = 0;
 
  private:
@@ -81,6 +82,8 @@ class Loader::Pool : public std::enable_shared_from_this<Loader::Pool> {
     BatchMemory memory;
     std::unique_ptr<GpuBatch> gpu;  // only with a decoder
     DecodeCost cost;
+    std::int64_t epoch = 0, batch = 0;     // what it is filled with
+    std::shared_ptr<const Sampler> order;  // of that epoch
     int pending = 0;  // rows not written yet; the GPU's part, or the mixing, counts as one more
   };
   // What a thread keeps from row to row.
@@ -97,22 +100,20 @@ class Loader::Pool : public std::enable_shared_from_this<Loader::Pool> {
   void run_thread(void (Pool::*body)(std::unique_lock<std::mutex>&, bool&));
   void work(std::unique_lock<std::mutex>& lock, bool& busy);
   void work_gpu(std::unique_lock<std::mutex>& lock, bool& busy);
-  int decode_on_gpu(Worker& worker, std::int64_t epoch, std::int64_t batch, Slot& slot);  // rows that failed
+  void begin_epoch(std::int64_t epoch, std::int64_t first_batch, std::shared_ptr<const Sampler> order);
+  std::shared_ptr<const Sampler> order_of(std::int64_t epoch) const;
+  void go_on(std::unique_lock<std::mutex>& lock);
+  int decode_on_gpu(Worker& worker, Slot& slot);  // rows that failed
   void note_gpu(int rows, int failed);
-  Place load_row(Worker& worker, std::int64_t epoch, std::int64_t sample, Slot& slot, int row,
-                 Place preferred);
-  void mix_slot(Worker& worker, std::int64_t epoch, std::int64_t batch, Slot& slot);
+  Place load_row(Worker& worker, Slot& slot, int row, Place preferred);
+  void mix_slot(Worker& worker, Slot& slot);
   void note_bad(std::int64_t sample, const Error& reason);
-  // Of a batch that is being filled, or waits.
-  Slot& slot_of(std::int64_t batch) const {
-    return *in_flight_[static_cast<std::size_t>(batch - first_in_flight_)];
-  }
   void reset(Slot& slot) const;  // for the next batch
   // Ends a lease. A slot of an earlier image size is freed.
   void give_back(std::unique_ptr<Slot> slot, int generation);
   int work_of_batch() const { return options_.batch_size + (options_.decoder || mixes(options_) ? 1 : 0); }
   bool row_available() const {
-    return !failure_ && next_batch_ < end_batch_ && (next_row_ > 0 || !free_.empty());
+    return !failure_ && !draining_ && next_batch_ < end_batch_ && (next_row_ > 0 || !free_.empty());
   }
 
   std::int64_t max_bad_;
@@ -123,20 +124,22 @@ class Loader::Pool : public std::enable_shared_from_this<Loader::Pool> {
   std::condition_variable batch_ready_;  // also: a worker went idle
   bool stop_ = false;
   std::vector<std::unique_ptr<Slot>> free_;
-  std::deque<std::unique_ptr<Slot>> in_flight_;  // by batch, from first_in_flight_ on
-  std::int64_t first_in_flight_ = 0;             // the batch that next() gives next
+  std::deque<std::unique_ptr<Slot>> in_flight_;  // in order; rows are handed out of the last
   int generation_ = 0;                           // of slots: one for each change of the image size
-  std::int64_t epoch_ = 0;
-  std::int64_t next_batch_ = 0;  // and next_row_: the row to hand out next
+  // What next() gives next.
+  std::int64_t given_epoch_ = 0, given_batch_ = 0;
+  // The row to hand out next, and its epoch: the same, or one that follows.
+  std::int64_t epoch_ = 0, next_batch_ = 0;
   int next_row_ = 0;
-  std::int64_t end_batch_ = 0;            // of the epoch; 0 before the first
-  int busy_ = 0;                          // threads with a row or a batch in hand
-  std::deque<std::int64_t> gpu_batches_;  // whose rows are all there, for the GPU
+  std::shared_ptr<const Sampler> order_;
+  std::int64_t end_batch_ = 0;     // of every epoch; 0 before the first
+  bool draining_ = false;          // no rows are handed out until no thread is busy
+  int busy_ = 0;                   // threads with a row or a batch in hand
+  std::deque<Slot*> gpu_batches_;  // whose rows are all there, for the GPU
   DecodeSplit split_;
   std::int64_t gpu_rows_ = 0, gpu_failed_ = 0;
   bool gpu_given_up_ = false;
   Stopwatch since_gpu_;                      // decoded the last batch
-  double waited_at_gpu_ = 0;                 // waited_ then
   std::map<std::int64_t, std::string> bad_;  // sample -> reason
   StageSeconds seconds_;
   std::int64_t unreadable_ = 0;  // of these, those that could not be read
@@ -174,7 +177,7 @@ void Loader::Pool::set_image_size(int size) {
     ++generation_;
     free_.clear();
     in_flight_.clear();
-    first_in_flight_ = next_batch_ = end_batch_ = 0;
+    given_batch_ = next_batch_ = end_batch_ = 0;
     next_row_ = 0;
     gpu_batches_.clear();
   }
@@ -212,33 +215,70 @@ void Loader::Pool::start_epoch(std::int64_t epoch, std::int64_t first_batch) {
   check(first_batch >= 0 && first_batch <= sampler_.batches_per_epoch(), "batch {} of {}", first_batch,
         sampler_.batches_per_epoch());
   std::unique_lock lock(mutex_);
-  next_batch_ = end_batch_;  // hands out no more rows
+  // All of the epoch before was taken, and the threads went on to this one.
+  if (end_batch_ > 0 && given_batch_ == end_batch_ && epoch_ > given_epoch_ && epoch == given_epoch_ + 1 &&
+      first_batch == 0) {
+    given_epoch_ = epoch;
+    given_batch_ = 0;
+    return;
+  }
+  draining_ = true;
   batch_ready_.wait(lock, [this] { return busy_ == 0; });
+  draining_ = false;
   gpu_batches_.clear();
-  sampler_.start_epoch(epoch);
-  epoch_ = epoch;
   std::ranges::move(in_flight_, std::back_inserter(free_));
   in_flight_.clear();
-  next_batch_ = first_in_flight_ = first_batch;
+  begin_epoch(epoch, first_batch, order_of(epoch));
+  given_epoch_ = epoch;
+  given_batch_ = first_batch;
+  lock.unlock();
+  work_ready_.notify_all();
+}
+
+std::shared_ptr<const Sampler> Loader::Pool::order_of(std::int64_t epoch) const {
+  auto order = std::make_shared<Sampler>(sampler_);
+  order->start_epoch(epoch);
+  return order;
+}
+
+void Loader::Pool::begin_epoch(std::int64_t epoch, std::int64_t first_batch,
+                               std::shared_ptr<const Sampler> order) {
+  order_ = std::move(order);
+  epoch_ = epoch;
+  next_batch_ = first_batch;
   next_row_ = 0;
   end_batch_ = sampler_.batches_per_epoch();
+}
+
+// Called by the busy thread that has the last row of an epoch: those of the next follow it. Shuffling a large
+// set takes a while, in which the others may hold the lock.
+void Loader::Pool::go_on(std::unique_lock<std::mutex>& lock) {
+  if (!options_.transform.train) return;  // an evaluation begins when it is asked for
+  const std::int64_t epoch = epoch_ + 1;
   lock.unlock();
+  std::shared_ptr<const Sampler> order = order_of(epoch);
+  lock.lock();
+  if (draining_) return;
+  begin_epoch(epoch, 0, std::move(order));
   work_ready_.notify_all();
 }
 
 bool Loader::Pool::next(Batch& batch) {
   batch = {};
   std::unique_lock lock(mutex_);
-  if (first_in_flight_ >= end_batch_) return false;
+  if (given_batch_ >= end_batch_) return false;
   const Stopwatch watch;
-  batch_ready_.wait(lock,
-                    [this] { return failure_ || (!in_flight_.empty() && in_flight_.front()->pending == 0); });
+  const auto is_ready = [this] { return !in_flight_.empty() && in_flight_.front()->pending == 0; };
+  batch_ready_.wait(lock, [&] { return failure_ || is_ready(); });
   waited_ += watch.seconds();
-  if (failure_) std::rethrow_exception(failure_);
+  // A failure counts when its batch is asked for: one of an epoch that is never begun ends no run.
+  if (!is_ready()) std::rethrow_exception(failure_);
   std::unique_ptr<Slot> owned = std::move(in_flight_.front());
   in_flight_.pop_front();
-  batch.epoch = epoch_;
-  batch.step_in_epoch = first_in_flight_++;
+  check(owned->epoch == given_epoch_ && owned->batch == given_batch_, "batches out of order");
+  batch.epoch = owned->epoch;
+  batch.step_in_epoch = owned->batch;
+  ++given_batch_;
   const int generation = generation_;
   lock.unlock();
   const Slot& slot = *owned;
@@ -264,6 +304,9 @@ void Loader::Pool::give_back(std::unique_ptr<Slot> slot, int generation) {
 }
 
 void Loader::Pool::reset(Slot& slot) const {
+  slot.epoch = epoch_;
+  slot.batch = next_batch_;
+  slot.order = order_;
   slot.pending = work_of_batch();
   slot.cost = {};
   if (slot.gpu) slot.gpu->clear();
@@ -289,32 +332,31 @@ void Loader::Pool::work(std::unique_lock<std::mutex>& lock, bool& busy) {
   for (;;) {
     work_ready_.wait(lock, [this] { return stop_ || row_available(); });
     if (stop_) return;
-    const std::int64_t batch = next_batch_, epoch = epoch_;
     const int row = next_row_;
     if (row == 0) {
       reset(*free_.back());
       in_flight_.push_back(std::move(free_.back()));
       free_.pop_back();
     }
+    Slot& slot = *in_flight_.back();
     if (++next_row_ == options_.batch_size) {
       next_row_ = 0;
       ++next_batch_;
     }
-    Slot& slot = slot_of(batch);
     const bool on_gpu = slot.gpu && !gpu_given_up_ && !split_.cpu_row(row);
     busy = true;
     ++busy_;
+    if (next_batch_ == end_batch_) go_on(lock);
     lock.unlock();
     const Stopwatch watch;
-    const Place place =
-        load_row(worker, epoch, sampler_.sample(batch, row), slot, row, on_gpu ? Place::gpu : Place::host);
+    const Place place = load_row(worker, slot, row, on_gpu ? Place::gpu : Place::host);
     const double seconds = watch.seconds();
     lock.lock();
     seconds_.add(worker.seconds);
     worker.seconds = {};
     if (--slot.pending == 1 && mixes(options_)) {  // every row is there
       lock.unlock();
-      mix_slot(worker, epoch, batch, slot);
+      mix_slot(worker, slot);
       lock.lock();
       --slot.pending;
     }
@@ -323,7 +365,7 @@ void Loader::Pool::work(std::unique_lock<std::mutex>& lock, bool& busy) {
     ++(place == Place::gpu ? slot.cost.gpu_rows : slot.cost.cpu_rows);
     (place == Place::gpu ? slot.cost.screen_seconds : slot.cost.cpu_seconds) += seconds;
     if (slot.pending == 1 && slot.gpu) {
-      gpu_batches_.push_back(batch);
+      gpu_batches_.push_back(&slot);
       gpu_ready_.notify_one();
     }
     if (slot.pending == 0 || busy_ == 0) batch_ready_.notify_all();
@@ -336,31 +378,29 @@ void Loader::Pool::work_gpu(std::unique_lock<std::mutex>& lock, bool& busy) {
   for (;;) {
     gpu_ready_.wait(lock, [this] { return stop_ || (!failure_ && !gpu_batches_.empty()); });
     if (stop_) return;
-    const std::int64_t batch = gpu_batches_.front(), epoch = epoch_;
+    Slot& slot = *gpu_batches_.front();
     gpu_batches_.pop_front();
-    Slot& slot = slot_of(batch);
     busy = true;
     ++busy_;
     lock.unlock();
     const Stopwatch watch;
-    const int failed = decode_on_gpu(worker, epoch, batch, slot);
+    const int failed = decode_on_gpu(worker, slot);
     lock.lock();
     note_gpu(slot.cost.gpu_rows, failed);
     busy = false;
     --busy_;
     --slot.pending;
     slot.cost.gpu_seconds = watch.seconds();
-    split_.observe(slot.cost, since_gpu_.lap(), waited_ - waited_at_gpu_);
-    waited_at_gpu_ = waited_;
+    split_.observe(slot.cost, since_gpu_.lap());
     batch_ready_.notify_all();
   }
 }
 
-int Loader::Pool::decode_on_gpu(Worker& worker, std::int64_t epoch, std::int64_t batch, Slot& slot) {
+int Loader::Pool::decode_on_gpu(Worker& worker, Slot& slot) {
   const std::vector<int> failed = slot.gpu->decode(slot.memory);
   if (failed.empty()) return 0;
   // The CPU's decoder forgives more; what it refuses too, it names and replaces.
-  for (const int row : failed) load_row(worker, epoch, sampler_.sample(batch, row), slot, row, Place::host);
+  for (const int row : failed) load_row(worker, slot, row, Place::host);
   slot.gpu->upload(failed, slot.memory);
   return static_cast<int>(failed.size());
 }
@@ -374,8 +414,9 @@ void Loader::Pool::note_gpu(int rows, int failed) {
               options_.decoder->description(), gpu_failed_, gpu_rows_);
 }
 
-Loader::Pool::Place Loader::Pool::load_row(Worker& worker, std::int64_t epoch, std::int64_t sample,
-                                           Slot& slot, int row, Place preferred) {
+Loader::Pool::Place Loader::Pool::load_row(Worker& worker, Slot& slot, int row, Place preferred) {
+  const std::int64_t epoch = slot.epoch;
+  std::int64_t sample = slot.order->sample(slot.batch, row);
   Random replacement(options_.seed, mix(mix(kReplaceStream, static_cast<std::uint64_t>(epoch)),
                                         static_cast<std::uint64_t>(sample)));
   std::int32_t& label = slot.memory.labels()[row];
@@ -406,8 +447,8 @@ Loader::Pool::Place Loader::Pool::load_row(Worker& worker, std::int64_t epoch, s
   return Place::host;
 }
 
-void Loader::Pool::mix_slot(Worker& worker, std::int64_t epoch, std::int64_t batch, Slot& slot) {
-  Random random = batch_random(options_.seed, epoch, batch, options_.rank);
+void Loader::Pool::mix_slot(Worker& worker, Slot& slot) {
+  Random random = batch_random(options_.seed, slot.epoch, slot.batch, options_.rank);
   mix_batch(draw_mix(options_.mix, options_.transform.size, random), options_.batch_size,
             options_.transform.size, slot.memory, worker.scratch);
 }

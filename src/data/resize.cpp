@@ -21,7 +21,7 @@ double support_of(Interpolation filter) { return filter == Interpolation::biline
 
 double weight_at(Interpolation filter, double x) {
   x = std::fabs(x);
-  if (filter == Interpolation::bilinear) return x < 1.0 ? 1.0 - x : 0.0;
+  if (filter == Interpolation::bilinear) return std::max(1.0 - x, 0.0);
   constexpr double a = -0.5;
   if (x < 1.0) return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
   if (x < 2.0) return (((x - 5.0) * x + 8.0) * x - 4.0) * a;
@@ -145,17 +145,26 @@ void Resizer::resize(const Planes& source, const Box& box, int out_width, int ou
     longest = std::max(longest, static_cast<std::size_t>(work.values + work.across.taps + kRowPadding));
   }
   for (auto& line : lines_) line.resize(static_cast<std::size_t>(outputs + kRowPadding));
-  row_.assign(longest, 0);
+  row_.assign(3 * longest, 0);
+  const auto work_of = [&](int i) -> const PlaneWork& {
+    return planes_[static_cast<std::size_t>(std::min(i, 1))];
+  };
+  const auto row_of = [&](int i) { return row_.data() + static_cast<std::size_t>(i) * longest; };
   for (int y = 0; y < out_height; ++y) {
+    // All rows before the first is read again: reading across two stores that are still under way would
+    // stall.
     for (int i = 0; i < source.count; ++i) {
       const Plane& plane = source.plane[i];
-      const PlaneWork& work = planes_[static_cast<std::size_t>(std::min(i, 1))];
+      const PlaneWork& work = work_of(i);
       const int top = work.down.first[static_cast<std::size_t>(y)];
       kernels().blend_rows(plane.data + top * plane.stride + work.left, plane.stride,
                            work.down.weights.data() + static_cast<std::ptrdiff_t>(y) * work.down.taps,
-                           std::min(work.down.taps, plane.height - top), work.values, row_.data());
-      kernels().blend_values(row_.data(), work.across.first.data(), work.across.weights.data(),
-                             work.across.taps, outputs, lines_[static_cast<std::size_t>(i)].data());
+                           std::min(work.down.taps, plane.height - top), work.values, row_of(i));
+    }
+    for (int i = 0; i < source.count; ++i) {
+      const Resizer::Axis& across = work_of(i).across;
+      kernels().blend_values(row_of(i), across.first.data(), across.weights.data(), across.taps, outputs,
+                             lines_[static_cast<std::size_t>(i)].data());
     }
     const bool grey = source.count == 1;
     kernels().merge_colours(lines_[0].data(), grey ? nullptr : lines_[1].data(),

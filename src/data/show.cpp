@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/atomic_file.h"
+#include "base/build_info.h"
 #include "base/error.h"
 #include "data/encode.h"
 #include "data/page_text.h"
@@ -50,9 +51,10 @@ ShownBatch write_sample_page(std::shared_ptr<const RecordSource> source, const S
   shown.classes = static_cast<int>(labels.size());
   shown.bad = loader.bad_samples();
   std::string page = fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title>"
-      "<style>{1}</style></head>\n<body><h1>{0}</h1>\n",
-      escaped(options.title), kImagePageStyle);
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"generator\" "
+      "content=\"{2}\">"
+      "<title>{0}</title><style>{1}</style></head>\n<body><h1>{0}</h1>\n",
+      escaped(options.title), kImagePageStyle, program_text());
   page += fmt::format(
       "<p>The first batch of epoch {}, as the network sees it: {} images of {} × {} pixels, {} of {} "
       "classes. "

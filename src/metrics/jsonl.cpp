@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/build_info.h"
 #include "base/error.h"
 
 namespace redline::metrics {
@@ -80,6 +81,10 @@ Existing cut_back(const std::filesystem::path& path, const std::optional<Resumed
   return Existing::append;
 }
 
+Json program_json(const RunInfo& info) {
+  return {{"version", info.version}, {"commit", info.commit}, {"build", build_info().build_type}};
+}
+
 }  // namespace
 
 JsonlSink::JsonlSink(const std::filesystem::path& path, const std::optional<Resumed>& resumed)
@@ -91,7 +96,7 @@ void JsonlSink::begin(const RunInfo& info) {
     json["kind"] = "resume";
     json["step"] = info.resumed->step;
     json["started"] = info.started;
-    json["program"] = {{"version", info.version}, {"commit", info.commit}};
+    json["program"] = program_json(info);
     json["device"] = info.device;
     json["batch_size"] = info.batch_size;
     json["accumulate"] = info.accumulate;
@@ -104,7 +109,7 @@ void JsonlSink::begin(const RunInfo& info) {
   json["kind"] = "run";
   json["name"] = info.name;
   json["started"] = info.started;
-  json["program"] = {{"version", info.version}, {"commit", info.commit}};
+  json["program"] = program_json(info);
   json["model"] = info.model;
   json["data"] = info.data;
   json["device"] = info.device;

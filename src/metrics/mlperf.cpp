@@ -7,9 +7,17 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/build_info.h"
 #include "base/error.h"
 
 namespace redline::metrics {
+
+// What a log holds up to a point: its bytes, and what is still open there.
+struct KeptLog {
+  std::uint64_t bytes = 0;
+  std::int64_t epoch = 0, in_epoch = 0, in_block = 0;
+};
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -20,14 +28,8 @@ std::int64_t milliseconds(std::chrono::system_clock::time_point when) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(when.time_since_epoch()).count();
 }
 
-// What a log holds up to a point: its bytes, and what is still open there.
-struct Kept {
-  std::uint64_t bytes = 0;
-  std::int64_t epoch = 0, in_epoch = 0, in_block = 0;
-};
-
 // False for a line that is not of this point or before it.
-bool keep(const std::string& line, const Resumed& resumed, Kept& kept) {
+bool keep(const std::string& line, const Resumed& resumed, KeptLog& kept) {
   try {
     const Json json = Json::parse(line.substr(std::min(line.size(), kToken.size())));
     const auto key = json.at("key").get<std::string>();
@@ -47,8 +49,8 @@ bool keep(const std::string& line, const Resumed& resumed, Kept& kept) {
   }
 }
 
-Kept read(const std::filesystem::path& path, const Resumed& resumed) {
-  Kept kept;
+KeptLog read(const std::filesystem::path& path, const Resumed& resumed) {
+  KeptLog kept;
   std::ifstream file(path, std::ios::binary);
   for (std::string line; std::getline(file, line) && !file.eof();) {
     if (!keep(line, resumed, kept)) break;
@@ -57,12 +59,13 @@ Kept read(const std::filesystem::path& path, const Resumed& resumed) {
   return kept;
 }
 
-Existing cut_back(const std::filesystem::path& path, const std::optional<Resumed>& resumed) {
-  if (!resumed) return Existing::refuse;
+// Cuts the log back to the point a run goes on from, and returns what it holds up to there.
+KeptLog cut_back(const std::filesystem::path& path, const Resumed& resumed) {
+  const KeptLog kept = read(path, resumed);
   std::error_code error;
-  if (std::filesystem::exists(path)) std::filesystem::resize_file(path, read(path, *resumed).bytes, error);
+  if (std::filesystem::exists(path)) std::filesystem::resize_file(path, kept.bytes, error);
   if (error) throw IoError("cannot shorten {}: {}", path.string(), error.message());
-  return Existing::append;
+  return kept;
 }
 
 }  // namespace
@@ -76,14 +79,16 @@ struct MlperfSink::Line {
 
 MlperfSink::MlperfSink(const std::filesystem::path& path, MlperfFacts facts,
                        const std::optional<Resumed>& resumed)
-    : facts_(std::move(facts)), file_(path, cut_back(path, resumed)) {
-  if (!resumed) return;
-  const Kept kept = read(path, *resumed);
-  epoch_ = kept.epoch;
-  in_epoch_ = kept.in_epoch;
-  in_block_ = kept.in_block;
-  step_ = resumed->step;
-}
+    : MlperfSink(path, std::move(facts), resumed ? cut_back(path, *resumed) : KeptLog(), resumed) {}
+
+MlperfSink::MlperfSink(const std::filesystem::path& path, MlperfFacts facts, const KeptLog& kept,
+                       const std::optional<Resumed>& resumed)
+    : facts_(std::move(facts)),
+      file_(path, resumed ? Existing::append : Existing::refuse),
+      step_(resumed ? resumed->step : 0),
+      epoch_(kept.epoch),
+      in_epoch_(kept.in_epoch),
+      in_block_(kept.in_block) {}
 
 void MlperfSink::write(const Line& line) {
   const std::string_view key = line.key;
@@ -104,12 +109,12 @@ void MlperfSink::begin(const RunInfo& info) {
   steps_per_epoch_ = std::max<std::int64_t>(1, info.steps_per_epoch);
   epochs_ = (info.total_steps + steps_per_epoch_ - 1) / steps_per_epoch_;
   if (!file_.empty()) {
-    write({"resumed", info.started});
+    write({"resumed", info.started, {{"program", program_text()}}});
     return;
   }
   // The caches of the system are not Redline's to clear.
   write({"cache_clear", false, Json::object(), facts_.began});
-  write({"init_start", nullptr, Json::object(), facts_.began});
+  write({"init_start", nullptr, {{"program", program_text()}}, facts_.began});
   for (const auto& [key, value] : facts_.values)
     write({key, std::visit([](const auto& held) { return Json(held); }, value)});
   write({"train_samples", info.train_samples});

@@ -16,6 +16,8 @@
 
 namespace redline::metrics {
 
+struct KeptLog;
+
 struct MlperfFacts {
   // Written once, in this order: who ran what, and its hyperparameters.
   std::vector<std::pair<std::string, std::variant<std::int64_t, double, std::string>>> values;
@@ -41,6 +43,9 @@ class MlperfSink final : public Sink {
   void end(const End& end) override;
 
  private:
+  MlperfSink(const std::filesystem::path& path, MlperfFacts facts, const KeptLog& kept,
+             const std::optional<Resumed>& resumed);
+
   using Time = std::chrono::system_clock::time_point;
   struct Line;
   void write(const Line& line);

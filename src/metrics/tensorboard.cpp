@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/build_info.h"
 #include "base/tfrecord.h"
 #include "data/encode.h"
 #include "metrics/event_file.h"
@@ -160,7 +161,7 @@ void TensorBoardSink::begin(const RunInfo& info) {
   append(version.SerializeAsString());
   if (info.resumed) return;  // the files before have what is told once
   append(text_event(kLayoutTag, "custom_scalars", layout()));
-  append(text_event("config", "text", as_code(info.config)));
+  append(text_event("config", "text", as_code("# " + program_text() + "\n" + info.config)));
   append(hparams_event(0, kExperimentTag, experiment(info)));
   append(hparams_event(0, kSessionStartTag, session_start(info)));
 }

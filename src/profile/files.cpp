@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
+#include "base/build_info.h"
 #include "base/error.h"
 
 namespace redline::profile {
@@ -120,13 +121,13 @@ class TraceWriter {
   std::string head() const {
     // HolisticTraceAnalysis looks for "rank": with a space after the colon.
     return fmt::format(
-        "{{\"schemaVersion\": 1,\n\"deviceProperties\": [{{\"id\": {}, \"name\": {}, "
+        "{{\"schemaVersion\": 1,\n\"program\": {},\n\"deviceProperties\": [{{\"id\": {}, \"name\": {}, "
         "\"totalGlobalMem\": {}, \"computeMajor\": {}, \"computeMinor\": {}, \"numSms\": {}}}],\n"
         "\"distributedInfo\": {{\"backend\": \"{}\", \"rank\": {}, \"world_size\": {}}},\n"
         "\"displayTimeUnit\": \"ms\",\n\"traceEvents\": [",
-        subject_.device, quoted(subject_.device_name), subject_.device_memory, subject_.compute_major,
-        subject_.compute_minor, subject_.processors, timeline_.host_computes ? "gloo" : "nccl", subject_.rank,
-        subject_.world_size);
+        quoted(program_text()), subject_.device, quoted(subject_.device_name), subject_.device_memory,
+        subject_.compute_major, subject_.compute_minor, subject_.processors,
+        timeline_.host_computes ? "gloo" : "nccl", subject_.rank, subject_.world_size);
   }
 
   void names() {

@@ -479,16 +479,10 @@ std::string document(const std::vector<const Run*>& runs, Detail detail, bool ju
     summaries.push_back(summarize(*run));
   }
   const Writer writer(detail, kStepSeries * runs.size(), telemetry_series, runs.size());
-  const BuildInfo build = build_info();
-  Json json = {{"schema", "redline.report"},
-               {"version", kDocumentVersion},
-               {"program", {{"version", build.version}, {"commit", build.commit}}},
-               {"generated", utc_timestamp()},
-               {"thinned", detail == Detail::page},
-               {"runs", Json::array()},
-               {"groups", Json::array()},
-               {"comparison", Json::array()},
-               {"differences", Json::array()}};
+  Json json = {
+      {"schema", "redline.report"},   {"version", kDocumentVersion},       {"program", program_facts()},
+      {"generated", utc_timestamp()}, {"thinned", detail == Detail::page}, {"runs", Json::array()},
+      {"groups", Json::array()},      {"comparison", Json::array()},       {"differences", Json::array()}};
   for (std::size_t i = 0; i < runs.size(); ++i)
     json["runs"].push_back(run_json(writer, *runs[i], summaries[i]));
   if (runs.size() > 1) put_comparison(writer, compare(runs, summaries, judge_unlike), json);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/build_info.h"
 #include "base/error.h"
 #include "report/assets.h"
 
@@ -65,10 +66,11 @@ std::string page(std::string_view document, std::string_view title, PageKind kin
       "<!DOCTYPE html>\n<html lang=\"en\"{}>\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'nonce-{}'; "
       "style-src 'nonce-{}'; img-src data: blob:; base-uri 'none'; form-action 'none'{}\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<meta name=\"generator\" content=\"{}\">\n<meta name=\"viewport\" content=\"width=device-width, "
+      "initial-scale=1\">\n"
       "<meta name=\"color-scheme\" content=\"light dark\">\n<title>{}</title>\n<style nonce=\"{}\">\n",
-      live ? " data-live=\"true\"" : "", nonce, nonce, live ? "; connect-src 'self'" : "", escape_html(title),
-      nonce);
+      live ? " data-live=\"true\"" : "", nonce, nonce, live ? "; connect-src 'self'" : "",
+      escape_html(program_text()), escape_html(title), nonce);
   std::string text = head;
   text += kStyle;
   text +=

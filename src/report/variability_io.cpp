@@ -318,10 +318,9 @@ std::vector<DeviceRun> read_device_runs(const std::filesystem::path& csv, const 
 }
 
 std::string to_json(const Variability& variability) {
-  const BuildInfo build = build_info();
   Json json = {{"schema", "redline.variability"},
                {"version", 2},
-               {"program", {{"version", build.version}, {"commit", build.commit}}},
+               {"program", program_facts()},
                {"generated", utc_timestamp()},
                {"problems", variability.problems},
                {"box", box_json(variability.box)},

@@ -126,7 +126,7 @@ std::uint32_t parse_sum(const std::string& text) {
 std::string state_text(const CheckpointState& state, const std::vector<FileSum>& files) {
   Json json;
   json["written"] = utc_timestamp();
-  json["program"] = {{"version", build_info().version}, {"commit", build_info().commit}};
+  json["program"] = program_facts();
   json["progress"] = progress_json(state.progress);
   const Subject& subject = state.subject;
   json["model"] = {{"name", subject.model},

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/build_info.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -127,6 +128,7 @@ std::string to_json(const EvaluationResult& result) {
   nlohmann::ordered_json json;
   json["schema"] = "redline.evaluation";
   json["version"] = 1;
+  json["program"] = program_facts();
   json["model"] = result.model;
   json["data"] = result.data;
   json["device"] = result.device;

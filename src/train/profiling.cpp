@@ -159,11 +159,10 @@ void Profiling::finish(const Setup& setup, const std::filesystem::path& folder, 
     return;
   }
   const Config& config = setup.config;
-  const BuildInfo build = build_info();
   nlohmann::ordered_json facts = {{"schema", 1},
                                   {"kind", "profile"},
                                   {"time", utc_timestamp()},
-                                  {"redline", {{"version", build.version}, {"commit", build.commit}}},
+                                  {"redline", program_facts()},
                                   {"device", setup.backend->description()},
                                   {"model", config.model.name},
                                   {"dtype", config.device.dtype},

@@ -112,7 +112,7 @@ Config resolve(const Setup& setup) {
   if (!config.schedule.epochs && !config.schedule.steps) config.schedule.epochs = kDefaultEpochs;
   config.run.checkpoint_every = checkpoint_interval(config);
   if (config.data.workers == 0) config.data.workers = default_workers(setup.machine, *setup.backend);
-  config.data.decode = setup.decoding.decoder ? "gpu" : "cpu";
+  if (!setup.decoding.decoder) config.data.decode = "cpu";
   if (!config.model.init.empty())
     config.model.init = std::filesystem::absolute(config.model.init).lexically_normal().string();
   if (!setup.synthetic())
@@ -149,7 +149,7 @@ data::MixOptions mix_options(const AugmentConfig& augment) {
 data::LoaderOptions loader_options(const Config& config, bool train) {
   data::LoaderOptions options;
   options.ranks = static_cast<int>(config.ranks);
-  options.fixed_split = config.device.deterministic;
+  options.fixed_split = config.device.deterministic || config.data.decode == "gpu";
   options.batch_size = static_cast<int>(config.optimizer.batch_size);
   options.threads = static_cast<int>(config.data.workers);
   options.slots = kSlots;

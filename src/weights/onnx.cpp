@@ -216,7 +216,9 @@ void write_onnx(const std::filesystem::path& path, const ModelWeights& weights, 
   out.mutable_opset_import(0)->set_version(kOpset);
   out.set_producer_name("redline");
   out.set_producer_version(build_info().version);
-  for (const auto& [key, value] : options.metadata) {
+  Metadata metadata = options.metadata;
+  for (const auto& [key, value] : program_facts()) metadata["redline." + key] = value;
+  for (const auto& [key, value] : metadata) {
     proto::Property& property = *out.add_metadata_props();
     property.set_key(key);
     property.set_value(value);

@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "base/build_info.h"
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "graph/half.h"
@@ -72,7 +73,9 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
   const auto narrower = [](const Entry& a, const Entry& b) { return size_of(a.type) < size_of(b.type); };
   check(std::ranges::adjacent_find(entries_, narrower) == entries_.end(),
         "a tensor of wider elements follows one of narrower elements");
-  const std::string header = header_bytes(entries_, metadata);
+  Metadata stamped = metadata;
+  for (const auto& [key, value] : program_facts()) stamped["redline." + key] = value;
+  const std::string header = header_bytes(entries_, stamped);
   put(std::as_bytes(std::span(header)));
 }
 

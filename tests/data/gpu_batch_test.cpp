@@ -1,14 +1,20 @@
 // The path of images that a GPU decodes, with a decoder in main memory standing in for the GPU.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <set>
+#include <string>
 #include <thread>
+
+#include <fmt/format.h>
 
 #include "backend/cuda/kernels/crop.h"
 #include "base/error.h"
+#include "base/random.h"
 #include "data/decode_split.h"
 #include "data/gpu_batch.h"
 #include "data/loader.h"
@@ -205,7 +211,10 @@ TEST(GpuLoader, ShowsTheSamplesAndCropsOfTheCpu) {
     const auto decoder = std::make_shared<FakeDecoder>();
     Loader gpu(source, options(train, decoder)), cpu(source, options(train));
     expect_same(epoch(gpu, 1), epoch(cpu, 1), 1);
-    EXPECT_EQ(decoder->decoded, train ? 48 : 50);
+    if (train)
+      EXPECT_GE(decoder->decoded, 48);  // and of the next epoch, as far as the slots go
+    else
+      EXPECT_EQ(decoder->decoded, 50);
   }
 }
 
@@ -333,54 +342,113 @@ TEST(GpuLoader, ASlowGpuIsRelieved) {
   EXPECT_LT(decoder->decoded, 200);
 }
 
-// Batches of a machine whose GPU and threads take given seconds a row, until the share has settled.
-double settled_share(double gpu, double screen, double cpu, double trainer, int threads = 4) {
-  DecodeSplit split(threads, false);
-  for (int batch = 0; batch < 400; ++batch) {
-    DecodeCost cost;
-    for (int row = 0; row < 256; ++row) ++(split.cpu_row(row) ? cost.cpu_rows : cost.gpu_rows);
-    cost.gpu_seconds = cost.gpu_rows * gpu;
-    cost.screen_seconds = cost.gpu_rows * screen;
-    cost.cpu_seconds = cost.cpu_rows * cpu;
-    const double loading = std::max(cost.gpu_seconds, (cost.screen_seconds + cost.cpu_seconds) / threads);
-    const double period = std::max(loading, 256 * trainer);
-    split.observe(cost, period, period - 256 * trainer);
+// A machine whose GPU and threads take given seconds a row. What the GPU decodes slows the step down, and so
+// do busy threads, each by some of the time that they take.
+struct Machine {
+  double gpu, screen, cpu, step;
+  double gpu_burden = 0, cpu_burden = 0;
+  int threads = 4;
+
+  double period(double gpu_rows, double cpu_rows) const {
+    const double step_seconds = 256 * step + gpu_burden * gpu_rows * gpu +
+                                cpu_burden * (gpu_rows * screen + cpu_rows * cpu) / threads;
+    return std::max({gpu_rows * gpu, (gpu_rows * screen + cpu_rows * cpu) / threads, step_seconds});
   }
-  return split.cpu_share();
+  double gpu_alone() const { return period(256, 0); }
+  double cpu_alone() const { return period(0, 256); }
+};
+
+struct Outcome {
+  double share, period, whole;  // at the end, and the mean over all batches
+};
+
+// `jitter` times the period is added or taken away at random; every hundredth batch comes after an
+// evaluation.
+Outcome settled(const Machine& machine, double jitter = 0, int batches = 4000) {
+  DecodeSplit split(machine.threads, false);
+  Random random(7, 1);
+  std::deque<DecodeCost> ring;  // batches that were begun with an earlier share
+  double whole = 0;
+  for (int batch = 0; batch < batches; ++batch) {
+    DecodeCost& cost = ring.emplace_back();
+    for (int row = 0; row < 256; ++row) ++(split.cpu_row(row) ? cost.cpu_rows : cost.gpu_rows);
+    cost.gpu_seconds = cost.gpu_rows * machine.gpu;
+    cost.screen_seconds = cost.gpu_rows * machine.screen;
+    cost.cpu_seconds = cost.cpu_rows * machine.cpu;
+    if (ring.size() < 4) continue;
+    const DecodeCost now = ring.front();
+    ring.pop_front();
+    double period = machine.period(now.gpu_rows, now.cpu_rows);
+    whole += period;
+    period *= 1 + jitter * (2 * random.uniform() - 1);
+    split.observe(now, batch % 100 == 0 ? period + 3 : period);
+  }
+  const double share = split.cpu_share();
+  return {share, machine.period((1 - share) * 256, share * 256), whole / (batches - 3)};
 }
 
 TEST(DecodeSplit, LeavesEverythingToAGpuThatKeepsUp) {
-  EXPECT_EQ(settled_share(40e-6, 100e-6, 2e-3, 80e-6), 0);
+  EXPECT_EQ(settled({40e-6, 100e-6, 2e-3, 80e-6}).share, 0);
 }
 
-TEST(DecodeSplit, BalancesAGpuThatIsTooSlow) {
+TEST(DecodeSplit, BalancesWhereTheStepOutrunsBoth) {
   // (1 - s) · 200 µs = (s · 1 ms + (1 - s) · 100 µs) / 4
-  EXPECT_NEAR(settled_share(200e-6, 100e-6, 1e-3, 10e-6), 0.412, 0.03);
-}
-
-TEST(DecodeSplit, TakesNoMoreThanTheTrainerNeeds) {
-  const double share = settled_share(200e-6, 100e-6, 1e-3, 150e-6);
-  EXPECT_GT(share, 0.2);  // the GPU alone would need 200 µs
-  EXPECT_LT(share, 0.35);
+  EXPECT_NEAR(settled({200e-6, 100e-6, 1e-3, 10e-6}).share, 0.412, 0.03);
 }
 
 TEST(DecodeSplit, DoesNotBurdenThreadsThatAreSlowAtReading) {
-  EXPECT_EQ(settled_share(50e-6, 1e-3, 2e-3, 10e-6), 0);
+  EXPECT_EQ(settled({50e-6, 1e-3, 2e-3, 10e-6}).share, 0);
 }
 
-TEST(DecodeSplit, RisesFasterThanItFalls) {
+// Nobody waits for data here, and yet the threads are the better side.
+TEST(DecodeSplit, LeavesAGpuThatIsSlowedDownByDecoding) {
+  const Machine machine{60e-6, 100e-6, 300e-6, 80e-6, 0.2, 0};
+  ASSERT_GT(machine.gpu_alone(), 1.1 * machine.cpu_alone());
+  EXPECT_EQ(settled(machine).share, 1);
+}
+
+TEST(DecodeSplit, IsNeverSlowerThanTheBetterSide) {
+  for (const double gpu : {20e-6, 60e-6, 200e-6})
+    for (const double cpu : {100e-6, 300e-6, 1e-3, 4e-3})
+      for (const double step : {10e-6, 70e-6, 300e-6})
+        for (const double gpu_burden : {0.0, 0.3})
+          for (const double cpu_burden : {0.0, 0.3}) {
+            const Machine machine{gpu, 40e-6, cpu, step, gpu_burden, cpu_burden};
+            const double better = std::min(machine.gpu_alone(), machine.cpu_alone());
+            const Outcome outcome = settled(machine, 0.05);
+            const std::string where = fmt::format("gpu {} cpu {} step {} burdens {} {}: share {}", gpu, cpu,
+                                                  step, gpu_burden, cpu_burden, outcome.share);
+            EXPECT_LT(outcome.period, 1.02 * better) << where;
+            // Trying the others costs little, even where one of them is far slower.
+            EXPECT_LT(outcome.whole, 1.05 * better) << where;
+          }
+}
+
+TEST(DecodeSplit, FollowsAStepThatChanges) {
+  // Larger images: the step takes longer, and the GPU is enough.
+  Machine machine{100e-6, 40e-6, 200e-6, 10e-6};
   DecodeSplit split(4, false);
-  split.observe({256, 1.0, 0.1, 0, 0}, 1.0, 0.9);  // the GPU is what the trainer waits for
-  const double risen = split.cpu_share();
-  EXPECT_GT(risen, 0);
-  split.observe({240, 0.1, 0.1, 16, 0.1}, 1.0, 0.0);  // nobody waits, and the GPU has room
-  EXPECT_LT(split.cpu_share(), risen);
-  EXPECT_GT(split.cpu_share(), risen / 2);
+  double early = 0;
+  for (int batch = 0; batch < 6000; ++batch) {
+    if (batch == 2000) {
+      early = split.cpu_share();
+      machine.step = 300e-6;
+      machine.cpu_burden = 1;  // which the threads hold up
+    }
+    DecodeCost cost;
+    for (int row = 0; row < 256; ++row) ++(split.cpu_row(row) ? cost.cpu_rows : cost.gpu_rows);
+    cost.gpu_seconds = cost.gpu_rows * machine.gpu;
+    cost.screen_seconds = cost.gpu_rows * machine.screen;
+    cost.cpu_seconds = cost.cpu_rows * machine.cpu;
+    split.observe(cost, machine.period(cost.gpu_rows, cost.cpu_rows));
+  }
+  EXPECT_GT(early, 0.3);
+  EXPECT_EQ(split.cpu_share(), 0);
 }
 
 TEST(DecodeSplit, FixedNeverChanges) {
   DecodeSplit split(4, true);
-  for (int i = 0; i < 100; ++i) split.observe({256, 1.0, 0.1, 0, 0}, 1.0, 0.9);
+  for (int i = 0; i < 100; ++i) split.observe({256, 1.0, 0.1, 0, 0}, 1.0);
   EXPECT_EQ(split.cpu_share(), 0);
   EXPECT_FALSE(split.cpu_row(255));
 }

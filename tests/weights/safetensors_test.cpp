@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/build_info.h"
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/random.h"
@@ -60,7 +61,9 @@ TEST(Safetensors, ReadsWhatWasWritten) {
   EXPECT_EQ(written.bytes, content.size());
   EXPECT_EQ(written.crc32c, crc32c({reinterpret_cast<const std::uint8_t*>(content.data()), content.size()}));
   const SafetensorsReader reader(folder / "m.safetensors");
-  EXPECT_EQ(reader.metadata(), (Metadata{{"format", "pt"}, {"who", "a \"test\""}}));
+  Metadata expected = {{"format", "pt"}, {"who", "a \"test\""}};
+  for (const auto& [key, value] : program_facts()) expected["redline." + key] = value;
+  EXPECT_EQ(reader.metadata(), expected);
   ASSERT_EQ(reader.entries().size(), 5u);
   std::int64_t read_count = 0;
   reader.read_bytes(*reader.find("count"), std::as_writable_bytes(std::span(&read_count, 1)));

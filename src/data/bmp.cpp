@@ -79,10 +79,11 @@ Header read_header(Bytes bytes) {
   }
   check(header);
   header.palette = kDib + size;
-  if (header.bits <= 8) {
-    const std::size_t most = std::size_t{1} << header.bits;
-    header.colors = header.colors == 0 ? most : std::min(header.colors, most);
-  } else if (header.compression != kPlain) {  // after a header of 40 bytes, and within longer ones
+  // Of more than 8 bits the palette is a hint for screens, and not read.
+  const std::size_t most = header.bits <= 8 ? std::size_t{1} << header.bits : 0;
+  header.colors = header.colors == 0 ? most : std::min(header.colors, most);
+  if (header.bits <= 8) return header;
+  if (header.compression != kPlain) {  // after a header of 40 bytes, and within longer ones
     for (std::size_t i = 0; i < 3; ++i) header.masks[i] = reader.u32(kDib + 40 + 4 * i);
   } else {
     header.masks = header.bits == 16 ? std::array<std::uint32_t, 3>{0x7c00, 0x3e0, 0x1f}

@@ -130,6 +130,7 @@ def bitmaps():
     put("image", "pixel_bomb.bmp", changed(good, 18, struct.pack("<ii", 60000, 60000)))
     put("image", "lowest_height.bmp", changed(good, 22, struct.pack("<i", -2**31)))
     put("image", "data_beyond.bmp", changed(good, 10, b"\xff\xff\xff\xff"))
+    put("image", "colors_for_screens.bmp", changed(good, 46, b"\xff\xff\xff\xff"))
     put("image", "many_colors.bmp", changed(saved(picture("L"), "BMP"), 46, b"\xff\xff\xff\xff"))
 
 

@@ -10,7 +10,7 @@ from helper import need, redline, scratch
 Image, numpy = need("PIL.Image", "numpy")
 CORPUS = pathlib.Path(__file__).parent.parent / "fuzz" / "corpus" / "image"
 READ = {
-    "bmp": "plain palette one_bit alpha four_bits top_down sixteen_bits masks runs8 runs4 core",
+    "bmp": "plain palette one_bit alpha four_bits top_down sixteen_bits masks runs8 runs4 core colors_for_screens",
     "webp": "lossy lossless alpha moving",
     "tif": "plain tiff_lzw tiff_adobe_deflate packbits jpeg alpha grey palette fax",
     "gif": "plain straight clear moving",
@@ -73,7 +73,7 @@ with scratch() as folder:
     for name in ("BMP", "WebP", "TIFF", "GIF"):
         assert name in info, info
     redline("data", "verify", f"{folder}/pics")
-    redline("data", "show", f"{folder}/pics", "-o", f"{folder}/pics.html")
+    redline("data", "show", f"{folder}/pics", "--page", f"{folder}/pics.html")
     redline("train", f"{folder}/pics", "--model", "resnet18", "--image-size", 32, "-b", 4, "-e", 1, "--threads", 1, "--name", "a",
             "-o", f"{folder}/runs")  # fmt: skip
     told = redline("predict", f"{folder}/runs/a", f"{folder}/pics/val", "--format", "csv")

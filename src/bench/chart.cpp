@@ -227,6 +227,7 @@ Range range_of(const Chart& chart) {
 
 std::string x_text(const Chart& chart, double x) {
   if (chart.bytes) return format_bytes(static_cast<std::uint64_t>(x));
+  if (x > 0 && x < 0.1) return fmt::format("{:.1e}", x);
   return x < 1e4 && x == std::floor(x) ? fmt::format("{:.0f}", x) : format_count(x);
 }
 
@@ -244,6 +245,7 @@ void draw(const Chart& chart, Canvas& canvas) {
     canvas.line({kLeft, level}, {kWidth - kRight, level}, kGrid, 1);
     canvas.text({kLeft - 8, level + 5}, format_count(y), Align::right, kInk);
   }
+  if (chart.mark > 0) canvas.line(place(chart.mark, 0), place(chart.mark, top), kInk, 1);
   double last_end = -100;
   for (const Series& series : chart.series) {
     if (&series != &chart.series.front()) break;
@@ -331,12 +333,12 @@ std::string text_bar(double value, double most, int columns) {
 
 std::string text_chart(const Chart& chart, int width) {
   const double most = range_of(chart).y_high;
-  const int bar = std::max(10, width - 24);
+  const int bar = std::max(10, width - 24), digits = most < 10 ? 3 : 1;
   std::string text;
   for (const Series& series : chart.series) {
     text += fmt::format("{}: {} by {}\n", series.name, chart.y_label, chart.x_label);
     for (const auto& [x, y] : series.points) {
-      text += fmt::format("{:>8} {} {:.1f}\n", x_text(chart, x), text_bar(y, most, bar), y);
+      text += fmt::format("{:>8} {} {:.{}f}\n", x_text(chart, x), text_bar(y, most, bar), y, digits);
     }
   }
   return text;

@@ -19,6 +19,7 @@ struct Chart {
   std::string title, x_label, y_label;
   std::vector<Series> series;
   bool bytes = false;  // x is a number of bytes: 64 KiB
+  double mark = 0;     // a line from bottom to top at this x; 0: none
 };
 
 // Bars one below the other, from 0, with a line across them at `mark`.

@@ -172,15 +172,17 @@ nlohmann::ordered_json bench_record(const char* kind) {
 }
 
 void add_bench(CLI::App& app, Context& context) {
-  CLI::App& group = add_group(app, "bench", "Measure parts of the program on their own",
-                              {"redline bench throughput", "redline bench ab -- --dtype fp32 -- --dtype bf16",
-                               "redline bench op", "redline bench data shapes", "redline bench memory"});
+  CLI::App& group = add_group(
+      app, "bench", "Measure parts of the program on their own",
+      {"redline bench throughput", "redline bench ab -- --dtype fp32 -- --dtype bf16", "redline bench op",
+       "redline bench data shapes", "redline bench memory", "redline bench lr flowers"});
   add_bench_throughput(group, context);
   add_bench_ab(group, context);
   add_op(group, context);
   add_bench_data(group, context);
   add_bench_comm(group, context);
   add_bench_memory(group, context);
+  add_bench_lr(group, context);
 }
 
 }  // namespace redline::cli

@@ -41,6 +41,7 @@ class ResultFile {
 void add_bench_ab(CLI::App& group, Context& context);
 void add_bench_comm(CLI::App& group, Context& context);
 void add_bench_data(CLI::App& group, Context& context);
+void add_bench_lr(CLI::App& group, Context& context);
 void add_bench_memory(CLI::App& group, Context& context);
 void add_bench_throughput(CLI::App& group, Context& context);
 

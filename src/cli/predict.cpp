@@ -3,6 +3,8 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -17,6 +19,7 @@
 #include "cli/command.h"
 #include "cli/forward_options.h"
 #include "data/class_list.h"
+#include "data/class_words.h"
 #include "data/encode.h"
 #include "data/image_list.h"
 #include "data/page_text.h"
@@ -28,7 +31,7 @@ namespace {
 constexpr int kSignalExit = 128;
 
 struct Options {
-  std::string model, format = "table", page, class_names;
+  std::string model, format = "table", page, class_names, words;
   std::vector<std::string> images;
   std::size_t top = 5;
   bool averages = false, logits = false;
@@ -49,26 +52,59 @@ std::vector<std::string> paths_of(const std::vector<std::string>& named) {
   return paths;
 }
 
+std::vector<std::string> names_of(const train::TrainedModel& model, const std::string& file) {
+  if (file.empty()) return model.weights.class_names;
+  std::vector<std::string> names;
+  try {
+    names = data::parse_class_list(read_file(file));
+  } catch (const DataError& error) {
+    throw DataError("{}: {}", file, error.what());
+  }
+  if (static_cast<std::int64_t>(names.size()) != model.weights.classes)
+    throw UsageError("{} names {} classes, and the network tells {} apart", file, names.size(),
+                     model.weights.classes);
+  return names;
+}
+
+bool any(const std::vector<std::string>& words) {
+  return std::ranges::any_of(words, [](const std::string& word) { return !word.empty(); });
+}
+
+// By label; none where nothing says. `model` is a path as load_trained() takes it.
+std::vector<std::string> words_of(const std::string& model, const std::vector<std::string>& names,
+                                  const std::string& file) {
+  namespace fs = std::filesystem;
+  if (!file.empty()) {
+    std::vector<std::string> words = data::parse_words(read_file(file), names);
+    if (!any(words)) throw UsageError("--words {}: it has no line about any class of the network", file);
+    return words;
+  }
+  std::error_code ignored;
+  const fs::path folder = fs::canonical(model, ignored);
+  for (const fs::path& run : {folder, folder.parent_path().parent_path()})  // of a checkpoint
+    if (fs::is_regular_file(run / data::kWordsFile, ignored))
+      if (std::vector<std::string> words = data::read_words(run, names); any(words)) return words;
+  return {};
+}
+
 // What the classes of a network are called; their numbers where nothing says.
 class Names {
  public:
-  Names(const train::TrainedModel& model, const std::string& file) : names_(model.weights.class_names) {
-    if (file.empty()) return;
-    try {
-      names_ = data::parse_class_list(read_file(file));
-    } catch (const DataError& error) {
-      throw DataError("{}: {}", file, error.what());
-    }
-    if (static_cast<std::int64_t>(names_.size()) != model.weights.classes)
-      throw UsageError("{} names {} classes, and the network tells {} apart", file, names_.size(),
-                       model.weights.classes);
-  }
+  Names(std::vector<std::string> names, std::vector<std::string> words)
+      : names_(std::move(names)), words_(std::move(words)) {}
   std::string operator[](std::size_t label) const {
     return label < names_.size() ? names_[label] : std::to_string(label);
   }
+  bool in_words() const { return !words_.empty(); }
+  std::string words(std::size_t label) const { return label < words_.size() ? words_[label] : ""; }
+  // For people: "goldfish" rather than "n01443537".
+  std::string shown(std::size_t label) const {
+    const std::string word = data::first_word(words(label));
+    return word.empty() ? (*this)[label] : word;
+  }
 
  private:
-  std::vector<std::string> names_;
+  std::vector<std::string> names_, words_;
 };
 
 // One form of output; told of every image in turn.
@@ -90,7 +126,7 @@ class Table final : public Writer {
     std::string line = fmt::format("{:<{}}", printable(prediction.image), width_);
     if (!prediction.error.empty()) line += "  not read: " + printable(prediction.error);
     for (const train::Ranked& one : train::likeliest(prediction.logits, top_))
-      line += fmt::format("  {} {:.1f}%", printable(names_[one.label]), 100 * one.probability);
+      line += fmt::format("  {} {:.1f}%", printable(names_.shown(one.label)), 100 * one.probability);
     fmt::print("{}\n", line);
   }
 
@@ -113,7 +149,9 @@ class Csv final : public Writer {
       : names_(names), top_(top), logits_(logits) {
     std::string head = "image";
     for (std::size_t i = 0; logits && i < classes; ++i) head += "," + csv_text(names[i]);
-    fmt::print("{}\n", logits ? head : "image,rank,class,label,probability");
+    if (!logits)
+      head += names.in_words() ? ",rank,class,label,probability,words" : ",rank,class,label,probability";
+    fmt::print("{}\n", head);
   }
   void add(const train::Prediction& prediction) override {
     const std::string image = csv_text(prediction.image);
@@ -125,8 +163,8 @@ class Csv final : public Writer {
     }
     int rank = 0;
     for (const train::Ranked& one : train::likeliest(prediction.logits, top_))
-      fmt::print("{},{},{},{},{:.6g}\n", image, ++rank, csv_text(names_[one.label]), one.label,
-                 one.probability);
+      fmt::print("{},{},{},{},{:.6g}{}\n", image, ++rank, csv_text(names_[one.label]), one.label,
+                 one.probability, names_.in_words() ? "," + csv_text(names_.words(one.label)) : "");
   }
 
  private:
@@ -144,9 +182,11 @@ class JsonLines final : public Writer {
     json["image"] = prediction.image;
     if (!prediction.error.empty()) json["error"] = prediction.error;
     json["predictions"] = Json::array();
-    for (const train::Ranked& one : train::likeliest(prediction.logits, top_))
-      json["predictions"].push_back(
-          {{"class", names_[one.label]}, {"label", one.label}, {"probability", one.probability}});
+    for (const train::Ranked& one : train::likeliest(prediction.logits, top_)) {
+      Json& made = json["predictions"].emplace_back();
+      made = {{"class", names_[one.label]}, {"label", one.label}, {"probability", one.probability}};
+      if (const std::string words = names_.words(one.label); !words.empty()) made["words"] = words;
+    }
     if (logits_ && prediction.error.empty()) json["logits"] = prediction.logits;
     fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
   }
@@ -171,7 +211,7 @@ class Page final : public Writer {
       rows += fmt::format(
           "<div style=\"background:linear-gradient(90deg,#4a90d955 {0:.1f}%,transparent {0:.1f}%)\">{1} "
           "<small>{0:.1f}%</small></div>",
-          100 * one.probability, data::escaped(names_[one.label]));
+          100 * one.probability, data::escaped(names_.shown(one.label)));
     constexpr int kQuality = 85;
     figures_ += fmt::format(
         "<figure><img alt=\"\" src=\"data:image/jpeg;base64,{}\"><figcaption><small>{}</small>{}</figcaption>"
@@ -213,7 +253,8 @@ int run_predict(const Options& options) {
   const StopSignals signals;
   if (options.top < 1) throw UsageError("--top {} must be at least 1", options.top);
   const train::TrainedModel model = train::load_trained(options.model, options.averages);
-  const Names names(model, options.class_names);
+  const std::vector<std::string> class_names = names_of(model, options.class_names);
+  const Names names(class_names, words_of(options.model, class_names, options.words));
   const std::shared_ptr<const data::RecordSource> images = data::list_images(paths_of(options.images));
   for (const data::LeftOut& one : images->left_out())
     if (one.image) log_warning("left out {} {}, the first {}", one.count, one.what, one.first);
@@ -258,6 +299,11 @@ void add_predict(CLI::App& app, Context& context) {
   command
       .add_option("--class-names", options->class_names,
                   "A file with a class a line, by label (default: as the network was trained)")
+      ->type_name("FILE");
+  command
+      .add_option("--words", options->words,
+                  "What the classes are called in words: ImageNet's words.txt or LOC_synset_mapping.txt "
+                  "(default: as the run's data had it)")
       ->type_name("FILE");
   command.add_flag("--ema", options->averages, "Take the moving averages of --model-ema");
   add_forward_options(command, options->forward);

@@ -170,14 +170,21 @@ struct Made {
   bool boxed = false;  // it has boxes
 };
 
-// A JPEG of CMYK, which hardly any other program reads, as one of RGB.
-std::vector<std::uint8_t> to_rgb_jpeg(Decoder& decoder) {
+// What hardly any other reader of records decodes: a JPEG of CMYK becomes one of RGB, and what is neither
+// JPEG nor PNG a PNG, without loss.
+bool is_common(const ImageInfo& info) {
+  return info.format == ImageFormat::jpeg ? info.channels != 4 : info.format == ImageFormat::png;
+}
+
+std::vector<std::uint8_t> encode_anew(Decoder& decoder, ImageFormat format) {
   const Pixels pixels = decoder.decode();
   std::vector<std::uint8_t> rgb;
   for (int y = 0; y < pixels.height; ++y)
     rgb.insert(rgb.end(), pixels.data + y * pixels.stride,
                pixels.data + y * pixels.stride + pixels.width * 3);
-  std::vector<std::uint8_t> encoded = encode_jpeg(rgb.data(), pixels.width, pixels.height, kQuality);
+  std::vector<std::uint8_t> encoded = format == ImageFormat::jpeg
+                                          ? encode_jpeg(rgb.data(), pixels.width, pixels.height, kQuality)
+                                          : encode_png(rgb.data(), pixels.width, pixels.height);
   decoder.close();
   return encoded;
 }
@@ -189,9 +196,10 @@ Made make_record(const RecordSource& source, std::int64_t sample, const BoxTable
   ImageExample example;
   example.encoded = found.bytes;
   std::vector<std::uint8_t> encoded;
-  const bool anew = info.format == ImageFormat::jpeg && info.channels == 4;
+  const bool anew = !is_common(info);
+  const ImageFormat format = info.format == ImageFormat::jpeg ? info.format : ImageFormat::png;
   if (anew) {
-    encoded = to_rgb_jpeg(*bench.decoder);
+    encoded = encode_anew(*bench.decoder, format);
     example.encoded = encoded;
   } else {
     bench.decoder->examine();
@@ -206,7 +214,8 @@ Made make_record(const RecordSource& source, std::int64_t sample, const BoxTable
     if (auto annotated = boxes->find(example.filename, example.synset); !annotated.empty())
       example.boxes = std::move(annotated);
   }
-  example.format = format_name(info.format);
+  if (format != info.format) example.filename = fs::path(example.filename).replace_extension("png").string();
+  example.format = format_name(format);
   example.channels = anew ? 3 : info.channels;
   example.colorspace = example.channels <= 2 ? "Grayscale" : "RGB";
   example.width = info.width;

@@ -1,4 +1,5 @@
-// From the bytes of a JPEG or PNG file to RGB pixels, decoding no more of a JPEG than a crop needs.
+// From the bytes of an image file to RGB pixels, decoding no more of a JPEG than a crop needs. Other formats
+// are decoded whole (codecs.h).
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,7 @@ int choose_shrink(const Rect& region, int target_width, int target_height);
 
 class BaselineJpeg;  // photographs as they mostly are
 class JpegReader;    // wraps libjpeg
+struct Codec;        // of another format
 
 // One a thread; keeps its buffers from image to image. After a failure it is ready for the next image.
 //
@@ -42,9 +44,9 @@ class Decoder {
   // samples, grey or YCbCr with chroma at full or half resolution. Its entropy-coded data is not looked at.
   bool plain_jpeg() const;
 
-  // Decodes at least `region` of the opened image, shrunk by 1, 2, 4 or 8 (PNG is decoded whole at full
-  // size). The pixels live here until the next open(). Throws DataError when the file is cut off, or the part
-  // that it reads damaged; a JPEG's damage below the region is not seen.
+  // Decodes at least `region` of the opened image, shrunk by 1, 2, 4 or 8 (others than JPEG whole, at
+  // full size). The pixels live here until the next open(). Throws DataError when the file is cut off, or the
+  // part that it reads damaged; a JPEG's damage below the region is not seen.
   Pixels decode(const Rect& region, int shrink = 1);
 
   // As above, straight to the planes that a JPEG stores, which is several times faster. False when the image
@@ -70,7 +72,7 @@ class Decoder {
  private:
   void check_region(const Rect& region, int shrink) const;
   void take_memory(const Rect& region, int shrink, bool pixels);
-  Pixels decode_png();
+  Pixels decode_whole();
 
   DecodeLimits limits_;
   ImageInfo info_;
@@ -78,6 +80,7 @@ class Decoder {
   std::unique_ptr<BaselineJpeg> baseline_;
   bool is_baseline_ = false;  // the open image is one for baseline_, and jpeg_ has not seen it
   std::unique_ptr<JpegReader> jpeg_;
+  const Codec* codec_ = nullptr;  // of the open image; null for a JPEG
   std::vector<std::uint8_t> pixels_;
   MemoryLease memory_;
   std::string warning_;

@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "data/class_words.h"
+#include "data/codecs.h"
 #include "data/file.h"
 
 namespace redline::data {
@@ -19,24 +20,20 @@ std::string ending_of(std::string_view name) {
   return ending;
 }
 
-template <std::size_t kCount>
-bool is_among(const std::string& ending, const std::array<std::string_view, kCount>& list) {
-  return std::find(list.begin(), list.end(), ending) != list.end();
-}
-
 std::string_view base_name(std::string_view name) { return name.substr(name.rfind('/') + 1); }
 
 }  // namespace
 
-bool is_image_name(std::string_view name) {
-  static constexpr std::array<std::string_view, 5> kRead{"jpg", "jpeg", "jpe", "jfif", "png"};
-  return !name.empty() && is_among(ending_of(name), kRead);
-}
+bool is_image_name(std::string_view name) { return !name.empty() && reads_ending(ending_of(name)); }
 
 bool is_other_image_name(std::string_view name) {
-  static constexpr std::array<std::string_view, 12> kOther{"webp", "bmp",  "gif",  "tif", "tiff", "jp2",
-                                                           "avif", "heic", "heif", "jxl", "ppm",  "tga"};
-  return !name.empty() && is_among(ending_of(name), kOther);
+  static constexpr std::array<std::string_view, 7> kOther{"jp2", "avif", "heic", "heif", "jxl", "ppm", "tga"};
+  const std::string ending = ending_of(name);
+  return !ending.empty() && !reads_ending(ending) &&
+         (std::ranges::find(kOther, ending) != kOther.end() ||
+          std::ranges::any_of(codecs(), [&](const Codec& codec) {
+            return std::ranges::find(codec.endings, ending) != codec.endings.end();
+          }));
 }
 
 void FileListing::add(std::string_view name, std::int32_t label) {

@@ -53,11 +53,12 @@ class FileList final : public RecordSource {
   mutable std::vector<std::string> words_;  // by label
 };
 
-// Whether a file of this name is taken for an image: .jpg, .jpeg, .jpe, .jfif or .png in any case, and not
-// hidden.
+// Whether a file of this name is taken for an image: .jpg, .jpeg, .jpe, .jfif, .png and what codecs.h lists,
+// in any case, and not hidden.
 bool is_image_name(std::string_view name);
 
-// Whether it is an image of a format that is not read: .webp, .bmp, .gif, .tiff and the like.
+// Whether it is an image of a format that is not read: .avif, .heic, .jp2 and the like, and .webp, .tiff or
+// .gif in a build without their libraries.
 bool is_other_image_name(std::string_view name);
 
 }  // namespace redline::data

@@ -22,7 +22,7 @@ struct Box {
   double height = 0;
 };
 
-enum class ImageFormat { jpeg, png };
+enum class ImageFormat { jpeg, png, bmp, webp, tiff, gif };
 
 const char* format_name(ImageFormat format);
 
@@ -31,7 +31,7 @@ struct ImageInfo {
   ImageFormat format = ImageFormat::jpeg;
   int width = 0;
   int height = 0;
-  int channels = 0;  // as stored: 1 grey, 2 grey + alpha, 3 colour, 4 CMYK (JPEG) or colour + alpha (PNG)
+  int channels = 0;  // as stored: 1 grey, 2 grey + alpha, 3 colour, 4 CMYK (JPEG) or colour + alpha
 };
 
 // A view of a finished image that may be changed: [height, width, 3], rows packed.

@@ -136,7 +136,7 @@ class Lister {
       const auto known = before.find(what);
       const std::int64_t more = one.count - (known == before.end() ? 0 : known->second.count);
       if (one.image && more > 0)
-        return fmt::format("; it has {} {}: convert them to JPEG or PNG", more, what);
+        return fmt::format("; it has {} {}, which are not read: convert them to PNG or JPEG", more, what);
     }
     return {};
   }

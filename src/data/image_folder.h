@@ -1,5 +1,5 @@
-// Image folders: PATH/train/<class>/… and PATH/val/<class>/…, each class folder holding JPEG or PNG files, at
-// any depth, or one tar for each class in train (tar_shards.h). Classes are numbered by name, from train's
+// Image folders: PATH/train/<class>/… and PATH/val/<class>/…, each class folder holding image files, at any
+// depth, or one tar for each class in train (tar_shards.h). Classes are numbered by name, from train's
 // folders where there are any, so both splits agree; a file classes.txt beside them gives another order
 // (class_list.h).
 //

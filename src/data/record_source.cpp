@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/cifar.h"
+#include "data/codecs.h"
 #include "data/hold_out.h"
 #include "data/ilsvrc.h"
 #include "data/image_folder.h"
@@ -96,8 +97,8 @@ std::unique_ptr<RecordSource> warned(std::unique_ptr<RecordSource> source, const
   if (options.warn_of_left_out)
     for (const LeftOut& one : source->left_out())
       if (one.image)
-        log_warning("left out {} {}, the first {}: Redline reads JPEG and PNG", one.count, one.what,
-                    one.first);
+        log_warning("left out {} {}, the first {}: Redline reads {}", one.count, one.what, one.first,
+                    formats_text());
   return source;
 }
 

@@ -15,6 +15,7 @@
 #include "data/bad_limit.h"
 #include "data/class_list.h"
 #include "data/class_words.h"
+#include "data/codecs.h"
 #include "data/disk_space.h"
 #include "data/file.h"
 #include "data/image_folder.h"
@@ -111,7 +112,7 @@ class Unpacker {
       const ImageInfo info = bench.decoder->open(found.bytes);
       bench.decoder->examine();
       if (!is_plain_name(found.file_name) || !is_image_name(found.file_name))
-        found.file_name = fmt::format("{:08}.{}", sample, info.format == ImageFormat::jpeg ? "jpg" : "png");
+        found.file_name = fmt::format("{:08}.{}", sample, usual_ending(info.format));
     } catch (const Error& error) {
       if (error.code() != ExitCode::bad_data && error.code() != ExitCode::io) throw;
       note_bad(item, {from.source->name(sample), error.what()});

@@ -27,16 +27,18 @@ std::int64_t total_steps(const Config& config, std::int64_t steps_per_epoch) {
   return steps_of(config.schedule.epochs.value_or(kDefaultEpochs), steps_per_epoch);
 }
 
+double rate_scale(const Config& config) {
+  return config.optimizer.lr_scale_batch ? static_cast<double>(images_per_step(config)) / kReferenceImages
+                                         : 1;
+}
+
 Schedule make_schedule(const Config& config, std::int64_t steps_per_epoch) {
   const ScheduleConfig& options = config.schedule;
   Schedule schedule;
   schedule.decay = options.name == "cosine" ? Decay::cosine
                    : options.name == "poly" ? Decay::poly
                                             : Decay::step;
-  schedule.peak = config.optimizer.lr;
-  if (config.optimizer.lr_scale_batch) {
-    schedule.peak *= static_cast<double>(images_per_step(config)) / kReferenceImages;
-  }
+  schedule.peak = config.optimizer.lr * rate_scale(config);
   schedule.total_steps = total_steps(config, steps_per_epoch);
   schedule.warmup_steps = options.warmup_steps ? *options.warmup_steps
                                                : steps_of(options.warmup_epochs.value_or(0), steps_per_epoch);

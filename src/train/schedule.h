@@ -26,6 +26,9 @@ struct Schedule {
 // The schedule of a run whose epochs have this many steps. Throws UsageError when the warm-up leaves no step.
 Schedule make_schedule(const Config& config, std::int64_t steps_per_epoch);
 
+// What --lr is multiplied by for the schedule: 1 without --lr-scale-batch.
+double rate_scale(const Config& config);
+
 // How many updates the run makes.
 std::int64_t total_steps(const Config& config, std::int64_t steps_per_epoch);
 

@@ -20,6 +20,7 @@
 #include "base/signals.h"
 #include "base/text.h"
 #include "data/class_list.h"
+#include "data/class_words.h"
 #include "metrics/console.h"
 #include "metrics/jsonl.h"
 #include "metrics/tensorboard.h"
@@ -182,6 +183,9 @@ void save_config(const Setup& setup, const RunFolder& folder, const std::vector<
         to_toml(before_sharing(setup.config), facts_of(setup, arguments, folder.name(), started)));
     if (std::ranges::all_of(setup.class_names, data::is_plain_name) && !setup.class_names.empty())
       write_file_atomically(folder.path() / data::kClassesFile, data::class_list_text(setup.class_names));
+    const std::string words =
+        data::words_text(setup.class_names, data::read_words(setup.config.data.path, setup.class_names));
+    if (!words.empty()) write_file_atomically(folder.path() / data::kWordsFile, words);
   } catch (const IoError& reason) {
     if (!resuming) throw;
     log_warning("{}; it stays as it was", reason.what());

@@ -482,7 +482,13 @@ void Trainer::give_up(const metrics::Step& step) {
       counted(bad_in_a_row_, "step"), step.step, step.loss, first_bad_tensor(*train_));
 }
 
+void Trainer::sweep(const Schedule& schedule) {
+  schedule_ = schedule;
+  sweeping_ = true;
+}
+
 void Trainer::note_spike(const metrics::Step& step) {
+  if (sweeping_) return;
   const auto spike = loss_watch_.add(step.loss);
   if (!spike) return;
   metrics::Notice notice{step.step, "loss_spike", ""};

@@ -57,6 +57,9 @@ class Trainer {
   void keep_checkpoints(Checkpointer& checkpointer) { checkpointer_ = &checkpointer; }
   // Before run(): has steps profiled. It outlives the trainer's last call.
   void profile(profile::Session& session) { session_ = &session; }
+  // Before run(): a sweep of learning rates in place of the configuration's schedule. It may end in a loss
+  // that diverges, so spikes are not told.
+  void sweep(const Schedule& schedule);
   // Between steps, with a checkpointer: takes one now, unless can_save() says that the state is not good.
   void save_checkpoint();
   // Tells the recorder, and the log, what the checkpointer has done; of failures in a row the log has the
@@ -153,6 +156,7 @@ class Trainer {
   Checkpointer* checkpointer_ = nullptr;
   profile::Session* session_ = nullptr;
   LossWatch loss_watch_;
+  bool sweeping_ = false;
   Folded loss_spikes_, stragglers_;  // warnings of them
 
   StepClock clock_;

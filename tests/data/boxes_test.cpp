@@ -165,6 +165,21 @@ TEST(Unpack, WordsGoWithTheFolders) {
     EXPECT_EQ(example.text, "pictures of " + example.synset);
 }
 
+TEST(ClassWords, KagglesListIsFoundAboveTheImages) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "LOC_synset_mapping.txt",
+                        "n01440764 tench, Tinca tinca\nn01443537 goldfish, Carassius auratus\n");
+  std::filesystem::create_directories(folder / "ILSVRC/Data/CLS-LOC");
+  const std::vector<std::string> classes{"n01443537", "n9"};
+  const auto words = read_words(folder / "ILSVRC/Data/CLS-LOC", classes);
+  EXPECT_EQ(words, (std::vector<std::string>{"goldfish, Carassius auratus", ""}));
+  EXPECT_EQ(first_word(words[0]), "goldfish");
+  EXPECT_EQ(first_word(words[1]), "");
+  // words.txt beside the images comes first.
+  write_file_atomically(folder / "ILSVRC/Data/CLS-LOC/words.txt", "n01443537\tgold fish\n");
+  EXPECT_EQ(read_words(folder / "ILSVRC/Data/CLS-LOC", classes)[0], "gold fish");
+}
+
 TEST(ClassWords, LinesThatSayNothingArePassedOver) {
   const std::vector<std::string> classes{"n1", "n2", "n3"};
   EXPECT_EQ(parse_words("n2\tcat, feline\r\nn9\tdog\nn1\n\nn3\t", classes),

@@ -305,20 +305,20 @@ TEST(Layouts, ValidationImagesFromAnotherFolder) {
 
 TEST(Layouts, WhatIsLeftOutIsCountedAndNamed) {
   const TemporaryFolder folder;
-  for (const char* name : {"train/a/1.jpg", "train/a/2.jfif", "train/a/3.jpe", "train/a/4.webp",
-                           "train/a/5.webp", "train/a/6.gif", "train/a/notes.txt", "test/7.jpg"})
+  for (const char* name : {"train/a/1.jpg", "train/a/2.jfif", "train/a/3.jpe", "train/a/4.avif",
+                           "train/a/5.avif", "train/a/6.jp2", "train/a/notes.txt", "test/7.jpg"})
     put(folder / name, gradient_jpeg(16, 16));
   const auto source = open_source(folder.path(), Split::train);
   EXPECT_EQ(source->count(), 3);
   std::map<std::string, std::int64_t> left;
   for (const LeftOut& one : source->left_out()) left[one.what] = one.count;
   EXPECT_EQ(left, (std::map<std::string, std::int64_t>{
-                      {".webp images", 2}, {".gif images", 1}, {"files other than images", 1}}));
+                      {".avif images", 2}, {".jp2 images", 1}, {"files other than images", 1}}));
   const DataInfo info = inspect(folder.path(), 10);
   ASSERT_EQ(info.unused.size(), 1u);
   EXPECT_EQ(info.unused[0].what, "test/");
-  put(folder / "train/b/1.webp", gradient_jpeg(16, 16));
-  EXPECT_TRUE(contains(message_of<DataError>([&] { open_source(folder.path(), Split::train); }), ".webp"));
+  put(folder / "train/b/1.avif", gradient_jpeg(16, 16));
+  EXPECT_TRUE(contains(message_of<DataError>([&] { open_source(folder.path(), Split::train); }), ".avif"));
 }
 
 }  // namespace

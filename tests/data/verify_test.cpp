@@ -44,7 +44,7 @@ TEST(Verify, FindsEveryKindOfDamage) {
   EXPECT_EQ(train.bad[0].name, (folder / "train/a/2.jpg").string());
   EXPECT_NE(train.bad[0].reason.find("cut off"), std::string::npos);
   EXPECT_NE(train.bad[1].reason.find("empty"), std::string::npos);
-  EXPECT_NE(train.bad[2].reason.find("neither"), std::string::npos);
+  EXPECT_NE(train.bad[2].reason.find("not an image"), std::string::npos);
   ASSERT_EQ(train.odd.size(), 1u);
   EXPECT_EQ(train.odd[0].name, (folder / "train/b/6.jpg").string());
   EXPECT_NE(result.splits[1].bad[0].reason.find("pixels"), std::string::npos);

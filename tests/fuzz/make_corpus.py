@@ -95,6 +95,106 @@ def images():
     put("image", "magic_only.jpg", b"\xff\xd8")
     put("image", "text.jpg", "<html>not found</html>")
     put("image", "gif.jpg", saved(picture(), "GIF"))
+    bitmaps()
+    webps()
+    tiffs()
+    gifs()
+
+
+def bitmap(bits, data, size=(5, 3), compression=0, colors=b"", header=b""):
+    offset = 14 + 40 + len(header) + len(colors)
+    return (b"BM" + struct.pack("<IIIIiiHHIIiiII", offset + len(data), 0, offset, 40, *size, 1, bits, compression, len(data),
+                                0, 0, len(colors) // 4, 0) + header + colors + data)  # fmt: skip
+
+
+def bitmaps():
+    good = saved(picture(), "BMP")
+    put("image", "plain.bmp", good)
+    put("image", "palette.bmp", saved(picture().quantize(200), "BMP"))
+    put("image", "one_bit.bmp", saved(picture("1"), "BMP"))
+    put("image", "alpha.bmp", saved(picture("RGBA"), "BMP"))
+    four = bytes(7 * i % 256 for i in range(64))
+    put("image", "four_bits.bmp", bitmap(4, b"\x12\x34\x50\0" * 3, colors=four))
+    put("image", "top_down.bmp", bitmap(24, bytes(range(48)), (5, -3)))
+    put("image", "sixteen_bits.bmp", bitmap(16, bytes(range(36))))
+    put("image", "masks.bmp", bitmap(16, bytes(range(36)), compression=3, header=struct.pack("<III", 0xf800, 0x7e0, 0x1f)))
+    put("image", "zero_mask.bmp", bitmap(32, bytes(60), compression=3, header=struct.pack("<III", 0, 0xffffffff, 0xa5)))
+    put("image", "runs8.bmp", bitmap(8, b"\x03\x01\x02\x02\0\0\0\x03\x04\x05\x06\0\0\0\x05\x07\0\x01", compression=1, colors=four))
+    put("image", "runs4.bmp", bitmap(4, b"\x05\x12\0\0\0\x04\x34\x56\x01\x70\0\0\x05\x89\0\x01", compression=2, colors=four))
+    put("image", "runs_move.bmp", bitmap(8, b"\x01\x05\0\x02\x01\x01\x02\x06\0\x01", compression=1, colors=four))
+    put("image", "runs_off_the_edge.bmp", bitmap(8, b"\xff\x01" * 9 + b"\0\x02\xff\xff", compression=1, colors=four))
+    put("image", "runs_cut.bmp", bitmap(8, b"\x03", compression=1, colors=four))
+    put("image", "core.bmp", b"BM" + struct.pack("<IIIIHHHH", 26 + 48, 0, 26, 12, 5, 3, 1, 24) + bytes(range(48)))
+    put("image", "cut.bmp", good[:700])
+    put("image", "cut_in_header.bmp", good[:40])
+    put("image", "pixel_bomb.bmp", changed(good, 18, struct.pack("<ii", 60000, 60000)))
+    put("image", "lowest_height.bmp", changed(good, 22, struct.pack("<i", -2**31)))
+    put("image", "data_beyond.bmp", changed(good, 10, b"\xff\xff\xff\xff"))
+    put("image", "colors_for_screens.bmp", changed(good, 46, b"\xff\xff\xff\xff"))
+    put("image", "many_colors.bmp", changed(saved(picture("L"), "BMP"), 46, b"\xff\xff\xff\xff"))
+
+
+def webps():
+    good = saved(picture(), "WEBP", quality=80)
+    put("image", "lossy.webp", good)
+    put("image", "lossless.webp", saved(picture(), "WEBP", lossless=True))
+    put("image", "alpha.webp", saved(picture("RGBA"), "WEBP", quality=80))
+    frames = [picture(), picture().transpose(Image.FLIP_LEFT_RIGHT)]
+    moving = saved(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True)
+    put("image", "moving.webp", moving)
+    put("image", "cut.webp", good[: len(good) // 2])
+    put("image", "cut_in_header.webp", good[:24])
+    put("image", "moving_cut.webp", moving[: len(moving) // 3])
+    put("image", "pixel_bomb.webp", changed(moving, 24, b"\xff\xff\xff\xff\xff\xff"))
+    put("image", "small_canvas.webp", changed(moving, 24, b"\x01\0\0\x01\0\0"))
+    put("image", "bad_size.webp", changed(good, 4, b"\xff\xff\xff\xff"))
+
+
+def tag_at(tiff, tag):
+    """Where a tag's value lies in the first directory of a little-endian file."""
+    at = struct.unpack("<I", tiff[4:8])[0]
+    for i in range(struct.unpack("<H", tiff[at : at + 2])[0]):
+        if struct.unpack("<H", tiff[at + 2 + 12 * i : at + 4 + 12 * i])[0] == tag:
+            return at + 2 + 12 * i + 8
+    raise KeyError(tag)
+
+
+def tiffs():
+    good = saved(picture(), "TIFF")
+    put("image", "plain.tif", good)
+    for kind in ("tiff_lzw", "tiff_adobe_deflate", "packbits", "jpeg"):
+        put("image", f"{kind}.tif", saved(picture(), "TIFF", compression=kind))
+    put("image", "alpha.tif", saved(picture("RGBA"), "TIFF"))
+    put("image", "grey.tif", saved(picture("L"), "TIFF"))
+    put("image", "palette.tif", saved(picture().quantize(60), "TIFF"))
+    put("image", "fax.tif", saved(picture("1"), "TIFF", compression="group4"))
+    put("image", "float.tif", saved(picture("F"), "TIFF"))
+    put("image", "cut.tif", good[: len(good) // 2])
+    put("image", "cut_in_header.tif", good[:6])
+    put("image", "directory_beyond.tif", changed(good, 4, b"\xff\xff\xff\x7f"))
+    put("image", "directory_in_circles.tif", changed(good, 4, b"\x04\0\0\0"))
+    packed = saved(picture(), "TIFF", compression="tiff_adobe_deflate")
+    big = struct.pack("<I", 60000)
+    put("image", "pixel_bomb.tif", changed(changed(packed, tag_at(packed, 256), big), tag_at(packed, 257), big))
+    put("image", "strip_bomb.tif", changed(packed, tag_at(packed, 257), struct.pack("<I", 20000)))
+    put("image", "no_width.tif", changed(good, tag_at(good, 256), bytes(4)))
+    put("image", "strange_samples.tif", changed(good, tag_at(good, 277), b"\xff\xff\0\0"))
+
+
+def gifs():
+    good = saved(picture().quantize(30), "GIF")
+    put("image", "plain.gif", good)
+    put("image", "straight.gif", saved(picture().quantize(30), "GIF", interlace=0))
+    put("image", "clear.gif", saved(picture().quantize(30), "GIF", transparency=3))
+    frames = [picture().quantize(30), picture("L").quantize(9)]
+    put("image", "moving.gif", saved(frames[0], "GIF", save_all=True, append_images=frames[1:]))
+    put("image", "cut.gif", good[: len(good) // 2])
+    put("image", "cut_in_header.gif", good[:9])
+    put("image", "wide_screen.gif", changed(good, 6, b"\x40\0\x30\0"))
+    put("image", "outside.gif", changed(good, 6, b"\x05\0\x05\0"))
+    put("image", "pixel_bomb.gif", changed(good, 6, b"\xff\xff\xff\xff"))
+    put("image", "no_picture.gif", good[:13] + b";")
+    put("image", "no_palette.gif", good[:10] + b"\0\0\0" + b",\0\0\0\0\x02\0\x02\0\0\x02\x02\x4c\x01\0;")
 
 
 BOX = """<annotation>

@@ -20,13 +20,13 @@ std::int64_t milliseconds(std::chrono::system_clock::time_point when) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(when.time_since_epoch()).count();
 }
 
-// What a log holds up to a point: its bytes, and what is still open there.
+// The part of a log up to a point: its bytes, and what is still open there.
 struct Kept {
   std::uint64_t bytes = 0;
   std::int64_t epoch = 0, in_epoch = 0, in_block = 0;
 };
 
-// False for a line that is not of this point or before it.
+// False for a line after this point.
 bool keep(const std::string& line, const Resumed& resumed, Kept& kept) {
   try {
     const Json json = Json::parse(line.substr(std::min(line.size(), kToken.size())));
@@ -43,7 +43,7 @@ bool keep(const std::string& line, const Resumed& resumed, Kept& kept) {
     if (key == "block_stop") kept.in_block = 0;
     return true;
   } catch (const nlohmann::json::exception&) {
-    return false;  // torn
+    return false;  // incomplete
   }
 }
 
@@ -107,7 +107,7 @@ void MlperfSink::begin(const RunInfo& info) {
     write({"resumed", info.started});
     return;
   }
-  // The caches of the system are not Redline's to clear.
+  // Redline does not clear the system's caches.
   write({"cache_clear", false, Json::object(), facts_.began});
   write({"init_start", nullptr, Json::object(), facts_.began});
   for (const auto& [key, value] : facts_.values)
@@ -143,7 +143,7 @@ void MlperfSink::start_epoch(std::int64_t epoch, Time when) {
 }
 
 void MlperfSink::stop_epoch() {
-  // The last steps of an epoch may be recorded after the next has begun.
+  // The last steps of an epoch may be recorded after the next has started.
   const std::optional<Time> when = next_ ? std::optional(next_->second) : std::nullopt;
   if (in_epoch_ > 0) write({"epoch_stop", nullptr, {{"epoch_num", in_epoch_}}, when});
   in_epoch_ = 0;
@@ -156,7 +156,7 @@ void MlperfSink::stop_block() {
 }
 
 void MlperfSink::step(const Step& step) {
-  // Steps are recorded late: an epoch may have begun before the last steps of the one before it are here.
+  // Steps are recorded late: an epoch may start before the last steps of the one before are recorded.
   if (next_ && next_->first == step.epoch + 1) {
     start_epoch(next_->first, next_->second);
     next_.reset();

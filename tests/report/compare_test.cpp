@@ -498,7 +498,7 @@ TEST_F(TwoRuns, AreTextForATerminal) {
   const std::string text = terminal_text(pointers_);
   EXPECT_NE(text.find("slow: finished after step 60 of 20"), std::string::npos) << text;
   EXPECT_NE(text.find("fast against slow:"), std::string::npos);
-  EXPECT_EQ(text.find("Set differently:"), 0u) << "what differs comes first";
+  EXPECT_EQ(text.find("Settings that differ:"), 0u) << "what differs comes first";
   EXPECT_NE(text.find("faster in these two runs"), std::string::npos);
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
 }

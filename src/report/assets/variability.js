@@ -72,7 +72,7 @@ function changeCharts(doc) {
 function standTile(tile, name, level) {
   if (!level.groups.length || (level.tested === false && name !== "devices")) return null;
   const count = level.groups.filter((group) => group.outlier).length;
-  return tile(`${name} that stand out`, level.tested === false ? "–" : String(count), level.tested === undefined ? "outside the whiskers" : level.tested ? "beyond what chance does" : "too few to tell");
+  return tile(`${name} that stand out`, level.tested === false ? "–" : String(count), level.tested === undefined ? "outside the whiskers" : level.tested ? "beyond chance" : "too few to tell");
 }
 
 function renderVariability(doc) {

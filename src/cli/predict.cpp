@@ -34,7 +34,7 @@ struct Options {
   train::ForwardOptions forward;
 };
 
-// "-" stands for the paths that standard input lists, one a line.
+// "-" stands for paths read from standard input, one per line.
 std::vector<std::string> paths_of(const std::vector<std::string>& named) {
   std::vector<std::string> paths;
   for (const std::string& path : named) {
@@ -48,7 +48,7 @@ std::vector<std::string> paths_of(const std::vector<std::string>& named) {
   return paths;
 }
 
-// What the classes of a network are called; their numbers where nothing says.
+// The names of a network's classes; their numbers if they have none.
 class Names {
  public:
   Names(const train::TrainedModel& model, const std::string& file) : names_(model.weights.class_names) {
@@ -59,7 +59,7 @@ class Names {
       throw DataError("{}: {}", file, error.what());
     }
     if (static_cast<std::int64_t>(names_.size()) != model.weights.classes)
-      throw UsageError("{} names {} classes, and the network tells {} apart", file, names_.size(),
+      throw UsageError("{} has {} names, but the network has {} classes", file, names_.size(),
                        model.weights.classes);
   }
   std::string operator[](std::size_t label) const {
@@ -70,7 +70,7 @@ class Names {
   std::vector<std::string> names_;
 };
 
-// One form of output; told of every image in turn.
+// An output format; gets every image in turn.
 class Writer {
  public:
   virtual ~Writer() = default;
@@ -105,7 +105,7 @@ std::string csv_text(const std::string& text) {
   return quoted + "\"";
 }
 
-// A line for each image and class; with logits, a line for each image and a column for each class.
+// One line per image and class; with logits, one line per image and a column per class.
 class Csv final : public Writer {
  public:
   Csv(const Names& names, std::size_t top, bool logits, std::size_t classes)
@@ -156,7 +156,7 @@ class JsonLines final : public Writer {
   bool logits_;
 };
 
-// Pictures with what they were taken for, in one file that needs no other.
+// Images with their predictions, in one self-contained file.
 class Page final : public Writer {
  public:
   Page(const Names& names, std::size_t top, std::string file, std::string model)
@@ -182,15 +182,14 @@ class Page final : public Writer {
     const std::string page = fmt::format(
         "<!doctype html>\n<html lang=\"en\"><head><meta "
         "charset=\"utf-8\"><title>{0}</title><style>{1}</style>"
-        "</head>\n<body><h1>{0}</h1>\n<p>{2} of {3} images, as the network sees them, with what it takes "
-        "them "
-        "for.</p>\n<main>\n{4}</main></body></html>\n",
+        "</head>\n<body><h1>{0}</h1>\n<p>{2} of {3} images, as the network sees them, with its "
+        "predictions.</p>\n<main>\n{4}</main></body></html>\n",
         data::escaped("Predictions of " + model_), data::kImagePageStyle, shown_, images_, figures_);
     write_file_atomically(file_, page);
   }
 
  private:
-  static constexpr int kMost = 1000;  // pictures: a browser should still open the page
+  static constexpr int kMost = 1000;  // images: a browser should still open the page
 
   const Names& names_;
   std::size_t top_;
@@ -203,7 +202,7 @@ std::unique_ptr<Writer> writer_of(const Options& options, const Names& names, st
   if (options.format == "csv")
     return std::make_unique<Csv>(names, options.top, options.logits, static_cast<std::size_t>(classes));
   if (options.format == "jsonl") return std::make_unique<JsonLines>(names, options.top, options.logits);
-  if (options.logits) throw UsageError("--logits are numbers for other programs: add --format csv or jsonl");
+  if (options.logits) throw UsageError("--logits is for other programs: add --format csv or jsonl");
   return std::make_unique<Table>(names, options.top, images);
 }
 
@@ -234,7 +233,7 @@ int run_predict(const Options& options) {
 
 void add_predict(CLI::App& app, Context& context) {
   CLI::App& command = add_command(
-      app, "predict", "Tell what a trained network takes images for",
+      app, "predict", "Classify images with a trained network",
       {"redline predict runs/first photo.jpg", "redline predict flowers.safetensors photos --page p.html",
        "find photos -name '*.jpg' | redline predict resnet50.pth - --format csv > classes.csv"});
   const auto options = std::make_shared<Options>();
@@ -246,18 +245,18 @@ void add_predict(CLI::App& app, Context& context) {
       .add_option("images", options->images,
                   "Images, folders of images, or - for a list of paths on standard input")
       ->required();
-  command.add_option("--top,-k", options->top, "Classes to name for each image (default: 5)")->type_name("N");
+  command.add_option("--top,-k", options->top, "Classes to print for each image (default: 5)")
+      ->type_name("N");
   command.add_option("--format", options->format, "What to print (default: table)")
       ->check(CLI::IsMember({"table", "csv", "jsonl"}))
       ->type_name("table|csv|jsonl");
-  command.add_flag("--logits", options->logits,
-                   "Give the network's numbers for all classes, in csv and jsonl");
+  command.add_flag("--logits", options->logits, "Print the logits of all classes, in csv and jsonl");
   command.add_option("--page", options->page, "Also write a page with the pictures")->type_name("FILE.html");
   command
       .add_option("--class-names", options->class_names,
-                  "A file with a class a line, by label (default: as the network was trained)")
+                  "A file with one class name per line, by label (default: as in training)")
       ->type_name("FILE");
-  command.add_flag("--ema", options->averages, "Take the moving averages of --model-ema");
+  command.add_flag("--ema", options->averages, "Use the moving averages of --model-ema");
   add_forward_options(command, options->forward);
   on_run(command, context, [options] { return run_predict(*options); });
 }

@@ -48,7 +48,7 @@ std::vector<std::string> paths_of(const std::vector<std::string>& named) {
   return paths;
 }
 
-// The names of a network's classes; their numbers if they have none.
+// What the classes of a network are called; their numbers where nothing says.
 class Names {
  public:
   Names(const train::TrainedModel& model, const std::string& file) : names_(model.weights.class_names) {
@@ -59,7 +59,7 @@ class Names {
       throw DataError("{}: {}", file, error.what());
     }
     if (static_cast<std::int64_t>(names_.size()) != model.weights.classes)
-      throw UsageError("{} has {} names, but the network has {} classes", file, names_.size(),
+      throw UsageError("{} names {} classes, and the network tells {} apart", file, names_.size(),
                        model.weights.classes);
   }
   std::string operator[](std::size_t label) const {
@@ -182,8 +182,9 @@ class Page final : public Writer {
     const std::string page = fmt::format(
         "<!doctype html>\n<html lang=\"en\"><head><meta "
         "charset=\"utf-8\"><title>{0}</title><style>{1}</style>"
-        "</head>\n<body><h1>{0}</h1>\n<p>{2} of {3} images, as the network sees them, with its "
-        "predictions.</p>\n<main>\n{4}</main></body></html>\n",
+        "</head>\n<body><h1>{0}</h1>\n<p>{2} of {3} images, as the network sees them, with what it takes "
+        "them "
+        "for.</p>\n<main>\n{4}</main></body></html>\n",
         data::escaped("Predictions of " + model_), data::kImagePageStyle, shown_, images_, figures_);
     write_file_atomically(file_, page);
   }
@@ -256,7 +257,7 @@ void add_predict(CLI::App& app, Context& context) {
       .add_option("--class-names", options->class_names,
                   "A file with one class name per line, by label (default: as in training)")
       ->type_name("FILE");
-  command.add_flag("--ema", options->averages, "Use the moving averages of --model-ema");
+  command.add_flag("--ema", options->averages, "Take the moving averages of --model-ema");
   add_forward_options(command, options->forward);
   on_run(command, context, [options] { return run_predict(*options); });
 }

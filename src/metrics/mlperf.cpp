@@ -20,13 +20,13 @@ std::int64_t milliseconds(std::chrono::system_clock::time_point when) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(when.time_since_epoch()).count();
 }
 
-// The part of a log up to a point: its bytes, and what is still open there.
+// What a log holds up to a point: its bytes, and what is still open there.
 struct Kept {
   std::uint64_t bytes = 0;
   std::int64_t epoch = 0, in_epoch = 0, in_block = 0;
 };
 
-// False for a line after this point.
+// False for a line that is not of this point or before it.
 bool keep(const std::string& line, const Resumed& resumed, Kept& kept) {
   try {
     const Json json = Json::parse(line.substr(std::min(line.size(), kToken.size())));
@@ -107,7 +107,7 @@ void MlperfSink::begin(const RunInfo& info) {
     write({"resumed", info.started});
     return;
   }
-  // Redline does not clear the system's caches.
+  // The caches of the system are not Redline's to clear.
   write({"cache_clear", false, Json::object(), facts_.began});
   write({"init_start", nullptr, Json::object(), facts_.began});
   for (const auto& [key, value] : facts_.values)

@@ -91,10 +91,10 @@ function overview(doc) {
   return el("div", {}, table("runs", "Runs", runColumns(doc), doc.runs, {onfilter: (rows) => { left = rows; }}), doc.runs.length > mostDrawn ? set : null);
 }
 
-// Tables turn where there are more runs than columns that a page has room for.
+// Tables are transposed if there are more runs than columns fit on a page.
 const mostColumns = 5;
 
-// Words of a verdict that says something; others are "same", "undecided" and, for runs that cannot be compared, "unlike".
+// Verdicts that claim something; others are "same", "undecided" and, for runs that cannot be compared, "unlike".
 const verdictMarks = {faster: "better", better: "better", slower: "worse", worse: "worse"};
 
 function comparison(doc) {

@@ -165,7 +165,7 @@ def for_everyone(page):
     zooms = [name(node) for node in nodes if role(node) == "button" and name(node).startswith("Zoom in")]
     assert len(set(zooms)) == len(images), "each control says which chart is its own"
     assert page.js(FAINT) == [], page.js(FAINT)
-    for expected in ("To the report", "Learning"):
+    for expected in ("Skip to the report", "Learning"):
         page.call("Input.dispatchKeyEvent", type="keyDown", key="Tab", code="Tab", windowsVirtualKeyCode=9)
         page.call("Input.dispatchKeyEvent", type="keyUp", key="Tab", code="Tab", windowsVirtualKeyCode=9)
         assert page.js("document.activeElement.textContent") == expected

@@ -146,7 +146,7 @@ const std::map<std::string, RuleTest>& rule_tests() {
         {[](Facts& f) { f.run.batch.reset(); }, [](Facts& f) { f.run.threads.reset(); }}}},
       {"quiet_machine",
        {neighbours,
-        "when the machine is quiet",
+        "on a quiet machine",
         {[](Facts& f) {
            f.telemetry->cpu = CpuShares{0.2, 0.45, 0};
          },

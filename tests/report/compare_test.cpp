@@ -234,7 +234,7 @@ TEST(Speed, OfShortUnevenRunsIsNotGivenAnAbsurdInterval) {
   EXPECT_EQ(compared.rows[0].verdicts[1], "undecided");
   ASSERT_EQ(compared.advice[1].size(), 1u);
   EXPECT_TRUE(
-      compared.advice[1][0].starts_with("the steps are too few or too uneven to compare speeds: longer"))
+      compared.advice[1][0].starts_with("too few steps, or too uneven, to compare speeds: use longer"))
       << compared.advice[1][0];
   EXPECT_NE(compared.advice[1][0].find("redline bench ab"), std::string::npos);
   const std::string text = terminal_text({&before, &after});

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kFirstLook = 8;
 constexpr double kError = 1 - kConfidence;
-constexpr double kSpend = 1.0 / 3;  // of what is left, at each look
+constexpr double kSpend = 1.0 / 3;  // of the error left, at each look
 
 std::size_t next_look(std::size_t pairs) { return pairs + pairs / 2; }
 
@@ -64,7 +64,7 @@ AbResult judge(const std::vector<double>& a, const std::vector<double>& b, doubl
   if (a.empty()) return result;
   const Change change = compare_paired(a, b, 1 - error);
   result.change = change.change;
-  // Fewer pairs than the level needs have no interval: the range of all of them holds less.
+  // With too few pairs for the level there is no interval: even the range of all pairs covers less.
   if (change.interval.coverage < 1 - error - 1e-9) return result;
   result.interval = change.interval;
   if (result.interval.low > 0) {

@@ -1,10 +1,10 @@
-// Which of two things is faster: A and B measured in pairs, one right after the other, until the change is
-// known as precisely as asked or the time is up.
+// Which of two things is faster: measures A and B in pairs, one right after the other, until the change is
+// known with the wanted precision or the time is up.
 //
-// The design is what makes the answer hold:
-// - A fair coin says which side of a pair goes first. If the sides are alike, the sign of a pair's log ratio
-//   is that coin, whatever drifts and whatever neighbours have in common. So Wilcoxon's signed ranks have
-//   their stated error without assuming that runs are independent.
+// The design makes the answer reliable:
+// - A fair coin decides which side of a pair goes first. If the sides are equally fast, the sign of a pair's
+//   log ratio is that coin, whatever drifts and however neighbours are correlated. So Wilcoxon's signed-rank
+//   test has its stated error without assuming that runs are independent.
 // - The experiment looks at its interval after fixed numbers of pairs: 8, 12, 18, 27, … Each look spends a
 //   third of what is left of the 5% error, and the last one, when the time is up, all of it. The intervals
 //   therefore hold together, and stopping at a look does not add false claims.
@@ -28,10 +28,10 @@ constexpr char letter(Side side) { return side == Side::a ? 'A' : 'B'; }
 constexpr Side other(Side side) { return side == Side::a ? Side::b : Side::a; }
 
 struct AbOptions {
-  double precision = 0.01;  // half of the interval's width, as a part of A: where the experiment ends
-  double margin = 0.02;     // an interval that lies within +- this and holds zero is called the same
-  double seconds = 300;     // no pair is begun that would end later, by the mean of those so far
-  std::uint64_t seed = 0;   // of the coins
+  double precision = 0.01;  // half of the interval's width, relative to A, at which the experiment ends
+  double margin = 0.02;     // an interval that holds zero and lies within +- this means "same"
+  double seconds = 300;     // no pair is started that would end later, by the mean of those so far
+  std::uint64_t seed = 0;   // of the coin flips
 };
 
 // Throws UsageError for values out of range.
@@ -40,11 +40,11 @@ void validate(const AbOptions& options);
 // A look at the experiment.
 struct AbLook {
   std::size_t pairs = 0;
-  double error = 0;  // that this look may spend
+  double error = 0;  // that this look spends
 };
-// The looks that are due up to so many pairs, in order.
+// The looks due within this many pairs, in order.
 std::vector<AbLook> looks_until(std::size_t pairs);
-// What these looks leave of the 5%.
+// What is left of the 5% after this many looks.
 double error_left(std::size_t looks);
 
 enum class Verdict : std::uint8_t { faster, slower, same, undecided };
@@ -54,7 +54,7 @@ const char* name_of(Verdict verdict);
 struct AbResult {
   std::size_t pairs = 0;
   double change = 0;
-  ConfidenceInterval interval;  // coverage 0: too few pairs for one
+  ConfidenceInterval interval;  // coverage 0: too few pairs
   Verdict verdict = Verdict::undecided;
   double half_width() const { return (interval.high - interval.low) / 2; }
 };
@@ -62,18 +62,20 @@ struct AbResult {
 // Compares speeds in pairs at a confidence of 1 - error.
 AbResult judge(const std::vector<double>& a, const std::vector<double>& b, double error, double margin);
 
-// Pairs so far, the coin for the next one, and what they say.
+// The pairs so far, the coin for the next one, and the result.
 class AbExperiment {
  public:
   explicit AbExperiment(const AbOptions& options);
 
   Side first();  // of the next pair
-  // The speeds of a pair, both positive. Whether the interval is now as narrow as asked: true at looks only.
+  // Adds the speeds of a pair, both positive. Returns whether the interval is now narrow enough: true at
+  // looks only.
   bool add(double a, double b);
   std::size_t pairs() const { return a_.size(); }
-  // At the last look; none before the first.
+  // The result at the last look; empty before the first.
   const std::optional<AbResult>& last_look() const { return last_; }
-  // At the look that ended it, or, when it ended between looks, of all pairs with what is left of the error.
+  // The result at the look that ended the experiment. If it ended between looks: of all pairs, with the error
+  // that is left.
   AbResult result() const;
 
  private:
@@ -88,15 +90,15 @@ class AbExperiment {
 enum class AbEnd : std::uint8_t { precise, time, stopped };
 const char* name_of(AbEnd end);
 
-// Measures a side once and gives its speed, in any unit; empty when it was told to stop.
+// Measures a side once and returns its speed, in any unit; empty to stop.
 using AbMeasure = std::function<std::optional<double>(Side side)>;
 // Seconds since the experiment began.
 using AbClock = std::function<double()>;
-// Told after each pair.
+// Called after each pair.
 using AbProgress = std::function<void(const AbExperiment&)>;
 
-// Runs pairs until the experiment is as precise as asked, the time is up, or `measure` stops it; a pair that
-// is not whole is not used. At least one pair is measured, whatever the time.
+// Runs pairs until the experiment is precise enough, the time is up, or `measure` stops it. An incomplete
+// pair is not used. Measures at least one pair, whatever the time.
 AbEnd run_experiment(AbExperiment& experiment, const AbOptions& options, const AbMeasure& measure,
                      const AbClock& clock, const AbProgress& progress);
 

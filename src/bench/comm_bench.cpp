@@ -36,9 +36,8 @@ bool is_parted(Operation operation) {
          operation == Operation::reduce_scatter_all_gather;
 }
 
-// The values that ranks bring: small integers, so that sums are exact wherever the type holds them, in a
-// pattern whose length shares no factor with the sizes of parts and chunks, so that what lands in a wrong
-// place shows.
+// The ranks' input values: small integers, so that sums are exact where the type can represent them. The
+// length of their pattern is coprime to the sizes of parts and chunks, so that misplaced values show.
 constexpr std::size_t kPattern = 251;
 double value_of(int rank, std::size_t i) {
   return static_cast<double>((i % kPattern * 7 + static_cast<std::size_t>(rank) * 5) % 31 + 1);
@@ -76,7 +75,7 @@ double get(Type type, const std::byte* from) {
   throw InternalError("unknown element type {}", static_cast<int>(type));
 }
 
-// Half the distance between neighbouring numbers around 1.
+// Half the distance between neighbouring numbers near 1.
 double unit_of(Type type) {
   switch (type) {
     case Type::f32:
@@ -91,7 +90,7 @@ double unit_of(Type type) {
   throw InternalError("unknown element type {}", static_cast<int>(type));
 }
 
-// One exchange, with what each rank brings and what must come out.
+// One exchange, with each rank's input and the expected result.
 class Checked {
  public:
   Checked(const comm::ExchangeOptions& options, int rank, int ranks)
@@ -113,7 +112,7 @@ class Checked {
     return values;
   }
 
-  // What is wrong with the result; empty when nothing is.
+  // What is wrong with the result; empty if nothing is.
   std::string verdict(const comm::Exchange& exchange) const {
     const bool own_part = options_.operation == Operation::reduce_scatter;
     const std::size_t first = own_part ? static_cast<std::size_t>(rank_) * part_ : 0;
@@ -142,7 +141,7 @@ class Checked {
   std::array<double, kPattern> sums_{};
 };
 
-// Of each repetition, over the ranks.
+// Per repetition, over the ranks.
 std::vector<double> combine(comm::Communicator& control, const std::vector<double>& mine, bool slowest) {
   const std::size_t ranks = static_cast<std::size_t>(control.size()), count = mine.size();
   std::vector<double> all(ranks * count);
@@ -159,7 +158,7 @@ std::vector<double> combine(comm::Communicator& control, const std::vector<doubl
   return combined;
 }
 
-// The lowest rank that has something to say speaks for all.
+// All ranks take the text of the lowest rank that has one.
 std::string agree(comm::Communicator& control, const std::string& mine) {
   const std::vector<double> sizes = control.gather(static_cast<double>(mine.size()));
   const auto speaker = std::ranges::find_if(sizes, [](double size) { return size > 0; });
@@ -170,7 +169,7 @@ std::string agree(comm::Communicator& control, const std::string& mine) {
   return text;
 }
 
-// What one rank's part of the work, done alike by all, came to.
+// The outcome of one rank's part of a collective.
 template <typename Work>
 std::string reason_of(const Work& work) {
   try {
@@ -216,7 +215,7 @@ bool among(const std::vector<std::string>& wanted, const std::string& name) {
   return wanted.empty() || std::ranges::find(wanted, name) != wanted.end();
 }
 
-// Those of the fabric's that are wanted; of an operation that has none of them, all.
+// The wanted ones among the fabric's; all, if an operation has none of them.
 std::vector<std::string> choose(const CommBenchOptions& options, const comm::Fabric& fabric,
                                 Operation operation) {
   const std::vector<std::string> all = fabric.algorithms(operation);
@@ -246,8 +245,7 @@ void check_names(const CommBenchOptions& options, const comm::Fabric& fabric) {
                          const std::vector<std::string>& there) {
     for (const std::string& name : wanted) {
       if (std::ranges::find(there, name) != there.end()) continue;
-      if (there.empty())
-        throw UsageError("{} {}: {} has no choice of them", flag, name, fabric.description());
+      if (there.empty()) throw UsageError("{} {}: {} offers no choice", flag, name, fabric.description());
       throw UsageError("{} {}: {} has {}", flag, name, fabric.description(), fmt::join(there, ", "));
     }
   };
@@ -332,7 +330,7 @@ std::vector<CommTiming> bench_comm(const CommBenchOptions& options, comm::Fabric
       timings.push_back(measure(options, operation, algorithm, options.sizes[i], fabric, control));
       done(timings.back());
       if (timings.back().status != CommStatus::unavailable) continue;
-      passed += static_cast<std::int64_t>(options.sizes.size() - i);  // it will not do the other sizes either
+      passed += static_cast<std::int64_t>(options.sizes.size() - i);  // it cannot do the other sizes either
       break;
     }
   }

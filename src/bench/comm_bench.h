@@ -1,4 +1,4 @@
-// How fast numbers move between ranks: one collective at a time, by size, with every result checked.
+// How fast ranks exchange data: one collective at a time, by size, with every result checked.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@ namespace redline::bench {
 struct CommBenchOptions {
   std::vector<comm::Operation> operations = {
       comm::Operation::all_reduce, comm::Operation::reduce_scatter_all_gather, comm::Operation::broadcast};
-  std::vector<std::size_t> sizes;  // bytes of the whole buffer, rounded up to equal parts where it is parted
-  std::vector<std::string> algorithms;  // of those that the fabric has; empty: all
+  std::vector<std::size_t> sizes;  // bytes of the whole buffer, rounded up where it is split into equal parts
+  std::vector<std::string> algorithms;  // those of the fabric; empty: all
   std::vector<std::string> protocols;   // the same
   comm::Type type = comm::Type::f32;
   int repeat = 20, warmup = 3;
-  double seconds = 5;  // that the repetitions of one measurement may take: else there are fewer
+  double seconds = 5;  // limit for the repetitions of one measurement: there are fewer beyond it
 };
 
 // Throws UsageError.
@@ -34,8 +34,8 @@ comm::Operation parse_operation(const std::string& name);  // throws UsageError,
 std::string name_of(comm::Type type);                      // "fp32"
 comm::Type parse_comm_type(const std::string& name);       // throws UsageError
 
-// The part of a link's bandwidth that a collective needs for each byte of its buffer, so that bus bandwidths
-// can be compared with the hardware's whatever the collective and the number of ranks.
+// The bytes that a collective sends over a link for each byte of its buffer. With it, bus bandwidths can be
+// compared with the hardware's for any collective and number of ranks.
 double bus_factor(comm::Operation operation, int ranks);
 
 enum class CommStatus : std::uint8_t { ok, unavailable, wrong };
@@ -53,24 +53,24 @@ struct CommTiming {
   bool measured() const { return status == CommStatus::ok && !seconds.empty(); }
   double median_seconds() const;
   double p90_seconds() const;
-  double algorithm_bandwidth() const;  // bytes of the buffer a second
+  double algorithm_bandwidth() const;  // bytes of the buffer per second
   double bus_bandwidth() const;
 };
 
-// Told before each measurement how many are done; false stops. Every rank is asked, and one is enough.
+// Called before each measurement with how many are done; false stops. Called on every rank; one false is
+// enough.
 using CommProgress = std::function<bool(std::int64_t done, std::int64_t of)>;
 using CommDone = std::function<void(const CommTiming&)>;
 
-// Every rank calls it; each gets the same timings. A repetition takes as long as on the rank that came to it
-// last (the others also waited for that one); a broadcast, as long as on the slowest. What a library does not
-// do on this machine is recorded as that. Gives what was measured so far when stopped. Throws UsageError when
-// no algorithm is left, PeerError when a rank is lost.
+// Every rank calls it; all get the same timings. The time of a repetition is that of the last rank to start
+// it (the others also waited for that rank); for a broadcast, that of the slowest rank. What a library cannot
+// do on this machine is recorded as unavailable. Returns what was measured so far when stopped. Throws
+// UsageError if no algorithm is left, PeerError if a rank is lost.
 std::vector<CommTiming> bench_comm(const CommBenchOptions& options, comm::Fabric& fabric,
                                    comm::Communicator& control, const CommProgress& progress,
                                    const CommDone& done);
 
-std::string comm_csv(
-    const std::vector<CommTiming>& timings);  // the first line gives the names of the columns
+std::string comm_csv(const std::vector<CommTiming>& timings);  // with a header line
 nlohmann::ordered_json to_json(const CommTiming& timing);
 
 }  // namespace redline::bench

@@ -23,13 +23,14 @@ namespace redline::bench {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::size_t kCopyBytes = std::size_t{64} << 20;  // a thread: far more than its share of the caches
+constexpr std::size_t kCopyBytes = std::size_t{64}
+                                   << 20;  // per thread: far more than its share of the caches
 constexpr int kCopyRounds = 5;
 constexpr int kSampledSizes = 200;
-constexpr double kFastest = 4000;  // images/s of a thread that no decoder reaches
+constexpr double kFastest = 4000;  // images/s per thread, faster than any decoder
 
 void validate(const DataBenchOptions& o) {
-  if (o.threads.empty()) throw UsageError("--threads names no count to measure with");
+  if (o.threads.empty()) throw UsageError("--threads is empty");
   for (const int threads : o.threads)
     if (threads < 1 || threads > 4096) throw UsageError("--threads {} is not between 1 and 4096", threads);
   if (!(o.seconds > 0 && o.seconds <= 3600))
@@ -41,7 +42,7 @@ std::uint64_t peak_memory() {
   return getrusage(RUSAGE_SELF, &usage) == 0 ? static_cast<std::uint64_t>(usage.ru_maxrss) * 1024 : 0;
 }
 
-// The fastest of several rounds in which every thread copies memory of its own.
+// The fastest of several rounds in which every thread copies its own memory.
 CopyTiming time_copy(int threads) {
   struct Buffers {
     std::vector<std::uint8_t> from, to;
@@ -72,7 +73,7 @@ class Measurement {
       : options_(options), breathe_(std::move(breathe)) {
     data::LoaderOptions o;
     o.threads = threads;
-    // Training needs whole batches; few images then mean small ones.
+    // Training needs whole batches, so few images mean small batches.
     o.batch_size = static_cast<int>(std::min<std::int64_t>(options.batch_size, source->count()));
     o.transform.train = train;
     o.transform.size = options.image_size;
@@ -85,13 +86,13 @@ class Measurement {
     loader_->start_epoch(0);
   }
 
-  // Empties the ring that was filled before the clock runs, so that what is measured is the steady rate.
+  // Empties the ring first, so that the steady rate is measured.
   void warm_up() {
     for (int i = 0; i < 4; ++i) take();
     result_.images = 0;
   }
 
-  // Until the time is over, or with one_pass at the end of the data at the latest.
+  // Until the time is up, or with one_pass at the end of the data at the latest.
   DataTiming run(bool one_pass, double mean_bytes) {
     const data::StageSeconds before = loader_->stage_seconds();
     const double waited_before = loader_->waited_seconds();
@@ -110,8 +111,8 @@ class Measurement {
     result_.hand_over = copying / images;
     result_.waited = (loader_->waited_seconds() - waited_before) / seconds;
     result_.cpu_share = loader_->cpu_share();
-    // The encoded image into a buffer, the pixels into the ring, and from there to the trainer; or the
-    // encoded image into the ring, and from there to the GPU.
+    // Encoded image to a buffer, pixels to the ring, and from there to the trainer; or encoded image to the
+    // ring, and from there to the GPU.
     const double moved = on_card_ ? 5 * mean_bytes : 2 * mean_bytes + 3 * static_cast<double>(image_bytes());
     result_.bytes_moved = result_.images_per_second * moved;
     result_.cold = one_pass;
@@ -123,7 +124,7 @@ class Measurement {
     return static_cast<std::size_t>(options_.image_size) * static_cast<std::size_t>(options_.image_size) * 3;
   }
 
-  // Takes a batch and copies it, unless it is on a GPU; gives the seconds of the copy.
+  // Takes a batch and copies it, unless it is on a GPU; returns the seconds of the copy.
   double take() {
     breathe_();
     data::Batch batch;
@@ -149,8 +150,8 @@ class Measurement {
   DataTiming result_;
 };
 
-// Brings what a measurement will read into the page cache: the first samples of epoch 0 in its order, as many
-// as could be asked for and half of the free memory holds.
+// Reads what a measurement will need into the page cache: the first samples of epoch 0, as many as can be
+// consumed and fit into half of the free memory.
 void preload(const DataBenchOptions& options, const data::RecordSource& source, bool train, int threads,
              double mean_bytes, const std::function<void()>& breathe) {
   data::SamplerOptions o;
@@ -201,7 +202,7 @@ std::uint64_t drop_page_cache(const fs::path& path) {
     const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return;
     struct stat status {};
-    ::fdatasync(fd);  // pages that are not written yet stay
+    ::fdatasync(fd);  // dirty pages would stay cached
     if (::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0 && ::fstat(fd, &status) == 0)
       dropped += static_cast<std::uint64_t>(status.st_size);
     ::close(fd);
@@ -213,7 +214,7 @@ std::uint64_t drop_page_cache(const fs::path& path) {
        it.increment(error)) {
     std::error_code ignored;
     if (it->is_regular_file(ignored)) drop(it->path());
-    if (it.depth() > 64) it.disable_recursion_pending();  // links that go in circles
+    if (it.depth() > 64) it.disable_recursion_pending();  // circular links
   }
   return dropped;
 }
@@ -253,7 +254,7 @@ DataBench bench_data(const DataBenchOptions& options, const data::Progress& prog
       ++done;
     }
   }
-  bench.peak_memory = peak_memory();  // before the copies, whose buffers are no part of loading
+  bench.peak_memory = peak_memory();  // before the copies, whose buffers do not belong to loading
   for (const int threads : options.threads) bench.copies.push_back(time_copy(threads));
   return bench;
 }

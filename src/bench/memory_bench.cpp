@@ -19,11 +19,11 @@ using backend::MemoryGroup;
 using backend::MemoryMethod;
 
 constexpr int kMostRounds = 1000;
-constexpr std::size_t kEnough = 6;  // runs: the fewest whose range holds the median with 95%
-constexpr double kLongest = 2;      // seconds of runs beyond these
+constexpr std::size_t kEnough = 6;  // runs: the fewest whose range covers the median with 95%
+constexpr double kLongest = 2;      // seconds for runs beyond these
 
 void measure(backend::MemoryMove& move, const MemoryBenchOptions& options, MemoryTiming& timing) {
-  move.run(1);  // warms up
+  move.run(1);  // warm-up
   timing.rounds =
       std::clamp(static_cast<int>(options.run_seconds / std::max(move.run(1), 1e-9)), 1, kMostRounds);
   double total = 0;
@@ -47,7 +47,7 @@ std::string title(const MemoryMethod& method) {
   return method.threads == 1 ? method.name : fmt::format("{}, {} threads", method.name, method.threads);
 }
 
-// Half the interval, as a part of the rate.
+// Half the interval, relative to the rate.
 double spread(const MemoryTiming& timing) {
   const ConfidenceInterval interval = timing.bytes_per_second_interval();
   return (interval.high - interval.low) / 2 / timing.bytes_per_second();
@@ -66,10 +66,10 @@ void check_words(backend::MemoryMove& move, const MemoryTiming& timing) {
 }
 
 void validate(const MemoryBenchOptions& options) {
-  if (options.sizes.empty()) throw UsageError("--sizes names none");
+  if (options.sizes.empty()) throw UsageError("--sizes is empty");
   for (const std::size_t size : options.sizes) {
     if (size < backend::kMemoryStep || size % backend::kMemoryStep != 0)
-      throw UsageError("--sizes: {} bytes are no multiple of {} KiB", size, backend::kMemoryStep >> 10);
+      throw UsageError("--sizes: {} bytes is not a multiple of {} KiB", size, backend::kMemoryStep >> 10);
   }
   if (options.repeat < 1 || options.repeat > 100'000)
     throw UsageError("--repeat {} is not between 1 and 100000", options.repeat);
@@ -102,7 +102,7 @@ std::vector<MemoryTiming> bench_memory(const MemoryBenchOptions& options, backen
   if (!any) {
     std::set<std::string> names;
     for (const MemoryMethod& method : methods) names.insert(method.name);
-    throw UsageError("--methods {}: there is none; choose from {}", options.filter, fmt::join(names, "; "));
+    throw UsageError("--methods {}: no such method; choose from {}", options.filter, fmt::join(names, "; "));
   }
   std::vector<MemoryTiming> timings;
   for (const std::size_t i : chosen) {

@@ -17,7 +17,7 @@ namespace {
 
 using graph::Op;
 
-// Positions in the plan of one distinct op, or of ops that are done together.
+// Positions in the plan of one distinct op, or of ops that run together.
 struct Row {
   OpTiming timing;
   std::vector<std::size_t> ops;
@@ -27,7 +27,7 @@ bool matches(const Op& op, const std::string& filter) {
   return name_of(op.kind).find(filter) != std::string_view::npos || op.name.find(filter) != std::string::npos;
 }
 
-// `whole` makes one row of an optimizer's ops on all parameters, which a device may do in one launch.
+// `whole` joins an optimizer's ops on all parameters into one row: a device may run them in one launch.
 std::vector<Row> make_rows(const plan::Plan& plan, const std::vector<plan::Group>& groups,
                            const std::string& filter, bool whole) {
   const graph::Graph& graph = plan.graph();
@@ -73,7 +73,7 @@ void time_alone(const graph::Graph& graph, Row& row, int repeat, backend::Backen
   for (int i = 0; i <= repeat; ++i) {
     std::vector<backend::OpTime> measured;
     executable->run(section, &measured);
-    if (i > 0) times.push_back(seconds_of(measured.front()));  // the first warms up
+    if (i > 0) times.push_back(seconds_of(measured.front()));  // the first is warm-up
   }
   row.timing.fastest = *std::min_element(times.begin(), times.end());
   row.timing.seconds = median(std::move(times));
@@ -85,7 +85,7 @@ std::vector<OpTiming> bench_ops(const OpBenchOptions& options, backend::Backend&
                                 const Progress& progress) {
   if (options.repeat < 1) throw UsageError("--repeat {} must be at least 1", options.repeat);
   const auto plan = std::make_shared<plan::Plan>(plan::make_plan(options.plan, backend));
-  // Within steps, ops are timed as the device does them; else each is isolated.
+  // Within steps, ops are timed as the device groups them; otherwise each is isolated.
   std::vector<Row> rows = make_rows(*plan, options.in_step ? plan->groups : plan::each_alone(plan->graph()),
                                     options.filter, options.in_step);
   std::vector<OpTiming> result;

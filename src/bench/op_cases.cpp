@@ -114,7 +114,7 @@ struct DescribeAttributes {
 };
 
 std::string shapes_of(const graph::Graph& graph, const std::vector<TensorId>& ids) {
-  constexpr std::size_t kMostListed = 8;  // an op has as many, or one for every layer
+  constexpr std::size_t kMostListed = 8;  // an op has at most this many, or one for every layer
   std::string text;
   if (ids.size() > kMostListed) {
     std::int64_t elements = 0;
@@ -144,7 +144,7 @@ std::vector<float> pool_indices(const OpCase& op_case, Random& random) {
   const auto& attr = op_case.op().attr<graph::PoolAttr>();
   const Shape& out = op_case.graph.tensor(op_case.op().inputs[operands::MaxPoolGrad::index]).shape;
   const Shape& in = op_case.graph.tensor(op_case.op().outputs[operands::MaxPoolGrad::dx]).shape;
-  // A tap that lies inside the image, by rejection: every window has one.
+  // A tap inside the image, by rejection: every window has one.
   const auto tap = [&](std::int64_t position, std::int64_t size) {
     for (;;) {
       const auto k = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(attr.kernel)));
@@ -179,8 +179,8 @@ TensorId masked_tensor(const Op& op) {
                                        : op.inputs[operands::NormGradStats::g];
 }
 
-// For every element in plain order, its position in the tensor as stored: elements are numbered, stored, and
-// looked for. A number goes in two parts, since fp32 counts to 2^24 only.
+// The stored position of every element in plain order. Elements are numbered, stored, and looked up. A number
+// is stored in two parts, since fp32 is exact only up to 2^24.
 std::vector<std::size_t> stored_positions(const Shape& shape, plan::Layout layout) {
   constexpr std::size_t kPart = 4096;
   const Tensor numbers{"", shape, graph::DType::i32, TensorKind::activation};
@@ -239,14 +239,14 @@ std::vector<float> input_values(const OpCase& op_case, std::size_t input, std::u
   const Shape& shape = role == Role::mask ? op_case.graph.tensor(masked_tensor(op)).shape : tensor.shape;
   std::vector<float> values(static_cast<std::size_t>(shape.elements()));
   if (role == Role::scalars) {
-    // In the order of StepScalar. A snapshot is made for the first batch only.
+    // In the order of StepScalar. A snapshot is taken for the first batch only.
     return {0.1F, 0.5F, 0.9F, op.kind == OpKind::snapshot ? 0.0F : 1.0F, 9.0F};
   }
-  // In the order of StepCheck. Values are put back in a refused step only.
+  // In the order of StepCheck. Values are restored in a refused step only.
   if (role == Role::check) return {op.kind == OpKind::restore ? 0.0F : 1.0F, 0.25F, 3.0F, 2.0F, 5.0F};
   const double weight = role == Role::weights ? 1.0 / std::sqrt(fan_in(op, shape)) : 1.0;
   const std::size_t half = values.size() / 2;
-  // Large tensors, which are only timed, repeat what was drawn.
+  // Large tensors, which are only timed, repeat the values drawn.
   const std::size_t drawn = std::min(values.size(), std::size_t{1} << 20);
   for (std::size_t i = 0; i < drawn; ++i) {
     const auto draw = [&]() -> double {

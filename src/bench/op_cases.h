@@ -1,5 +1,5 @@
-// One op on its own: a graph of a single op and how to fill its inputs. The same case is run against the
-// reference by tests and timed at training sizes by `redline bench op`.
+// One op on its own: a graph with a single op, and how to fill its inputs. Tests compare a case with the
+// reference; `redline bench op` times it at training sizes.
 #pragma once
 
 #include <cstdint>
@@ -19,25 +19,25 @@ struct OpCase {
   const graph::Op& op() const { return graph.ops()[position]; }
 };
 
-// What an op computes, on what: "conv 32x64x56x56, 64x64x1x1 -> 32x64x56x56 fp32 stride 1 pad 0". Two ops of
-// the same text do the same work.
+// What an op computes: "conv 32x64x56x56, 64x64x1x1 -> 32x64x56x56 fp32 stride 1 pad 0". Two ops with the
+// same text do the same work.
 std::string describe(const graph::Graph& graph, const graph::Op& op);
 
 // The op lifted out of a graph with the tensors it touches.
 OpCase isolate(const graph::Graph& graph, const graph::Op& op);
 
-// Random values, in plain order, that make sense for an input of the op: normal activations, weights that
-// keep the output near one, valid labels and pool indices, positive variances. The same for the same seed.
-// Masks are one value of 0 or 1 per element of the activation they belong to.
+// Random values, in plain order, that suit an input of the op: normal activations, weights that keep the
+// output near one, valid labels and pool indices, positive variances. The same for the same seed. Masks are
+// one value of 0 or 1 per element of the activation they belong to.
 std::vector<float> input_values(const OpCase& op_case, std::size_t input, std::uint64_t seed);
 
-// Writes an input of the op in the form its tensor has in `executable`; `values` as input_values gives them.
+// Writes an input of the op in the layout of its tensor in `executable`; `values` as from input_values.
 void write_input(const OpCase& op_case, std::size_t input, const std::vector<float>& values,
                  backend::Executable& executable);
-// All of them: the tensors of a lone op that it does not write.
+// Fills all inputs: the tensors of the case that its op does not write.
 void fill_inputs(const OpCase& op_case, std::uint64_t seed, backend::Executable& executable);
 
-// The bits of a mask written by the op, one value per element of the activation in plain order.
+// The bits of a mask that the op wrote, one value per element of the activation, in plain order.
 std::vector<float> read_mask(const OpCase& op_case, std::size_t output,
                              const backend::Executable& executable);
 

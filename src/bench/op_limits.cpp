@@ -19,7 +19,7 @@ namespace {
 using backend::MemoryGroup;
 using backend::MemoryMethod;
 
-// Plain copies within the device's memory, by as many threads as the study has.
+// Plain copies within the device's memory, by as many threads as the study offers.
 std::vector<std::size_t> best_copies(const std::vector<MemoryMethod>& methods) {
   int threads = 0;
   std::vector<std::size_t> best;
@@ -40,7 +40,7 @@ MemoryTiming time_copy(backend::MemoryStudy& study, std::size_t method, std::siz
   timing.bytes = bytes;
   try {
     const auto move = in_step ? study.prepare_chain(method, bytes) : study.prepare(method, bytes);
-    move->run_each(1);  // warms up
+    move->run_each(1);  // warm-up
     timing.seconds = move->run_each(repeat);
     check_words(*move, timing);
   } catch (const UnavailableError& why) {
@@ -59,7 +59,7 @@ std::string rate(double amount, double seconds) {
   return amount > 0.0 && seconds > 0.0 ? fmt::format("{:.1f}", amount / seconds / 1e9) : "-";
 }
 
-// How much of `seconds` would do.
+// `least` as a percentage of `seconds`.
 std::string percent(double least, double seconds) {
   return least > 0.0 && seconds > 0.0 ? fmt::format("{:.0f}%", 100 * least / seconds) : "-";
 }
@@ -102,7 +102,7 @@ std::vector<MemoryTiming> time_copies(std::vector<OpTiming>& ops, backend::Memor
   for (const OpTiming& op : ops)
     if (op.memory_bound) sizes.insert(copied_bytes(op.bytes));
   const std::vector<std::size_t> methods = best_copies(study.methods());
-  std::set<std::size_t> refused;          // a method that refuses a size does no larger one either
+  std::set<std::size_t> refused;          // a method that refuses a size refuses larger ones too
   std::map<std::size_t, double> fastest;  // seconds by size
   std::vector<MemoryTiming> copies;
   std::int64_t done = 0;
@@ -123,7 +123,7 @@ std::vector<MemoryTiming> time_copies(std::vector<OpTiming>& ops, backend::Memor
   for (OpTiming& op : ops) {
     const auto copy = fastest.find(copied_bytes(op.bytes));
     if (!op.memory_bound || copy == fastest.end()) continue;
-    // What rounding the size took or gave. Of less than a page it says nothing about time.
+    // Corrects for rounding the size. Below a page, size says nothing about time.
     const double part = op.bytes / (2 * static_cast<double>(copy->first));
     op.copy_seconds = copy->second * std::clamp(part, 0.97, 1.03);
   }

@@ -1,8 +1,8 @@
-// How near the ops of a step come to what the device can do: to its ceilings, and, where memory bounds them,
-// to a plain copy that moves as many bytes.
+// How close the ops of a step come to the device's limits: to its ceilings, and for memory-bound ops to a
+// plain copy of as many bytes.
 //
-// The ceiling of memory is that of large arrays. What moves a few megabytes cannot reach it, as starting and
-// ending weigh more, or caches carry it beyond. A copy of the same size has the same handicaps and helps.
+// The memory ceiling is measured on large arrays. An op that moves a few megabytes may stay below it, because
+// start and end weigh more, or exceed it thanks to caches. A copy of the same size is affected alike.
 #pragma once
 
 #include <cstddef>
@@ -25,22 +25,24 @@ struct OpLimits {
 // Fills in least_seconds and memory_bound.
 void set_ceilings(std::vector<OpTiming>& ops, const profile::Ceilings& ceilings);
 
-// Fills in copy_seconds of the ops that memory bounds, by the fastest of the plain copies that all threads
-// do, each timed `repeat` times as the ops were: within a step what is read was just written and what is
-// written was not, alone it is the same two arrays every time. Half of the bytes are read, half are written;
-// each distinct copied_bytes() is measured once. What the study refuses stays 0; gives what was measured so
-// far when stopped. Throws InternalError when a copy is wrong.
+// Fills in copy_seconds of memory-bound ops with the time of the fastest plain copy by all threads, timed
+// `repeat` times as the ops were. Within a step, the source was just written and the destination was not;
+// alone, it is the same two arrays every time. Half of the bytes are read, half written; each distinct
+// copied_bytes() is measured once. What the study refuses stays 0. Returns what was measured so far when
+// stopped. Throws InternalError if a copy is wrong.
 std::vector<MemoryTiming> time_copies(std::vector<OpTiming>& ops, backend::MemoryStudy& study, int repeat,
                                       bool in_step, const Progress& progress);
 
-// The array whose copy stands for an op that moves so many bytes: half of them, to a sixteenth of an octave.
+// The size of the array to copy for an op that moves `op_bytes`: half of them, rounded to a sixteenth of an
+// octave.
 std::size_t copied_bytes(double op_bytes);
 
-// Both, for ops that bench_ops timed on this backend with these options; `study` is of the same device.
+// Both of the above, for ops that bench_ops timed on this backend with these options; `study` belongs to the
+// same device.
 OpLimits measure_limits(std::vector<OpTiming>& ops, const OpBenchOptions& options, backend::Backend& backend,
                         backend::MemoryStudy& study, const Progress& progress);
 
-// The ops as a table, with what they come to below it.
+// The ops as a table, with totals below.
 std::string op_table(const std::vector<OpTiming>& ops, const OpLimits& limits, const OpBenchOptions& options);
 nlohmann::ordered_json op_json(const std::vector<OpTiming>& ops, const OpLimits& limits);
 

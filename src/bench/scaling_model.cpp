@@ -23,14 +23,14 @@ constexpr std::array<std::pair<Collective, const char*>, 3> kCollectives = {{
     {Collective::hierarchical, "hierarchical"},
 }};
 
-// How the GPUs of a job lie on nodes.
+// How the GPUs of a job are spread over nodes.
 struct Layout {
   double gpus, nodes, per_node;
   Layout(const Network& network, int count)
       : gpus(count),
         nodes(std::ceil(static_cast<double>(count) / network.gpus_per_node)),
         per_node(std::min(count, network.gpus_per_node)) {}
-  // At what pace a ring or tree over all of them goes: the links that leave a node work side by side.
+  // The bandwidth of a ring or tree over all of them: the links that leave a node work in parallel.
   double pace(const Network& network, double bytes) const {
     if (nodes == 1) return network.intra.bandwidth_at(bytes);
     const double out = network.inter.bandwidth_at(bytes) * per_node;
@@ -39,7 +39,7 @@ struct Layout {
 };
 
 double ring_seconds(const Network& network, const Layout& at, double bytes) {
-  // The longest way of a part: p - 1 hops, with every one between nodes among them.
+  // The longest path of a part: p - 1 hops, including all those between nodes.
   const double hops_out = at.nodes == 1 ? 0 : std::min(at.nodes, at.gpus - 1);
   const double hops_in = at.gpus - 1 - hops_out;
   const double latency = hops_out * network.inter.latency + hops_in * network.intra.latency;
@@ -62,7 +62,7 @@ double hierarchical_seconds(const Network& network, const Layout& at, double byt
   return 2 * (inside + std::min(ring, tree));
 }
 
-// The expected largest of n draws from a normal law, in standard deviations (Blom's approximation).
+// The expected maximum of n normal draws, in standard deviations (Blom's approximation).
 double expected_maximum(int n) {
   if (n <= 1) return 0;
   const double part = (n - 0.375) / (n + 0.25);
@@ -96,11 +96,11 @@ nlohmann::ordered_json read_json(const std::string& path, const char* flag) {
   try {
     return nlohmann::ordered_json::parse(read_file(path));
   } catch (const nlohmann::json::exception& error) {
-    throw DataError("{} {}: it is no JSON: {}", flag, path, error.what());
+    throw DataError("{} {}: not JSON: {}", flag, path, error.what());
   }
 }
 
-// Of a record of bench comm: the fastest algorithm's time of each size of an all-reduce.
+// From a record of bench comm: the time of the fastest algorithm for each size of an all-reduce.
 Link link_of_record(const std::string& path, const char* flag) {
   const nlohmann::ordered_json record = read_json(path, flag);
   std::map<double, double> best;
@@ -118,9 +118,9 @@ Link link_of_record(const std::string& path, const char* flag) {
       if (!added) at->second = std::min(at->second, seconds);
     }
   } catch (const nlohmann::json::exception& error) {
-    throw DataError("{} {}: it is no record of bench comm: {}", flag, path, error.what());
+    throw DataError("{} {}: not a record of bench comm: {}", flag, path, error.what());
   }
-  if (ranks < 2) throw DataError("{} {}: it is of {} ranks", flag, path, ranks);
+  if (ranks < 2) throw DataError("{} {}: it has {} ranks, and two or more are needed", flag, path, ranks);
   try {
     return fit_link({best.begin(), best.end()}, ranks);
   } catch (const DataError& error) {
@@ -128,10 +128,11 @@ Link link_of_record(const std::string& path, const char* flag) {
   }
 }
 
-// Seconds from the beginning of the step to the last sum, when computing goes at (1 - contention) of its
-// speed while numbers travel.
+// Seconds from the start of the step to the last sum, if computation runs at (1 - contention) of its speed
+// during communication.
 double simulate(const StepShape& shape, double contention, const std::vector<double>& durations) {
-  double now = 0, done = 0, network_free = 0;  // done: how far into the undisturbed step computing has come
+  double now = 0, done = 0,
+         network_free = 0;  // done: how far the computation is, in time of the undisturbed step
   std::size_t next = 0;
   while (true) {
     const double target = next < shape.buckets.size() ? shape.buckets[next].ready : shape.backward_end;
@@ -200,7 +201,7 @@ std::pair<double, Collective> best_all_reduce(const Network& network, double byt
 }
 
 Link fit_link(const std::vector<std::pair<double, double>>& times, int ranks) {
-  if (times.size() < 2) throw DataError("a link's bandwidth and latency need times of two sizes");
+  if (times.size() < 2) throw DataError("fitting a link's bandwidth and latency needs times of two sizes");
   // seconds = a + b bytes, each point weighed by 1 / seconds^2.
   double w = 0, x = 0, y = 0, xx = 0, xy = 0;
   for (const auto& [bytes, seconds] : times) {
@@ -212,7 +213,7 @@ Link fit_link(const std::vector<std::pair<double, double>>& times, int ranks) {
   if (!(slope > 0)) throw DataError("these times do not grow with the size: no bandwidth explains them");
   const double messages = 2.0 * (ranks - 1), start = std::max(0.0, (y - slope * x) / w);
   Link link{messages / ranks / slope, start / messages, {}};
-  // Where the start is most of the time, what remains is noise.
+  // Where latency is most of the time, the rest is noise.
   for (const auto& [bytes, seconds] : times)
     if (seconds > 2 * start) link.by_size.emplace_back(bytes, messages / ranks * bytes / (seconds - start));
   return link;
@@ -267,7 +268,7 @@ StepShape parse_step_shape(const nlohmann::ordered_json& json, const std::string
     for (const auto& bucket : step.at("buckets"))
       shape.buckets.push_back({bucket.at("bytes").get<double>(), bucket.at("ready_seconds").get<double>()});
   } catch (const nlohmann::json::exception& error) {
-    throw DataError("--step {}: it is no record of bench comm --predict: {}", path, error.what());
+    throw DataError("--step {}: not a record of bench comm --predict: {}", path, error.what());
   }
   double before = 0;
   bool good = shape.seconds > 0 && shape.backward_end > 0 && shape.backward_end <= shape.seconds &&

@@ -1,5 +1,5 @@
-// A model of training on many GPUs: what a step would take there, from a step measured on one and from what
-// the network can do. Pure arithmetic; times are seconds, sizes bytes.
+// Predicts the time of a training step on many GPUs from a step measured on one and from the speed of the
+// network. Pure arithmetic; times are in seconds, sizes in bytes.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,20 @@
 
 namespace redline::bench {
 
-// What one GPU can send at a time, and what a message costs before its first byte.
+// How fast one GPU can send, and the latency of a message.
 struct Link {
-  double bandwidth = 0;  // bytes a second, in one direction
+  double bandwidth = 0;  // bytes per second, in one direction
   double latency = 0;    // seconds
-  // Where it was measured: (bytes of an all-reduce, bandwidth), by rising bytes. Small ones may stay in
-  // caches.
+  // If measured: (bytes of an all-reduce, bandwidth), by ascending bytes. Small ones may stay in caches.
   std::vector<std::pair<double, double>> by_size = {};
 
-  double bandwidth_at(double bytes) const;  // between measured sizes by interpolation
+  double bandwidth_at(double bytes) const;  // interpolated between measured sizes
 };
 
 // Nodes of `gpus_per_node`, each GPU with a link to the others of its node and one to other nodes.
 struct Network {
   Link intra{450e9, 2e-6};  // NVLink 4 as rated
-  Link inter{50e9, 5e-6};   // one InfiniBand NDR port a GPU, 400 Gb/s
+  Link inter{50e9, 5e-6};   // one InfiniBand NDR port per GPU, 400 Gb/s
   int gpus_per_node = 8;
 };
 
@@ -46,21 +45,21 @@ double all_reduce_seconds(const Network& network, Collective collective, double 
 // The fastest of the three, and which.
 std::pair<double, Collective> best_all_reduce(const Network& network, double bytes, int gpus);
 
-// Bandwidth and latency that explain times of an all-reduce over a ring of `ranks`: least squares of the
-// relative errors over (bytes, seconds). Throws DataError for fewer than two sizes.
+// Fits bandwidth and latency to times (bytes, seconds) of a ring all-reduce over `ranks`, by least squares of
+// the relative errors. Throws DataError for fewer than two sizes.
 Link fit_link(const std::vector<std::pair<double, double>>& times, int ranks);
-// "400Gb/s,5us", "450GB/s,2us", "1.2GB/s,80us"; or the path of a record of bench comm, to be fitted. Throws
-// UsageError naming `flag`, DataError for a record that is none.
+// "400Gb/s,5us", "450GB/s,2us", "1.2GB/s,80us"; or the path of a record of bench comm to fit. Throws
+// UsageError naming `flag`, DataError if the file is not such a record.
 Link parse_link(const std::string& text, const char* flag);
 // "12.5ms", "800us", "1.2s". Throws UsageError naming `flag`.
 double parse_seconds(const std::string& text, const char* flag);
 
-// One rank's step with nobody to wait for.
+// One rank's step without waiting for others.
 struct StepShape {
   double seconds = 0;       // of the whole step
-  double backward_end = 0;  // from the step's beginning; the update follows
+  double backward_end = 0;  // from the start of the step; the update follows
   struct Bucket {
-    double bytes = 0, ready = 0;  // ready: from the step's beginning
+    double bytes = 0, ready = 0;  // ready: from the start of the step
   };
   std::vector<Bucket> buckets;  // in the order in which backward completes them
 
@@ -73,9 +72,9 @@ struct ScalingOptions {
   Network network;
   bool best = true;  // else `collective` alone
   Collective collective = Collective::ring;
-  double contention = 0;  // part of its speed that computing loses while numbers travel, 0..1
+  double contention = 0;  // fraction of its speed that computation loses during communication, 0..1
   double spread =
-      0;  // standard deviation of a step between GPUs, as a part of the step: all wait for the slowest
+      0;  // standard deviation of step times between GPUs, relative to the step: all wait for the slowest
 };
 void validate(const ScalingOptions& options);  // throws UsageError
 
@@ -83,9 +82,9 @@ struct Prediction {
   int gpus = 1;
   double step_seconds = 0;
   double communication_seconds = 0;  // of all buckets together
-  double exposed_seconds = 0;        // of these, with nothing computed meanwhile; and what contention cost
+  double exposed_seconds = 0;        // of these, not overlapped with computation; and the cost of contention
   double straggler_seconds = 0;      // waiting for the slowest GPU
-  double efficiency = 1;             // the step alone over this one, with the same batch a GPU
+  double efficiency = 1;             // the step alone over this one, with the same batch per GPU
   std::string collective;            // of the largest bucket
 };
 

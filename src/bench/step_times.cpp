@@ -13,7 +13,7 @@ namespace {
 
 using graph::TensorKind;
 
-// Weights as training starts with, random images, and labels in range.
+// Initial weights, random images, and labels in range.
 void fill_model(const plan::Options& options, backend::State& state, backend::Executable& executable) {
   for (const std::string& name : state.names()) {
     const graph::Tensor& tensor = state.tensor(name);
@@ -37,7 +37,7 @@ void fill_model(const plan::Options& options, backend::State& state, backend::Ex
   executable.write_input(model.scalars, scalars, sizeof scalars);
 }
 
-// A plan with weights and inputs to run it on.
+// A plan with weights and inputs, ready to run.
 struct ReadyStep {
   std::shared_ptr<backend::State> state;
   std::unique_ptr<backend::Executable> executable;
@@ -48,8 +48,8 @@ struct ReadyStep {
   }
 };
 
-// Of each of `repeat` steps; false from `progress` stops, after the first. `runs_ahead` as Backend's: such a
-// device is kept busy while ops are queued, so that no time of theirs has the host's launching in it.
+// Times each of `repeat` steps; false from `progress` stops, after the first. `runs_ahead` as in Backend:
+// such a device is kept busy while ops are queued, so that their times do not include launching.
 std::vector<std::vector<double>> time_ops(backend::Executable& executable, bool runs_ahead, int repeat,
                                           const StepProgress& progress) {
   std::vector<std::vector<double>> times(executable.plan().groups.size());
@@ -58,7 +58,7 @@ std::vector<std::vector<double>> time_ops(backend::Executable& executable, bool 
       std::vector<backend::OpTime> measured;
       if (runs_ahead) executable.run(backend::Section::compute);
       executable.run(section, &measured);
-      if (i == 0) continue;  // warms up
+      if (i == 0) continue;  // warm-up
       for (const auto& time : measured)
         times[static_cast<std::size_t>(time.group)].push_back(seconds_of(time));
     }
@@ -67,7 +67,7 @@ std::vector<std::vector<double>> time_ops(backend::Executable& executable, bool 
   return times;
 }
 
-// A few steps are launched before the device is waited for, as in training.
+// Launch a few steps before waiting for the device, as in training.
 double time_unit(backend::Executable& executable) {
   constexpr int kSteps = 4;
   const Stopwatch watch;
@@ -116,12 +116,12 @@ std::optional<StepShape> measure_step(const plan::Options& options, backend::Bac
   std::vector<double> units;
   for (int i = 0; i <= repeat && !stopped; ++i) {
     const double seconds = time_unit(*step.executable);
-    if (i > 0) units.push_back(seconds);  // the first warms up
+    if (i > 0) units.push_back(seconds);  // the first is warm-up
     tell(repeat + 2 + i);
   }
   if (stopped) return std::nullopt;
 
-  std::vector<double> ends;  // of each group, when they run one after the other
+  std::vector<double> ends;  // of each group, if they run one after the other
   double sum = 0;
   for (const std::vector<double>& times : ops) ends.push_back(sum += times.empty() ? 0 : median(times));
   StepShape shape;

@@ -52,7 +52,7 @@ class StepTimes final : public metrics::Sink {
 
 train::Config config_of(const ThroughputOptions& options, const Throughput& setting) {
   train::Config config = options.config;
-  config.device.tune = true;  // what is measured is the fastest there is
+  config.device.tune = true;  // to measure the fastest there is
   config.model.name = setting.model;
   config.device.dtype = setting.dtype;
   config.device.amp = false;
@@ -60,7 +60,7 @@ train::Config config_of(const ThroughputOptions& options, const Throughput& sett
   config.optimizer.lr = 0;
   config.schedule.epochs.reset();
   config.schedule.steps = options.stop_iteration;
-  config.run.max_bad_steps = options.stop_iteration + 1;  // skipped steps are counted, never the end
+  config.run.max_bad_steps = options.stop_iteration + 1;  // skipped steps are counted but never end the run
   return config;
 }
 
@@ -100,7 +100,7 @@ void fail(Throughput& setting, ExitCode code, bool fits, const std::string& why)
   setting.fits = fits;
 }
 
-// Measures a setting once more, or notes why that failed; false when stopped.
+// Measures a setting once more, or records why that failed; false when stopped.
 bool measure_round(const ThroughputOptions& options, Throughput& setting,
                    const std::function<bool(std::int64_t step)>& progress) {
   try {
@@ -147,7 +147,7 @@ void refuse_repeats(const std::vector<T>& values, const char* flag) {
     throw UsageError("{} has a value twice; --rounds measures each several times", flag);
 }
 
-// The mean over rounds of what each may tell.
+// The mean over the rounds that have a value.
 std::optional<double> mean_of(const std::vector<ThroughputRound>& rounds,
                               std::optional<double> profile::TelemetrySummary::*value) {
   double sum = 0;
@@ -178,7 +178,7 @@ void validate(const ThroughputOptions& options) {
     throw UsageError("--stop-iteration {} must be at least 1", options.stop_iteration);
   if (options.warmup < 0) throw UsageError("--warmup {} is negative", options.warmup);
   if (options.warmup >= options.stop_iteration)
-    throw UsageError("--warmup {} leaves nothing to measure of --stop-iteration {}: raise the latter",
+    throw UsageError("--warmup {} leaves nothing to measure with --stop-iteration {}: raise the latter",
                      options.warmup, options.stop_iteration);
 }
 

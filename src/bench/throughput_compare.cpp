@@ -24,7 +24,8 @@ struct Row {
 };
 
 double checked(double speed, const std::string& setting) {
-  if (!std::isfinite(speed) || speed <= 0) throw DataError("the speed of {} is not a speed", setting);
+  if (!std::isfinite(speed) || speed <= 0)
+    throw DataError("the speed of {} is not a positive number", setting);
   return speed;
 }
 
@@ -69,7 +70,7 @@ std::string text_of(const Json& record, const char* pointer) {
 
 void put(std::vector<ThroughputDifference>& found, std::string name, std::string before, std::string after,
          bool unlike) {
-  // What one of them did not record is not known to differ.
+  // A fact that one of them did not record does not count as a difference.
   if (before.empty() || after.empty() || before == after) return;
   found.push_back({std::move(name), std::move(before), std::move(after), unlike});
 }
@@ -88,7 +89,7 @@ std::vector<ThroughputDifference> differences(const Json& before, const Json& af
   return found;
 }
 
-// The change between two sweeps, one of `claims` that are all to hold together.
+// The change between two sweeps, one of `claims` that must all hold together.
 ThroughputChange compare_rows(const std::string& setting, const std::vector<double>& before,
                               const std::vector<double>& after, std::size_t claims) {
   const double confidence = 1 - (1 - kConfidence) / static_cast<double>(claims);
@@ -108,7 +109,7 @@ ThroughputChange compare_rows(const std::string& setting, const std::vector<doub
   return result;
 }
 
-// By round, the geometric mean over settings; of the rounds that every setting has.
+// The geometric mean over settings for each round that every setting has.
 std::vector<double> means_by_round(const std::vector<const Row*>& rows) {
   std::size_t rounds = rows.front()->speeds.size();
   for (const Row* row : rows) rounds = std::min(rounds, row->speeds.size());
@@ -132,7 +133,7 @@ ThroughputComparison compare_records(const Json& before, const Json& after) {
     old_both.push_back(&*old);
     new_both.push_back(&row);
   }
-  // With several settings, half of the chance of a false claim is theirs, half that of all together.
+  // With several settings, they get half of the error and the overall change the other half.
   const std::size_t shares = new_both.size() > 1 ? 2 : 1;
   for (std::size_t i = 0; i < new_both.size(); ++i) {
     const Row &old = *old_both[i], &row = *new_both[i];

@@ -1,4 +1,4 @@
-// What a sweep writes: logs, a table, and a record with every number.
+// The files of a sweep: logs, a table, and a record with every number.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ std::string cell(const std::optional<double>& value, int digits = 1) {
   return value ? fmt::format("{:.{}f}", *value, digits) : "";
 }
 
-// As RFC 4180 has it.
+// As in RFC 4180.
 std::string quoted(const std::string& text) {
   if (text.find_first_of(",\"\n") == text.npos) return text;
   std::string result = "\"";
@@ -103,7 +103,7 @@ std::string throughput_log(const Throughput& r) {
 std::string throughput_csv(const std::vector<Throughput>& results) {
   std::string text = kHeader;
   for (const Throughput& r : results) {
-    if (!r.measured() && r.failure.empty()) continue;  // its turn did not come
+    if (!r.measured() && r.failure.empty()) continue;  // not reached
     text +=
         fmt::format("{},{},{},{},{},{},{},", r.model, r.dtype, r.batch, cell(limit_of(r, r.telemetry()), 0),
                     r.rounds.size(), r.step_seconds().size(), r.warmup);

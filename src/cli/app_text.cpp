@@ -9,7 +9,7 @@
 namespace redline::cli {
 namespace {
 
-// Called for every command with its words ("data", "synth"), the program itself first, with none.
+// Called for every command with its words ("data", "synth"); first for the program itself, with none.
 using Visit = std::function<void(const CLI::App& command, const std::vector<std::string>& words)>;
 
 std::vector<const CLI::App*> subcommands(const CLI::App& app) {
@@ -30,7 +30,7 @@ void visit(const CLI::App& app, const Visit& act) {
   visit(app, words, act);
 }
 
-// "-b", "--batch-size"; none for a positional argument.
+// "-b", "--batch-size"; empty for a positional argument.
 std::vector<std::string> flags(const CLI::Option& option) {
   std::vector<std::string> names;
   for (const std::string& name : option.get_snames()) names.push_back("-" + name);
@@ -40,7 +40,7 @@ std::vector<std::string> flags(const CLI::Option& option) {
 
 bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
 
-// The values of an option that has a list of them: its type is then "sgd|lars".
+// The values of an option with a fixed set of them: its type is then "sgd|lars".
 std::vector<std::string> choices(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   if (type.find('|') == std::string::npos) return {};
@@ -73,7 +73,7 @@ void manual_options(const CLI::App& command, std::string& text) {
   }
 }
 
-// Lines as they are, indented.
+// Preformatted lines, indented.
 void manual_block(const std::string& block, std::string& text) {
   text += ".PP\n.nf\n";
   for (const std::string& line : CLI::detail::split(block, '\n')) {
@@ -92,7 +92,7 @@ std::string in_single_quotes(const std::string& text) {
   return "'" + out + "'";
 }
 
-// What zsh's _arguments would take for its own syntax.
+// Escapes what zsh's _arguments would take for its own syntax.
 std::string zsh_text(std::string text) {
   for (const char special : {'\\', '[', ']', ':'}) {
     std::string out;

@@ -1,5 +1,4 @@
-// The command line described for other programs: a manual page and shell completion, made from the same table
-// of commands and options that parses it.
+// A manual page and shell completion, generated from the commands and options that parse the command line.
 #pragma once
 
 #include <string>

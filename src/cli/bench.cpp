@@ -44,7 +44,7 @@ nlohmann::ordered_json setting_json(const OpFlags& flags, const backend::Backend
   return json;
 }
 
-// Null for the reference, whose memory nobody studies.
+// Null for the reference backend, which has no memory study.
 std::shared_ptr<backend::MemoryStudy> study_where_there_is_one(const backend::Backend& backend,
                                                                const backend::DeviceOptions& device) {
   try {
@@ -60,12 +60,12 @@ int run_op_bench(OpFlags& flags) {
   if (!flags.dtype.empty()) graph::parse_dtype(flags.dtype);
   flags.options.plan.fuse = !flags.no_fuse;
   flags.device.cache_dir = cache_folder();
-  flags.device.tune = true;  // what is measured is the fastest there is
+  flags.device.tune = true;  // to measure the fastest there is
   const auto backend = backend::make_backend(flags.device);
   train::Config config;
   config.device.dtype = flags.dtype;
   flags.options.plan.model.dtype = train::resolve_dtype(config, *backend).dtype;
-  // A device's kernels may do several neighbouring ops at once, so that an op on its own says little.
+  // On a GPU one kernel may do several neighbouring ops, so an op on its own says little.
   if (backend->device_memory()) flags.options.in_step = true;
   fmt::print("{}; {} training, batch {}, {} px, {}; {}\n", backend->description(),
              flags.options.plan.model.model, flags.options.plan.model.batch,
@@ -74,7 +74,7 @@ int run_op_bench(OpFlags& flags) {
 
   ResultFile file(flags.json);
   const StopSignals signals;
-  // Shows one part of the work.
+  // Shows the progress of one part.
   const auto shown = [&](ProgressLine& line) -> bench::Progress {
     return [&](std::int64_t done, std::int64_t of) {
       line.update(done, of);
@@ -110,20 +110,20 @@ void add_op(CLI::App& group, Context& context) {
                    "redline bench op --in-step --json ops.json"});
   const auto flags = std::make_shared<OpFlags>();
   graph::ModelOptions& model = flags->options.plan.model;
-  command.add_option("--model", model.model, "Model whose step is taken apart")->capture_default_str();
+  command.add_option("--model", model.model, "Model whose step is timed")->capture_default_str();
   command.add_option("--classes", model.classes, "Number of classes")->capture_default_str();
-  command.add_option("--image-size", model.image_size, "Pixels of a side")->capture_default_str();
+  command.add_option("--image-size", model.image_size, "Image side in pixels")->capture_default_str();
   command.add_option("-b,--batch-size,--batch", model.batch, "Images in a batch")->capture_default_str();
   command.add_option("--dtype", flags->dtype,
                      "fp32, bf16 or fp16 (default: mixed precision on a GPU, fp32 on a CPU)");
   command.add_option("--device", flags->device.device, "Device to run on")->capture_default_str();
-  command.add_option("--threads", flags->device.threads, "Threads to run on; 0 is one a core")
+  command.add_option("--threads", flags->device.threads, "Threads to run on; 0: one per core")
       ->capture_default_str();
   command.add_option("--op", flags->options.filter, "Only ops whose kind or layer contains this");
   command.add_option("--repeat", flags->options.repeat, "Timed runs of each op")->capture_default_str();
   command.add_flag("--in-step", flags->options.in_step,
                    "Time ops within whole steps, with caches as in training; always so on a GPU");
-  command.add_flag("--no-fuse", flags->no_fuse, "Leave the model's ops as they are written");
+  command.add_flag("--no-fuse", flags->no_fuse, "Do not fuse the model's ops");
   command.add_option("--json", flags->json, "Also write the result to this file");
   on_run(command, context, [flags] { return run_op_bench(*flags); });
 }
@@ -133,7 +133,7 @@ void add_op(CLI::App& group, Context& context) {
 void require_optimised_build() {
   const std::string type = build_info().build_type;
   if (type == "Release" || type == "RelWithDebInfo") return;
-  throw UnavailableError("this is a {} build, whose timings mean nothing: build with the preset 'release'",
+  throw UnavailableError("this is a {} build, and its timings mean nothing: build with the preset 'release'",
                          type);
 }
 

@@ -14,18 +14,18 @@
 
 namespace redline::cli {
 
-// A time from an unoptimised build misleads whoever reads it later: UnavailableError.
+// Throws UnavailableError in an unoptimised build: its timings would mislead.
 void require_optimised_build();
 
 // The head of a recorded result: schema, kind, time, program and machine.
 nlohmann::ordered_json bench_record(const char* kind);
 
-// A study of the memory of the device that `backend` is; `options` made it.
+// A memory study of the device of `backend`, which was created with `options`.
 std::shared_ptr<backend::MemoryStudy> memory_study_of(const backend::Backend& backend,
                                                       backend::DeviceOptions options);
 
-// A file for a result. Made before measuring: a path that cannot be written must not cost a measurement.
-// Without write() nothing is left behind; an empty path is no file.
+// A file for a result. Opened before measuring, so that a bad path does not cost a measurement. Without
+// write() nothing is left behind; an empty path means no file.
 class ResultFile {
  public:
   explicit ResultFile(const std::string& path) {

@@ -1,4 +1,4 @@
-// redline bench ab: which of two ways to train is faster.
+// redline bench ab: which of two training commands is faster.
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,9 +34,9 @@ namespace {
 namespace fs = std::filesystem;
 using bench::Side;
 
-constexpr std::int64_t kPilotSteps = 5;  // counted, of the first run of each side
+constexpr std::int64_t kPilotSteps = 5;  // timed in the first run of each side
 constexpr std::int64_t kFewestSteps = 10, kMostSteps = 100'000;
-constexpr double kMuchElse = 0.1;  // of a core, by other processes: worth a line
+constexpr double kMuchElse = 0.1;  // of a core, used by other processes: worth reporting
 
 struct Flags {
   std::string precision = "1%", margin, time = "5m", run_time = "5s", data = "synthetic", json;
@@ -54,14 +54,14 @@ struct Words {
 Words split(const std::vector<std::string>& arguments, CLI::App& command) {
   const auto group = std::ranges::find(arguments, "bench");
   auto at = std::find(group, arguments.end(), command.get_name());
-  check(at != arguments.end(), "bench ab is not on its own command line");
+  check(at != arguments.end(), "the command line of bench ab does not contain it");
   Words words;
   for (++at; at != arguments.end() && *at != "--"; ++at) {
     const CLI::Option* own = command.get_option_no_throw(at->substr(0, at->find('=')));
     if (own == nullptr) {
       words.common.push_back(*at);
     } else if (own->get_expected_min() > 0 && at->find('=') == at->npos && std::next(at) != arguments.end()) {
-      ++at;  // its value
+      ++at;  // skip its value
     }
   }
   std::vector<std::string>* side = nullptr;
@@ -96,13 +96,13 @@ double parse_seconds(const std::string& text, const char* flag) {
   return static_cast<double>(interval.count);
 }
 
-// A folder that is gone when this is.
+// A folder that is removed with this object.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
     std::string name = (fs::temp_directory_path() / "redline-ab-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr)
-      throw IoError("cannot make a folder in {}: {}; TMPDIR names another place",
+      throw IoError("cannot create a folder in {}: {}; set TMPDIR to another place",
                     fs::temp_directory_path().string(), std::generic_category().message(errno));
     path_ = name;
   }
@@ -124,16 +124,16 @@ struct Measured {
   SideRun run;
 };
 
-// What is asked for, and what came of it.
+// The request and its results.
 struct Study {
   bench::AbOptions options;
   std::array<SideCommand, 2> sides;
-  std::array<std::optional<std::int64_t>, 2> steps;  // of each run, warm-up included
+  std::array<std::optional<std::int64_t>, 2> steps;  // per run, warm-up included
   std::vector<report::Difference> differences;
   std::vector<Measured> runs;
   bool same_batch = true;
   bench::AbResult result;               // of images over time
-  std::optional<bench::AbResult> step;  // of steps a second, for the same pairs and at the same confidence
+  std::optional<bench::AbResult> step;  // of steps per second, for the same pairs at the same confidence
   bench::AbEnd end = bench::AbEnd::stopped;
   double seconds = 0;
 };
@@ -151,8 +151,8 @@ std::vector<double> values(const Study& study, Side side, double (*of)(const Sid
 double speed(const SideRun& run) { return run.images_per_second; }
 double step_rate(const SideRun& run) { return 1 / run.step_seconds; }
 
-// The first run of each side warms the machine up, tells how many steps a run needs, and what the sides set
-// differently. False when stopped.
+// The first run of each side warms the machine up and shows how many steps a run needs and which settings
+// differ. False when stopped.
 bool pilot(Study& study, const Flags& flags, const SideOptions& base, const StopSignals& signals) {
   const double run_seconds = parse_seconds(flags.run_time, "--run-time");
   std::array<report::Run, 2> records;
@@ -193,7 +193,8 @@ void measure(Study& study, const Flags& flags, const fs::path& folder, const Sto
   if (!pilot(study, flags, options, signals)) return;
   line.clear();
   for (const report::Difference& difference : study.differences)
-    fmt::print("set differently: {}: {} | {}\n", difference.name, difference.values[0], difference.values[1]);
+    fmt::print("differs: {}: {} | {}\n", difference.name, difference.values[0],
+               difference.values[1]);
   std::fflush(stdout);
   bench::AbExperiment experiment(study.options);
   study.end = bench::run_experiment(
@@ -207,7 +208,7 @@ void measure(Study& study, const Flags& flags, const fs::path& folder, const Sto
       },
       [&] { return watch.seconds(); },
       [&](const bench::AbExperiment& now) {
-        // The width alone: who sees the change while it is measured stops when it pleases.
+        // Shows only the width: people who see the change might stop when they like it.
         const auto& look = now.last_look();
         show(
             fmt::format("{} pair{} in {} of {}{}", now.pairs(), now.pairs() == 1 ? "" : "s",
@@ -264,14 +265,14 @@ std::string verdict_text(const Study& study) {
     case bench::Verdict::slower:
       return "B is slower than A";
     case bench::Verdict::same:
-      return fmt::format("same: whatever the change is, it is within +-{:g}%", margin);
+      return fmt::format("same: any change is within +-{:g}%", margin);
     case bench::Verdict::undecided:
       break;
   }
   if (result.interval.coverage <= 0)
     return fmt::format("undecided: {} pair{} too few to tell; raise --time", result.pairs,
                        result.pairs == 1 ? " is" : "s are");
-  return fmt::format("undecided: no change and one of more than {:g}% are both possible; raise --time",
+  return fmt::format("undecided: both no change and a change of more than {:g}% are possible; raise --time",
                      margin);
 }
 
@@ -283,7 +284,7 @@ void print(const Study& study) {
   print_sides(study);
   print_disturbance(study);
   const bench::AbResult& result = study.result;
-  const char* why = study.end == bench::AbEnd::precise ? "as precise as asked"
+  const char* why = study.end == bench::AbEnd::precise ? "as precise as requested"
                     : study.end == bench::AbEnd::time  ? "the time is up"
                                                        : "stopped";
   fmt::print("{} pair{} in {}: {}\n", result.pairs, result.pairs == 1 ? "" : "s",
@@ -377,12 +378,13 @@ int run_ab(const Flags& flags, CLI::App& command, const Context& context) {
 
 void add_bench_ab(CLI::App& group, Context& context) {
   CLI::App& command = add_command(
-      group, "ab", "Tell which of two is faster, in pairs of short runs: options of both, then -- A's -- B's",
+      group, "ab",
+      "Find out which of two commands is faster, in pairs of short runs: common options, then -- A's -- B's",
       {"redline bench ab -b 64 -- --dtype fp32 -- --dtype bf16", "redline bench ab --time 2m -- --no-fuse --",
        "redline bench ab --model resnet18 --binary-a before/redline --binary-b after/redline -- --",
        "redline bench ab --data imagenet --precision 0.5% --time 20m -- -j 8 -- -j 16",
        "redline bench ab -- -- OMP_PROC_BIND=close --threads 8"});
-  // Options of train may stand before the first --: they are the sides' and not checked here.
+  // Options of train may come before the first --: they apply to both sides and are not checked here.
   command.allow_extras();
   command.fallthrough(false);
   context.read_rest.push_back({"bench", "ab"});
@@ -392,12 +394,12 @@ void add_bench_ab(CLI::App& group, Context& context) {
       ->type_name("X%");
   command
       .add_option("--margin", flags->margin,
-                  "What 'same' means: an interval that lies within +- this (default: twice the precision)")
+                  "Call it 'same' if the interval lies within +- this (default: twice the precision)")
       ->type_name("X%");
   command.add_option("--time", flags->time, "End after this time: 90s, 5m, 1h")->capture_default_str();
-  command.add_option("--run-time", flags->run_time, "Length of a run, where no --steps or --epochs is given")
+  command.add_option("--run-time", flags->run_time, "Length of a run without --steps or --epochs")
       ->capture_default_str();
-  command.add_option("--warmup", flags->warmup, "Steps at the start of each run that are not counted")
+  command.add_option("--warmup", flags->warmup, "Steps at the start of each run that are not timed")
       ->capture_default_str();
   command.add_option("--data", flags->data, "A data set, or synthetic")->capture_default_str();
   command.add_option("--binary-a", flags->binaries[0], "Program of side A (default: this one)")
@@ -406,8 +408,8 @@ void add_bench_ab(CLI::App& group, Context& context) {
       ->type_name("PATH");
   command.add_option("--json", flags->json, "Also write the result, with every run, to this file")
       ->type_name("FILE");
-  flags->order_seed_option =
-      command.add_option("--order-seed", flags->order_seed, "Of the coins that say which side goes first");
+  flags->order_seed_option = command.add_option("--order-seed", flags->order_seed,
+                                                "Seed of the coin flips that decide which side goes first");
   on_run(command, context, [flags, &command, &context] { return run_ab(*flags, command, context); });
 }
 

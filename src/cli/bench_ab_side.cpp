@@ -31,11 +31,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kTurn = 20;              // milliseconds between looks at the process
-constexpr double kAsked = 10;          // seconds that it has to end when asked to
-constexpr std::size_t kTailLines = 5;  // of its messages that are shown when it fails
+constexpr int kTurn = 20;              // milliseconds between checks of the process
+constexpr double kAsked = 10;          // seconds that it has to stop when asked to
+constexpr std::size_t kTailLines = 5;  // of its output that are shown when it fails
 
-// "NAME=value", as env(1) takes it.
+// "NAME=value", as in env(1).
 bool is_assignment(const std::string& word) {
   const std::size_t equals = word.find('=');
   if (equals == 0 || equals == word.npos) return false;
@@ -64,7 +64,7 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-// Seconds of all processors since the machine started.
+// Seconds of all processors since boot.
 struct ProcessorTimes {
   double busy = 0, steal = 0, all = 0;
 };
@@ -102,7 +102,8 @@ Disturbance disturbance(const std::optional<ProcessorTimes>& before, double own_
 
 [[noreturn]] void become(const SideCommand& command, const std::vector<std::string>& words,
                          const fs::path& output, pid_t parent) {
-  // A group of its own: a terminal's signals reach it through this process alone. It does not outlive it.
+  // Its own process group, so that signals of the terminal reach it only through this process. It does not
+  // outlive this process.
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) std::_Exit(static_cast<int>(ExitCode::try_again));
@@ -184,7 +185,7 @@ SideCommand parse_side(bench::Side side, const std::string& binary, const std::s
   if (word != words.end() && !word->starts_with('-') && word->find('/') != word->npos)
     command.program = *word++;
   if (!command.program.empty() && ::access(command.program.c_str(), X_OK) != 0)
-    throw UsageError("side {}: {} is not a program that can be run: {}", letter(side), command.program,
+    throw UsageError("side {}: cannot run the program {}: {}", letter(side), command.program,
                      std::generic_category().message(errno));
   if (word != words.end() && *word == "train") {
     command.words.assign(word, words.end());
@@ -202,7 +203,7 @@ SideCommand parse_side(bench::Side side, const std::string& binary, const std::s
     for (const std::string_view own :
          {"--output-dir", "-o", "--name", "--resume", "--repeat", "--dry-run", "--print-config"})
       if (names(given, own))
-        throw UsageError("side {}: leave out {}: every run of bench ab is a new one, in a temporary folder",
+        throw UsageError("side {}: leave out {}: every run of bench ab is new, in a temporary folder",
                          letter(side), own);
     command.sets_length = command.sets_length || sets_length(given);
   }

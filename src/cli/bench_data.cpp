@@ -1,4 +1,4 @@
-// redline bench data: how fast a data set becomes batches.
+// redline bench data: how fast the loader makes batches of a data set.
 #include <memory>
 #include <string>
 #include <vector>
@@ -64,10 +64,9 @@ void print_bench(const bench::DataBench& bench, const DataFlags& flags) {
         t.bytes_moved / 1e9, copy > 0 ? 100 * t.bytes_moved / copy : 0.0);
   }
   fmt::print(
-      "\nread, decode, resize, hand over: milliseconds of a thread for an image. GB/s: what must be copied "
-      "at "
-      "that rate,\nreads and writes counted, and its share of what memory copies alone reach.\n");
-  fmt::print("{} of memory at most\n", format_bytes(bench.peak_memory));
+      "\nread, decode, resize, hand over: thread milliseconds per image. GB/s: what must be copied at that "
+      "rate, counting\nreads and writes; of copy: compared with plain memory copies.\n");
+  fmt::print("peak memory {}\n", format_bytes(bench.peak_memory));
 }
 
 nlohmann::ordered_json to_json(const bench::DataBench& bench, const DataFlags& flags) {
@@ -102,15 +101,14 @@ nlohmann::ordered_json to_json(const bench::DataBench& bench, const DataFlags& f
   return json;
 }
 
-// Throws UnavailableError where the GPU, or its decoder, is not there.
+// Throws UnavailableError if there is no GPU or it has no decoder.
 std::shared_ptr<backend::ImageDecoder> gpu_decoder() {
   backend::DeviceOptions device;
   device.device = "cuda";
   try {
     return backend::make_backend(device)->make_image_decoder();
   } catch (const UnavailableError&) {
-    throw UnavailableError(
-        "--decode gpu: no GPU can be used here, `redline doctor` says why: use --decode cpu");
+    throw UnavailableError("--decode gpu: no GPU can be used (`redline doctor` says why); use --decode cpu");
   }
 }
 
@@ -150,16 +148,18 @@ void add_bench_data(CLI::App& group, Context& context) {
   const auto flags = std::make_shared<DataFlags>();
   bench::DataBenchOptions& o = flags->options;
   command.add_option("path", flags->path, "The data set")->required();
-  command.add_option("--threads", o.threads, "Thread counts, with commas; 1, 2, 4 … all cores unless told")
+  command
+      .add_option("--threads", o.threads, "Thread counts, separated by commas (default: 1, 2, 4 … all cores)")
       ->delimiter(',');
-  command.add_option("--image-size", o.image_size, "Pixels of a side")->capture_default_str();
+  command.add_option("--image-size", o.image_size, "Image side in pixels")->capture_default_str();
   command.add_option("-b,--batch-size,--batch", o.batch_size, "Images in a batch")->capture_default_str();
-  command.add_option("--decode", flags->decode, "What decodes training JPEGs: cpu, or a gpu's engines")
+  command
+      .add_option("--decode", flags->decode, "What decodes training JPEGs: cpu, or gpu for its JPEG engines")
       ->check(CLI::IsMember({"cpu", "gpu"}))
       ->capture_default_str();
-  command.add_option("--seconds", o.seconds, "How long each setting is measured")->capture_default_str();
-  command.add_option("--max-bad", o.max_bad, "Share of the images that may be bad")->capture_default_str();
-  command.add_flag("--warm-only", flags->warm_only, "Leave the page cache alone, and do not measure cold");
+  command.add_option("--seconds", o.seconds, "Length of each measurement")->capture_default_str();
+  command.add_option("--max-bad", o.max_bad, "Fraction of images that may be bad")->capture_default_str();
+  command.add_flag("--warm-only", flags->warm_only, "Do not drop the page cache to measure cold");
   command.add_option("--json", flags->json, "Also write the result to this file");
   on_run(command, context, [flags] { return run_data_bench(*flags); });
 }

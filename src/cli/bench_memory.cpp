@@ -28,7 +28,7 @@ struct MemoryFlags {
   std::vector<std::string> plots;
 };
 
-// A method holds up to three arrays of the size, in one memory.
+// A method needs up to three arrays of this size in one memory.
 void check_fits(const MemoryFlags& flags, const backend::Backend& backend) {
   constexpr std::uint64_t kArrays = 3;
   std::uint64_t largest = 0;
@@ -36,7 +36,7 @@ void check_fits(const MemoryFlags& flags, const backend::Backend& backend) {
   std::uint64_t there = inspect_machine().memory_available;
   if (const auto memory = backend.device_memory()) there = std::min<std::uint64_t>(there, memory->free);
   if (there != 0 && kArrays * largest > there)
-    throw UsageError("--sizes: {} takes {} of memory, and {} are available", format_bytes(largest),
+    throw UsageError("--sizes: {} needs {} of memory, and {} is available", format_bytes(largest),
                      format_bytes(kArrays * largest), format_bytes(there));
 }
 
@@ -55,8 +55,8 @@ void print(const std::vector<bench::MemoryTiming>& timings) {
       fmt::print("\n{}", table);
   }
   fmt::print(
-      "\nMedian rate and half its 95% interval. What must be read and what must be written both count where "
-      "both are in\none memory. of copy: at the largest size, of the plain copy there. Every result was "
+      "\nMedian rate and half its 95% interval. Bytes read and bytes written both count if both are in\none "
+      "memory. of copy: relative to the plain copy, at the largest size. Every result was "
       "checked.\n");
 }
 
@@ -108,18 +108,19 @@ void add_bench_memory(CLI::App& group, Context& context) {
   const auto flags = std::make_shared<MemoryFlags>();
   flags->device.device = "auto";
   bench::MemoryBenchOptions& o = flags->options;
-  command.add_option("--device", flags->device.device, "Device whose memory it is: cuda, cpu, or auto")
+  command.add_option("--device", flags->device.device, "Device whose memory is measured: cuda, cpu, or auto")
       ->capture_default_str();
   command.add_option("--sizes", flags->sizes, "Bytes of an array: 4K,1G, or a range that doubles, 64K-256M")
       ->capture_default_str();
   command.add_option("--repeat", o.repeat, "Timed runs of each method and size")->capture_default_str();
-  command.add_option("--methods", o.filter, "Only methods whose name has this in it, and plain copies");
-  command.add_option("--threads", flags->device.threads, "On a CPU: up to so many threads; 0 is one a core")
+  command.add_option("--methods", o.filter, "Only methods whose name contains this, and plain copies");
+  command
+      .add_option("--threads", flags->device.threads, "On a CPU: up to this many threads; 0: one per core")
       ->capture_default_str();
   command.add_option("--json", flags->json, "Also write the result, with every time, to this file");
   command.add_option("--csv", flags->csv, "Also write it as a table to this file");
   command.add_option("--plot", flags->plots,
-                     "Also draw it, a chart a direction: a name ending in .svg or .png");
+                     "Also draw a chart per direction: a name ending in .svg or .png");
   on_run(command, context, [flags] { return run_memory_bench(*flags); });
 }
 

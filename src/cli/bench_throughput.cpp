@@ -1,4 +1,4 @@
-// redline bench throughput: images/s by batch size, with everything that explains them.
+// redline bench throughput: images/s by batch size, with what explains them.
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -84,7 +84,8 @@ void print_table(const std::vector<bench::Throughput>& results) {
       results, [](const bench::Throughput& r) { return bench::power_bound(r.telemetry()).value_or(false); });
   if (bound)
     fmt::print(
-        "bound by power: the GPU draws what its power limit allows, and its clock is below the highest\n");
+        "bound by power: the GPU draws all that its power limit allows, and its clock is below the "
+        "highest\n");
 }
 
 bench::Chart chart_of(const std::vector<bench::Throughput>& results) {
@@ -134,9 +135,8 @@ std::string verdict(const bench::ThroughputChange& change) {
     return fmt::format(
         "{:+.1f}%; {}", 100 * change.change,
         std::min(change.rounds_before, change.rounds_after) < 2
-            ? "with fewer than 2 rounds each their spread is not known, and nothing can be said"
-            : "the rounds are too few or too uneven to compare: more --rounds, on a quiet "
-              "machine, would settle it");
+            ? "with fewer than 2 rounds each, the spread is unknown and nothing can be said"
+            : "too few rounds, or too uneven, to compare: use more --rounds on a quiet machine");
   return fmt::format("{:+.1f}%, 95% interval {:+.1f}% to {:+.1f}%: {}", 100 * change.change,
                      100 * change.interval.low, 100 * change.interval.high,
                      !change.differs()   ? "no difference that the spread does not explain"
@@ -147,15 +147,14 @@ std::string verdict(const bench::ThroughputChange& change) {
 void print_comparison(const bench::ThroughputComparison& comparison, const Flags& flags) {
   fmt::print("\ncompared with {}:\n", flags.compare);
   for (const bench::ThroughputDifference& difference : comparison.differences)
-    fmt::print("  {}: {}: {} | {}\n", difference.unlike ? "unlike" : "set differently", difference.name,
+    fmt::print("  {}: {}: {} | {}\n", difference.unlike ? "unlike" : "differs", difference.name,
                difference.before, difference.after);
   if (comparison.rows.empty()) {
-    fmt::print("  no model, type and batch size is in both\n");
+    fmt::print("  no model, type and batch size is in both sweeps\n");
     return;
   }
   if (comparison.unlike() && !flags.compare_unlike) {
-    fmt::print(
-        "  not compared: the work or the device is not the same; --compare-unlike compares all the same\n");
+    fmt::print("  not compared: the work or the device differs; --compare-unlike compares anyway\n");
     return;
   }
   for (const bench::ThroughputChange& row : comparison.rows)
@@ -163,7 +162,7 @@ void print_comparison(const bench::ThroughputComparison& comparison, const Flags
   if (comparison.overall)
     fmt::print("  {}, round by round: {}\n", comparison.overall->setting, verdict(*comparison.overall));
   fmt::print(
-      "  Each sweep had a time of its own, with all that went on then. What settles it is runs in turns:\n"
+      "  The sweeps ran at different times, under different conditions. To settle it, alternate runs:\n"
       "    redline bench ab --binary-a BEFORE --binary-b AFTER --model {} -b {} -- --\n",
       flags.options.models.front(), flags.options.batch_sizes.back());
 }
@@ -176,7 +175,7 @@ nlohmann::ordered_json read_record(const std::string& path) {
   }
 }
 
-// Whole after every measurement, so that nothing is lost however the sweep ends.
+// Rewritten after every measurement, so that nothing is lost however the sweep ends.
 void write_files(const std::vector<bench::Throughput>& results, const Flags& flags) {
   const fs::path folder = flags.folder;
   write_file_atomically(folder / "throughput.csv", throughput_csv(results), Sync::no);
@@ -186,7 +185,7 @@ void write_files(const std::vector<bench::Throughput>& results, const Flags& fla
       Sync::no);
 }
 
-// Tells how far the sweep is, in images: large batches are most of the work.
+// Shows the progress of the sweep in images: large batches are most of the work.
 class SweepProgress {
  public:
   explicit SweepProgress(const bench::ThroughputOptions& options) : options_(options) {
@@ -202,7 +201,7 @@ class SweepProgress {
   }
   void done(const bench::Throughput& now) {
     before_ += now.batch * options_.stop_iteration;
-    // What fails is not tried again.
+    // A setting that failed is not tried again.
     if (!now.failure.empty())
       before_ += now.batch * options_.stop_iteration *
                  (options_.rounds - 1 - static_cast<std::int64_t>(now.rounds.size()));
@@ -218,7 +217,7 @@ class SweepProgress {
 std::vector<bench::Throughput> sweep(const Flags& flags, const StopSignals& signals) {
   std::optional<profile::PowerLimit> limit;
   if (!flags.options.power_limits.empty()) {
-    limit.emplace();  // first: it starts a process, which must have no threads of this one
+    limit.emplace();  // first: it forks, which must happen before this process has threads
     limit->open(train::open_device(flags.options.config)->pci_address(), flags.options.power_limits,
                 "--power-limits");
   }
@@ -244,14 +243,14 @@ int run_throughput(const Flags& flags) {
   require_optimised_build();
   bench::validate(flags.options);
   for (const std::string& plot : flags.plots) bench::check_chart_name(plot);
-  std::optional<nlohmann::ordered_json> before;  // read first: it may be the file that is written below
+  std::optional<nlohmann::ordered_json> before;  // read first: the same file may be written below
   if (!flags.compare.empty()) {
     before = read_record(flags.compare);
     bench::compare_throughput(*before, flags.compare, record_of({}, flags));
   }
   std::error_code error;
   fs::create_directories(flags.folder, error);
-  if (error) throw IoError("cannot make {}: {}", flags.folder, error.message());
+  if (error) throw IoError("cannot create {}: {}", flags.folder, error.message());
   const StopSignals signals;
   const auto results = sweep(flags, signals);
   print_table(results);
@@ -287,38 +286,43 @@ void add_bench_throughput(CLI::App& group, Context& context) {
   bench::ThroughputOptions& o = flags->options;
   o.config.data.path = "synthetic";
   const auto list = [](CLI::Option* option) { option->delimiter(',')->allow_extra_args(false); };
-  list(command.add_option("--batch-sizes,-b", o.batch_sizes, "Images in a step, with commas")
+  list(command.add_option("--batch-sizes,-b", o.batch_sizes, "Images per step, separated by commas")
            ->capture_default_str());
-  list(command.add_option("--models,--model", o.models, "Networks, with commas")->capture_default_str());
+  list(
+      command.add_option("--models,--model", o.models, "Models, separated by commas")->capture_default_str());
   list(command
-           .add_option("--dtype", o.dtypes, "Types of activations, with commas: fp32, tf32, bf16, fp16, auto")
+           .add_option("--dtype", o.dtypes,
+                       "Types of activations, separated by commas: fp32, tf32, bf16, fp16, auto")
            ->capture_default_str());
-  command.add_option("--stop-iteration", o.stop_iteration, "Steps of each measurement, the warm-up included")
+  command
+      .add_option("--stop-iteration", o.stop_iteration, "Steps of each measurement, including the warm-up")
       ->capture_default_str();
-  command.add_option("--warmup", o.warmup, "Of these, steps that are not counted")->capture_default_str();
+  command.add_option("--warmup", o.warmup, "Of these, steps that are not timed")->capture_default_str();
   command.add_option("--rounds", o.rounds, "Measurements of each setting, in another order each round")
       ->capture_default_str();
-  list(
-      command.add_option("--power-limits", o.power_limits,
-                         "Watts, with commas: measure at each of these power limits of the GPU; takes root"));
+  list(command.add_option(
+      "--power-limits", o.power_limits,
+      "Measure at each of these power limits of the GPU, in watts, separated by commas; needs root"));
   command.add_option("--data", o.config.data.path, "A data set, or synthetic")->capture_default_str();
-  command.add_option("--image-size", o.config.model.image_size, "Pixels of a side")->capture_default_str();
+  command.add_option("--image-size", o.config.model.image_size, "Image side in pixels")
+      ->capture_default_str();
   command.add_option("--classes", o.config.model.classes, "Number of classes");
   command.add_option("--device", o.config.device.name, "Device to run on")->capture_default_str();
-  command.add_option("--threads", o.config.device.threads, "Threads that compute; 0 is one a core")
+  command.add_option("--threads", o.config.device.threads, "Threads that compute; 0: one per core")
       ->capture_default_str();
   command.add_option("--workers,-j", o.config.data.workers, "Threads that decode; 0: chosen from the cores")
       ->capture_default_str();
-  command.add_option("--input-copy", o.config.device.input_copy, "How batches get to a GPU, as train has it")
+  command
+      .add_option("--input-copy", o.config.device.input_copy, "How batches are copied to a GPU, as in train")
       ->capture_default_str();
-  command.add_flag("--deterministic", o.config.device.deterministic, "Only kernels that give the same bits");
+  command.add_flag("--deterministic", o.config.device.deterministic,
+                   "Only kernels with bitwise reproducible results");
   command
       .add_option("--output-dir,-o", flags->folder, "Folder for the logs, throughput.csv and throughput.json")
       ->capture_default_str();
-  command.add_option("--compare", flags->compare,
-                     "A throughput.json from before: say what differs, and by how much");
+  command.add_option("--compare", flags->compare, "An earlier throughput.json to compare with");
   command.add_flag("--compare-unlike", flags->compare_unlike,
-                   "Compare although image size, classes, data or device are not the same");
+                   "Compare even if image size, classes, data or device differ");
   command.add_option("--plot", flags->plots, "Also draw a chart: a file that ends in .svg or .png");
   on_run(command, context, [flags] { return run_throughput(*flags); });
 }

@@ -1,12 +1,12 @@
-// What a subcommand is. Each lives in one file, cli/<name>.cpp, as one function
+// Subcommands. Each is one function in its own file, cli/<name>.cpp:
 //     void add_<name>(CLI::App& app, Context& context);
-// that adds the subcommand to app with its options, help and an example, and says what to do when it is
-// chosen:
+// It adds the subcommand to app with its options, help and examples, and what to run when it is chosen:
 //     auto options = std::make_shared<Options>();
-//     CLI::App& command = add_command(app, "eval", "Measure a checkpoint's accuracy", {"redline eval runs/a
-//     data"}); command.add_option("checkpoint", options->checkpoint, "...")->required(); on_run(command,
-//     context, [options] { return evaluate(*options); });
-// The function is declared at the end of this file and listed in main.cpp; nothing else knows it.
+//     CLI::App& command =
+//         add_command(app, "eval", "Measure a checkpoint's accuracy", {"redline eval runs/a data"});
+//     command.add_option("checkpoint", options->checkpoint, "...")->required();
+//     on_run(command, context, [options] { return evaluate(*options); });
+// The function is declared at the end of this file and listed in main.cpp, nowhere else.
 #pragma once
 
 #include <functional>
@@ -17,30 +17,30 @@
 
 namespace redline::cli {
 
-// What a command does once the command line is understood; gives the exit code. Failures are thrown
-// (base/error.h). What it captures must outlive the function that declared the options.
+// What a command does once the command line is parsed; returns the exit code. Failures are thrown
+// (base/error.h). Its captures must outlive the function that declared the options.
 using Action = std::function<int()>;
 
 struct Context {
   std::vector<std::string> arguments;  // as typed, program name first
   bool quiet = false;                  // the program's own --quiet
   Action action;                       // of the chosen command; set while parsing
-  // Commands by their words ("bench", "ab") that read what follows the first -- themselves, from `arguments`:
-  // the parser does not see it.
+  // Commands, by their words ("bench", "ab"), that read what follows the first -- from `arguments`
+  // themselves; the parser does not see it.
   std::vector<std::vector<std::string>> read_rest;
 };
 
 using AddCommand = void (*)(CLI::App& app, Context& context);
 
-// Adds a subcommand with its one-line summary and examples, command lines shown under its help.
+// Adds a subcommand with its one-line summary, and examples shown below its help.
 CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& summary,
                       const std::vector<std::string>& examples);
 
-// Adds a command that only groups others ("data" of "data synth"): add those to what this gives.
+// Adds a command that only groups others ("data" of "data synth"): add those to the result.
 CLI::App& add_group(CLI::App& app, const std::string& name, const std::string& summary,
                     const std::vector<std::string>& examples);
 
-// Runs action when command is the one chosen.
+// Runs action if command is chosen.
 void on_run(CLI::App& command, Context& context, Action action);
 
 // Parses the command line against the listed commands, runs the chosen one, and turns every failure into a

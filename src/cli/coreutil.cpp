@@ -1,4 +1,4 @@
-// redline coreutil: how much of a GPU's cores kernels used, from tables of counters.
+// redline coreutil: core utilisation of kernels, from tables of counters.
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -24,7 +24,7 @@ struct Options {
   std::string csv, json;
 };
 
-// Of a run folder, the tables that its profile left; any other path as it is.
+// The tables in a run's profile; any other path as is.
 std::vector<std::string> tables_of(const std::vector<std::string>& inputs) {
   namespace fs = std::filesystem;
   std::vector<std::string> files;
@@ -39,7 +39,7 @@ std::vector<std::string> tables_of(const std::vector<std::string>& inputs) {
          fs::directory_iterator(fs::path(input) / "profile" / "profiled_data_ncu", ignored))
       if (entry.path().extension() == ".csv") files.push_back(entry.path().string());
     if (files.size() == before)
-      throw UsageError("{} has no counters: `redline profile --counters` leaves them in a run's folder",
+      throw UsageError("{} has no counters: `redline profile --counters` writes them to a run's folder",
                        input);
     std::ranges::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
   }
@@ -91,12 +91,12 @@ int run_coreutil(const Options& options) {
 
 void add_coreutil(CLI::App& app, Context& context) {
   CLI::App& command = add_command(
-      app, "coreutil", "Tell how much of a GPU's cores was used, from tables of counters",
+      app, "coreutil", "Show how much of a GPU's cores was used, from tables of counters",
       {"redline coreutil runs/first", "redline coreutil profiled_data_ncu/*.csv --csv core_utilisation.csv"});
   const auto options = std::make_shared<Options>();
   command
       .add_option("files", options->files,
-                  "Runs of `redline profile --counters`, or CSV files of theirs or of `ncu --csv`")
+                  "Runs of `redline profile --counters`, or their CSV files, or those of `ncu --csv`")
       ->required();
   command.add_option("--csv", options->csv, "Also write a table to this file");
   command.add_option("--json", options->json, "Also write the figures to this file");

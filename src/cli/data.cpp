@@ -41,21 +41,21 @@ void parse_size(const std::string& text, int& width, int& height) {
   }
 }
 
-// 0 means one a core.
+// 0 means one per core.
 int thread_count(int asked) {
   if (asked < 0) throw UsageError("--threads {} is negative", asked);
   return asked == 0 ? inspect_machine().cores_allowed : asked;
 }
 
-// Runs work that takes a Progress, showing a line about it; code 128+signal when a signal stopped it.
-// afterwards tells how things then stand.
+// Runs work that takes a Progress and shows it; returns 128+signal if a signal stopped it. `afterwards` is
+// the message for that case.
 template <typename Work>
 int run_with_progress(const char* what, const char* unit, const char* afterwards, Work&& work) {
   const StopSignals signals;
   ProgressLine line(what, unit);
   try {
     work([&](std::int64_t done, std::int64_t total) {
-      if (total > 0) line.update(done, total);  // else it only asks whether to stop
+      if (total > 0) line.update(done, total);  // else it only checks whether to stop
       return !signals.requested();
     });
   } catch (const data::Stopped&) {
@@ -67,12 +67,12 @@ int run_with_progress(const char* what, const char* unit, const char* afterwards
   return 0;
 }
 
-// What is too large to be an image, by the names that `redline train` has too.
+// Limits on image size, with the same names as in `redline train`.
 void add_limits(CLI::App& command, data::SourceOptions& source, data::DecodeLimits& decode) {
-  command.add_option("--max-image-pixels", decode.max_pixels, "An image with more pixels is bad")
+  command.add_option("--max-image-pixels", decode.max_pixels, "Images with more pixels are bad")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command.add_option("--max-image-bytes", source.max_bytes, "An image file with more bytes is bad")
+  command.add_option("--max-image-bytes", source.max_bytes, "Image files with more bytes are bad")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
 }
@@ -105,7 +105,7 @@ int run_synth(SynthFlags& flags) {
     fmt::print("{}: {} training and {} validation images of {} classes, {}, in {}\n", flags.path,
                flags.options.train, flags.options.val, flags.options.classes,
                flags.options.imagenet_sizes
-                   ? std::string("of sizes as ImageNet's")
+                   ? std::string("with ImageNet's sizes")
                    : fmt::format("{} x {} pixels", flags.options.width, flags.options.height),
                format_duration(watch.seconds()));
   return code;
@@ -118,13 +118,13 @@ void add_synth(CLI::App& group, Context& context) {
   const auto flags = std::make_shared<SynthFlags>();
   flags->options.threads = 0;
   data::SynthOptions& o = flags->options;
-  command.add_option("folder", flags->path, "Folder to make; must be new or empty")->required();
+  command.add_option("folder", flags->path, "Folder to create; must be new or empty")->required();
   command.add_option("--classes", o.classes, "Number of classes")->capture_default_str();
   command.add_option("--train", o.train, "Training images, over all classes")->capture_default_str();
   command.add_option("--val", o.val, "Validation images, over all classes")->capture_default_str();
   command
       .add_option("--size", flags->size,
-                  "Pixels: a side, width x height, or 'imagenet': a mix around 500x375")
+                  "Size in pixels: 64, 500x375, or 'imagenet' for a mix around 500x375")
       ->capture_default_str();
   command.add_option("--format", flags->format, "folders, tfrecord, or tars: ImageNet's tars and its devkit")
       ->capture_default_str();
@@ -133,13 +133,12 @@ void add_synth(CLI::App& group, Context& context) {
   command.add_option("--val-shards", o.val_shards, "Files for the validation images, with tfrecord")
       ->capture_default_str();
   const CLI::Option* quality =
-      command
-          .add_option("--quality", o.quality, "JPEG quality, 1 to 100; 96 unless told with --size imagenet")
+      command.add_option("--quality", o.quality, "JPEG quality, 1 to 100 (96 with --size imagenet)")
           ->capture_default_str();
-  command.add_option("--seed", o.seed, "The same seed gives the same bytes")->capture_default_str();
-  command.add_option("--threads", o.threads, "Threads to draw with; 0 is one a core")->capture_default_str();
+  command.add_option("--seed", o.seed, "Seed; the same seed gives the same bytes")->capture_default_str();
+  command.add_option("--threads", o.threads, "Threads to draw with; 0: one per core")->capture_default_str();
   on_run(command, context, [flags, quality] {
-    // Gives the 90 to 110 KiB that ImageNet's images have.
+    // Gives 90 to 110 KiB per image, like ImageNet's.
     if (flags->size == "imagenet" && quality->count() == 0) flags->options.quality = 96;
     return run_synth(*flags);
   });
@@ -209,11 +208,11 @@ struct InfoFlags {
 };
 
 void add_info(CLI::App& group, Context& context) {
-  CLI::App& command = add_command(group, "info", "Tell what a data set holds",
+  CLI::App& command = add_command(group, "info", "Show what a data set contains",
                                   {"redline data info shapes", "redline data info shapes --json"});
   const auto flags = std::make_shared<InfoFlags>();
   command.add_option("path", flags->path, "The data set")->required();
-  command.add_option("--sample", flags->sample, "Images of each split whose headers are read")
+  command.add_option("--sample", flags->sample, "Images per split whose headers are read")
       ->capture_default_str();
   command.add_flag("--json", flags->json, "Print JSON");
   on_run(command, context, [flags] {
@@ -300,14 +299,14 @@ int run_verify(VerifyFlags& flags) {
 
 void add_verify(CLI::App& group, Context& context) {
   CLI::App& command =
-      add_command(group, "verify", "Read and decode every image; code 65 if any is bad",
+      add_command(group, "verify", "Read and decode every image; exit code 65 if any is bad",
                   {"redline data verify shapes", "redline data verify shapes --list bad.tsv"});
   const auto flags = std::make_shared<VerifyFlags>();
   flags->options.threads = 0;
   command.add_option("path", flags->path, "The data set")->required();
   command.add_option("--list", flags->list, "Write the bad images to this file: name, tab, reason");
   add_limits(command, flags->options.source, flags->options.limits);
-  command.add_option("--threads", flags->options.threads, "Threads to decode with; 0 is one a core")
+  command.add_option("--threads", flags->options.threads, "Threads to decode with; 0: one per core")
       ->capture_default_str();
   command.add_flag("--json", flags->json, "Print JSON, with every bad image");
   on_run(command, context, [flags] { return run_verify(*flags); });
@@ -315,8 +314,8 @@ void add_verify(CLI::App& group, Context& context) {
 
 struct ConvertFlags {
   std::string source, target, boxes;
-  std::string format = "auto";   // folders for records, records for everything else
-  data::ConvertOptions options;  // also what unpacking to folders needs
+  std::string format = "auto";   // folders from records, records from anything else
+  data::ConvertOptions options;  // also used for unpacking to folders
 };
 
 data::UnpackOptions unpack_options(const ConvertFlags& flags) {
@@ -387,10 +386,10 @@ int run_convert(ConvertFlags& flags) {
 void add_work_options(CLI::App& command, data::ConvertOptions& o) {
   command
       .add_option("--max-bad", o.max_bad,
-                  "Share of the images that may be bad and left out; at least 10 of them may, or 1 in 20")
+                  "Fraction of images that may be bad and left out; at least 10 may, or 1 in 20")
       ->capture_default_str();
   add_limits(command, o.limits_of_source, o.limits);
-  command.add_option("--threads", o.threads, "Threads to work with; 0 is one a core")->capture_default_str();
+  command.add_option("--threads", o.threads, "Threads to use; 0: one per core")->capture_default_str();
 }
 
 void add_convert_options(CLI::App& command, ConvertFlags& flags) {
@@ -402,22 +401,24 @@ void add_convert_options(CLI::App& command, ConvertFlags& flags) {
       ->capture_default_str();
   command.add_option(
       "--train-shards", o.train_shards,
-      "Files for the training images, with tfrecord; 1024, or one per 100 images if those are fewer");
-  command.add_option("--val-shards", o.val_shards,
-                     "Files for the validation images, with tfrecord; 128, or likewise");
-  command.add_option("--seed", o.seed, "Of the order of the images, with tfrecord")->capture_default_str();
+      "Files for the training images, with tfrecord (default: one per 100 images, at most 1024)");
+  command.add_option(
+      "--val-shards", o.val_shards,
+      "Files for the validation images, with tfrecord (default: one per 100 images, at most 128)");
+  command.add_option("--seed", o.seed, "Seed of the order of the images, with tfrecord")
+      ->capture_default_str();
   command.add_option("--boxes", flags.boxes,
                      "Folder or archive of annotation XML whose boxes go into the records, with tfrecord");
   add_work_options(command, o);
 }
 
 void add_convert(CLI::App& group, Context& context) {
-  CLI::App& command = add_command(
-      group, "convert",
-      "Turn a data set into TFRecord shards or class folders; the same call continues after an interruption",
-      {"redline data convert imagenet imagenet-tfrecord",
-       "redline data convert shapes records --train-shards 8 --val-shards 2",
-       "redline data convert records images"});
+  CLI::App& command = add_command(group, "convert",
+                                  "Convert a data set to TFRecord shards or class folders; repeat the "
+                                  "command to continue after an interruption",
+                                  {"redline data convert imagenet imagenet-tfrecord",
+                                   "redline data convert shapes records --train-shards 8 --val-shards 2",
+                                   "redline data convert records images"});
   const auto flags = std::make_shared<ConvertFlags>();
   command.add_option("source", flags->source, "The data set")->required();
   command.add_option("target", flags->target, "Folder to write to; new, or where the same call was stopped")
@@ -427,12 +428,12 @@ void add_convert(CLI::App& group, Context& context) {
 }
 
 void add_prepare(CLI::App& group, Context& context) {
-  CLI::App& prepare = add_group(group, "prepare", "Turn a data set as it is shipped into one to train with",
+  CLI::App& prepare = add_group(group, "prepare", "Turn a downloaded data set into one to train with",
                                 {"redline data prepare imagenet --from downloads --to imagenet"});
   const auto add = [&](const char* name, const char* what, std::vector<std::string> examples) {
     auto flags = std::make_shared<ConvertFlags>();
     CLI::App& command = add_command(prepare, name, what, std::move(examples));
-    command.add_option("--from", flags->source, "Where the files are that were downloaded")->required();
+    command.add_option("--from", flags->source, "Where the downloaded files are")->required();
     command.add_option("--to", flags->target, "Folder to write to; new, or where the same call was stopped")
         ->required();
     return std::pair<CLI::App&, std::shared_ptr<ConvertFlags>>(command, flags);

@@ -1,4 +1,4 @@
-// redline data show: a page of what a network sees.
+// redline data show: a page of images as the network sees them.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -54,7 +54,7 @@ int run_show(const ShowFlags& flags) {
   options.loader.threads = std::max(1, options.loader.threads);
   const data::ShownBatch shown = data::write_sample_page(source, options);
   fmt::print("{}: {} images of {} classes, as the network sees them{}\n", printable(flags.page), shown.images,
-             shown.classes, shown.bad.empty() ? "" : fmt::format("; {} bad ones met", shown.bad.size()));
+             shown.classes, shown.bad.empty() ? "" : fmt::format("; {} bad ones found", shown.bad.size()));
   return 0;
 }
 
@@ -62,7 +62,8 @@ int run_show(const ShowFlags& flags) {
 
 void add_data_show(CLI::App& group, Context& context) {
   CLI::App& command = add_command(
-      group, "show", "Write a page of what the network sees: a batch after augmentation, with labels",
+      group, "show",
+      "Write a page of images as the network sees them: a batch after augmentation, with labels",
       {"redline data show shapes", "redline data show shapes --auto-augment ra --images 32 --page batch.html",
        "redline data show shapes --split val"});
   const auto flags = std::make_shared<ShowFlags>();
@@ -71,8 +72,7 @@ void add_data_show(CLI::App& group, Context& context) {
   command.add_option("--split", flags->split, "train, or val: as evaluation sees them")
       ->capture_default_str();
   command.add_option("--images", flags->images, "Images to show")->capture_default_str();
-  command.add_option("--epoch", flags->epoch, "Whose order and crops: the first batch of it is shown")
-      ->capture_default_str();
+  command.add_option("--epoch", flags->epoch, "Epoch whose first batch is shown")->capture_default_str();
   on_run(command, context, [flags] { return run_show(*flags); });
 }
 

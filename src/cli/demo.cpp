@@ -27,8 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr int kSignalExit = 128;
 
-// Three passes are enough to recognise more than nine in ten; where bf16 makes them cheap, a fourth adds to
-// that.
+// Three epochs are enough to recognise more than nine in ten images; if bf16 makes epochs cheap, do a fourth.
 std::int64_t default_epochs(const CpuFeatures& features) {
   return features.avx512_bf16 || features.amx_bf16 ? 4 : 3;
 }
@@ -39,13 +38,13 @@ struct Options {
   std::int64_t images = 5000, held_out = 1000, batch = 32, threads = 0, seed = 0;
 };
 
-// The pictures of a demo, drawn once for each choice of sizes; the folder is whole when it is there.
+// The images of a demo, drawn once for each choice of sizes; the folder is complete if it exists.
 fs::path picture_folder(const Options& options) {
   return fs::path(options.data_dir) /
          fmt::format("demo-pictures-{}-{}-{}", options.images, options.held_out, options.seed);
 }
 
-// Gives the signal that stopped the drawing, or 0.
+// Returns the signal that stopped the drawing, or 0.
 int draw_pictures(const Options& options, const fs::path& folder) {
   data::SynthOptions synth;
   synth.path = folder;
@@ -56,7 +55,7 @@ int draw_pictures(const Options& options, const fs::path& folder) {
   std::error_code error;
   fs::create_directories(options.data_dir, error);
   if (error)
-    throw IoError("cannot make {}: {}; choose another --data-dir", options.data_dir, error.message());
+    throw IoError("cannot create {}: {}; choose another --data-dir", options.data_dir, error.message());
   const StopSignals signals;
   ProgressLine line("drawing", "images");
   try {
@@ -70,9 +69,9 @@ int draw_pictures(const Options& options, const fs::path& folder) {
   return 0;
 }
 
-// What makes a ResNet-50 learn these pictures in few passes: small batches at a high rate, which rises over
-// the first fifth and then falls to nothing, residual branches that begin as identities, and whole pictures:
-// where so few are seen, random crops cost more than they teach.
+// What makes a ResNet-50 learn these images in few epochs: small batches at a high learning rate, which rises
+// over the first fifth and then decays to zero; residual branches that start as identities; and whole images,
+// since with so few of them random crops cost more than they teach.
 train::Config demo_config(const Options& options, const fs::path& pictures) {
   train::Config config;
   config.model.name = options.model;
@@ -108,7 +107,7 @@ int run_demo(const Options& options, const Context& context) {
   train::Config config = demo_config(options, pictures);
   train::validate(config);
   if (fs::exists(pictures)) {
-    fmt::print("1. Pictures are there already: {}\n", pictures.string());
+    fmt::print("1. The pictures exist already: {}\n", pictures.string());
   } else {
     fmt::print("1. Drawing {} pictures of 10 classes to train on, and {} others to check with\n",
                options.images, options.held_out);
@@ -119,13 +118,13 @@ int run_demo(const Options& options, const Context& context) {
   std::fflush(stdout);
   const train::Outcome outcome = train::run_training(config, context.arguments, console());
   if (outcome.signal != 0) return exit_code(outcome);
-  fmt::print("\n3. Done: {:.1f}% of the {} pictures it had never seen are recognised.\n\n",
+  fmt::print("\n3. Done: it recognises {:.1f}% of {} pictures that it has never seen.\n\n",
              100 * outcome.top1, options.held_out);
   fmt::print(
       "Look at {0}/report.html in a browser. Every number is in {0}/metrics.jsonl, every option in "
       "{0}/config.toml. Next:\n",
       outcome.folder);
-  const char* called = std::getenv("REDLINE_COMMAND");  // the bootstrap script says how it was called
+  const char* called = std::getenv("REDLINE_COMMAND");  // set by the bootstrap script
   const std::string redline = called != nullptr ? called : "redline";
   fmt::print("  {} train -c {}/config.toml --name again --epochs 10\n", redline, outcome.folder);
   fmt::print("  {} train {} --image-size 64 --model resnet18 --epochs 10\n", redline, pictures.string());
@@ -141,9 +140,7 @@ void add_demo(CLI::App& app, Context& context) {
                   {"redline demo", "redline demo --model resnet18 --images 1600 --epochs 3"});
   const auto options = std::make_shared<Options>();
   command.add_option("--model", options->model, "Network to train")->type_name("NAME")->capture_default_str();
-  command
-      .add_option("--epochs,-e", options->epochs,
-                  "Passes over the pictures (default: 4 where the CPU has bf16, else 3)")
+  command.add_option("--epochs,-e", options->epochs, "Epochs (default: 4 if the CPU has bf16, else 3)")
       ->type_name("N");
   command.add_option("--images", options->images, "Pictures to train on")
       ->type_name("N")
@@ -154,7 +151,9 @@ void add_demo(CLI::App& app, Context& context) {
   command.add_option("--batch-size,-b", options->batch, "Images in a step")
       ->type_name("N")
       ->capture_default_str();
-  command.add_option("--device", options->device, "What computes")->type_name("NAME")->capture_default_str();
+  command.add_option("--device", options->device, "Device to run on")
+      ->type_name("NAME")
+      ->capture_default_str();
   command.add_option("--threads", options->threads, "Threads that compute (0: all cores)")
       ->type_name("N")
       ->capture_default_str();

@@ -41,7 +41,7 @@ Finding check_cpu(const Machine& machine) {
   Finding finding{"CPU", Status::ok, machine.cpu.empty() ? "unknown model" : machine.cpu, ""};
   if (!machine.features.avx2) {
     finding.status = Status::note;
-    finding.advice = "no AVX2: training works, many times slower than on a CPU of the last ten years";
+    finding.advice = "no AVX2: training works, but many times slower than on a CPU of the last ten years";
   }
   return finding;
 }
@@ -51,8 +51,7 @@ Finding check_cores(const Machine& machine) {
   if (machine.cores_allowed < machine.cores_total) {
     finding.status = Status::note;
     finding.value = fmt::format("{} of {} allowed", machine.cores_allowed, machine.cores_total);
-    finding.advice =
-        "the affinity or cgroup of this process leaves some out; ask for more if that is a mistake";
+    finding.advice = "CPU affinity or a cgroup limits this process; request more if that is a mistake";
   }
   return finding;
 }
@@ -65,7 +64,7 @@ Finding check_memory(const Machine& machine) {
       ""};
   if (machine.memory_available < 4 * kGiB) {
     finding.status = Status::note;
-    finding.advice = "little for training: keep --batch-size and --image-size small";
+    finding.advice = "low for training: keep --batch-size and --image-size small";
   }
   return finding;
 }
@@ -96,7 +95,7 @@ Finding check_jpeg_decoder(backend::Backend& backend) {
   }
 }
 
-// Whether the GPU is of any use to this program: loads the backend as training would.
+// Whether this program can use the GPU: loads the backend as training would.
 std::vector<Finding> check_cuda_backend() {
   try {
     backend::DeviceOptions options;
@@ -162,14 +161,14 @@ void print_json(const Machine& machine, const std::vector<Finding>& findings) {
                                 {"value", finding.value},
                                 {"advice", finding.advice}});
   }
-  // Host and device names are bytes from elsewhere; what is not UTF-8 is replaced, not thrown at.
+  // Host and device names may hold invalid UTF-8, which is replaced.
   fmt::print("{}\n", page.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 }  // namespace
 
 void add_doctor(CLI::App& app, Context& context) {
-  CLI::App& command = add_command(app, "doctor", "Tell what this machine has, what is missing and what to do",
+  CLI::App& command = add_command(app, "doctor", "Show what this machine has, what is missing and what to do",
                                   {"redline doctor", "redline doctor --json"});
   const auto json = std::make_shared<bool>(false);
   command.add_flag("--json", *json, "Print JSON for programs to read");

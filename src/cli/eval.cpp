@@ -31,7 +31,7 @@ struct Options {
 std::string data_of(const train::TrainedModel& model, const std::string& named) {
   if (!named.empty()) return named;
   if (model.config && model.config->data.path != "synthetic") return model.config->data.path;
-  throw UsageError("no data: name a data set after the model");
+  throw UsageError("no data: give a data set after the model");
 }
 
 void print_classes(const train::EvaluationResult& result) {
@@ -99,20 +99,19 @@ void add_eval(CLI::App& app, Context& context) {
       .add_option("model", options->model,
                   "A run's folder (its latest checkpoint), a checkpoint, safetensors or .pth")
       ->required();
-  command.add_option("data", evaluation.data,
-                     "A data set, as train takes it (default: what the run was trained on)");
+  command.add_option("data", evaluation.data, "A data set, as for train (default: the run's own)");
   command.add_option("--split", options->split, "Which of its images (default: val)")
       ->check(CLI::IsMember({"val", "train"}))
       ->type_name("val|train");
   command.add_flag("--ignore-names", evaluation.ignore_names,
-                   "Take the data's classes for the network's by their order, whatever they are called");
-  command.add_flag("--ema", options->averages, "Take the moving averages of --model-ema");
+                   "Match the data's classes to the network's by order, whatever their names");
+  command.add_flag("--ema", options->averages, "Use the moving averages of --model-ema");
   command.add_flag("--per-class", options->per_class, "Print the accuracy of every class, the worst first");
   command.add_option("--confusion", options->confusion, "File for the confusion matrix")
       ->type_name("FILE.csv");
   command.add_option("--json", options->json, "File for all numbers, or - to print them")->type_name("FILE");
   add_forward_options(command, evaluation);
-  command.add_option("--max-bad", evaluation.max_bad, "Part of the images that may be bad (default: 0.001)")
+  command.add_option("--max-bad", evaluation.max_bad, "Fraction of images that may be bad (default: 0.001)")
       ->type_name("X");
   on_run(command, context, [options] { return run_eval(*options); });
 }

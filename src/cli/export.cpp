@@ -31,7 +31,7 @@ int run_export(const Options& options) {
   const fs::path to = options.to;
   const bool onnx = to.extension() == ".onnx";
   if (!onnx && to.extension() != ".safetensors") {
-    throw UsageError("--to {}: the name must end in .safetensors or .onnx, which says what is written",
+    throw UsageError("--to {}: the name must end in .safetensors or .onnx, which selects the format",
                      to.string());
   }
   if (onnx && options.dtype != "fp32")
@@ -39,7 +39,7 @@ int run_export(const Options& options) {
   if (!onnx && options.fold)
     throw UsageError("--fold-bn is for ONNX: a safetensors file has torchvision's tensors, norms included");
   if (fs::exists(to) && !options.force)
-    throw UsageError("{} is there already: choose another name, or --force to replace it", to.string());
+    throw UsageError("{} exists already: choose another name, or --force to replace it", to.string());
 
   train::TrainedModel model = train::load_trained(options.model, options.averages);
   if (options.image_size) model.image_size = options.image_size;
@@ -73,15 +73,16 @@ void add_export(CLI::App& app, Context& context) {
   command.add_option("--to", options->to, "File to write: name.safetensors or name.onnx")
       ->required()
       ->type_name("FILE");
-  command.add_option("--image-size", options->image_size, "Pixels (default: as it was trained, else 224)")
+  command
+      .add_option("--image-size", options->image_size, "Image side in pixels (default: as trained, else 224)")
       ->check(CLI::Range(1, 1 << 16))
       ->type_name("N");
-  command.add_flag("--ema", options->averages, "Take the moving averages of --model-ema");
+  command.add_flag("--ema", options->averages, "Use the moving averages of --model-ema");
   command.add_option("--dtype", options->dtype, "Type of the weights in safetensors (default: fp32)")
       ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
       ->type_name("fp32|fp16|bf16");
-  command.add_flag("--fold-bn", options->fold, "Make batch norms part of the convolutions, in ONNX");
-  command.add_flag("--force", options->force, "Replace the file when it is there");
+  command.add_flag("--fold-bn", options->fold, "Fold batch norms into the convolutions, in ONNX");
+  command.add_flag("--force", options->force, "Replace an existing file");
   on_run(command, context, [options] { return run_export(*options); });
 }
 

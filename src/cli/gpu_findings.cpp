@@ -9,10 +9,10 @@
 namespace redline::cli {
 namespace {
 
-constexpr int kNeededCuda = 13000;  // as the driver tells its version
+constexpr int kNeededCuda = 13000;  // in the driver's encoding
 constexpr const char* kNeededDriver = "580";
 constexpr int kNeededCompute = 75;  // Turing
-constexpr double kFullShare = 0.8;  // of a GPU's memory in use is worth a word
+constexpr double kFullShare = 0.8;  // of a GPU's memory in use: worth mentioning
 
 constexpr const char* kGiveGpus =
     "start it with --gpus all (docker), --device nvidia.com/gpu=all (podman) or --nv (apptainer)";
@@ -20,14 +20,14 @@ constexpr const char* kUsesCpu = "training uses the CPU";
 
 std::string cuda_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
-// Where the driver's library is not found.
+// The driver's library was not found.
 std::string advise_driver(const GpuSurroundings& around) {
   if (around.wsl && around.wsl_driver)
-    return "this is WSL 2, and the driver is in /usr/lib/wsl/lib, where the loader does not look: set "
+    return "this is WSL 2, and the driver is in /usr/lib/wsl/lib, which the loader does not search: set "
            "LD_LIBRARY_PATH=/usr/lib/wsl/lib";
   if (around.wsl)
     return "this is WSL 2: install NVIDIA's driver in Windows (none in Linux), then run 'wsl --update' there";
-  // The kernel is the host's, and so is what it says about its modules.
+  // A container shares the host's kernel and its modules.
   if (around.container && around.kernel_driver)
     return fmt::format("this is a container, and its host has a driver: {}", kGiveGpus);
   if (around.container)
@@ -41,21 +41,19 @@ std::string advise_driver(const GpuSurroundings& around) {
   return "to use an NVIDIA GPU, install its driver";
 }
 
-// Where the driver is there and gives no device.
+// The driver is installed but offers no device.
 std::string advise_no_device(const GpuProbe& probe) {
   if (probe.around.hides_devices)
-    return fmt::format("CUDA_VISIBLE_DEVICES is '{}': unset it, or name a GPU of 'nvidia-smi -L'",
+    return fmt::format("CUDA_VISIBLE_DEVICES is '{}': unset it, or set it to a GPU listed by 'nvidia-smi -L'",
                        probe.around.visible_devices);
   if (probe.mig)
-    return "MIG mode is on, and no slice can be used: make one with 'nvidia-smi mig -cgi <profile> -C', or "
-           "turn it off "
-           "with 'nvidia-smi -mig 0' (both as root)";
+    return "MIG mode is on, and no slice can be used: create one with 'nvidia-smi mig -cgi <profile> -C', or "
+           "turn MIG off with 'nvidia-smi -mig 0' (both as root)";
   if (probe.around.container && probe.around.kernel_driver)
     return fmt::format("this is a container: {}", kGiveGpus);
   if (!probe.around.kernel_driver && !probe.around.wsl)
-    return "the kernel has no NVIDIA module loaded: run 'nvidia-smi'; after an update of the driver or the "
-           "kernel, restart "
-           "the machine";
+    return "the NVIDIA kernel module is not loaded: run 'nvidia-smi'; after an update of driver or kernel, "
+           "restart the machine";
   return "run nvidia-smi to see what the driver says";
 }
 
@@ -72,7 +70,7 @@ Finding judge_driver(const GpuProbe& probe) {
           ? fmt::format("too old: the CUDA backend needs {} or later; update NVIDIA's driver in Windows",
                         kNeededDriver)
           : fmt::format(
-                "too old: the CUDA backend needs {} or later; update it, or, on a data center's GPU, install "
+                "too old: the CUDA backend needs {} or later; update it, or, on a data center GPU, install "
                 "NVIDIA's package cuda-compat-13-0 and set LD_LIBRARY_PATH=/usr/local/cuda-13.0/compat",
                 kNeededDriver);
   return finding;
@@ -95,29 +93,27 @@ Finding judge_device(const GpuDevice& device, std::size_t number) {
   };
   if (device.compute_major * 10 + device.compute_minor < kNeededCompute) {
     say(Status::missing,
-        "not served: CUDA 13 and cuDNN since 9.11 begin with compute 7.5 (Turing); train on another GPU or "
-        "with --device cpu");
+        "not supported: CUDA 13 and cuDNN since 9.11 need compute 7.5 (Turing) or later; train on another "
+        "GPU or with --device cpu");
     return finding;
   }
   if (device.mode == ComputeMode::prohibited)
     say(Status::missing,
         fmt::format("its compute mode forbids all work: run 'nvidia-smi -i {} -c DEFAULT' as root", number));
   if (device.mode == ComputeMode::exclusive)
-    say(Status::note,
-        fmt::format(
-            "exclusive: one process at a time, others fail as 'busy or unavailable'; 'nvidia-smi -i {} "
-            "-c DEFAULT' as root shares it",
-            number));
+    say(Status::note, fmt::format("exclusive: one process at a time, others fail with 'busy or unavailable'; "
+                                  "'nvidia-smi -i {} -c DEFAULT' as root shares it",
+                                  number));
   if (is_slice(device)) {
     say(Status::note,
-        "a MIG slice, with a share of the GPU's speed and memory; CUDA_VISIBLE_DEVICES=MIG-<uuid> of "
-        "'nvidia-smi -L' chooses another, and a process uses one");
+        "a MIG slice, with part of the GPU's speed and memory; a process uses one slice, and "
+        "CUDA_VISIBLE_DEVICES=MIG-<uuid> (see 'nvidia-smi -L') selects another");
   } else if (device.memory_free && device.memory_total > 0 &&
              static_cast<double>(*device.memory_free) <
                  (1 - kFullShare) * static_cast<double>(device.memory_total)) {
     say(Status::note,
-        fmt::format("only {} free: 'nvidia-smi' names the processes that hold the rest; CUDA_VISIBLE_DEVICES "
-                    "chooses another GPU, a smaller --batch-size needs less",
+        fmt::format("only {} free: 'nvidia-smi' lists the processes that use the rest; CUDA_VISIBLE_DEVICES "
+                    "selects another GPU, a smaller --batch-size needs less",
                     format_bytes(*device.memory_free)));
   }
   return finding;
@@ -148,9 +144,8 @@ std::vector<Finding> judge_cudnn(const std::vector<std::filesystem::path>& found
   std::string others;
   for (std::size_t i = 1; i < found.size(); ++i) others += (i > 1 ? ", " : "") + found[i].string();
   return {{"cuDNN", Status::note, found.front().string(),
-           fmt::format("the first of several; passed over: {}. If they differ in version, keep one, so that "
-                       "all programs use "
-                       "the same",
+           fmt::format("the first of several; ignored: {}. If their versions differ, keep one, so that all "
+                       "programs use the same",
                        others)}};
 }
 

@@ -1,4 +1,4 @@
-// What stands between this machine's GPUs and training on them, each with its cure. docs/gpu-troubles.md has
+// What keeps this machine's GPUs from being used for training, each with its remedy. docs/gpu-troubles.md has
 // the same as a table.
 #pragma once
 
@@ -12,13 +12,13 @@ namespace redline::cli {
 
 struct GpuFindings {
   std::vector<Finding> list;
-  bool usable = false;  // as far as the driver tells: there is a device that the backend serves
+  bool usable = false;  // as far as the driver reports, the backend can use a device
 };
 
 // From facts alone, so that every case can be tested anywhere.
 GpuFindings judge_gpus(const GpuProbe& probe);
 
-// Of the files that a library was found in, in the order in which they are looked for.
+// Takes the files in which the library was found, in search order.
 std::vector<Finding> judge_cudnn(const std::vector<std::filesystem::path>& found);
 
 }  // namespace redline::cli

@@ -43,12 +43,12 @@ struct Driver {
   int (*error_text)(int, const char**);
 };
 
-// Of CUdevice_attribute.
+// Values of CUdevice_attribute.
 constexpr int kComputeMode = 20;
 constexpr int kComputeMajor = 75;
 constexpr int kComputeMinor = 76;
 
-// The management library's C interface; 0 is success everywhere. What is not there is not asked for.
+// NVML's C interface; 0 is success everywhere. Missing functions are not called.
 class Management {
  public:
   Management()
@@ -129,7 +129,7 @@ void list_devices(const Driver& driver, const Management& management, GpuProbe& 
       found.memory_free = management.free_memory(address);
     probe.devices.push_back(found);
   }
-  if (probe.devices.empty()) probe.problem = "the driver is there, but offers no device";
+  if (probe.devices.empty()) probe.problem = "the driver is installed, but offers no device";
 }
 
 GpuSurroundings look_around() {
@@ -157,13 +157,13 @@ GpuProbe probe_gpus() {
   probe.around = look_around();
   const SharedLibrary library("libcuda.so.1");
   if (!library.loaded()) {
-    probe.problem = "no NVIDIA driver (libcuda.so.1 is not there)";
+    probe.problem = "no NVIDIA driver (libcuda.so.1 not found)";
     return probe;
   }
   probe.has_driver = true;
   const Driver driver(library);
   if (!driver.complete()) {
-    probe.problem = "libcuda.so.1 is there, but lacks functions of the driver interface";
+    probe.problem = "libcuda.so.1 lacks functions of the driver interface";
     return probe;
   }
   const Management management;
@@ -171,7 +171,7 @@ GpuProbe probe_gpus() {
   probe.mig = management.has_mig();
   if (int version = 0; driver.version(&version) == 0) probe.cuda_version = version;
   if (const int error = driver.init(0); error != 0) {
-    probe.problem = "the NVIDIA driver does not start: " + driver.explain(error);
+    probe.problem = "the NVIDIA driver failed to start: " + driver.explain(error);
     return probe;
   }
   list_devices(driver, management, probe);

@@ -38,7 +38,7 @@ struct Options {
   train::ForwardOptions forward;
 };
 
-// "-" stands for the paths that standard input lists, one a line.
+// "-" stands for paths read from standard input, one per line.
 std::vector<std::string> paths_of(const std::vector<std::string>& named) {
   std::vector<std::string> paths;
   for (const std::string& path : named) {
@@ -107,7 +107,7 @@ class Names {
   std::vector<std::string> names_, words_;
 };
 
-// One form of output; told of every image in turn.
+// An output format; gets every image in turn.
 class Writer {
  public:
   virtual ~Writer() = default;
@@ -142,7 +142,7 @@ std::string csv_text(const std::string& text) {
   return quoted + "\"";
 }
 
-// A line for each image and class; with logits, a line for each image and a column for each class.
+// One line per image and class; with logits, one line per image and a column per class.
 class Csv final : public Writer {
  public:
   Csv(const Names& names, std::size_t top, bool logits, std::size_t classes)
@@ -197,7 +197,7 @@ class JsonLines final : public Writer {
   bool logits_;
 };
 
-// Pictures with what they were taken for, in one file that needs no other.
+// Images with their predictions, in one self-contained file.
 class Page final : public Writer {
  public:
   Page(const Names& names, std::size_t top, std::string file, std::string model)
@@ -232,7 +232,7 @@ class Page final : public Writer {
   }
 
  private:
-  static constexpr int kMost = 1000;  // pictures: a browser should still open the page
+  static constexpr int kMost = 1000;  // images: a browser should still open the page
 
   const Names& names_;
   std::size_t top_;
@@ -245,7 +245,7 @@ std::unique_ptr<Writer> writer_of(const Options& options, const Names& names, st
   if (options.format == "csv")
     return std::make_unique<Csv>(names, options.top, options.logits, static_cast<std::size_t>(classes));
   if (options.format == "jsonl") return std::make_unique<JsonLines>(names, options.top, options.logits);
-  if (options.logits) throw UsageError("--logits are numbers for other programs: add --format csv or jsonl");
+  if (options.logits) throw UsageError("--logits is for other programs: add --format csv or jsonl");
   return std::make_unique<Table>(names, options.top, images);
 }
 
@@ -277,7 +277,7 @@ int run_predict(const Options& options) {
 
 void add_predict(CLI::App& app, Context& context) {
   CLI::App& command = add_command(
-      app, "predict", "Tell what a trained network takes images for",
+      app, "predict", "Classify images with a trained network",
       {"redline predict runs/first photo.jpg", "redline predict flowers.safetensors photos --page p.html",
        "find photos -name '*.jpg' | redline predict resnet50.pth - --format csv > classes.csv"});
   const auto options = std::make_shared<Options>();
@@ -289,16 +289,16 @@ void add_predict(CLI::App& app, Context& context) {
       .add_option("images", options->images,
                   "Images, folders of images, or - for a list of paths on standard input")
       ->required();
-  command.add_option("--top,-k", options->top, "Classes to name for each image (default: 5)")->type_name("N");
+  command.add_option("--top,-k", options->top, "Classes to print for each image (default: 5)")
+      ->type_name("N");
   command.add_option("--format", options->format, "What to print (default: table)")
       ->check(CLI::IsMember({"table", "csv", "jsonl"}))
       ->type_name("table|csv|jsonl");
-  command.add_flag("--logits", options->logits,
-                   "Give the network's numbers for all classes, in csv and jsonl");
+  command.add_flag("--logits", options->logits, "Print the logits of all classes, in csv and jsonl");
   command.add_option("--page", options->page, "Also write a page with the pictures")->type_name("FILE.html");
   command
       .add_option("--class-names", options->class_names,
-                  "A file with a class a line, by label (default: as the network was trained)")
+                  "A file with one class name per line, by label (default: as in training)")
       ->type_name("FILE");
   command
       .add_option("--words", options->words,

@@ -30,7 +30,7 @@ int profile_once(train::Config config, const Options& options, const Context& co
                  const comm::World& world) {
   profile::SessionOptions session = options.session;
   if (config.schedule.epochs)
-    throw UsageError("--epochs: a profile has --steps, {} unless told, from --start on", kDefaultSteps);
+    throw UsageError("--epochs: a profile is --steps long (default {}), from --start on", kDefaultSteps);
   session.steps = config.schedule.steps.value_or(kDefaultSteps);
   if (session.start < 1 || session.steps < 1) throw UsageError("--start and --steps must be at least 1");
   config.schedule.steps = session.start + session.steps - (session.counters ? 0 : 1);
@@ -44,7 +44,7 @@ int run_profile(const Options& options, const Context& context) {
   const comm::World world = comm::find_world();
   if (world.rank != 0) set_up_logging(LogLevel::quiet);  // rank 0 speaks for all
   if (options.batch_sizes.empty()) return profile_once(config, options, context, world);
-  if (world.size > 1) throw UsageError("--batch-sizes: ranks meet for one run; launch one for each -b");
+  if (world.size > 1) throw UsageError("--batch-sizes: with several ranks, launch one run per -b");
   for (const std::int64_t batch : options.batch_sizes) {
     train::Config one = config;
     one.optimizer.batch_size = batch;
@@ -68,18 +68,19 @@ void add_profile(CLI::App& app, Context& context) {
   options->train.add(command);
   command
       .add_option("--start", options->session.start,
-                  "First step that is traced, of --steps (default 10); those before warm up and, from 16 on, "
-                  "show what tracing costs")
+                  "First of the --steps (default 10) that are traced; those before warm up and, from 16 on, "
+                  "measure the cost of tracing")
       ->capture_default_str();
-  command.add_option("--batch-sizes", options->batch_sizes, "Profile each of these, a run each, with commas")
+  command
+      .add_option("--batch-sizes", options->batch_sizes,
+                  "Profile each of these in its own run, separated by commas")
       ->delimiter(',')
       ->allow_extra_args(false);
-  command.add_flag(
-      "--counters", options->session.counters,
-      "Also count how much of the cores is used, in one more step with every kernel repeated (GPU)");
+  command.add_flag("--counters", options->session.counters,
+                   "Also measure core utilisation, in one more step that repeats every kernel (GPU)");
   command
       .add_option("--max-records", options->session.most_records,
-                  "A window with more records ends early, with a whole step")
+                  "Stop early, after a whole step, beyond this many records")
       ->capture_default_str();
   on_run(command, context, [options, &context] { return run_profile(*options, context); });
 }

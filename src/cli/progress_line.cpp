@@ -19,7 +19,7 @@ ProgressLine::ProgressLine(std::string what, std::string unit)
       line_(stderr) {}
 
 void ProgressLine::update(std::int64_t done, std::int64_t total) {
-  // Another pass has a rate of its own. Threads may report a little out of order.
+  // Another pass has its own rate. Threads may report slightly out of order.
   if (total != total_ || done < done_ / 2) {
     watch_.restart();
     last_ = 0;

@@ -1,5 +1,5 @@
-// A line on the terminal that tells how far long work is: "drawing 2300 of 5000 images, 1150/s, 0:02 left".
-// Where stderr is not a terminal, a plain line every ten seconds.
+// A progress line on the terminal: "drawing 2300 of 5000 images, 1150/s, 0:02 left". If stderr is not a
+// terminal, a plain line every ten seconds.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class ProgressLine {
   // Cheap enough to call for every item.
   void update(std::int64_t done, std::int64_t total);
 
-  // Takes the line away, so that other output can follow.
+  // Removes the line, so that other output can follow.
   void clear() { line_.clear(); }
 
  private:
@@ -28,8 +28,8 @@ class ProgressLine {
   std::string unit_;
   bool terminal_;
   LiveLine line_;
-  std::int64_t done_ = 0, total_ = 0;  // told last
-  double last_ = 0;                    // seconds at which the line was written last
+  std::int64_t done_ = 0, total_ = 0;  // as last reported
+  double last_ = 0;                    // when the line was last written, in seconds
   Stopwatch watch_;
 };
 

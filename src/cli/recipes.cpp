@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Beside the program where it was built, or where the package puts it: bin/redline and share/redline/recipes.
+// Next to the program in a build, or where the package puts it: bin/redline and share/redline/recipes.
 fs::path recipe_folder() {
   const fs::path program = program_folder();
   std::error_code error;
@@ -38,9 +38,10 @@ fs::path recipe_file(const std::string& name) {
   const std::vector<std::string> names = recipe_names();
   if (std::ranges::find(names, name) != names.end()) return recipe_folder() / (name + ".toml");
   const std::string meant = nearest(name, names);
-  throw UsageError("unknown recipe '{}'{}; there are {}", name,
-                   meant.empty() ? "" : fmt::format(", did you mean '{}'?", meant),
-                   names.empty() ? "none beside this program" : fmt::format("{}", fmt::join(names, ", ")));
+  throw UsageError(
+      "unknown recipe '{}'{}; recipes: {}", name,
+      meant.empty() ? "" : fmt::format(", did you mean '{}'?", meant),
+      names.empty() ? "none found next to this program" : fmt::format("{}", fmt::join(names, ", ")));
 }
 
 }  // namespace redline::cli

@@ -1,4 +1,4 @@
-// Configurations that come with the program, one TOML file each, that a user can name, read and copy.
+// Configurations that come with the program, one TOML file each, for users to name, read and copy.
 #pragma once
 
 #include <filesystem>
@@ -7,10 +7,10 @@
 
 namespace redline::cli {
 
-// In order; empty when the folder is not there.
+// Sorted; empty if the folder is missing.
 std::vector<std::string> recipe_names();
 
-// Throws UsageError for a name that is not known, with those that are.
+// Throws UsageError for an unknown name, listing the known ones.
 std::filesystem::path recipe_file(const std::string& name);
 
 }  // namespace redline::cli

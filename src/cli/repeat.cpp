@@ -27,7 +27,7 @@ std::unique_ptr<profile::Thermometer> thermometer_of(const train::Config& config
   return std::make_unique<profile::Thermometer>(train::open_device(config)->pci_address());
 }
 
-// Gives the signal that ended the wait, or 0.
+// Returns the signal that ended the wait, or 0.
 int wait_between_runs(profile::Thermometer& thermometer, double start) {
   const StopSignals signals;
   const train::Console shown = console();
@@ -45,7 +45,7 @@ int wait_between_runs(profile::Thermometer& thermometer, double start) {
   line.clear();
   if (cooled == profile::Cooled::stopped) return signals.signal();
   if (cooled == profile::Cooled::too_slow) {
-    log_warning("the device is still at {:.0f} °C after {}, where {:.0f} °C was the start: going on", last,
+    log_warning("the device is still at {:.0f} °C after {}, and started at {:.0f} °C: continuing", last,
                 format_duration(watch.seconds()), start);
   }
   return 0;
@@ -56,7 +56,7 @@ int wait_between_runs(profile::Thermometer& thermometer, double start) {
 int train_repeatedly(train::Config config, const std::vector<std::string>& arguments,
                      const RepeatOptions& repeat) {
   if (config.run.telemetry.empty()) config.run.telemetry = "50ms";
-  // Another process may begin in the same second, on another GPU of this machine.
+  // Another process may start in the same second, on another GPU of this machine.
   const std::string name =
       !config.run.name.empty()
           ? config.run.name

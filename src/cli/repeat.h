@@ -1,4 +1,4 @@
-// The same measurement several times, to learn how much it varies.
+// Repeats a measurement to see how much it varies.
 #pragma once
 
 #include <string>
@@ -13,9 +13,9 @@ struct RepeatOptions {
   bool cool_down = false;  // wait between runs until the device is within 1 °C of where the first one started
 };
 
-// Trains `count` times as configured, with telemetry, into runs named NAME-1, NAME-2, …, and gives the exit
-// code of the first that did not finish, or 0. A device that does not cool down in a quarter of an hour is a
-// warning.
+// Trains `count` times as configured, with telemetry, into runs named NAME-1, NAME-2, …; returns the exit
+// code of the first that did not finish, or 0. Warns if a device does not cool down within a quarter of an
+// hour.
 int train_repeatedly(train::Config config, const std::vector<std::string>& arguments,
                      const RepeatOptions& repeat);
 

@@ -1,4 +1,4 @@
-// redline report: what runs did, as a page, as tables, as text, or live.
+// redline report: reports of runs, as a page, tables, text, or live.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -38,12 +38,12 @@ std::unique_ptr<report::Server> listen(const Options& options) {
     return std::make_unique<report::Server>(options.address, options.port);
   } catch (const UnavailableError&) {
     if (options.port_option->count() > 0) throw;
-    return std::make_unique<report::Server>(options.address, 0);  // the usual port is taken: any will do
+    return std::make_unique<report::Server>(options.address, 0);  // the usual port is taken: use any
   }
 }
 
-// The run folders among what was named. `runs/*` names whatever lies there, so other things that exist are
-// passed over with a line, unless nothing is left; a path that does not exist is an error.
+// The run folders among the paths. `runs/*` may match other things, so they are skipped with a warning,
+// unless nothing is left. A path that does not exist is an error.
 std::vector<fs::path> run_folders(const std::vector<std::string>& named) {
   std::vector<fs::path> folders, others;
   std::error_code ignored;
@@ -53,7 +53,7 @@ std::vector<fs::path> run_folders(const std::vector<std::string>& named) {
   if (folders.empty())
     throw UsageError("none of the {} paths is a run folder: none has metrics.jsonl or config.toml",
                      named.size());
-  for (const fs::path& path : others) log_warning("passed over {}: it is not a run folder", path.string());
+  for (const fs::path& path : others) log_warning("skipped {}: not a run folder", path.string());
   return folders;
 }
 
@@ -61,10 +61,10 @@ int serve(const Options& options, const std::vector<fs::path>& folders) {
   const StopSignals signals;
   const auto server = listen(options);
   for (const fs::path& folder : folders)
-    report::RunReader reader(folder);  // a bad one is told before anything is served
+    report::RunReader reader(folder);  // report a bad one before serving anything
   fmt::print("serving {} until Ctrl-C\n", server->url());
   if (!server->loopback())
-    fmt::print("everyone who reaches this machine can read it; there is no password\n");
+    fmt::print("anyone who can reach this machine can read it; there is no password\n");
   std::fflush(stdout);
   report::serve_live(*server, folders, signals.flag());
   return 0;
@@ -114,29 +114,30 @@ int run_report(const Options& options) {
 
 void add_report(CLI::App& app, Context& context) {
   CLI::App& command =
-      add_command(app, "report", "Show what runs did and compare them: a page, tables, text, or live",
+      add_command(app, "report", "Report on runs and compare them: a page, tables, text, or live",
                   {"redline report runs/first", "redline report runs/first runs/second -o comparison.html",
                    "redline report --live runs/first", "redline report runs/* --csv tables --json all.json",
                    "redline report runs/first --text"});
   const auto options = std::make_shared<Options>();
   command
       .add_option("run", options->runs,
-                  "Run folders; the others are compared with the first, repeats together. Other things\n"
-                  "are passed over, so runs/* may name them")
+                  "Run folders; the others are compared with the first, repeats together. Anything else\n"
+                  "is skipped, so runs/* works")
       ->required();
   command
       .add_option("--output,-o", options->page,
                   "The page (default: report.html in the run's folder; here for several runs)")
       ->type_name("FILE.html");
-  command.add_option("--csv", options->csv, "Folder for tables of everything")->type_name("DIR");
-  command.add_option("--json", options->json, "File for everything, or - to print it")->type_name("FILE");
+  command.add_option("--csv", options->csv, "Folder for tables of all numbers")->type_name("DIR");
+  command.add_option("--json", options->json, "File for all numbers, or - to print them")->type_name("FILE");
   command.add_flag("--text", options->text, "Print a summary");
   command.add_flag("--unlike", options->unlike,
                    "Call runs better or worse even if model, image size, classes or data differ");
   command.add_flag("--live", options->live,
-                   "Serve the page on this machine while training goes on, and /metrics for Prometheus");
+                   "Serve the page on this machine during training, and /metrics for Prometheus");
   options->port_option =
-      command.add_option("--port", options->port, "Of --live (default: 8321, or another when that is taken)")
+      command
+          .add_option("--port", options->port, "Port of --live (default: 8321, or another if that is taken)")
           ->type_name("N");
   command.add_option("--bind", options->address, "Address that --live listens on")
       ->type_name("IP")

@@ -35,7 +35,7 @@ CLI::App& add_command(CLI::App& app, const std::string& name, const std::string&
 CLI::App& add_group(CLI::App& app, const std::string& name, const std::string& summary,
                     const std::vector<std::string>& examples) {
   CLI::App& group = add_command(app, name, summary, examples);
-  // One and no more: without the limit, an argument that is also a command's name would be taken for it.
+  // At most one: without the limit, an argument that equals a command's name would be taken for it.
   group.require_subcommand(1);
   return group;
 }
@@ -66,14 +66,14 @@ std::string version_text() {
                      build.commit, build.build_type, build.compiler, backend::onednn_info().version);
 }
 
-// The innermost command that was recognised on the command line.
+// The innermost command recognised on the command line.
 CLI::App* chosen_command(CLI::App& app) {
   CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
   return command;
 }
 
-// "redline data synth", for pointing at its help.
+// "redline data synth", to point to its help.
 std::string full_name(const CLI::App* command) {
   std::string name = command->get_name();
   for (command = command->get_parent(); command != nullptr; command = command->get_parent()) {
@@ -98,8 +98,7 @@ std::vector<std::string> names_to_suggest(CLI::App* command, bool flags) {
   return names;
 }
 
-// What other trainers call things, and what they are called here: a flag or a command, with words after it
-// where it takes more than another name.
+// Other trainers' names and ours: a flag or a command, with more words where another name is not enough.
 constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"--arch", "--model"},
     {"-a", "--model"},
@@ -150,7 +149,7 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"benchmark", "bench"},
 };
 
-// What is meant by a word that is not known here; empty where it cannot be told.
+// What an unknown word probably means; empty if there is no guess.
 std::string meant_by(const std::string& word, const std::vector<std::string>& names) {
   for (const auto& [theirs, ours] : kElsewhere) {
     if (word == theirs && std::ranges::find(names, ours.substr(0, ours.find(' '))) != names.end())
@@ -159,7 +158,7 @@ std::string meant_by(const std::string& word, const std::vector<std::string>& na
   return nearest(word, names);
 }
 
-// The last value of a flag that is given twice wins: scripts add flags to a command that has some.
+// If a flag is given twice, the last value wins, so that scripts can append flags to a command.
 void let_last_win(CLI::App& command) {
   constexpr int kAll = 16;  // a list takes all of its values
   for (CLI::Option* option :
@@ -170,14 +169,14 @@ void let_last_win(CLI::App& command) {
   for (CLI::App* sub : command.get_subcommands([](CLI::App*) { return true; })) let_last_win(*sub);
 }
 
-// The parser's own messages, where they would puzzle.
+// Replaces the parser's own messages where they would confuse.
 std::string reword(const std::string& message) {
   static const std::regex no_value("^(-\\S+): \\d+ required .*missing$");
   static const std::regex not_converted("^Could not convert: (\\S+) = (.*)$");
   std::smatch match;
   if (std::regex_match(message, match, no_value)) return fmt::format("{} needs a value", match.str(1));
   if (std::regex_match(message, match, not_converted)) {
-    return fmt::format("{}: '{}' is not a value it can take", match.str(1), match.str(2));
+    return fmt::format("{}: '{}' is not a valid value", match.str(1), match.str(2));
   }
   return message;
 }
@@ -210,11 +209,11 @@ void finish_stdout() {
   }
 }
 
-// What the parser is to see, last word first, as it wants it.
+// The words for the parser, last one first, as it expects.
 std::vector<std::string> words_to_parse(const Context& context) {
   std::vector<std::string> words(context.arguments.begin() + 1, context.arguments.end());
   const auto rest = std::ranges::find(words, "--");
-  std::vector<std::string> named;  // words before it that are not flags
+  std::vector<std::string> named;  // words before it other than flags
   std::copy_if(words.begin(), rest, std::back_inserter(named),
                [](const std::string& word) { return !word.starts_with('-'); });
   const bool cut = std::ranges::any_of(context.read_rest, [&](const std::vector<std::string>& command) {
@@ -249,7 +248,7 @@ int parse_and_run(int argc, char** argv, const std::vector<AddCommand>& commands
   }
   set_up_logging(context.quiet ? LogLevel::quiet : verbose ? LogLevel::verbose : LogLevel::normal);
   const int code = context.action();
-  if (code == 0) finish_stdout();  // else it says more than what is left to write
+  if (code == 0) finish_stdout();  // otherwise the exit code says more than a failed write
   return code;
 }
 
@@ -261,7 +260,7 @@ int run(int argc, char** argv, const std::vector<AddCommand>& commands) {
   } catch (const Error& e) {
     return fail(e.code(), e.what());
   } catch (const std::filesystem::filesystem_error& e) {
-    // Thrown where no one expected the file system to refuse: a name that is too long, links in a circle.
+    // An unexpected file system error: a name that is too long, circular links.
     return fail(ExitCode::io, fmt::format("{}: {}", e.path1().string(), e.code().message()));
   } catch (const std::bad_alloc&) {
     return fail(ExitCode::unavailable, "out of memory; try a smaller --batch-size or --image-size");

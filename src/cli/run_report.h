@@ -5,8 +5,8 @@
 
 namespace redline::cli {
 
-// Writes report.html into the run's folder and prints where it is. What goes wrong is a warning: the run is
-// not lost over its report. Nothing for an empty name.
+// Writes report.html into the run's folder and prints its path. A failure is only a warning: the run itself
+// is fine. Does nothing for an empty name.
 void write_run_report(const std::string& folder);
 
 }  // namespace redline::cli

@@ -27,7 +27,7 @@ struct Options {
   RepeatOptions repeat;
 };
 
-// The configuration of the run that is named, with the given flags over it.
+// The configuration of the run to resume, overridden by the given flags.
 train::Config config_of(const std::string& run, const TrainOptions& options) {
   const fs::path folder = fs::path(run + "/").lexically_normal().parent_path();
   if (!fs::is_regular_file(folder / "config.toml")) {
@@ -48,7 +48,7 @@ int run_train(const Options& options, const Context& context) {
   config.run.quiet = config.run.quiet || context.quiet;
   if (config.run.quiet) set_up_logging(LogLevel::quiet);
   if (options.print_config) {
-    train::Config whole = config;  // a file may leave the data to the command line
+    train::Config whole = config;  // a file may leave out the data
     if (whole.data.path.empty()) whole.data.path = "synthetic";
     train::validate(whole);
     fmt::print("{}", train::to_toml(config));
@@ -62,11 +62,11 @@ int run_train(const Options& options, const Context& context) {
   const train::Resume resume{options.resume_option->count() > 0, options.resume};
   if (options.repeat.count < 1) throw UsageError("--repeat {} must be at least 1", options.repeat.count);
   if (options.repeat.cool_down && options.repeat.count == 1)
-    throw UsageError("--cool-down waits between runs: say how many with --repeat");
+    throw UsageError("--cool-down waits between runs: it needs --repeat");
   const comm::World world = comm::find_world();
   if (options.repeat.count > 1) {
-    if (world.size > 1) throw UsageError("--repeat measures one device: launch it on each alone");
-    if (resume.wanted) throw UsageError("--repeat begins new runs: leave out --resume");
+    if (world.size > 1) throw UsageError("--repeat measures one device: launch it on each separately");
+    if (resume.wanted) throw UsageError("--repeat starts new runs: leave out --resume");
     return train_repeatedly(config, context.arguments, options.repeat);
   }
   if (world.rank != 0) set_up_logging(LogLevel::quiet);  // rank 0 speaks for all
@@ -87,15 +87,14 @@ void add_train(CLI::App& app, Context& context) {
   options->train.add(command);
   options->resume_option =
       command
-          .add_option(
-              "--resume", options->resume,
-              "Continue from the newest checkpoint: of the run in this folder, with its options; without a "
-              "folder, of the run that --output-dir and --name say (a new one when there is none)")
+          .add_option("--resume", options->resume,
+                      "Continue from the newest checkpoint of the run in this folder, with its options; "
+                      "without a folder, of the run given by --output-dir and --name (or start a new one)")
           ->expected(0, 1)
           ->type_name("[RUN]");
   command
       .add_option("--repeat", options->repeat.count,
-                  "Run the same measurement this often, with telemetry, into NAME-1, NAME-2, … (see `redline "
+                  "Repeat the run this many times, with telemetry, into NAME-1, NAME-2, … (see `redline "
                   "variability`)")
       ->type_name("N");
   command.add_flag("--cool-down", options->repeat.cool_down,

@@ -22,7 +22,7 @@ std::string sentence(std::string text) {
   return text;
 }
 
-// "(default: 0.08 1)" where there is one; options without say so in their help.
+// "(default: 0.08 1)" if there is one; other options explain it in their help.
 template <typename T>
 std::string default_text(const T& value) {
   if constexpr (std::is_same_v<T, std::vector<double>>) {
@@ -44,11 +44,11 @@ CLI::Option* add_one(CLI::App& command, const train::Field& field, T& value) {
   } else {
     CLI::Option* option = command.add_option(names, value, sentence(field.help) + default_text(value));
     if constexpr (std::is_same_v<T, std::vector<double>>) {
-      // Ranges have two numbers; a list that may be left out is one word of them, as below.
+      // Ranges have two numbers; a list that may be left out is a single word, as below.
       option->delimiter(',')->type_name(value.empty() ? "X,X,…" : "X");
       value.empty() ? option->allow_extra_args(false) : option->expected(2);
     } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
-      // One word, "30,60,80": a list of words would swallow the data that follows it.
+      // One word, "30,60,80": a list of words would swallow the data argument after it.
       option->delimiter(',')->allow_extra_args(false)->type_name("N,N,N");
     } else if constexpr (std::is_same_v<T, std::string>) {
       option->type_name(field.choices.empty() ? "TEXT" : fmt::format("{}", fmt::join(field.choices, "|")));

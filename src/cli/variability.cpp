@@ -25,7 +25,7 @@ struct Options {
   bool unlike = false;
 };
 
-// Of folders and tables. A run that cannot be measured is left out and named; others are worth keeping.
+// Reads folders and tables. A run that cannot be measured is skipped and named; the others are kept.
 std::vector<report::DeviceRun> read_all(const Options& options, std::vector<std::string>& problems) {
   const report::ColumnMap map = options.map.empty() ? report::ColumnMap() : report::parse_map(options.map);
   std::vector<report::DeviceRun> runs;
@@ -37,7 +37,7 @@ std::vector<report::DeviceRun> read_all(const Options& options, std::vector<std:
     } catch (const DataError& error) {
       problems.emplace_back(error.what());
       if (options.inputs.size() == 1) throw;
-    } catch (const UsageError& error) {  // runs/* names whatever lies there
+    } catch (const UsageError& error) {  // runs/* may match other things
       if (options.inputs.size() == 1 || !fs::is_directory(input)) throw;
       problems.emplace_back(error.what());
     }
@@ -49,12 +49,12 @@ void put_into_cabinets(std::vector<report::DeviceRun>& runs, const std::string& 
                        std::vector<std::string>& problems) {
   const std::vector<std::string> without = report::assign_cabinets(runs, pattern);
   if (!without.empty())
-    problems.push_back(fmt::format("--cabinet finds no cabinet in the name{} of {} node{}, such as {}",
+    problems.push_back(fmt::format("--cabinet does not match the name{} of {} node{}, such as {}",
                                    without.size() == 1 ? "" : "s", without.size(),
                                    without.size() == 1 ? "" : "s", without.front()));
 }
 
-// Refuses to measure devices by runs that did not do the same work.
+// Refuses to compare devices by runs that did different work.
 void check_alike(const std::vector<report::DeviceRun>& runs, bool allowed,
                  std::vector<std::string>& problems) {
   const std::vector<report::Unlike> unlike = report::unlike_settings(runs);
@@ -63,8 +63,8 @@ void check_alike(const std::vector<report::DeviceRun>& runs, bool allowed,
   for (const report::Unlike& entry : unlike) list += "\n  " + report::text_of(entry);
   if (!allowed)
     throw UsageError(
-        "these runs did not measure the same thing, so their times do not tell devices apart:{}\n"
-        "Leave out the runs that differ, or compare them all the same with --unlike",
+        "these runs did not measure the same thing, so their times cannot be compared:{}\n"
+        "Leave out the runs that differ, or compare them anyway with --unlike",
         list);
   for (const report::Unlike& entry : unlike) problems.push_back("unlike runs: " + report::text_of(entry));
 }
@@ -79,7 +79,7 @@ int run_variability(const Options& options) {
   const fs::path folder = options.folder;
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) throw IoError("cannot make {}: {}; choose another --output", folder.string(), error.message());
+  if (error) throw IoError("cannot create {}: {}; choose another --output", folder.string(), error.message());
   const std::string json = report::to_json(result);
   const fs::path scores = options.scores.empty() ? folder / "scores.csv" : fs::path(options.scores);
   write_file_atomically(folder / "all_data.csv", report::all_data_csv(result), Sync::no);
@@ -102,17 +102,16 @@ void add_variability(CLI::App& app, Context& context) {
        "redline variability runs/* --scores /etc/slurm/gpu-scores.csv",
        "redline variability theirs.csv --map 'duration=Iter Time:ms,device=GPU,node=Host,power=Power:mW'"});
   const auto options = std::make_shared<Options>();
-  command.add_option("run", options->inputs, "Run folders, or CSV tables with a run a row")->required();
+  command.add_option("run", options->inputs, "Run folders, or CSV tables with one run per row")->required();
   command
       .add_option(
           "--map", options->map,
-          "Where a table has what: name=COLUMN[:unit], with commas; names are duration, device, node, "
+          "Columns of a table: name=COLUMN[:unit], separated by commas; names are duration, device, node, "
           "cabinet, run, deviation, clock, memory_clock, temperature, power, mean, median, min, max")
       ->type_name("MAP");
   command
-      .add_option(
-          "--cabinet", options->cabinet,
-          "Regular expression that finds the cabinet in a node's name; its first group, if it has one")
+      .add_option("--cabinet", options->cabinet,
+                  "Regular expression for the cabinet in a node's name (its first group, if it has one)")
       ->type_name("REGEX");
   command.add_flag("--unlike", options->unlike,
                    "Compare runs that were set up differently (model, batch, dtype, GPU, ...)");

@@ -63,7 +63,7 @@ std::string ConsoleSink::progress_line() const {
     ++good;
   }
   const double per_step = seconds / static_cast<double>(window_.size());
-  // At least the one that is under way: a run may have gone on with fewer images a step.
+  // At least the current one: a run may have been resumed with fewer images per step.
   const std::int64_t epochs =
       std::max(last.epoch + 1, info_.steps_per_epoch > 0
                                    ? (info_.total_steps + info_.steps_per_epoch - 1) / info_.steps_per_epoch

@@ -1,5 +1,4 @@
-// What a person sees while a run goes on: one live line on a terminal, plain lines elsewhere, and a closing
-// summary.
+// What a person sees during a run: one live line on a terminal, plain lines elsewhere, and a closing summary.
 #pragma once
 
 #include <cstdio>
@@ -16,17 +15,17 @@
 namespace redline::metrics {
 
 struct ConsoleOptions {
-  std::FILE* out = stdout;  // borrowed
-  bool live = false;        // out is a terminal: redraw one line
-  bool quiet = false;       // only the closing summary
-  int log_every = 10;       // steps between plain lines; also the window that shown means are taken over
-  std::function<std::string()> device = {};  // what the device is doing now, in a few words; may be empty
+  std::FILE* out = stdout;                   // borrowed
+  bool live = false;                         // out is a terminal: redraw one line
+  bool quiet = false;                        // only the closing summary
+  int log_every = 10;                        // steps between plain lines; also the window of the means shown
+  std::function<std::string()> device = {};  // a few words on what the device is doing; may be empty
 };
 
 // Whether a target was reached, and when.
 std::string target_text(const Target& target);
 
-// Never fails: a console that went away does not stop a run.
+// Never fails: losing the console does not stop a run.
 class ConsoleSink final : public Sink {
  public:
   explicit ConsoleSink(const ConsoleOptions& options) : options_(options), live_(options.out) {}
@@ -45,22 +44,22 @@ class ConsoleSink final : public Sink {
     Evaluation best, last;
   };
 
-  // Warnings of a kind, which whoever gives them writes to the log; here they are added up.
+  // Counts warnings of one kind. Whoever raises them also logs them.
   struct Warnings {
-    std::int64_t count = 0, last = 0;  // and the step of the last
+    std::int64_t count = 0, last = 0;  // last: step of the last
     void add(std::int64_t step) { ++count, last = step; }
   };
 
   std::string progress_line() const;
   void keep(const Evaluation& evaluation);
   void line(const std::string& text);  // in place of the live line
-  bool due();                          // the live line is redrawn a few times a second, not more
+  bool due();                          // limits redraws of the live line to a few per second
 
   ConsoleOptions options_;
   RunInfo info_;
   std::deque<Step> window_;  // the last log_every steps
   std::vector<Score> scores_;
-  std::vector<Notice> findings_;  // told at the end
+  std::vector<Notice> findings_;  // shown at the end
   Warnings loss_spikes_, stragglers_;
   std::int64_t skipped_ = 0;
   LiveLine live_;

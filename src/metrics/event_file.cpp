@@ -34,7 +34,7 @@ std::vector<fs::path> event_files(const fs::path& folder) {
   return files;
 }
 
-// The second in a file's name; 0 when there is none.
+// The time in a file's name, in seconds; 0 if there is none.
 std::int64_t second_of(const fs::path& file) {
   const std::string name = file.filename().string();
   std::int64_t second = 0;
@@ -42,7 +42,7 @@ std::int64_t second_of(const fs::path& file) {
   return second;
 }
 
-// Whether an event stays when a run goes on from there.
+// Whether an event stays when a run resumes from there.
 bool stays(const proto::Event& event, const Resumed& resumed) {
   if (event.step() > resumed.step) return false;
   const bool repeated = event.step() == resumed.step && !resumed.evaluated;

@@ -1,5 +1,5 @@
-// TensorBoard's event files: a sequence of framed records, each an Event with a step. This is the file alone;
-// what goes into the events is tensorboard.h's.
+// TensorBoard's event files: a sequence of framed records, each an Event with a step. tensorboard.h decides
+// what goes into the events.
 #pragma once
 
 #include <filesystem>
@@ -8,12 +8,12 @@
 
 namespace redline::metrics {
 
-// A name for a new event file in a folder, such that it sorts after those that are there: readers go through
-// a run's files in the order of their names and never back.
+// A name for a new event file in a folder that sorts after the existing ones: readers go through a run's
+// files in order of name and never go back.
 std::filesystem::path new_event_file(const std::filesystem::path& folder);
 
-// Drops from the event files of a folder every event that will happen again, and with them the word that the
-// run ended and what is damaged: each file is cut at the first such record. Throws IoError.
+// Cuts each event file of a folder at the first event that the resumed run will repeat, at the end-of-run
+// event, or at a damaged record. Throws IoError.
 void rewind_events(const std::filesystem::path& folder, const Resumed& resumed);
 
 }  // namespace redline::metrics

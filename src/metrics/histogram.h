@@ -1,4 +1,4 @@
-// How the values of a tensor are spread.
+// The distribution of a tensor's values.
 #pragma once
 
 #include <span>
@@ -7,8 +7,8 @@
 
 namespace redline::metrics {
 
-// Buckets of one width from the least to the greatest value that is finite; those that are not are left out.
-// One bucket when all are the same, none when there is no finite value.
+// Buckets of equal width from the smallest to the largest finite value; others are left out. One bucket if
+// all are equal, none if there is no finite value.
 Histogram histogram_of(std::string tag, std::int64_t step, std::span<const float> values);
 
 }  // namespace redline::metrics

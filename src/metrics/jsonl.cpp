@@ -24,7 +24,7 @@ void put(Json& json, const std::string& key, double value) {
   json[key + "_text"] = std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
-// The whole, and the causes that took any of it.
+// The total, and the causes that are not 0.
 void put(Json& json, const Gap& gap) {
   put(json, "gap_seconds", gap.total());
   for (const auto& [key, seconds] :
@@ -35,7 +35,7 @@ void put(Json& json, const Gap& gap) {
   }
 }
 
-// A path or a data set's name may hold bytes that are not UTF-8; those are replaced, never fatal.
+// A path or a data set's name may hold invalid UTF-8, which is replaced.
 std::string line_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -61,7 +61,8 @@ Place place_of(const std::string& line, const Resumed& resumed) {
 std::uint64_t bytes_until(const std::filesystem::path& path, const Resumed& resumed) {
   std::ifstream file(path, std::ios::binary);
   std::uint64_t at = 0, kept = 0;
-  for (std::string line; std::getline(file, line) && !file.eof();) {  // a last line without its end is torn
+  for (std::string line;
+       std::getline(file, line) && !file.eof();) {  // a last line without a line end is incomplete
     at += line.size() + 1;
     const Place place = place_of(line, resumed);
     if (place == Place::after) break;
@@ -72,7 +73,7 @@ std::uint64_t bytes_until(const std::filesystem::path& path, const Resumed& resu
 
 namespace {
 
-// Takes back what comes again, and says how the file is to be opened.
+// Removes what will be repeated, and returns how to open the file.
 Existing cut_back(const std::filesystem::path& path, const std::optional<Resumed>& resumed) {
   if (!resumed) return Existing::refuse;
   std::error_code error;
@@ -92,7 +93,7 @@ JsonlSink::JsonlSink(const std::filesystem::path& path, const std::optional<Resu
 
 void JsonlSink::begin(const RunInfo& info) {
   Json json;
-  if (info.resumed && !file_.empty()) {  // the first line is there
+  if (info.resumed && !file_.empty()) {  // the first line exists
     json["kind"] = "resume";
     json["step"] = info.resumed->step;
     json["started"] = info.started;

@@ -1,14 +1,14 @@
-// metrics.jsonl: every number of a run, one JSON object a line.
+// metrics.jsonl: every number of a run, one JSON object per line.
 //
 // The first line has "schema": "redline.metrics", "version": 2 and the run's facts; each line says its
-// "kind": run, step, evaluation, checkpoint, notice, resume or end. Numbers that JSON cannot hold are null,
-// with the value as text beside them:
+// "kind": run, step, evaluation, checkpoint, notice, resume or end. Numbers that JSON cannot represent are
+// null, followed by the value as text:
 //   "loss": null, "loss_text": "nan"
 //
-// Times of steps are the device's: "seconds" it worked on the step, "gap_seconds" it stood still before it,
-// and by what it waited for "data_seconds", "host_seconds", "exchange_seconds", "evaluation_seconds" and
-// "checkpoint_seconds", those that are not 0. In version 1, "seconds" were between two steps as the host
-// heard of them, "data_seconds" among them.
+// Times of steps are by the device's clock: "seconds" it worked on the step, "gap_seconds" it was idle before
+// it, and that idle time by cause: "data_seconds", "host_seconds", "exchange_seconds", "evaluation_seconds"
+// and "checkpoint_seconds", if not 0. In version 1, "seconds" was the time between two steps as seen by the
+// host, including "data_seconds".
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@ namespace redline::metrics {
 
 inline constexpr int kJsonlVersion = 2;
 
-// Every record is handed to the system as it comes, so a reader following the file is never behind and a
-// killed run loses nothing. Lines that cannot be written (a full disk) are kept and written later, as
-// AppendFile does it.
+// Every record is passed to the operating system at once, so a reader following the file is never behind and
+// a killed run loses nothing. Lines that cannot be written (a full disk) are kept and written later, as in
+// AppendFile.
 class JsonlSink final : public Sink {
  public:
-  // A new file. With `resumed`, continues the existing one, removing what was recorded after that
-  // point. Throws IoError when it cannot be opened.
+  // Creates a file or, with `resumed`, continues the existing one, removing what was recorded after that
+  // point. Throws IoError if it cannot be opened.
   explicit JsonlSink(const std::filesystem::path& path, const std::optional<Resumed>& resumed = {});
 
   void begin(const RunInfo& info) override;
@@ -37,14 +37,14 @@ class JsonlSink final : public Sink {
   void checkpoint(const Checkpoint& checkpoint) override;
   void notice(const Notice& notice) override;
   void flush() override { file_.flush(); }
-  // Throws IoError when lines are left that cannot be written.
+  // Throws IoError if some lines could not be written.
   void end(const End& end) override;
 
  private:
   AppendFile file_;
 };
 
-// How many bytes of a metrics file are the records up to that point: whole lines, none after it.
+// The size in bytes of the records up to that point, in whole lines.
 std::uint64_t bytes_until(const std::filesystem::path& path, const Resumed& resumed);
 
 }  // namespace redline::metrics

@@ -45,7 +45,7 @@ bool keep(const std::string& line, const Resumed& resumed, KeptLog& kept) {
     if (key == "block_stop") kept.in_block = 0;
     return true;
   } catch (const nlohmann::json::exception&) {
-    return false;  // torn
+    return false;  // incomplete
   }
 }
 
@@ -148,7 +148,7 @@ void MlperfSink::start_epoch(std::int64_t epoch, Time when) {
 }
 
 void MlperfSink::stop_epoch() {
-  // The last steps of an epoch may be recorded after the next has begun.
+  // The last steps of an epoch may be recorded after the next has started.
   const std::optional<Time> when = next_ ? std::optional(next_->second) : std::nullopt;
   if (in_epoch_ > 0) write({"epoch_stop", nullptr, {{"epoch_num", in_epoch_}}, when});
   in_epoch_ = 0;
@@ -161,7 +161,7 @@ void MlperfSink::stop_block() {
 }
 
 void MlperfSink::step(const Step& step) {
-  // Steps are recorded late: an epoch may have begun before the last steps of the one before it are here.
+  // Steps are recorded late: an epoch may start before the last steps of the one before are recorded.
   if (next_ && next_->first == step.epoch + 1) {
     start_epoch(next_->first, next_->second);
     next_.reset();

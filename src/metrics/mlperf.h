@@ -1,5 +1,5 @@
-// An MLPerf log: ":::MLLOG {json}" lines with the keys that MLCommons' compliance checker wants of an image
-// classification run. The times are the wall clock's, when things happened.
+// An MLPerf log: ":::MLLOG {json}" lines with the keys that MLCommons' compliance checker requires of an
+// image classification run. Times are by the wall clock.
 #pragma once
 
 #include <chrono>
@@ -21,16 +21,17 @@ struct KeptLog;
 struct MlperfFacts {
   // Written once, in this order: who ran what, and its hyperparameters.
   std::vector<std::pair<std::string, std::variant<std::int64_t, double, std::string>>> values;
-  std::chrono::system_clock::time_point began;  // the program, which then prepared the run
-  // Evaluations come after epochs e (from 1) with e % every == offset, and after the last. 0: there alone.
+  std::chrono::system_clock::time_point began;  // when the program started
+  // Evaluations come after epochs e (from 1) with e % eval_every == eval_offset, and after the last. 0: after
+  // the last only.
   std::int64_t eval_every = 1, eval_offset = 0;
 };
 
-// A block is the epochs between two evaluations. A run that goes on continues its log: what was logged after
-// that point is taken back, and the time between is part of the run, as MLPerf counts.
+// A block is the epochs between two evaluations. A resumed run continues its log: what was logged after that
+// point is removed, and the time in between counts, as MLPerf requires.
 class MlperfSink final : public Sink {
  public:
-  // Throws IoError when the file cannot be opened, or is there and the run is a new one.
+  // Throws IoError if the file cannot be opened, or if it exists and the run is new.
   MlperfSink(const std::filesystem::path& path, MlperfFacts facts, const std::optional<Resumed>& resumed);
 
   void begin(const RunInfo& info) override;
@@ -39,7 +40,7 @@ class MlperfSink final : public Sink {
   void evaluating(std::int64_t done, std::int64_t total) override;
   void evaluation(const Evaluation& evaluation) override;
   void flush() override { file_.flush(); }
-  // The run is a success when it reached its target, else aborted.
+  // The run is a success if it reached its target, else aborted.
   void end(const End& end) override;
 
  private:
@@ -57,9 +58,10 @@ class MlperfSink final : public Sink {
   MlperfFacts facts_;
   AppendFile file_;
   std::int64_t steps_per_epoch_ = 1, epochs_ = 1;
-  std::int64_t step_ = 0;                     // of the last line
-  std::int64_t epoch_ = 0;                    // the last one that began, from 1
-  std::int64_t in_epoch_ = 0, in_block_ = 0;  // the epoch and the block's first epoch that are open; 0: none
+  std::int64_t step_ = 0;   // of the last line
+  std::int64_t epoch_ = 0;  // the last one started, from 1
+  std::int64_t in_epoch_ = 0,
+               in_block_ = 0;  // the open epoch, and the first epoch of the open block; 0: none
   std::optional<std::pair<std::int64_t, Time>> next_;  // an epoch whose first step is not recorded yet
 };
 

@@ -10,12 +10,12 @@
 namespace redline::metrics {
 
 // Writes records in one format. Called from the training thread, in the order begin, steps and evaluations,
-// end. A sink that cannot write throws IoError: a run whose numbers are lost is not worth its time.
+// end. A sink that cannot write throws IoError: a run without its numbers is not worth its time.
 class Sink {
  public:
   virtual ~Sink() = default;
   virtual void begin(const RunInfo&) {}
-  virtual void epoch(std::int64_t /*epoch*/) {}  // from 0: its first batch, or what is left of it, comes next
+  virtual void epoch(std::int64_t /*epoch*/) {}  // from 0; its first batch, or the first one left, comes next
   virtual void step(const Step&) {}
   virtual void evaluating(std::int64_t /*done*/, std::int64_t /*total*/) {}  // samples; for progress only
   virtual void evaluation(const Evaluation&) {}
@@ -23,8 +23,8 @@ class Sink {
   virtual void histogram(const Histogram&) {}
   virtual void checkpoint(const Checkpoint&) {}
   virtual void notice(const Notice&) {}
-  // Hands all that was told so far to the system: a checkpoint is about to be taken, and a run that goes on
-  // from it must find these records.
+  // Passes all records so far to the operating system: a checkpoint is about to be taken, and a run resumed
+  // from it must find them.
   virtual void flush() {}
   virtual void end(const End&) {}
 };
@@ -43,7 +43,7 @@ class Recorder {
   void checkpoint(const Checkpoint& checkpoint);
   void notice(const Notice& notice);
   void flush();
-  // Every sink hears the end, even when one before it fails; the first failure is thrown after that.
+  // Every sink gets the end, even if an earlier one fails; the first failure is thrown afterwards.
   void end(const End& end);
 
  private:

@@ -31,7 +31,7 @@ proto::Event event_at(std::int64_t step) {
   return event;
 }
 
-// `loss_name`: what TensorBoard is to call the training loss, with a word on it; empty: as its tag.
+// `loss_name`: the name of the training loss in TensorBoard, with a description; empty: its tag.
 std::string scalars_event(std::int64_t step, const Scalars& scalars, const std::string& loss_name = "") {
   proto::Event event = event_at(step);
   for (const auto& [tag, number] : scalars) {
@@ -43,8 +43,7 @@ std::string scalars_event(std::int64_t step, const Scalars& scalars, const std::
     metadata.mutable_plugin_data()->set_plugin_name("scalars");
     metadata.set_data_class(proto::DATA_CLASS_SCALAR);
     metadata.set_display_name(loss_name);
-    metadata.set_summary_description(
-        "Label smoothing is part of this loss. The losses of evaluations are without it.");
+    metadata.set_summary_description("This loss includes label smoothing. Losses of evaluations do not.");
   }
   return event.SerializeAsString();
 }
@@ -69,7 +68,7 @@ std::string text_event(const std::string& tag, const char* plugin, const std::st
   return event.SerializeAsString();
 }
 
-// The hparams page reads the metadata alone, yet a value must have some tensor.
+// The hparams page reads only the metadata, yet a value must have some tensor.
 std::string hparams_event(std::int64_t step, const char* tag, const proto::HparamsData& data) {
   proto::Event event = event_at(step);
   proto::Tensor& tensor =
@@ -159,7 +158,7 @@ void TensorBoardSink::begin(const RunInfo& info) {
   proto::Event version = event_at(0);
   version.set_file_version("brain.Event:2");
   append(version.SerializeAsString());
-  if (info.resumed) return;  // the files before have what is told once
+  if (info.resumed) return;  // earlier files have what is written once
   append(text_event(kLayoutTag, "custom_scalars", layout()));
   append(text_event("config", "text", as_code("# " + program_text() + "\n" + info.config)));
   append(hparams_event(0, kExperimentTag, experiment(info)));
@@ -221,7 +220,7 @@ void TensorBoardSink::histogram(const Histogram& histogram) {
 }
 
 void TensorBoardSink::end(const End& end) {
-  // An interrupted run may go on; a second end would not be read.
+  // An interrupted run may be resumed; a second end would not be read.
   if (!file_) return;
   if (end.reason == "interrupted") return file_->finish();
   proto::HparamsData data;

@@ -1,4 +1,4 @@
-// A run as TensorBoard shows it, in an event file beside metrics.jsonl.
+// A run for TensorBoard, in an event file next to metrics.jsonl.
 //
 // Every step: Loss/train, acc1/train and acc5/train (percent), lr, images_per_second, data_wait (percent of
 // the step), loss_scale, grad_norm. Every evaluation: Loss/val, acc1/val, acc5/val, and the same with val_ema
@@ -18,8 +18,8 @@
 
 namespace redline::metrics {
 
-// Writes each record as it comes, keeping what a full disk refuses as AppendFile does. Throws IoError when
-// the file cannot be made, or at the end not be written.
+// Writes each record as it comes; what a full disk refuses is kept, as in AppendFile. Throws IoError if the
+// file cannot be created, or in the end not be written.
 class TensorBoardSink final : public Sink {
  public:
   explicit TensorBoardSink(std::filesystem::path folder) : folder_(std::move(folder)) {}

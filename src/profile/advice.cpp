@@ -9,7 +9,7 @@ namespace {
 
 using Advice = std::optional<std::string>;
 
-// Below this, starting a kernel takes a good part of its time: a larger batch makes it longer at little cost.
+// Below this, launch overhead is a large part of a kernel's time, and a larger batch costs little.
 constexpr double kShortKernel = 20e-6;  // seconds
 
 template <typename... Fact>
@@ -19,12 +19,12 @@ bool known(const Fact&... facts) {
 
 Advice when(bool premise, std::string text) { return premise ? Advice(std::move(text)) : std::nullopt; }
 
-// Of the device waiting for data.
+// The device waits for data.
 
 Advice more_workers(const Facts& f) {
   const RunFacts& r = f.run;
   if (!known(r.gpu, r.synthetic, r.workers, r.cores)) return {};
-  // Where the CPU computes too, more workers take from it.
+  // If the CPU trains too, more workers slow it down.
   return when(*r.gpu && !*r.synthetic && *r.workers < *r.cores,
               fmt::format("more --workers: {} of {} cores read and decode", *r.workers, *r.cores));
 }
@@ -47,7 +47,7 @@ Advice bench_data(const Facts& f) {
   return when(!*f.run.synthetic, "`redline bench data`, which tells whether reading or decoding is slow");
 }
 
-// Of the device waiting for other things.
+// The device waits for other things.
 
 Advice larger_launches(const Facts& f) {
   if (!known(f.run.gpu)) return {};
@@ -71,9 +71,9 @@ Advice fewer_lines(const Facts& f) {
   return when(*f.run.log_every < kSeldom, "a larger --log-every");
 }
 
-Advice own_cores(const Facts& f) { return when(has_neighbours(f), "processors that nobody else uses"); }
+Advice own_cores(const Facts& f) { return when(has_neighbours(f), "processors that no one else uses"); }
 
-// Of ops that are far from the ceilings.
+// Ops are far from the ceilings.
 
 Advice narrower_type(const Facts& f) {
   if (!known(f.op, f.run.narrower)) return {};
@@ -95,26 +95,26 @@ Advice any_kernel(const Facts& f) {
 
 Advice longer_kernels(const Facts& f) {
   if (!known(f.op, f.run.gpu)) return {};
-  // What an update does depends on the weights alone.
+  // The work of an update depends on the weights alone.
   return when(*f.run.gpu && f.op->activations && f.op->kernel_seconds < kShortKernel,
               fmt::format("a larger --batch-size: a kernel takes {:.0f} us", 1e6 * f.op->kernel_seconds));
 }
 
-// Of a CPU's threads.
+// CPU threads.
 
 Advice divide_the_batch(const Facts& f) {
   const RunFacts& r = f.run;
   if (!known(r.batch, r.threads)) return {};
   return when(*r.threads > 1 && *r.batch % *r.threads != 0,
-              fmt::format("a --batch-size that {} threads divide", *r.threads));
+              fmt::format("a --batch-size that is a multiple of the {} threads", *r.threads));
 }
 
 Advice quiet_machine(const Facts& f) {
   return when(has_neighbours(f),
-              "to measure again when the machine is quiet, or on processors that nobody else uses");
+              "to measure again on a quiet machine, or on processors that no one else uses");
 }
 
-// Of clocks.
+// Clocks.
 
 Advice raise_power_limit(const Facts& f) {
   if (!known(f.telemetry) || !known(f.telemetry->power_limit_w, f.telemetry->max_power_limit_w)) return {};
@@ -135,7 +135,7 @@ Advice power_supply(const Facts& f) {
   if (!known(f.telemetry)) return {};
   const std::uint64_t reasons = f.telemetry->throttle;
   return when(f.telemetry->faulted > kMuchFaulted && (reasons & kBrake) != 0 && (reasons & kThermal) == 0,
-              "to look at the machine's power supply, which asked the GPU to slow down");
+              "to check the machine's power supply, which made the GPU slow down");
 }
 
 }  // namespace

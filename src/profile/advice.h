@@ -1,5 +1,5 @@
-// What to try against a loss of time. Each rule names the facts it needs, the premise under which it is true,
-// and its text; a rule whose facts are not known says nothing. docs/profiling.md lists the rules.
+// What to try when time is lost. Each rule states the facts it needs, when it applies, and its text; a rule
+// with unknown facts says nothing. docs/profiling.md lists the rules.
 #pragma once
 
 #include <cstdint>
@@ -16,34 +16,34 @@ enum class Cause : std::uint8_t {
   input,          // the device waits for data
   launch,         // it waits for the next kernel to be launched
   communication,  // it waits for the exchange of gradients
-  host,           // it waits for the host, which does something else
+  host,           // it waits while the host does something else
   op,             // ops take longer than the ceilings allow
-  copies,         // copies that nothing is computed beside
-  threads,        // threads of a CPU wait for each other
-  neighbours,     // others use the CPU
-  power,          // the power limit holds the clock down
-  heat            // heat or the power supply does
+  copies,         // copies not overlapped with computation
+  threads,        // CPU threads wait for each other
+  neighbours,     // other processes use the CPU
+  power,          // the power limit lowers the clock
+  heat            // heat or the power supply lowers the clock
 };
 
-// What is known of a run. Who does not know leaves a fact empty.
+// What is known about a run. Unknown facts are empty.
 struct RunFacts {
   std::optional<bool> gpu;                              // a GPU trains, not the CPU
-  std::optional<bool> synthetic;                        // images are made up: nothing is read or decoded
-  std::optional<bool> shards;                           // they come from record files, not one by one
+  std::optional<bool> synthetic;                        // images are generated: nothing is read or decoded
+  std::optional<bool> shards;                           // images come from record files, not from a file each
   std::optional<bool> gpu_decodes;                      // the GPU decodes them
-  std::optional<bool> gpu_could;                        // it does not, and it could
-  std::optional<std::int64_t> workers, threads, cores;  // cores: that the process may use
+  std::optional<bool> gpu_could;                        // it does not, but could
+  std::optional<std::int64_t> workers, threads, cores;  // cores: those that the process may use
   std::optional<std::int64_t> batch, ranks;
   std::optional<std::int64_t> histograms_every, log_every;
   std::optional<bool> deterministic, fused;
-  std::optional<bool> narrower;  // the device is quicker in a narrower type than the run's
+  std::optional<bool> narrower;  // the device is faster in a narrower type than the run's
 };
 
-// What is known of the ops that a loss is about.
+// What is known about the ops that lose time.
 struct OpFacts {
   bool memory_bound = false;
   bool activations = false;   // they read or write feature maps: their work depends on batch and --dtype
-  double kernel_seconds = 0;  // of one kernel of theirs, on average
+  double kernel_seconds = 0;  // mean time of one of their kernels
 };
 
 struct Facts {
@@ -52,18 +52,18 @@ struct Facts {
   std::optional<OpFacts> op;  // with Cause::op
 };
 
-// Whether others took CPU time that the run could have used; other ranks of its job are not known from them.
+// Whether other processes took CPU time that the run could have used. Other ranks of its job count as others.
 bool has_neighbours(const Facts& facts);
 
 struct Rule {
   const char* name;
   Cause cause;
-  // What to try; none when a fact is missing or the premise does not hold.
+  // What to try; nothing if a fact is missing or the rule does not apply.
   std::optional<std::string> (*advise)(const Facts&);
 };
 const std::vector<Rule>& rules();
 
-// All that the rules say about a cause, with semicolons between; empty when none speaks.
+// The advice of all rules for a cause, joined by semicolons; empty if there is none.
 std::string advice(Cause cause, const Facts& facts);
 
 }  // namespace redline::profile

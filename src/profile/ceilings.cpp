@@ -15,12 +15,12 @@ using graph::Builder;
 using graph::Shape;
 using graph::TensorId;
 
-// An activation that something before would have made.
+// An input activation.
 TensorId given(graph::Graph& graph, const char* name, Shape shape, graph::DType dtype) {
   return graph.add_tensor({name, shape, dtype, graph::TensorKind::activation});
 }
 
-// What the only op of a graph does a second at its fastest: others may use the machine too.
+// The highest rate of a graph's only op over several runs, as other processes may use the machine too.
 plan::Work most_per_second(graph::Graph graph, backend::Backend& backend) {
   constexpr int kRepeats = 15;
   const auto plan = std::make_shared<plan::Plan>(plan::make_plan(std::move(graph), backend));
@@ -48,7 +48,7 @@ bool Ceilings::memory_bounds(double work_flops, double work_bytes) const {
 }
 
 Ceilings measure_ceilings(backend::Backend& backend, graph::DType dtype) {
-  // Large enough to fill a device, small enough for a CPU: that is a factor of a thousand in speed.
+  // Large enough to fill a GPU, small enough for a CPU: their speeds differ by a factor of a thousand.
   const bool gpu = backend.device_memory().has_value();
   const std::int64_t side = gpu ? 8192 : 1024, images = gpu ? 128 : 4;
   const auto most = [&](const std::function<void(graph::Graph&, Builder&)>& build) {

@@ -1,4 +1,4 @@
-// What a device reaches at most, measured: the roof that an op's speed is compared with.
+// The measured peak speeds of a device, with which an op's speed is compared (the roofline).
 #pragma once
 
 #include "backend/backend.h"
@@ -6,16 +6,16 @@
 namespace redline::profile {
 
 struct Ceilings {
-  double flops = 0;  // a second, of large matrix products and convolutions in the type of activations
-  double bytes = 0;  // a second, read and written, of a large addition
+  double flops = 0;  // per second, for large matrix products and convolutions in the dtype of activations
+  double bytes = 0;  // per second, read and written, for a large addition
 
-  // Seconds that work takes at least.
+  // The least time that work can take, in seconds.
   double least_seconds(double work_flops, double work_bytes) const;
-  // Whether its bytes take longer than its FLOPs; false when either ceiling is not known.
+  // Whether its bytes take longer than its FLOPs; false if either ceiling is unknown.
   bool memory_bounds(double work_flops, double work_bytes) const;
 };
 
-// Takes a fraction of a second. `dtype` is that of activations.
+// Takes a fraction of a second. `dtype` is the type of activations.
 Ceilings measure_ceilings(backend::Backend& backend, graph::DType dtype);
 
 }  // namespace redline::profile

@@ -17,7 +17,7 @@ Thermometer::Thermometer(const std::string& pci_address) {
     cpu_ = std::make_unique<CpuSensors>();
   }
   if (!read())
-    throw UnavailableError("this machine does not tell the temperature of its {}: leave out --cool-down",
+    throw UnavailableError("this machine does not report its {} temperature: leave out --cool-down",
                            gpu_ ? "GPU" : "CPU");
 }
 

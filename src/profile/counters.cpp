@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kOfPeak = ".avg.pct_of_peak_sustained_elapsed";
 constexpr std::string_view kPrefix = "sm__inst_executed_pipe_";
 
-// Names of a pipe's counter, the usual one first. Where that is not there, those after it are parts of it.
+// Names of a pipe's counter, the usual one first. If it is missing, the others are parts that add up to it.
 struct Pipe {
   std::string_view whole;
   std::vector<std::string_view> parts;
@@ -72,7 +72,8 @@ std::string quoted(const std::string& text) {
 }  // namespace
 
 const std::vector<std::string>& profile_metrics() {
-  // Every GPU from Ampere on has all of these, FP16 by one name or the other. Each more is more repeats.
+  // Every GPU from Ampere on has all of these (FP16 under one of two names). Each counter more repeats
+  // kernels more often.
   static const std::vector<std::string> all = {
       kCycles[0],          kDram[0],          kDram[1],
       metric_of("fma"),    metric_of("fp16"), metric_of("fma_type_fp16"),

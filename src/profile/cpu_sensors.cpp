@@ -87,7 +87,7 @@ HardwareCounters::HardwareCounters() {
   if (!instructions_.empty() || error == 0) return;
   refusal_ =
       error == EACCES || error == EPERM
-          ? fmt::format("counting is not permitted: kernel.perf_event_paranoid is {}, 2 or less is needed",
+          ? fmt::format("counting is not permitted: kernel.perf_event_paranoid is {} and must be 2 or less",
                         word_in("/proc/sys/kernel/perf_event_paranoid"))
           : fmt::format("this machine offers no hardware counters ({})", std::strerror(error));
 }
@@ -110,7 +110,7 @@ std::optional<CpuShares> shares_between(const CpuSample& before, const CpuSample
   const double all = after.times->all - before.times->all;
   const auto part = [&](double seconds) { return std::clamp(seconds / all, 0.0, 1.0); };
   CpuShares shares;
-  // The two clocks differ by a unit or so.
+  // The two clocks may differ by a unit or so.
   const double busy = part(after.times->busy - before.times->busy);
   shares.own = std::min(part(after.cpu_seconds - before.cpu_seconds), busy);
   shares.others = busy - shares.own;
@@ -141,7 +141,7 @@ CpuSensors::CpuSensors(fs::path root, Counting counting) : root_(std::move(root)
   }
   for (const fs::path& domain : folders_in(root_ / "sys/class/powercap")) {
     if (!word_in(domain / "name").starts_with("package")) continue;
-    const auto now = number_in(domain / "energy_uj");  // for root alone on most machines
+    const auto now = number_in(domain / "energy_uj");  // readable by root only on most machines
     if (now)
       energies_.push_back(
           {domain / "energy_uj", number_in(domain / "max_energy_range_uj").value_or(0), *now});
@@ -177,7 +177,7 @@ std::optional<CpuTimes> CpuSensors::times() const {
   for (std::string line; std::getline(in, line) && line.starts_with("cpu");) {
     std::istringstream words(line.substr(3));
     std::size_t processor = 0;
-    if (line[3] == ' ' || !(words >> processor)) continue;  // the first line is of all of them
+    if (line[3] == ' ' || !(words >> processor)) continue;  // the first line sums over all
     if (processor < allowed_.size() && !allowed_[processor]) continue;
     double user = 0, nice = 0, system = 0, idle = 0, wait = 0, interrupts = 0, soft = 0, stolen = 0;
     if (!(words >> user >> nice >> system >> idle >> wait >> interrupts >> soft >> stolen)) return {};

@@ -18,7 +18,7 @@ bool cpu_disturbed(const TelemetrySummary& t) {
 
 bool power_bound(const TelemetrySummary& t) {
   if (!t.sm_clock_mhz || !t.max_sm_clock_mhz || !t.power_w || !t.power_limit_w) return false;
-  // Near the limit and told another reason, it is that.
+  // Near the limit, but the driver reports another reason: then it is that.
   const bool other_reason = (t.throttle & kThrottleFault) != 0 && (t.throttle & kThrottlePower) == 0;
   const bool at_limit =
       t.power_capped >= kMuchCapped || (*t.power_w >= kNearLimit * *t.power_limit_w && !other_reason);
@@ -26,7 +26,7 @@ bool power_bound(const TelemetrySummary& t) {
 }
 
 std::string power_text(const TelemetrySummary& t) {
-  // A GPU keeps its limit over a second or so: the mean of a few samples may lie above it.
+  // A GPU keeps to its limit over a second or so: the mean of a few samples may lie above it.
   constexpr double kMoment = 5;  // seconds
   const std::string time = t.seconds < 60 ? fmt::format("{:.2g} s", t.seconds) : format_duration(t.seconds);
   const std::string power =

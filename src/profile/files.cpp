@@ -22,13 +22,13 @@ namespace {
 
 using backend::Activity;
 
-// A file that is compressed as it is written, and whole or not there.
+// A file that is compressed as it is written and appears atomically.
 class GzipFile {
  public:
   explicit GzipFile(const std::filesystem::path& path) : file_(path, Sync::no) {
-    constexpr int kGzip = 15 + 16, kFast = 2;  // a trace of the largest size takes seconds
+    constexpr int kGzip = 15 + 16, kFast = 2;  // the largest trace takes seconds
     check(deflateInit2(&stream_, kFast, Z_DEFLATED, kGzip, 8, Z_DEFAULT_STRATEGY) == Z_OK,
-          "zlib does not start");
+          "zlib failed to start");
   }
   ~GzipFile() { deflateEnd(&stream_); }
   GzipFile(const GzipFile&) = delete;
@@ -62,17 +62,18 @@ class GzipFile {
   std::uint64_t bytes_ = 0;
 };
 
-// Text as JSON writes it, quotes included.
+// Text as a JSON string, with quotes.
 std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Copies and fills that belong to no op have a plain name already.
+// Copies and fills that belong to no op already have a readable name.
 bool shows_label(const Activity& a) { return a.op != nullptr || a.kind == Activity::Kind::kernel; }
 
-// Ops are drawn as a process of their own beside the device's.
+// Ops are drawn as a separate process next to the device's.
 constexpr int kOpsProcess = 1'000'000;
-constexpr const char* kDataName = "enumerate(DataLoader)#Redline.__next__";  // as the plugin knows it
+constexpr const char* kDataName =
+    "enumerate(DataLoader)#Redline.__next__";  // the name that the plugin looks for
 
 std::int64_t moment_of(const TelemetrySample& sample) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(sample.time.time_since_epoch()).count();
@@ -102,7 +103,7 @@ class TraceWriter {
     auto sample = std::ranges::lower_bound(samples_, origin_, {}, moment_of);
     for (std::size_t i = 0; i < timeline_.steps.size(); ++i) {
       step(timeline_.steps[i]);
-      // A device may be behind the host.
+      // A device may lag behind the host.
       const std::int64_t end = std::max(timeline_.steps[i].end, timeline_.steps[i].device_end);
       for (; sample != samples_.end() && moment_of(*sample) < end; ++sample) counters(*sample);
       for (const HostSpan* span : host[i]) host_work(*span);
@@ -184,8 +185,8 @@ class TraceWriter {
              subject_.process, subject_.process, span.begin, span.end, "");
   }
 
-  // Each thread's calls have a row of their own: the clock that they are timed by is a little off ours, and
-  // Perfetto drops what laps over the end of something else of its row.
+  // Each thread's calls get their own row: their clock is slightly off ours, and Perfetto drops events that
+  // partly overlap another in the same row.
   void host_call(const Activity& call) {
     complete("cuda_runtime", name(*call.name), subject_.process, callers_.at(call.stream), call.begin,
              call.end, fmt::format("\"correlation\": {0}, \"External id\": {0}", call.correlation));
@@ -232,7 +233,7 @@ class TraceWriter {
         process, thread, name));
   }
 
-  // Names and labels as JSON: there are few of them, and each stands in many events.
+  // Names and labels as JSON, cached: there are few, and each is in many events.
   const std::string& name(const std::string& text) {
     std::string& known = names_[&text];
     if (known.empty()) known = quoted(text);
@@ -260,7 +261,7 @@ class TraceWriter {
   // `name` is JSON already.
   void complete(const char* category, const std::string& name, int process, int thread, std::int64_t begin,
                 std::int64_t end, const std::string& args) {
-    // Relative microseconds: absolute nanoseconds do not fit the readers' doubles.
+    // Relative microseconds: absolute nanoseconds do not fit into a reader's double.
     put(fmt::format(
         "{{\"ph\": \"X\", \"cat\": \"{}\", \"name\": {}, \"pid\": {}, \"tid\": {}, \"ts\": {:.3f}, \"dur\": "
         "{:.3f}, "
@@ -276,7 +277,7 @@ class TraceWriter {
     first_ = false;
   }
 
-  // Writes what was put since the last time, a whole step or the names; false when there is no room for it.
+  // Writes what is pending, a whole step or the names; false if there is no room for it.
   bool flush() {
     if (file_.bytes() + pending_.size() + kTail.size() > most_) return false;
     file_.write(pending_);
@@ -296,15 +297,15 @@ class TraceWriter {
   std::uint64_t most_;
   std::int64_t origin_ = 0;
   bool first_ = true;
-  std::map<std::uint32_t, int> callers_;  // threads that made calls: their rows
+  std::map<std::uint32_t, int> callers_;  // rows of the threads that made calls
   std::unordered_map<const std::string*, std::string> names_;
-  std::unordered_map<const void*, std::string> labels_;  // by op, or by the name of what has none
+  std::unordered_map<const void*, std::string> labels_;  // by op, or by name for events without one
   std::string pending_;
   std::uint64_t pending_events_ = 0;
   TraceWritten written_;
 };
 
-// "[[64, 3, 224, 224], [64, 3, 7, 7]]"; of a bucket with dozens of tensors, the first ones.
+// "[[64, 3, 224, 224], [64, 3, 7, 7]]"; for a bucket with dozens of tensors, the first ones.
 std::string dims_of(const graph::Graph& graph, const std::vector<graph::TensorId>& ids) {
   constexpr std::size_t kMost = 8;
   std::string text;
@@ -397,7 +398,7 @@ TraceWritten write_trace(const Timeline& timeline, const OpArguments& arguments,
 }
 
 double estimated_occupancy(const Activity& kernel, int processors) {
-  // Of a multiprocessor from Volta to Hopper: threads, registers, blocks, and bytes that blocks may share.
+  // Limits of an SM from Volta to Hopper: threads, registers, blocks, and bytes of shared memory.
   constexpr double kThreads = 2048, kRegisters = 65536, kBlocks = 32, kShared = 228 * 1024;
   const double threads = static_cast<double>(kernel.block[0]) * kernel.block[1] * kernel.block[2];
   if (threads <= 0) return 0;
@@ -437,7 +438,7 @@ std::int64_t write_kernel_csv(const Timeline& timeline, const std::vector<Teleme
   for (const DeviceEvent& event : timeline.events) {
     if (event.step > last) continue;
     if (event.step > begun) {
-      // A step is begun when there is room for this one and what may be left of the one before.
+      // Start a step only if there is room for it and for the rest of the one before.
       if (begun >= 0 && file.size() + 2 * largest > most_bytes) {
         last = begun;
         continue;

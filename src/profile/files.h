@@ -1,5 +1,5 @@
-// The files of a profile: the trace that viewers open, the tables that scripts read, and the durations of
-// iterations. docs/profiling.md describes them.
+// The files of a profile: a trace for viewers, tables for scripts, and iteration times. docs/profiling.md
+// describes them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace redline::profile {
 
-// Whose timeline it is.
+// Where a timeline was recorded.
 struct Subject {
   std::string host;  // name of the machine
   int process = 0;   // id
@@ -22,12 +22,12 @@ struct Subject {
   std::string device_name;
   std::uint64_t device_memory = 0;           // bytes
   int compute_major = 0, compute_minor = 0;  // 0 for a CPU
-  int processors = 0;                        // of a GPU (SMs); 0 when not known
+  int processors = 0;                        // SMs of a GPU; 0 if unknown
   int rank = 0, world_size = 1;
 };
 
-// What an op works on and how much work that is, once, as members of a JSON object: "Input Dims", "Output
-// Dims", "op FLOPs", "op bytes". Ops are those that groups are named after.
+// Shapes and work of each op as members of a JSON object: "Input Dims", "Output Dims", "op FLOPs", "op
+// bytes". The ops are those that groups are named after.
 using OpArguments = std::unordered_map<const graph::Op*, std::string>;
 OpArguments op_arguments(const std::vector<PlanRuns>& plans);
 
@@ -37,21 +37,20 @@ struct TraceWritten {
   std::uint64_t bytes = 0;  // before compression
 };
 
-// A Chrome trace, compressed, that Perfetto, TensorBoard's PyTorch plugin and HolisticTraceAnalysis open.
-// Events of ops have `arguments`, and `samples` within the steps are tracks of clock and power. It ends with
-// the last whole step that keeps it under `most_bytes` before compression: viewers do not open more than
-// about half a gigabyte. Throws IoError.
+// A compressed Chrome trace for Perfetto, TensorBoard's PyTorch plugin and HolisticTraceAnalysis. Op events
+// have `arguments`; `samples` within the steps become tracks of clock and power. It ends with the last whole
+// step that keeps it under `most_bytes` before compression: viewers cannot open much more than half a
+// gigabyte. Throws IoError.
 TraceWritten write_trace(const Timeline& timeline, const OpArguments& arguments,
                          const std::vector<TelemetrySample>& samples, const Subject& subject,
                          const std::filesystem::path& path, std::uint64_t most_bytes);
 
-// Share of a multiprocessor's threads that a kernel of this shape keeps there at most, in percent.
+// The most threads that a kernel of this shape can keep on an SM, in percent of the SM's threads.
 double estimated_occupancy(const backend::Activity& kernel, int processors);
 
-// A row for everything that ran on the device, with the columns that users of nvprof know, and a row for
-// every sample of clocks, power and temperature; rows are in order of time, which begins with the first of
-// them. It ends, as the trace does, with a whole step before `most_bytes`; gives how many steps it has.
-// Throws IoError.
+// One row for everything that ran on the device, with nvprof's columns, and one for every sample of clocks,
+// power and temperature. Rows are in order of time, from 0 at the first. Like the trace, it ends with a whole
+// step before `most_bytes`; returns how many steps it has. Throws IoError.
 std::int64_t write_kernel_csv(const Timeline& timeline, const std::vector<TelemetrySample>& samples,
                               const Subject& subject, const std::filesystem::path& path,
                               std::uint64_t most_bytes);

@@ -27,14 +27,14 @@ GapWords words_of(GapCause cause) {
     case GapCause::communication:
       return {Cause::communication, "the device waits for the exchange of gradients"};
     case GapCause::host:
-      return {Cause::host, "the device waits for the host, which is at other work"};
+      return {Cause::host, "the device waits while the host does other work"};
   }
   return {Cause::host, ""};
 }
 
 std::string milliseconds(double seconds) { return fmt::format("{:.2f} ms", 1e3 * seconds); }
 
-// Kinds of ops that take longer than the ceilings allow.
+// Kinds of ops that take longer than at the ceilings.
 void add_ops(const Summary& summary, Facts facts, std::vector<Loss>& all) {
   for (const Part& part : summary.kinds) {
     if (part.least <= 0 || part.seconds <= part.least) continue;
@@ -48,23 +48,23 @@ void add_ops(const Summary& summary, Facts facts, std::vector<Loss>& all) {
   }
 }
 
-// What the CPU's threads lose.
+// Time that CPU threads lose.
 void add_host(const Summary& summary, const Facts& facts, double steps, std::vector<Loss>& all) {
   if (summary.threads.size() < 2) return;
   const double share = mean(summary.threads);
   if (share < 1)
     all.push_back(
-        {fmt::format("threads compute {:.0f}% of the time and wait for each other in the rest", 100 * share),
+        {fmt::format("threads compute {:.0f}% of the time and wait for each other the rest", 100 * share),
          (1 - share) * summary.elapsed / steps, advice(Cause::threads, facts)});
 }
 
-// What the clock loses: at most its part below the highest.
+// Time lost to a low clock: at most its distance from the highest.
 void add_clock(const Summary& summary, const Facts& facts, double steps, std::vector<Loss>& all) {
   const TelemetrySummary& t = summary.telemetry;
   const double slower =
       t.sm_clock_mhz && t.max_sm_clock_mhz ? std::max(0.0, 1 - *t.sm_clock_mhz / *t.max_sm_clock_mhz) : 0.0;
   if (const std::string more = advice(Cause::power, facts); !more.empty())
-    all.push_back({fmt::format("the power limit holds the clock down ({}), at most", power_text(t)),
+    all.push_back({fmt::format("the power limit lowers the clock ({}), at most", power_text(t)),
                    slower * summary.busy / steps, more});
   if (t.faulted > kMuchFaulted)
     all.push_back({fmt::format("the clock is held down in {:.0f}% of the samples ({}), at most",
@@ -84,16 +84,16 @@ void find_losses(Summary& summary, bool host_computes, const RunFacts& run) {
       all.push_back({words.what, summary.gap_seconds[i] / steps, advice(words.cause, facts)});
   }
   if (summary.exposed > 0)
-    all.push_back({"the exchange of gradients has nothing computed beside it", summary.exposed / steps,
+    all.push_back({"the gradient exchange is not overlapped with computation", summary.exposed / steps,
                    advice(Cause::communication, facts)});
   if (summary.copies_exposed > 0)
-    all.push_back({"copies between host and device have nothing computed beside them",
+    all.push_back({"copies between host and device are not overlapped with computation",
                    summary.copies_exposed / steps, advice(Cause::copies, facts)});
   if (host_computes && has_neighbours(facts)) {
-    // An op that waits for a processor looks slow, and so does a thread that waits for one that does.
+    // An op that waits for a processor looks slow, and so does a thread that waits for such an op.
     const CpuShares& cpu = *summary.telemetry.cpu;
     all.push_back(
-        {fmt::format("others took {:.0f}% of the CPU time, so that ops and threads cannot be judged",
+        {fmt::format("other processes took {:.0f}% of the CPU time, so ops and threads cannot be judged",
                      100 * (cpu.others + cpu.stolen)),
          (cpu.others + cpu.stolen) * summary.elapsed / steps, advice(Cause::neighbours, facts)});
   } else {

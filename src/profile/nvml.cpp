@@ -11,10 +11,10 @@
 namespace redline::profile {
 namespace {
 
-// Values of the library's C interface, which are the same in all its versions.
+// Constants of the library's C interface, the same in all versions.
 constexpr int kSmClock = 1, kMemoryClock = 2;
 constexpr int kPcieSent = 0, kPcieReceived = 1;
-constexpr unsigned kPowerNow = 186;  // a field: without it power is a mean over the last second
+constexpr unsigned kPowerNow = 186;  // a field: without it, power is a mean over the last second
 
 struct Utilization {
   unsigned gpu, memory;
@@ -33,7 +33,7 @@ struct FieldValue {
   };
 };
 
-// Of performance monitoring (GPM).
+// Performance monitoring (GPM).
 struct GpmSupport {
   unsigned version, supported;
 };
@@ -46,7 +46,7 @@ struct GpmMetric {
 struct GpmQuery {
   unsigned version, count;
   void *first, *second;
-  GpmMetric metrics[333];  // room for all there are in the newest version; `count` of them are read
+  GpmMetric metrics[333];  // room for all of the newest version; `count` are read
 };
 constexpr unsigned kGpmSm = 2, kGpmTensor = 5, kGpmDram = 10, kGpmFp32 = 12, kGpmFp16 = 13;
 
@@ -115,7 +115,7 @@ struct Nvml::Interface {
 
 namespace {
 
-// The value that a function gives through its last argument; empty when it fails or is not there.
+// The value that a function returns through its last argument; empty if it fails or is missing.
 template <typename Value, typename Function, typename... Arguments>
 std::optional<Value> ask(Function* function, Arguments... arguments) {
   Value value{};
@@ -148,16 +148,14 @@ std::string throttle_text(std::uint64_t bits) {
 
 Nvml::Nvml(const std::string& pci_address, const std::string& library)
     : calls_(std::make_unique<Interface>(library)) {
-  if (!calls_->from.loaded()) throw UnavailableError("no GPU telemetry: {} is not there", library);
+  if (!calls_->from.loaded()) throw UnavailableError("no GPU telemetry: {} not found", library);
   if (calls_->init == nullptr || calls_->shutdown == nullptr || calls_->by_address == nullptr)
-    throw UnavailableError("no GPU telemetry: {} lacks functions of the management library", library);
+    throw UnavailableError("no GPU telemetry: {} lacks functions of NVML", library);
   if (const int error = calls_->init(); error != 0)
-    throw UnavailableError("no GPU telemetry: the driver's management library does not start: {}",
-                           explain(error));
+    throw UnavailableError("no GPU telemetry: NVML failed to start: {}", explain(error));
   if (const int error = calls_->by_address(pci_address.c_str(), &device_); error != 0) {
     calls_->shutdown();
-    throw UnavailableError("no GPU telemetry: the GPU at {} cannot be asked: {}", pci_address,
-                           explain(error));
+    throw UnavailableError("no GPU telemetry: the GPU at {} cannot be read: {}", pci_address, explain(error));
   }
 }
 
@@ -216,7 +214,7 @@ GpuShape Nvml::shape() const {
   if (calls_->capability == nullptr ||
       calls_->capability(device_, &shape.compute_major, &shape.compute_minor) != 0)
     return {};
-  // Cores of a multiprocessor: 64 up to compute capability 8.0, Pascal's small ones left out, and 128 since.
+  // Cores per SM: 64 up to compute capability 8.0 (except small Pascal GPUs), and 128 since.
   const int each = shape.compute_major * 10 + shape.compute_minor <= 80 ? 64 : 128;
   shape.processors = static_cast<int>(ask<unsigned>(calls_->cores, device_).value_or(0)) / each;
   return shape;
@@ -252,8 +250,8 @@ GpuState Nvml::read_state() const {
   unsigned least = 0, most = 0;
   if (calls_->power_range != nullptr && calls_->power_range(device_, &least, &most) == 0)
     state.max_power_limit_mw = most;
-  // With no room for a list, the library gives its length. This process is on it, by whatever number: within
-  // a container the driver's process ids are others.
+  // Without room for the list, the library returns its length. It includes this process, though not by its
+  // id: the driver's process ids differ from those in a container.
   constexpr int kTooSmall = 7;
   unsigned count = 0;
   if (calls_->processes != nullptr) {
@@ -269,7 +267,7 @@ PowerLimits Nvml::power_limits() const {
     throw UnavailableError("this driver cannot set a power limit");
   int error = calls_->power_range(device_, &limits.lowest, &limits.highest);
   if (error == 0) error = calls_->power_setting(device_, &limits.now);
-  if (error != 0) throw UnavailableError("the GPU has no power limit that can be set: {}", explain(error));
+  if (error != 0) throw UnavailableError("the GPU's power limit cannot be set: {}", explain(error));
   return limits;
 }
 
@@ -278,9 +276,9 @@ void Nvml::set_power_limit(unsigned milliwatts) const {
   if (calls_->set_power == nullptr) throw UnavailableError("this driver cannot set a power limit");
   const int error = calls_->set_power(device_, milliwatts);
   if (error == 0) return;
-  throw UnavailableError("the driver does not set the power limit to {} W: {}{}", milliwatts / 1000,
+  throw UnavailableError("the driver refused to set the power limit to {} W: {}{}", milliwatts / 1000,
                          explain(error),
-                         error == kNoPermission ? "; it takes root, outside a container that hides it" : "");
+                         error == kNoPermission ? "; this needs root, possibly outside the container" : "");
 }
 
 PcieSample Nvml::read_pcie() const {

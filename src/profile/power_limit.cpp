@@ -21,16 +21,16 @@ constexpr double kMilli = 1e-3;
 
 }  // namespace
 
-// One message.
+// A message.
 struct PowerLimit::Order {
   char address[64] = {};
-  unsigned milliwatts = 0;  // to be set when the process is gone; 0: nothing
+  unsigned milliwatts = 0;  // to set when the process is gone; 0: nothing
 };
 
 PowerLimit::PowerLimit(std::string library) : library_(std::move(library)) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-    throw IoError("cannot make a pair of sockets: {}", std::generic_category().message(errno));
+    throw IoError("cannot create a pair of sockets: {}", std::generic_category().message(errno));
   watcher_ = ::fork();
   if (watcher_ < 0) {
     ::close(ends[0]);
@@ -51,9 +51,9 @@ PowerLimit::~PowerLimit() {
   ::waitpid(watcher_, nullptr, 0);
 }
 
-// Reads orders until the other process is gone, however that came about, and carries out the last.
+// Reads orders until the other process is gone, for whatever reason, and carries out the last.
 void PowerLimit::watch(int from) const {
-  ::setsid();  // a terminal's signals are for the other process
+  ::setsid();  // so that signals of the terminal do not end it
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) ::signal(signal, SIG_IGN);
   Order last, order;
   ssize_t count = 0;
@@ -79,16 +79,16 @@ void PowerLimit::tell(const Order& order) const {
 void PowerLimit::open(const std::string& pci_address, const std::vector<int>& watts,
                       const std::string& flag) {
   if (pci_address.empty() || pci_address.size() >= sizeof Order{}.address)
-    throw UnavailableError("{} needs an NVIDIA GPU, and the device is none", flag);
+    throw UnavailableError("{} needs an NVIDIA GPU", flag);
   auto nvml = std::make_unique<Nvml>(pci_address, library_);
   const PowerLimits limits = nvml->power_limits();
   for (const int value : watts) {
     const double milliwatts = value / kMilli;
     if (milliwatts < limits.lowest || milliwatts > limits.highest)
-      throw UsageError("{}: the GPU takes {:.0f} to {:.0f} W, not {} W", flag, limits.lowest * kMilli,
+      throw UsageError("{}: the GPU accepts {:.0f} to {:.0f} W, not {} W", flag, limits.lowest * kMilli,
                        limits.highest * kMilli, value);
   }
-  nvml->set_power_limit(limits.now);  // whether it may be set at all
+  nvml->set_power_limit(limits.now);  // to see whether it may be set at all
   address_ = pci_address;
   nvml_ = std::move(nvml);
 }
@@ -112,8 +112,8 @@ void PowerLimit::restore() noexcept {
     before_ = 0;
     tell({});
   } catch (const std::exception& error) {
-    log_warning("the power limit could not be put back: {}; do so with: nvidia-smi -pl {:.0f}", error.what(),
-                before_ * kMilli);
+    log_warning("the power limit could not be restored: {}; restore it with: nvidia-smi -pl {:.0f}",
+                error.what(), before_ * kMilli);
   }
 }
 

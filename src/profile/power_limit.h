@@ -1,6 +1,5 @@
-// A GPU's power limit, set for a while. The driver keeps what was set after the process has ended, so the
-// limit is put back however the process ends: by this class, or, where the process is killed, by a small
-// watcher process that notices.
+// Sets a GPU's power limit for a while. The driver keeps the setting after the process ends, so the limit is
+// restored however that happens: by this class, or by a small watcher process if this one is killed.
 #pragma once
 
 #include <sys/types.h>
@@ -16,18 +15,18 @@ namespace redline::profile {
 // One thread at a time.
 class PowerLimit {
  public:
-  // Starts the watcher, so make it before the process has other threads. `library` is another one in tests.
+  // Starts the watcher, so construct it before other threads start. Tests pass their own `library`.
   explicit PowerLimit(std::string library = "libnvidia-ml.so.1");
   ~PowerLimit();  // restores
   PowerLimit(const PowerLimit&) = delete;
   PowerLimit& operator=(const PowerLimit&) = delete;
 
-  // The GPU it is for, and the limits that it will be asked to take. Throws UsageError, naming `flag`, for
-  // one that is out of its range, and UnavailableError where there is no such limit or it must not be set;
-  // nothing has changed then. Called once.
+  // Selects the GPU and checks the limits that will be set. Throws UsageError, naming `flag`, if one is out
+  // of range, and UnavailableError if the GPU has no power limit or may not set it; nothing has changed then.
+  // Call once.
   void open(const std::string& pci_address, const std::vector<int>& watts, const std::string& flag);
   void set(int watts);
-  // Puts back what was there before the first set(). A driver that refuses is a warning that says what to do.
+  // Restores the limit from before the first set(). If the driver refuses, warns and says what to do.
   void restore() noexcept;
 
  private:
@@ -37,7 +36,7 @@ class PowerLimit {
 
   std::string library_, address_;
   std::unique_ptr<Nvml> nvml_;
-  unsigned before_ = 0;  // milliwatts; 0: nothing to put back
+  unsigned before_ = 0;  // milliwatts; 0: nothing to restore
   int to_watcher_ = -1;
   pid_t watcher_ = -1;
 };

@@ -15,9 +15,9 @@
 namespace redline::profile {
 namespace {
 
-// Steps that compile, capture and fill caches are no measure of what a step takes.
+// The first steps compile, capture and fill caches, so their times do not count.
 constexpr std::int64_t kUnsettled = 3;
-// Events whose files take a while to write.
+// From this many events on, writing the files takes a while.
 constexpr std::size_t kMany = 200'000;
 
 }  // namespace
@@ -36,7 +36,7 @@ Session::Session(const SessionOptions& options, backend::Backend& backend)
     tracer_ = backend.make_tracer();
   } catch (const UnavailableError& reason) {
     if (!host_computes_)
-      log_warning("{}; ops are timed one by one instead, which hides what runs beside others", reason.what());
+      log_warning("{}; timing ops one by one instead, which does not show what overlaps", reason.what());
   }
 }
 
@@ -60,8 +60,8 @@ void Session::close() {
 
 void Session::turn(std::int64_t number) {
   using Kind = TracingWindows::Kind;
-  if (!host_computes_ && !sees_kernels()) return;  // the end of a window could not be waited for
-  // A window begins and ends with a device that has nothing to do, which stop() waits for.
+  if (!host_computes_ && !sees_kernels()) return;  // there is no way to wait for the end of a window
+  // A window begins and ends with an idle device; stop() waits for that.
   if (tracer_ && trial_ != Kind::traced) tracer_->start();
   if (tracer_) {
     tracer_->stop();
@@ -102,7 +102,7 @@ void Session::run(backend::Executable& executable, backend::Section section) {
     activity.op = &plan.graph().ops()[static_cast<std::size_t>(plan::lead_of(plan.graph(), group))];
     activity.begin = origin + time.start.count();
     activity.end = activity.begin + time.duration.count();
-    // Where the device is another, an op belongs to the run that it was timed in.
+    // On other devices, an op belongs to the run in which it was timed.
     activity.correlation = static_cast<std::uint32_t>(steps_.size());
     records_.push_back(activity);
   }
@@ -123,7 +123,7 @@ void Session::end_steps() {
 }
 
 void Session::count(backend::Executable& executable, backend::Section section) {
-  counting_ = false;  // of several accumulated batches, the first
+  counting_ = false;  // only the first of several accumulated batches
   try {
     const auto counts = tracer_->count(executable, section, profile_metrics());
     counted_ = counted_kernels(counts, profile_metrics());
@@ -139,7 +139,7 @@ Profile Session::finish(const Ceilings& ceilings, const TelemetrySummary& teleme
     std::vector<backend::Activity> traced = tracer_->take();
     records_.insert(records_.end(), traced.begin(), traced.end());
   }
-  // Op times of a device are taken with the host waiting, so they lie within its steps as a CPU's do.
+  // Op times of a device are taken while the host waits, so they lie within its steps, as on a CPU.
   const bool within = host_computes_ || !sees_kernels();
   Profile profile;
   profile.timeline = make_timeline(std::exchange(records_, {}), steps_, std::exchange(host_, {}), within);
@@ -167,7 +167,7 @@ std::vector<std::string> write_profile(const Profile& profile, const Subject& su
                                        const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw IoError("cannot make {}: {}", folder.string(), error.message());
+  if (error) throw IoError("cannot create {}: {}", folder.string(), error.message());
   const std::string worker = fmt::format("{}_{}", subject.host, subject.process);
   const std::string trace = fmt::format("{}.{}.pt.trace.json.gz", worker, subject.rank);
   const std::string kernels = fmt::format("resnet_{}_gpu{}.csv", worker, subject.device);
@@ -177,14 +177,13 @@ std::vector<std::string> write_profile(const Profile& profile, const Subject& su
   const TraceWritten written =
       write_trace(profile.timeline, profile.arguments, samples, subject, folder / trace, most_trace_bytes);
   if (written.steps_left_out > 0)
-    log_warning(
-        "{} has the first {} of {} steps, to stay under {}, which viewers open: ask for fewer --steps", trace,
-        written.steps, written.steps + written.steps_left_out, format_bytes(most_trace_bytes));
+    log_warning("{} has only the first {} of {} steps: viewers cannot open more than {}; use fewer --steps",
+                trace, written.steps, written.steps + written.steps_left_out, format_bytes(most_trace_bytes));
   const std::int64_t in_table =
       write_kernel_csv(profile.timeline, samples, subject, folder / kernels, most_trace_bytes);
   if (in_table < profile.summary.steps)
-    log_warning("{} has the first {} of {} steps, to stay under {}", kernels, in_table, profile.summary.steps,
-                format_bytes(most_trace_bytes));
+    log_warning("{} has only the first {} of {} steps, to stay under {}", kernels, in_table,
+                profile.summary.steps, format_bytes(most_trace_bytes));
   write_file_atomically(folder / durations, iteration_text(profile.timeline, subject), Sync::no);
   auto json = nlohmann::ordered_json::parse(facts_json);
   json.update(to_json(profile.summary));

@@ -1,5 +1,5 @@
-// A profile of some steps of a run: the trainer tells it what it is at, it has the device recorded, and at
-// the end it writes the files. A run without one pays nothing.
+// Profiles some steps of a run: the trainer reports what it does, the session records the device, and the
+// files are written at the end. A run without a session pays nothing.
 #pragma once
 
 #include <chrono>
@@ -22,15 +22,15 @@
 namespace redline::profile {
 
 struct SessionOptions {
-  // The first step that is traced; those before warm up, and show what tracing costs.
+  // The first traced step. The steps before it warm up and measure the cost of tracing.
   std::int64_t start = 21;
   std::int64_t steps = 10;                     // how many
-  bool counters = false;                       // count in the step after them, with every kernel repeated
-  std::size_t most_records = 2'000'000;        // a window that would have more ends early, with a whole step
+  bool counters = false;                       // count in the step after them, repeating every kernel
+  std::size_t most_records = 2'000'000;        // a larger window ends early, with a whole step
   std::uint64_t most_trace_bytes = 400 << 20;  // of the trace before compression
 };
 
-// What was made of it.
+// The result.
 struct Profile {
   Timeline timeline;
   OpArguments arguments;
@@ -38,49 +38,49 @@ struct Profile {
   std::vector<CountedKernel> counted;  // empty without counters
 };
 
-// One thread, the one that trains.
+// Used by the training thread only.
 class Session {
  public:
-  // Before the plans that it is to see are compiled. A device that cannot record itself is a warning; its op
-  // times are taken instead.
+  // Construct it before compiling the plans to be profiled. If the device cannot be traced, warns and times
+  // ops instead.
   Session(const SessionOptions& options, backend::Backend& backend);
   ~Session();
 
-  // Called when the window opens, and when it has closed.
+  // Called when the window opens and after it closed.
   void on_window(std::function<void()> opens, std::function<void()> closed) {
     on_open_ = std::move(opens);
     on_close_ = std::move(closed);
   }
-  // At the beginning of every step: opens and closes the window.
+  // Call at the start of every step: opens and closes the window.
   void begin_step(std::int64_t number);
-  // Runs a section, recording it when the window is open.
+  // Runs a section, recording it if the window is open.
   void run(backend::Executable& executable, backend::Section section);
   // Whether a step is being recorded now.
   bool recording() const { return recording_; }
   void add(const HostSpan& span) { host_.push_back(span); }
 
-  // After the last step: closes the window if it is still open.
+  // Call after the last step: closes the window if it is still open.
   void end_steps();
 
-  // After end_steps(). The plans of what ran are still there.
+  // Call after end_steps(), while the plans still exist.
   Profile finish(const Ceilings& ceilings, const TelemetrySummary& telemetry, const RunFacts& run);
 
  private:
   void open();
   void close();
-  void turn(std::int64_t number);  // from one window of trial_ to the next
+  void turn(std::int64_t number);  // from one trial window to the next
   bool sees_kernels() const;
   void count(backend::Executable& executable, backend::Section section);
   void note_run(const backend::Executable& executable, backend::Section section);
 
   SessionOptions options_;
   std::function<void()> on_open_, on_close_;
-  std::shared_ptr<backend::Tracer> tracer_;  // null: none
+  std::shared_ptr<backend::Tracer> tracer_;  // null if none
   bool host_computes_;
   bool recording_ = false, counting_ = false;
   std::vector<CountedKernel> counted_;
   TracingWindows windows_;
-  TracingWindows::Kind trial_ = TracingWindows::Kind::none;  // the window that is under way
+  TracingWindows::Kind trial_ = TracingWindows::Kind::none;  // the current window
   std::int64_t trial_begin_ = 0;
   std::uint64_t dropped_before_ = 0;  // by trials
   std::int64_t left_out_ = 0;
@@ -91,7 +91,7 @@ class Session {
   std::vector<backend::OpTime> times_;
 };
 
-// Notes what the trainer is at, from construction to destruction, when a session records.
+// Reports what the trainer does, from construction to destruction, while a session records.
 class Span {
  public:
   Span(Session* session, HostWork work);
@@ -107,7 +107,7 @@ class Span {
 
 std::int64_t steady_nanoseconds();
 
-// Writes every file of a profile into a folder, which is made; gives their names.
+// Creates the folder and writes all files of a profile; returns their names.
 std::vector<std::string> write_profile(const Profile& profile, const Subject& subject,
                                        const std::vector<TelemetrySample>& samples,
                                        const std::string& facts_json, std::uint64_t most_trace_bytes,

@@ -42,10 +42,10 @@ class Parts {
   std::vector<Part> parts_;
 };
 
-// What is known of an op whose events a timeline has, and of what is done with it.
+// What is known about an op with events in the timeline, and about the ops fused with it.
 struct KnownOp {
   std::string name, kind;  // of the parts that it belongs to
-  plan::Work work;         // a step
+  plan::Work work;         // per step
   bool activations = false;
 };
 
@@ -109,7 +109,7 @@ void count_events(const Timeline& timeline, const std::vector<PlanRuns>& plans, 
       continue;
     }
     const std::string kind(graph::name_of(activity.op->kind));
-    const auto found = known.find(activity.op);  // not there: an evaluation between the steps
+    const auto found = known.find(activity.op);  // missing for an evaluation between the steps
     const KnownOp op = found == known.end() ? KnownOp{label_of(activity), kind, {}, false} : found->second;
     Part &own = ops.of(op.name), &same = kinds.of(op.kind);
     own.kind = same.kind = kind;
@@ -149,7 +149,7 @@ std::string tracing_text(const TracingCost& cost) {
       fmt::format("(95%: {:+.1f}% to {:+.1f}%, {} of windows)", 100 * interval.low, 100 * interval.high,
                   counted(static_cast<std::int64_t>(cost.pairs), "pair"));
   if (!cost.change.beyond_noise())
-    return fmt::format("what recording costs is not measurable here {}\n", range);
+    return fmt::format("the cost of recording is within the noise {}\n", range);
   return fmt::format("recording makes a step {:.1f}% {} {}\n", 100 * std::abs(cost.change.change),
                      cost.change.change < 0 ? "shorter" : "longer", range);
 }
@@ -186,7 +186,7 @@ std::string summary_text(const Summary& s, std::size_t rows) {
       s.first_step + s.steps - 1, s.steps > 0 ? milliseconds(s.step()) : "-", 100 * s.utilisation());
   if (s.tracing.change.interval.coverage > 0) text += tracing_text(s.tracing);
   if (s.untraced > 0)
-    text += fmt::format("{} left out: the bound on records was reached\n",
+    text += fmt::format("{} left out: the limit on records was reached\n",
                         counted(s.untraced, "more step") + (s.untraced == 1 ? " was" : " were"));
   if (s.dropped > 0)
     text += fmt::format("the device lost {}\n", counted(static_cast<std::int64_t>(s.dropped), "record"));
@@ -202,7 +202,7 @@ std::string summary_text(const Summary& s, std::size_t rows) {
   }
   if (s.communication > 0)
     text += fmt::format(
-        "gradients were exchanged in {:.1f}% of the time, with nothing computed beside it in {:.1f}%\n",
+        "gradients were exchanged in {:.1f}% of the time, not overlapped with computation in {:.1f}%\n",
         100 * s.communication / s.elapsed, 100 * s.exposed / s.elapsed);
   text += fmt::format("ceilings measured: {}FLOP/s, {}B/s\n", format_count(s.ceilings.flops),
                       format_count(s.ceilings.bytes));
@@ -280,7 +280,7 @@ nlohmann::ordered_json to_json(const Summary& s) {
   if (!s.bound.empty()) json["bound"] = s.bound;
   for (int i = 0; i < 4; ++i) json["gap_seconds"][name_of(static_cast<GapCause>(i))] = s.gap_seconds[i];
   json["threads_computing"] = s.threads;
-  constexpr std::size_t kMost = 1000;  // of kernels' names there is no natural bound
+  constexpr std::size_t kMost = 1000;  // there is no natural bound on kernel names
   json["kinds"] = to_json(s.kinds, kMost);
   json["layers"] = to_json(s.layers, kMost);
   json["ops"] = to_json(s.ops, kMost);

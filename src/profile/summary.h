@@ -1,5 +1,5 @@
-// What a timeline says: how busy the device was, where its time went, what it waited for, how near each op
-// comes to what the hardware can do, and the largest losses in words.
+// Summarises a timeline: how busy the device was, where its time went, what it waited for, how close each op
+// comes to the hardware's ceilings, and the largest losses.
 #pragma once
 
 #include <cstdint>
@@ -19,36 +19,36 @@ namespace redline::profile {
 
 // A plan that ran while a timeline was recorded.
 struct PlanRuns {
-  const plan::Plan* plan = nullptr;       // whose ops the events are of
-  std::int64_t batches = 0, updates = 0;  // how often its two sections ran
+  const plan::Plan* plan = nullptr;       // the events' ops belong to it
+  std::int64_t batches = 0, updates = 0;  // how often each section ran
 };
 
-// Time of one op, or of a group of them, in a step.
+// The time of one op, or of several, per step.
 struct Part {
-  std::string name;             // "conv layer1.0.conv1", a layer, a kind of op, or a kernel; what is done in
-                                // one kernel is one part: "affine_act layer1.0.bn1 with norm_stats"
-  std::string kind;             // of the op; empty for layers and kernels
-  double count = 0;             // events a step
-  double seconds = 0;           // a step
-  double flops = 0, bytes = 0;  // a step, counted from shapes; 0 when not known
-  double least = 0;             // seconds that this work takes at the ceilings; 0 when not known
+  std::string name;  // "conv layer1.0.conv1", a layer, a kind of op, or a kernel; a fused kernel is one part:
+                     // "affine_act layer1.0.bn1 with norm_stats"
+  std::string kind;  // of the op; empty for layers and kernels
+  double count = 0;  // events per step
+  double seconds = 0;           // per step
+  double flops = 0, bytes = 0;  // per step, from the shapes; 0 if unknown
+  double least = 0;             // seconds that this work takes at the ceilings; 0 if unknown
   bool memory_bound = false;    // at the ceilings, bytes take longer than FLOPs
   bool activations = false;     // it reads or writes feature maps
 
   double of_ceiling() const { return seconds > 0 ? least / seconds : 0; }
 };
 
-// Something that costs time, in words.
+// Something that costs time, for people.
 struct Loss {
   std::string what;
-  double seconds = 0;  // a step
-  std::string advice;  // what to try; empty when nothing is known to help
+  double seconds = 0;  // per step
+  std::string advice;  // what to try; empty if nothing is known to help
 };
 
-// What recording itself costs: windows of steps with and without it in turns, compared in pairs.
+// The cost of recording itself: alternating windows of steps with and without it, compared in pairs.
 struct TracingCost {
   std::size_t pairs = 0;
-  double untraced_step = 0, traced_step = 0;  // seconds, medians of the windows; 0 when there were none
+  double untraced_step = 0, traced_step = 0;  // seconds, medians of the windows; 0 if there were none
   Change change;
 };
 
@@ -57,27 +57,27 @@ struct Summary {
   std::vector<double> iteration_seconds;
   double elapsed = 0, busy = 0;                   // seconds, over all traced steps
   double gap_seconds[4] = {};                     // by GapCause
-  double communication = 0, exposed = 0;          // seconds of exchanging gradients; with nothing beside it
-  double copies_exposed = 0;                      // seconds of copies with nothing beside them
+  double communication = 0, exposed = 0;          // seconds of gradient exchange; not overlapped
+  double copies_exposed = 0;                      // seconds of copies not overlapped
   std::vector<Part> ops, layers, kinds, kernels;  // slowest first
-  std::vector<double> threads;  // share of its time that each computes; empty when not sampled
-  double named = 0;             // share of the busy time that belongs to ops of the plan
+  std::vector<double> threads;  // fraction of its time that each computes; empty if not sampled
+  double named = 0;             // fraction of the busy time that belongs to ops of the plan
   Ceilings ceilings;
   TelemetrySummary telemetry;
   std::vector<Loss> losses;  // the three largest
-  std::string bound;         // what bounds the speed where that is not the work itself; empty: nothing known
+  std::string bound;         // what bounds the speed other than the work itself; empty if unknown
   TracingCost tracing;
   std::uint64_t dropped = 0;  // records
-  std::int64_t untraced = 0;  // steps that were asked for and left out, as the bound was reached
+  std::int64_t untraced = 0;  // requested steps left out because of most_records
 
   double utilisation() const { return elapsed > 0 ? busy / elapsed : 0; }
   double step() const { return steps > 0 ? elapsed / static_cast<double>(steps) : 0; }  // seconds, the mean
 };
 
-// Of a timeline whose ops are those that groups are named after (plan::lead_of).
+// The timeline's ops must be those that groups are named after (plan::lead_of).
 Summary summarize(const Timeline& timeline, const std::vector<PlanRuns>& plans, const Ceilings& ceilings,
                   const TelemetrySummary& telemetry, const RunFacts& run = {});
-// Works out the three largest losses of what is known by then, and what bounds the speed.
+// Finds the three largest losses in what the summary has so far, and what bounds the speed.
 void find_losses(Summary& summary, bool host_computes, const RunFacts& run);
 
 std::string summary_text(const Summary& summary, std::size_t rows);

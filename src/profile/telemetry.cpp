@@ -56,7 +56,7 @@ std::string telemetry_row(const TelemetrySample& sample, const TelemetrySource& 
   row += fmt::format(",{:.3f},{}", sample.cpu_use, cpu.resident_bytes);
   row += cell(cpu.instructions) + cell(cpu.cycles) + cell(cpu.cache_misses);
   row += fmt::format(",{},{},{}", source.rank, source.host, source.device);
-  // A run that is resumed goes on in a file of an older version: what is new comes last.
+  // A resumed run may continue a file of an older version, so new columns come last.
   std::optional<double> stolen, others;
   if (sample.cpu_shares) {
     stolen = 100 * sample.cpu_shares->stolen;
@@ -168,7 +168,7 @@ void Telemetry::run() {
   std::unique_lock guard(lock_);
   for (Clock::time_point due = Clock::now();; due += options_.interval) {
     sample();
-    // A sample that took longer than the interval leaves some out rather than lag behind.
+    // After a sample that took longer than the interval, skip some rather than lag behind.
     const Clock::time_point now = Clock::now();
     if (due + options_.interval < now) due = now - options_.interval;
     if (wake_.wait_until(guard, due + options_.interval, [this] { return stop_; })) break;
@@ -221,7 +221,7 @@ void Telemetry::write(const TelemetrySample& now) {
     file_->append(telemetry_row(now, options_.source));
     if (stop_) file_->finish();
   } catch (const IoError& reason) {
-    log_warning("{}; no more telemetry is written", reason.what());
+    log_warning("{}; telemetry is no longer written", reason.what());
     file_.reset();
   }
 }

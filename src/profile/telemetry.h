@@ -1,5 +1,5 @@
-// Clocks, power, temperature and use of a run's devices, sampled by a thread of its own and written as they
-// come to a CSV file (docs/profiling.md has its columns). Memory use does not grow with the run.
+// Clocks, power, temperature and use of a run's devices, sampled by a separate thread and written to a CSV
+// file as they come (docs/profiling.md lists the columns). Memory use does not grow with the run.
 #pragma once
 
 #include <chrono>
@@ -24,27 +24,27 @@ struct TelemetrySample {
   std::chrono::steady_clock::time_point time{};
   double unix_seconds = 0;       // the same moment on the wall clock
   double seconds = 0;            // since sampling began
-  std::optional<GpuSample> gpu;  // none without one
-  GpuState gpu_state;            // as last read: once a second
-  PcieSample pcie;               // the same, where samples are written
+  std::optional<GpuSample> gpu;  // empty without one
+  GpuState gpu_state;            // read once a second
+  PcieSample pcie;               // the same, if samples are written
   CpuSample cpu;
   std::optional<CpuShares> cpu_shares;  // over the last second or more
-  std::optional<double> cpu_power_w;    // since the sample before
-  double cpu_use = 0;                   // processors that this process kept busy since the sample before
+  std::optional<double> cpu_power_w;    // since the previous sample
+  double cpu_use = 0;                   // processors that this process kept busy since the previous sample
 };
 
-// Whose samples they are. A run of several processes has a file of each.
+// Where samples were taken. Each process of a run has its own file.
 struct TelemetrySource {
   int rank = 0;
   std::string host;    // name of the machine
-  std::string device;  // the GPU's address on its bus, or "cpu"
+  std::string device;  // the GPU's PCI address, or "cpu"
 };
 
-// A line each, with its end. Fields that are not known are empty.
+// One line with its line end. Unknown fields are empty.
 std::string telemetry_header();
 std::string telemetry_row(const TelemetrySample& sample, const TelemetrySource& source);
 
-// What some samples say together. Means are over samples that had the value.
+// A summary of samples. Means are over samples that have the value.
 struct TelemetrySummary {
   std::int64_t samples = 0;
   double seconds = 0;  // from the first to the last
@@ -53,16 +53,15 @@ struct TelemetrySummary {
   std::optional<double> max_sm_clock_mhz;   // that the GPU can run at
   std::optional<double> max_power_limit_w;  // that can be set
   std::optional<double> temperature_c;      // the highest: of the GPU, or of the CPU without one
-  std::optional<double>
-      joules;                  // by the counters of energy: of the GPU, or of the CPU's packages without one
-  std::uint64_t throttle = 0;  // every reason that was there
-  double power_capped = 0;     // part of the samples in which the power limit held the clock down
-  double faulted = 0;          // part of them in which heat or the power supply did (kThrottleFault)
-  std::optional<CpuShares> cpu;             // from the first to the last
+  std::optional<double> joules;  // by energy counters: of the GPU, or of the CPU's packages without one
+  std::uint64_t throttle = 0;    // every reason that occurred
+  double power_capped = 0;       // fraction of samples in which the power limit lowered the clock
+  double faulted = 0;            // fraction in which heat or the power supply did (kThrottleFault)
+  std::optional<CpuShares> cpu;  // from the first to the last
   std::optional<unsigned> other_processes;  // on the GPU: the most at once
 };
 
-// Adds samples up.
+// Accumulates samples.
 class TelemetrySums {
  public:
   void add(const TelemetrySample& sample);
@@ -87,26 +86,26 @@ std::chrono::milliseconds parse_sampling(const std::string& text, const std::str
 
 struct TelemetryOptions {
   std::chrono::milliseconds interval{50};
-  std::filesystem::path file;  // continued when it is there; empty: nothing is written
-  std::string pci_address;     // of the GPU; empty: none is asked
-  TelemetrySource source;      // as the file tells it
-  std::size_t keep = 0;        // newest samples that samples() gives
+  std::filesystem::path file;  // appended to if it exists; empty: nothing is written
+  std::string pci_address;     // of the GPU; empty: no GPU is read
+  TelemetrySource source;      // written to the file
+  std::size_t keep = 0;        // number of newest samples that samples() returns
   std::string nvml = "libnvidia-ml.so.1";
 };
 
 class Telemetry {
  public:
-  // Begins to sample. A GPU that cannot be asked is a warning; a file that cannot be made is an IoError.
+  // Starts sampling. Warns if the GPU cannot be read; throws IoError if the file cannot be created.
   explicit Telemetry(TelemetryOptions options);
   ~Telemetry();  // takes a last sample
   Telemetry(const Telemetry&) = delete;
   Telemetry& operator=(const Telemetry&) = delete;
 
   // From any thread.
-  std::optional<TelemetrySample> latest() const;  // none before the first
+  std::optional<TelemetrySample> latest() const;  // empty before the first
   std::vector<TelemetrySample> samples() const;   // oldest first
-  void restart();                                 // begins a window, with a sample of this moment
-  TelemetrySummary summary();                     // of the window; ends with a sample of this moment
+  void restart();                                 // starts a window, with a sample taken now
+  TelemetrySummary summary();                     // of the window; ends with a sample taken now
   TelemetrySummary whole();                       // the same from the first sample on
   Nvml* gpu() const { return nvml_.get(); }       // null without one
 
@@ -120,7 +119,7 @@ class Telemetry {
   CpuSensors cpu_;
   std::unique_ptr<AppendFile> file_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point slow_read_{};  // what is read once a second
+  std::chrono::steady_clock::time_point slow_read_{};  // of the values read once a second
 
   mutable std::mutex lock_;
   std::condition_variable wake_;
@@ -137,7 +136,7 @@ class Telemetry {
   std::thread thread_;  // last: it uses all of the above
 };
 
-// "GPU 97%  1980 MHz  412 W", as a live line shows it; empty without a GPU.
+// "GPU 97%  1980 MHz  412 W", for the live line; empty without a GPU.
 std::string live_text(const std::optional<TelemetrySample>& sample);
 
 }  // namespace redline::profile

@@ -16,7 +16,7 @@ namespace {
 
 using backend::Activity;
 
-// Inputs are copied while earlier steps compute: a step is where its ops are, if any are known.
+// Inputs are copied while earlier steps compute, so a step spans its ops, if any are known.
 void place_steps(Timeline& timeline) {
   const bool any_op =
       std::ranges::any_of(timeline.events, [](const DeviceEvent& e) { return e.activity.op != nullptr; });
@@ -27,7 +27,7 @@ void place_steps(Timeline& timeline) {
     step.device_begin = step.device_end == 0 ? activity.begin : std::min(step.device_begin, activity.begin);
     step.device_end = std::max(step.device_end, activity.end);
   }
-  // One of which nothing was recorded has no place on the device.
+  // A step without records has no time on the device.
   for (StepSpan& step : timeline.steps) {
     if (step.device_end == 0) step.device_begin = step.device_end = step.end;
   }
@@ -51,7 +51,7 @@ void give_lanes(std::vector<DeviceEvent>& events) {
     std::int64_t end;  // of its last event
   };
   constexpr std::int64_t kOps = -1;
-  std::map<std::int64_t, std::vector<Lane>> lanes;  // by stream, or of ops
+  std::map<std::int64_t, std::vector<Lane>> lanes;  // by stream, or for ops
   int next = 0;
   for (const DeviceEvent& event : events) next = std::max(next, static_cast<int>(event.activity.stream) + 1);
   std::set<int> taken;
@@ -83,7 +83,7 @@ GapCause cause_of(const Timeline& timeline, const DeviceEvent* before, const Dev
                   std::optional<std::int64_t> called, std::int64_t begin, std::int64_t end) {
   if (is_communication(after.activity) || (before != nullptr && is_communication(before->activity)))
     return GapCause::communication;
-  // What was there and waited its turn waits for nothing that the host is at by then.
+  // An event already queued does not wait for what the host is doing by then.
   if (called && *called < begin) return GapCause::launch;
   const std::int64_t length = end - begin;
   if (2 * shared(timeline.host, HostWork::data, begin, end) > length) return GapCause::input;
@@ -96,7 +96,7 @@ struct Piece {
   std::int64_t begin = 0, end = 0;
 };
 
-// Time within the steps in which something of a kind ran, in pieces that do not touch.
+// Times within the steps in which something of a kind ran, as disjoint intervals.
 template <typename Wanted>
 std::vector<Piece> pieces(const Timeline& timeline, Wanted wanted) {
   std::vector<Piece> list;
@@ -164,7 +164,7 @@ Timeline make_timeline(std::vector<Activity> records, std::vector<StepSpan> step
   timeline.host_computes = host_computes;
   timeline.steps = std::move(steps);
   timeline.host = std::move(host);
-  std::unordered_map<std::uint32_t, std::int64_t> called;  // by correlation: when
+  std::unordered_map<std::uint32_t, std::int64_t> called;  // time of each call, by correlation
   std::ranges::stable_sort(records, {}, &Activity::begin);
   for (const Activity& record : records) {
     if (record.kind != Activity::Kind::call) continue;
@@ -188,7 +188,7 @@ Timeline make_timeline(std::vector<Activity> records, std::vector<StepSpan> step
     } else if (const auto call = called.find(record.correlation); call != called.end()) {
       event.step = step_at(timeline.steps, call->second);
     }
-    if (event.step < 0) continue;  // of a step that is not looked at
+    if (event.step < 0) continue;  // in a step outside the window
     timeline.events.push_back(event);
   }
   if (!host_computes) place_steps(timeline);

@@ -6,9 +6,9 @@
 namespace redline::profile {
 namespace {
 
-constexpr std::int64_t kFewest = 6;  // pairs, from which on a comparison can be beyond noise
+constexpr std::int64_t kFewest = 6;  // pairs: with fewer, no difference is beyond noise
 constexpr std::int64_t kWanted = 10;
-constexpr std::int64_t kLongest = 10;  // steps: neighbours are to be close in time
+constexpr std::int64_t kLongest = 10;  // steps: keeps neighbours close in time
 
 }  // namespace
 
@@ -22,7 +22,7 @@ TracingWindows::TracingWindows(std::int64_t first, std::int64_t end) : first_(fi
 TracingWindows::Kind TracingWindows::at(std::int64_t step) const {
   if (step < first_ || step >= first_ + windows_ * length_) return Kind::none;
   const std::int64_t window = (step - first_) / length_;
-  // Which of a pair comes first changes, so that a machine that gets slower favours neither.
+  // The order within pairs alternates, so that a machine that gets slower favours neither.
   const bool second = window % 2 == 1, turned = window / 2 % 2 == 1;
   return second != turned ? Kind::traced : Kind::untraced;
 }

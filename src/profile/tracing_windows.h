@@ -1,6 +1,5 @@
-// How much recording slows a run down, measured: before the recorded steps, short windows with and without
-// recording take turns, and neighbours are compared. Before against after would compare two moments of the
-// machine instead.
+// Measures how much recording slows a run down. Before the recorded steps, short windows with and without
+// recording alternate, and neighbours are compared, so that slow changes of the machine cancel out.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +13,20 @@ class TracingWindows {
  public:
   enum class Kind : std::uint8_t { none, untraced, traced };
 
-  // Over the steps from `first` to before `end`. Too few for a comparison, and there are no windows.
+  // Windows over the steps [first, end); none if there are too few steps for a comparison.
   TracingWindows(std::int64_t first, std::int64_t end);
 
   Kind at(std::int64_t step) const;
-  // Whether a window begins with this step, or the last one has ended before it.
+  // Whether a window begins with this step, or the last one ended before it.
   bool turns(std::int64_t step) const;
 
-  // Seconds that a window took, in order.
+  // Adds the seconds that a window took, in order.
   void add(Kind kind, double seconds);
   TracingCost cost() const;
 
  private:
-  std::int64_t first_, length_ = 1, windows_ = 0;  // steps of a window; how many windows
-  std::vector<double> untraced_, traced_;          // seconds a step
+  std::int64_t first_, length_ = 1, windows_ = 0;  // length_: steps per window; windows_: their number
+  std::vector<double> untraced_, traced_;          // seconds per step
 };
 
 }  // namespace redline::profile

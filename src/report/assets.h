@@ -1,4 +1,4 @@
-// The parts of the page that are the same in every one; made at build time from assets/ and Chart.js.
+// The parts that every page shares. Generated at build time from assets/ and Chart.js.
 #pragma once
 
 namespace redline::report {

@@ -1,4 +1,4 @@
-// Changes of speed within a run: a device that throttles late, or is set free.
+// Changes of speed within a run, such as a device that starts or stops throttling.
 #pragma once
 
 #include <cstddef>
@@ -12,30 +12,30 @@ namespace redline::report {
 struct SpeedChange {
   std::size_t at = 0;            // index of the first step of the later part
   double before = 0, after = 0;  // medians, seconds
-  double p_value = 1;            // that steps like these shift so much by chance, for one run looked at
-  double jump = 0;               // how much of it came at once: the logarithm of a ratio
+  double p_value = 1;            // of a shift this large by chance, for a single run
+  double jump = 0;               // how much of it came at once, as the log of a ratio
   double change() const { return after / before - 1; }
 };
 
-// What is to be known of a run's steps to judge a change.
+// What is needed to judge whether a run's speed changed.
 struct SpeedHistory {
   std::size_t steps = 0;
-  std::vector<double> stretches;  // medians of equal stretches of steps, in order
-  double usual_jump = 0;  // standard deviation of a jump from one stretch to the next but one, as a log
-  std::optional<SpeedChange> candidate;  // the clearest change, which may still be chance
+  std::vector<double> stretches;  // medians over equal stretches of steps, in order
+  double usual_jump = 0;  // standard deviation of the log ratio between a stretch and the next but one
+  std::optional<SpeedChange> candidate;  // the clearest change; it may still be chance
 };
 
-// Of the step times of a run, in order, positive. Steps that are near in time are alike, by an amount nobody
-// knows, so the test is self-normalised (Shao and Zhang, 2010). Medians of stretches stand for the steps, so
-// that stragglers do not matter. None for fewer steps than kFewestSteps.
+// Takes a run's step times in order; all must be positive. Neighbouring steps are correlated by an unknown
+// amount, so the test is self-normalised (Shao and Zhang, 2010). It works on medians of stretches, so that
+// stragglers do not matter. Returns nothing for fewer than kFewestSteps steps.
 inline constexpr std::size_t kFewestSteps = 50;
 std::optional<SpeedHistory> speed_history(std::span<const double> seconds);
 
-// The chance that the candidate is none, for one run looked at: a speed that wanders is told from one that
-// changes by how sudden it was. `usual_jump` is the usual one of runs like this, from `jumps` of them.
+// The probability that the candidate is chance, for a single run. A sudden change is more convincing than a
+// drift. `usual_jump` is the typical jump of similar runs, estimated from `jumps` of them.
 double chance_of(const SpeedChange& candidate, double usual_jump, std::size_t jumps);
 
-// Medians of at most `most` stretches of equal length, in order: how a run went, for charts.
+// Medians of at most `most` equal stretches, in order, for charts.
 std::vector<double> stretch_medians(std::span<const double> values, std::size_t most);
 
 }  // namespace redline::report

@@ -16,13 +16,14 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
   return std::ranges::find(names, name) != names.end();
 }
 
-// Names of one run, which say nothing about how it was set.
+// Options that only name a run and do not affect it.
 bool names_a_run(std::string_view name) {
   return is_one_of(name, {"name", "started", "command", "run.name", "run.output_dir"});
 }
 
-// What a run's first line says about the work, by the option that sets it where there is one: runs that lost
-// their configuration are compared too, and a default such as "as many classes as the data has" is resolved.
+// What a run's first line says about the work, named by the option that sets it where there is one. So runs
+// without a configuration can be compared too, and defaults such as "as many classes as the data has" are
+// resolved.
 Pairs work_of(const Run& run) {
   const metrics::RunInfo& info = run.info;
   if (info.model.empty()) return {};
@@ -50,7 +51,7 @@ std::vector<double> values_in(const Comparison& row, const RunGroup& group) {
   return values;
 }
 
-// A quantity that each run has as one number.
+// A quantity that is one number per run.
 template <typename Value>
 Comparison row_of(std::string name, std::string unit, Better better, Kind kind,
                   const std::vector<RunSummary>& summaries, Value value) {
@@ -115,8 +116,8 @@ Change inverse(const Change& change) {
   return result;
 }
 
-// Two shares of the samples of an evaluation: what chance does to them is binomial. It says nothing of other
-// seeds, so it is no interval of the change.
+// Both accuracies are fractions of the evaluated samples, so their noise is binomial. This leaves out the
+// effect of the seed, so it is not a confidence interval of the change.
 Change compare_accuracies(const metrics::Evaluation& before, const metrics::Evaluation& after) {
   const auto variance = [](const metrics::Evaluation& evaluation) {
     return evaluation.top1 * (1 - evaluation.top1) /
@@ -133,7 +134,7 @@ Change compare_accuracies(const metrics::Evaluation& before, const metrics::Eval
   return change;
 }
 
-// One run a side.
+// One run per side.
 std::optional<Change> compare_runs(const Comparison& row, const Run& before, const RunSummary& old_summary,
                                    const Run& after, const RunSummary& new_summary) {
   if (row.kind == Kind::accuracy && old_summary.best && new_summary.best &&
@@ -169,7 +170,7 @@ std::string verdict_of(const Comparison& row, const std::optional<Change>& chang
   return good ? "faster" : "slower";
 }
 
-// Why a group's runs are not comparable with the first's, by what is not.
+// Why a group's speed or accuracy is not comparable with the first group's.
 struct Unlike {
   bool speed = false, accuracy = false;
   std::vector<std::string> reasons;
@@ -217,19 +218,19 @@ std::vector<std::string> advice_for(const std::vector<Comparison>& rows, std::si
   };
   if (!repeated && std::ranges::any_of(rows, untold))
     advice.push_back(
-        "the steps are too few or too uneven to compare speeds: longer runs on a quiet machine would tell, "
-        "or 'redline bench ab', which repeats both in turns");
+        "too few steps, or too uneven, to compare speeds: use longer runs on a quiet machine, or 'redline "
+        "bench ab', which alternates repeats of both");
   else if (!repeated && judged(Kind::speed))
     advice.push_back(
-        "one run a side: this speaks of these two runs, and allows for a spread of at least 1% between runs; "
-        "'redline bench ab' repeats both in turns and settles it");
+        "one run per side: this compares these two runs only, and assumes a spread of at least 1% between "
+        "runs; 'redline bench ab', which alternates repeats of both, settles it");
   if (repeated && undecided(Kind::speed))
-    advice.emplace_back("the runs spread too much to tell; more repeats narrow the interval");
+    advice.emplace_back("the runs vary too much to tell; more repeats narrow the interval");
   if (!repeated && judged(Kind::accuracy))
     advice.emplace_back(
-        "one seed a side: what another seed changes is not known; repeat both with other --seed");
+        "one seed per side: the effect of the seed is unknown; repeat both with other values of --seed");
   if (repeated && undecided(Kind::accuracy))
-    advice.emplace_back("the seeds spread too much to tell accuracies apart; more seeds narrow the interval");
+    advice.emplace_back("accuracies vary too much between seeds to tell; more seeds narrow the interval");
   return advice;
 }
 
@@ -275,7 +276,7 @@ std::vector<RunGroup> groups_of(const std::vector<const Run*>& runs) {
       at->runs.push_back(i);
     }
   }
-  // Runs that are all alike are what is to be compared, as a run with itself: each stands for itself.
+  // If all runs are alike, they are compared with each other: each is a group of its own.
   if (groups.size() == 1) {
     groups.clear();
     for (std::size_t i = 0; i < runs.size(); ++i) groups.push_back({runs[i]->name, {i}});

@@ -1,4 +1,4 @@
-// Several runs beside each other: what was set differently, what that leaves comparable, and what changed.
+// Compares runs: which settings differ, which results can still be compared, and what changed.
 #pragma once
 
 #include <optional>
@@ -10,34 +10,34 @@
 
 namespace redline::report {
 
-// Runs with the same settings on the same machine, that differ by name, seed and output folder at most:
-// repeats, whose spread is what a difference is held against.
+// Repeats: runs on the same machine with the same settings, except for name, seed and output folder.
+// Differences between groups are judged against the spread within them.
 struct RunGroup {
-  std::string name;               // of its first run, and how many more there are
-  std::vector<std::size_t> runs;  // indices, rising
+  std::string name;               // the first run's, and how many repeats follow
+  std::vector<std::size_t> runs;  // indices, ascending
 };
 std::vector<RunGroup> groups_of(const std::vector<const Run*>& runs);
 
 // An option or fact that is not the same in all runs.
 struct Difference {
   std::string name;
-  std::vector<std::string> values;  // a run each; "" where it is missing
-  // What it makes incomparable: with another model, image size, data set or number of classes, a step is
-  // other work; with other validation images, an accuracy is of other questions.
+  std::vector<std::string> values;  // one per run; "" where missing
+  // What it makes incomparable. Another model, image size, data set or number of classes changes the work of
+  // a step; other validation images change what the accuracy means.
   bool unlike_speed = false, unlike_accuracy = false;
 };
 std::vector<Difference> differences(const std::vector<const Run*>& runs);
 
-// One quantity over the runs.
+// One quantity across the runs.
 struct Comparison {
   std::string name, unit;
   enum class Better { higher, lower, neither } better = Better::neither;
   enum class Kind { speed, accuracy, other } kind = Kind::other;  // only the first two are judged
-  std::vector<std::optional<double>> values;                      // a run each
-  // A group each, against the first; none for the first and where the noise is not known. Of shares it is a
-  // difference in parts of one, else a relative change.
+  std::vector<std::optional<double>> values;                      // one per run
+  // One per group, against the first group; empty for the first and where the noise is unknown. Absolute for
+  // fractions (unit "part"), relative otherwise.
   std::vector<std::optional<Change>> changes;
-  // A group each: "faster", "slower", "better", "worse", "same", "undecided"; "unlike" where the runs are
+  // One per group: "faster", "slower", "better", "worse", "same" or "undecided"; "unlike" where the runs are
   // not comparable; "" where there is nothing to judge.
   std::vector<std::string> verdicts;
 
@@ -45,15 +45,15 @@ struct Comparison {
   bool by_difference() const { return unit == "part"; }
 };
 
-// Differences in accuracy below this, in parts of one, are "the same".
+// Smaller differences in accuracy, as a fraction, count as "same".
 inline constexpr double kSameAccuracy = 0.005;
 
 struct Compared {
-  std::vector<RunGroup> groups;  // the others are compared with the first
+  std::vector<RunGroup> groups;  // all are compared with the first
   std::vector<Difference> differences;
   std::vector<Comparison> rows;
-  // A group each, for people: why it cannot be called better or worse than the first, and what would settle
-  // what is undecided.
+  // One list per group, for people: why it cannot be compared with the first, and what would settle an
+  // undecided verdict.
   std::vector<std::vector<std::string>> unlike, advice;
 };
 
@@ -61,7 +61,7 @@ struct Compared {
 Compared compare(const std::vector<const Run*>& runs, const std::vector<RunSummary>& summaries,
                  bool judge_unlike = false);
 
-// The value of a group: the mean over its runs that have one.
+// A group's value: the mean over those of its runs that have one.
 std::optional<double> value_of(const Comparison& row, const RunGroup& group);
 
 }  // namespace redline::report

@@ -15,7 +15,7 @@ namespace {
 
 using profile::CountedKernel;
 
-// "1,234.5" is a number to ncu; "n/a" and "" say that there is none.
+// ncu writes numbers as "1,234.5", and "n/a" or "" for no value.
 std::optional<double> value_of(std::string cell) {
   std::erase(cell, ',');
   if (cell.empty() || cell == "n/a" || cell == "nan") return {};
@@ -23,7 +23,7 @@ std::optional<double> value_of(std::string cell) {
   return std::isnan(value) ? std::nullopt : std::optional(value);
 }
 
-// What a value in this unit is multiplied by: "Mbyte" is a million bytes.
+// The factor of a unit: 1e6 for "Mbyte".
 double scale_of(std::string_view unit) {
   constexpr std::pair<std::string_view, double> kScales[] = {
       {"Kbyte", 1e3}, {"Mbyte", 1e6}, {"Gbyte", 1e9}, {"Tbyte", 1e12}, {"Kcycle", 1e3}, {"Mcycle", 1e6}};
@@ -50,7 +50,7 @@ std::vector<CountedKernel> from_long(const CsvTable& table, int id, int kernel, 
             value = table.column("Metric Value"), section = table.column("Section Name"),
             process = table.column("Process ID");
   if (unit < 0 || value < 0)
-    throw DataError("{}: a table of counters has Metric Unit and Metric Value", name);
+    throw DataError("{}: a table of counters needs the columns Metric Unit and Metric Value", name);
   std::vector<CountedKernel> kernels;
   std::map<std::pair<std::string, std::string>, std::size_t> known;  // process and id
   const auto cell = [](const std::vector<std::string>& row, int column) {
@@ -99,12 +99,12 @@ std::vector<CountedKernel> parse_counters(std::string_view text, const std::stri
   } else if (plain != std::string_view::npos && (plain == 0 || text[plain - 1] == '\n')) {
     text.remove_prefix(plain);
   } else {
-    throw DataError("{}: no table of counters, which begins with the column ID: write it with `ncu --csv`",
+    throw DataError("{}: no table of counters found: its first column is ID; write it with `ncu --csv`",
                     name);
   }
   const CsvTable table = parse_csv(text, name);
   const int id = table.column("ID"), kernel = table.column("Kernel Name");
-  if (kernel < 0) throw DataError("{}: a table of counters has the column Kernel Name", name);
+  if (kernel < 0) throw DataError("{}: a table of counters needs the column Kernel Name", name);
   return table.column("Metric Name") >= 0 ? from_long(table, id, kernel, name)
                                           : from_wide(table, id, kernel, name);
 }

@@ -10,10 +10,10 @@
 
 namespace redline::report {
 
-// Takes the long form of `ncu --csv` (a row a counter) and the wide one of its raw page (a column a counter,
-// a row of units first), with what ncu prints before the table. Numbers may have separators of thousands, and
-// bytes a prefix in their unit. Throws DataError, naming the file and line, for a table that is neither or
-// holds a counter that is not a number; IoError when it cannot be read.
+// Reads the long form of `ncu --csv` (one row per counter) and the wide form of its raw page (one column per
+// counter, units in the first row), skipping what ncu prints before the table. Numbers may have thousands
+// separators, and byte units a prefix. Throws DataError with file and line if the table has neither form or a
+// counter is not a number; IoError if it cannot be read.
 std::vector<profile::CountedKernel> read_counters(const std::filesystem::path& path);
 std::vector<profile::CountedKernel> parse_counters(std::string_view text, const std::string& name);
 

@@ -16,7 +16,7 @@ namespace {
 constexpr std::uintmax_t kLargest = std::uintmax_t{256} << 20;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// Walks through the text cell by cell.
+// Reads the text cell by cell.
 class Scanner {
  public:
   Scanner(std::string_view text, const std::string& name) : text_(text), name_(name) {}
@@ -97,7 +97,7 @@ CsvTable parse_csv(std::string_view text, const std::string& name) {
     table.rows.push_back(std::move(row));
     table.lines.push_back(line);
   }
-  if (table.header.empty()) throw DataError("{}: no table, the file is empty", name);
+  if (table.header.empty()) throw DataError("{}: the file is empty", name);
   return table;
 }
 
@@ -105,7 +105,7 @@ CsvTable read_csv(const std::filesystem::path& path) {
   std::error_code ignored;
   const std::uintmax_t size = std::filesystem::file_size(path, ignored);
   if (!ignored && size > kLargest)
-    throw DataError("{}: a table of {} MiB is too large; split it", path.string(), size >> 20);
+    throw DataError("{}: {} MiB is too large for a table; split it", path.string(), size >> 20);
   return parse_csv(read_file(path), path.string());
 }
 

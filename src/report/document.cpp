@@ -18,16 +18,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of all series of all runs, some 400 KB of text; many devices do not take the steps' part.
+// Points over all series of all runs, about 400 KB of text. Telemetry has its own share, so that many devices
+// leave room for the steps.
 constexpr std::size_t kStepPoints = 14'000, kTelemetryPoints = 12'000;
-constexpr std::size_t kMostPoints = 1000;  // of one series: no screen shows more
+constexpr std::size_t kMostPoints = 1000;  // per series: no screen shows more
 constexpr std::size_t kLeastPoints = 40;
 constexpr std::size_t kSmoothPoints = 150;
 constexpr std::size_t kSplitPoints = 100;
-constexpr std::size_t kClockPoints = 200;  // of the line that turns steps into time
+constexpr std::size_t kClockPoints = 200;  // of the line that maps steps to time
 constexpr std::size_t kBins = 60;
-constexpr std::size_t kMostRows = 500;     // of a table of a page
-constexpr std::size_t kProfileRows = 800;  // of each of the profiles' lists, over all runs
+constexpr std::size_t kMostRows = 500;     // per table of a page
+constexpr std::size_t kProfileRows = 800;  // per list of a profile, over all runs
 constexpr std::size_t kMostNameBytes = 300;
 
 class Writer {
@@ -46,7 +47,7 @@ class Writer {
   Json number(double value) const {
     if (!std::isfinite(value)) return nullptr;
     if (detail_ == Detail::full) return value;
-    // Six digits are more than a screen shows, and half the text.
+    // Six digits are more than a screen shows and halve the text.
     const double rounded = std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
     if (rounded == std::floor(rounded) && std::abs(rounded) < 1e15) return static_cast<std::int64_t>(rounded);
     return rounded;
@@ -67,7 +68,7 @@ class Writer {
     return series(x, y, telemetry_points_);
   }
 
-  // Null when it has no value at all.
+  // Null if it has no values.
   Json series(const std::vector<double>& x, const std::vector<double>& y, std::size_t most) const {
     if (std::ranges::none_of(y, [](double value) { return std::isfinite(value); })) return nullptr;
     const Series thinned = thin(x, y, most);
@@ -79,7 +80,7 @@ class Writer {
     return {{"x", numbers(mean.x)}, {"y", numbers(mean.y)}};
   }
 
-  // Of a list that may be long, what a page can hold: the first and the last.
+  // Cuts a long list to what a page can hold: its first and last entries.
   template <typename List, typename Convert>
   Json list(const List& items, Convert convert) const {
     Json result = Json::array();
@@ -174,8 +175,8 @@ Json summary_json(const Writer& writer, const Run& run, const RunSummary& summar
   return json;
 }
 
-// Quantiles and a histogram from the fastest step to the 99th percentile, which keeps the bulk readable; what
-// lies beyond is counted.
+// Quantiles, and a histogram from the fastest step to the 99th percentile so that the bulk stays readable.
+// Longer steps are counted.
 Json step_time_json(const Writer& writer, const Run& run, const Summary& summary) {
   const std::vector<double> times = step_seconds(run);
   const Bins bins =
@@ -204,9 +205,9 @@ std::vector<double> ratio(const std::vector<double>& above, const std::vector<do
   return result;
 }
 
-// Without the steps that a process began with: they warm up, and would set the scale of every chart of times.
+// Leaves out the first step of each process: warm-up would set the scale of every time chart.
 std::vector<double> steady(const Steps& steps, std::vector<double> values) {
-  for (std::size_t begin : steps.begins)  // the last process may not have come to a step yet
+  for (std::size_t begin : steps.begins)  // the last process may not have finished a step yet
     if (begin < values.size()) values[begin] = std::numeric_limits<double>::quiet_NaN();
   return values;
 }
@@ -220,7 +221,7 @@ Json warm_up_json(const Writer& writer, const Steps& steps) {
   return list;
 }
 
-// What the device's time went to: its steps, and by cause the gaps between them.
+// Where the device's time went: steps, and the gaps between them by cause.
 struct TimeShare {
   const char* name;
   std::vector<double> Steps::*seconds;
@@ -235,7 +236,8 @@ constexpr TimeShare kTimeShares[] = {
     {"checkpoint", &Steps::checkpoint_seconds, &metrics::Gap::checkpoint},
 };
 
-// Of the whole run: as its end tells, which knows what came after the last step, or else the sum over steps.
+// Totals of the run: from its last line, which includes the time after the last step, or else summed over
+// steps.
 Json time_json(const Writer& writer, const Run& run) {
   Json json = Json::object();
   const bool ended = run.end && std::isfinite(run.end->step_seconds);
@@ -252,7 +254,7 @@ Json time_json(const Writer& writer, const Run& run) {
   return json;
 }
 
-// The same over the run: means a step, of stretches that are the same in all columns.
+// The same over the course of the run: means per step, over stretches that are the same in all columns.
 Json split_json(const Writer& writer, const Steps& steps) {
   Json json = Json::object();
   std::size_t size = 0;
@@ -268,7 +270,7 @@ Json split_json(const Writer& writer, const Steps& steps) {
   return json;
 }
 
-// Of each step, the time that its images took: with the gaps before it, evaluations left out.
+// The time of each step's images: the step and the gap before it, without evaluations.
 std::vector<double> training_seconds(const Steps& steps) {
   std::vector<double> seconds(steps.size());
   for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] = training_seconds(steps, i);
@@ -287,7 +289,7 @@ Json series_json(const Writer& writer, const Steps& steps) {
   if (writer.detail() == Detail::full) {
     for (const StepColumn& column : step_columns()) {
       const std::vector<double>& values = steps.*column.values;
-      // As in metrics.jsonl, times that are all nothing are left out: a long run has a million steps.
+      // As in metrics.jsonl, columns of zeros are left out: a long run has a million steps.
       const bool time = std::string_view(column.name).ends_with("_seconds");
       if (std::ranges::any_of(values,
                               [&](double value) { return std::isfinite(value) && !(time && value == 0); }))
@@ -312,7 +314,7 @@ Json series_json(const Writer& writer, const Steps& steps) {
   return json;
 }
 
-// How many steps each rank was the one that the others waited for; empty for a single one.
+// In how many steps the others waited for each rank; empty for a single rank.
 Json slowest_ranks_json(const Run& run) {
   constexpr std::int64_t kMostRanks = 4096;
   if (run.info.ranks < 2) return Json::array();
@@ -322,7 +324,7 @@ Json slowest_ranks_json(const Run& run) {
   return counts;
 }
 
-// What only grows says nothing as a line.
+// Counters that only grow are not worth drawing.
 bool is_counter(const std::string& column) {
   constexpr std::string_view kCounters[] = {"gpu_energy_mj", "cpu_instructions", "cpu_cycles",
                                             "cpu_cache_misses"};
@@ -348,7 +350,7 @@ Json telemetry_json(const Writer& writer, const Telemetry& telemetry) {
   return json;
 }
 
-// The profile as it is, or for a page its largest parts: a kernel's name alone can fill a screen.
+// The whole profile, or its largest parts for a page: a single kernel's name can fill a screen.
 Json profile_json(const Writer& writer, const std::string& text) {
   Json profile = Json::parse(text);
   if (writer.detail() == Detail::full) return profile;
@@ -439,7 +441,7 @@ Json comparison_json(const Writer& writer, const Compared& compared, const Compa
   constexpr const char* kBetter[] = {"higher", "lower", "neither"};
   Json values = Json::array();
   for (const auto& value : row.values) values.push_back(writer.number(value));
-  // A run each: those of a group have the same.
+  // One per run: runs of a group share it.
   std::vector<Json> changes(row.values.size(), nullptr);
   for (std::size_t g = 1; g < compared.groups.size(); ++g)
     for (std::size_t run : compared.groups[g].runs)

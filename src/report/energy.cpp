@@ -14,10 +14,10 @@ bool has_values(const Telemetry::Column* column) {
          std::ranges::any_of(column->values, [](float value) { return std::isfinite(value); });
 }
 
-// The energy that one device had drawn at each of its samples.
+// The energy that one device had used at each of its samples.
 struct Drawn {
   std::vector<double> seconds, joules;
-  double power_sum = 0;  // W, over the samples that have it
+  double power_sum = 0;  // W, over the samples that have one
   std::size_t samples = 0;
 
   double at(double time) const {
@@ -30,7 +30,7 @@ struct Drawn {
   }
 };
 
-// What a counter that only grows says it drew; none where it is missing or began anew.
+// Energy by a counter that only grows; nothing if it is missing or was reset.
 std::optional<double> counted_joules(const Telemetry& telemetry) {
   const Telemetry::Column* counter = telemetry.column("gpu_energy_mj");
   if (!has_values(counter)) return {};
@@ -49,14 +49,14 @@ Drawn drawn_by(const Telemetry& telemetry, const Telemetry::Column& power) {
     if (!std::isfinite(now)) continue;
     double joules = drawn.samples == 0 ? 0 : drawn.joules.back();
     const double before = i == 0 ? now : kMilli * static_cast<double>(power.values[i - 1]);
-    if (i > 0 && std::isfinite(before))  // where one end of a stretch is not known, nothing is made up
+    if (i > 0 && std::isfinite(before))  // skip an interval with one end unknown
       joules += (before + now) / 2 * (telemetry.seconds[i] - telemetry.seconds[i - 1]);
     drawn.seconds.push_back(telemetry.seconds[i]);
     drawn.joules.push_back(joules);
     drawn.power_sum += now;
     ++drawn.samples;
   }
-  // The counter is exact in its sum; the samples of power tell how it is spread over the run.
+  // The counter gives the exact total; the power samples give its distribution over the run.
   const std::optional<double> counted = counted_joules(telemetry);
   if (counted && drawn.joules.back() > 0) {
     const double scale = *counted / drawn.joules.back();
@@ -80,7 +80,7 @@ std::vector<Drawn> devices_of(const Run& run) {
   return devices;
 }
 
-// Samples begin with training, and both axes go on together until a process ends.
+// Sampling starts with training, so both time axes agree until the process ends.
 void add_training(const Run& run, const std::vector<Drawn>& devices, Energy& energy) {
   const Steps& steps = run.steps;
   double joules = 0, images = 0;
@@ -108,7 +108,7 @@ void add_training(const Run& run, const std::vector<Drawn>& devices, Energy& ene
   energy.images_per_joule = images / joules;
 }
 
-// The two axes have nothing in common: the mean power, for as long as training took.
+// The two time axes do not match: use the mean power times the training time.
 void add_training_by_mean(const Run& run, Energy& energy) {
   const Steps& steps = run.steps;
   double seconds = 0, images = 0;

@@ -14,7 +14,7 @@ namespace redline::report {
 namespace fs = std::filesystem;
 namespace {
 
-// A table being written: rows go out as they come, a long run has millions.
+// A table being written. Rows are written as they come: a long run has millions.
 class Table {
  public:
   Table(const fs::path& folder, std::string name, std::vector<std::string>& written)
@@ -31,7 +31,7 @@ class Table {
   void names(const std::vector<std::string>& list) {
     for (const std::string& name : list) put(name);
     end_row();
-    rows_ = 0;  // the header is none
+    rows_ = 0;  // the header does not count
   }
   void end_row() {
     row_ += '\n';
@@ -39,7 +39,7 @@ class Table {
     row_.clear();
     ++rows_;
   }
-  // An empty one is left out.
+  // An empty table is not written.
   void finish() {
     if (rows_ == 0) return;
     file_.commit();
@@ -235,7 +235,7 @@ void write_notices(const std::vector<const Run*>& runs, Table& table) {
   }
 }
 
-// One row a value: files of different versions have different columns.
+// One row per value, since files of different versions have different columns.
 void write_telemetry(const std::vector<const Run*>& runs, Table& table) {
   table.names({"run", "source", "seconds", "column", "value"});
   for (const Run* run : runs) {
@@ -261,7 +261,7 @@ std::vector<std::string> write_csv(const std::vector<const Run*>& runs, const fs
                                    bool judge_unlike) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) throw IoError("cannot make {}: {}; choose another folder", folder.string(), error.message());
+  if (error) throw IoError("cannot create {}: {}; choose another folder", folder.string(), error.message());
   using Write = void (*)(const std::vector<const Run*>&, Table&);
   const std::pair<const char*, Write> tables[] = {{"summary.csv", write_summaries},
                                                   {"steps.csv", write_steps},

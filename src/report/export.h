@@ -1,4 +1,4 @@
-// Everything in bulk, for other programs: tables of all runs together, a first column naming the run.
+// CSV tables of all runs for other programs; the first column names the run.
 #pragma once
 
 #include <filesystem>
@@ -9,9 +9,9 @@
 
 namespace redline::report {
 
-// Writes summary.csv, steps.csv, evaluations.csv, checkpoints.csv, notices.csv, telemetry.csv, energy.csv (a
-// row an epoch) and changes.csv (what compare() gives) into the folder, which is made; a table of which there
-// is nothing is left out. Each file is whole or not there. Gives the files' names. Throws IoError.
+// Creates the folder and writes summary.csv, steps.csv, evaluations.csv, checkpoints.csv, notices.csv,
+// telemetry.csv, energy.csv (one row per epoch) and changes.csv (the result of compare()). Empty tables are
+// left out. Files are written atomically. Returns their names. Throws IoError.
 std::vector<std::string> write_csv(const std::vector<const Run*>& runs, const std::filesystem::path& folder,
                                    bool judge_unlike = false);
 

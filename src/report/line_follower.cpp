@@ -43,7 +43,7 @@ bool LineFollower::read(const std::function<void()>& restart,
     before_.clear();
     changed = true;
   }
-  std::string kept;  // of a line that goes on in the next chunk
+  std::string kept;  // the start of a line that continues in the next chunk
   std::uint64_t at = offset_;
   while (at < file.size()) {
     const std::string chunk = bytes_at(file, at, std::min<std::uint64_t>(kChunk, file.size() - at));

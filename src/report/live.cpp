@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kFreshSeconds = 1;
 
-// The document of the folders, made again only when something in them changed.
+// The document of the folders, rebuilt only when something in them changed.
 class LiveDocument {
  public:
   explicit LiveDocument(const std::vector<std::filesystem::path>& folders) {
@@ -46,7 +46,7 @@ class LiveDocument {
 
   std::vector<RunReader> readers_;
   std::vector<const Run*> runs_;
-  std::string text_;  // empty: to be made of what was read since
+  std::string text_;  // empty: must be rebuilt
   Stopwatch since_read_;
 };
 

@@ -11,9 +11,9 @@
 
 namespace redline::report {
 
-// Answers / with the page, /data.json with its document and /metrics with what Prometheus scrapes, read from
-// the run folders at most once a second; everything else is not there. Returns when stop is set. Throws
-// UsageError for a folder that is not a run's.
+// Serves the page at /, its document at /data.json and Prometheus metrics at /metrics; anything else is 404.
+// Run folders are read at most once a second. Returns when stop is set. Throws UsageError for a folder that
+// is not a run folder.
 void serve_live(Server& server, const std::vector<std::filesystem::path>& folders,
                 const std::atomic<bool>& stop);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kMostText =
-    4096;  // of one name or message: nobody reads more, and a page has to hold it
+    4096;  // bytes of one name or message: nobody reads more, and it must fit in a page
 
 std::int64_t whole(double value) {
   return std::isfinite(value) && std::abs(value) < 9e15 ? static_cast<std::int64_t>(value) : 0;
@@ -23,8 +23,8 @@ std::int64_t whole(double value) {
 
 }  // namespace
 
-// One line as a flat list of names and values; those of an inner object are "outer.inner". Filled by the JSON
-// parser's events, with memory that is used again: a long run has a million lines.
+// One line as a flat list of names and values; nested ones are named "outer.inner". Filled by the JSON
+// parser's events. Its memory is reused, since a long run has a million lines.
 class MetricsLines::Object final : public nlohmann::json::json_sax_t {
  public:
   struct Field {
@@ -71,7 +71,7 @@ class MetricsLines::Object final : public nlohmann::json::json_sax_t {
     field.text.assign(value, 0, kMostText);
     field.number = kNaN;
     field.is_text = true;
-    // What JSON cannot hold is null, with the value as text after it.
+    // Numbers that JSON cannot represent are null, followed by the value as text.
     if (field.key.ends_with("_text") && count_ >= 2) {
       Field& before = fields_[count_ - 2];
       const bool same = field.key.compare(0, field.key.size() - 5, before.key) == 0;
@@ -182,7 +182,7 @@ void MetricsLines::restart() {
   version_ = 0;
 }
 
-// A step that comes again takes the place of what was recorded from there on.
+// A repeated step replaces everything recorded from it on.
 void MetricsLines::forget_from(double step) {
   Steps& steps = run_.steps;
   const auto kept = static_cast<std::size_t>(std::ranges::lower_bound(steps.step, step) - steps.step.begin());
@@ -203,7 +203,7 @@ void MetricsLines::add_step(const Object& object) {
   if (!steps.step.empty() && step <= steps.step.back()) forget_from(step);
   const auto& columns = step_columns();
   for (const StepColumn& column : columns) (steps.*column.values).push_back(kNaN);
-  // Fields come in the columns' order, so each is looked for where the last one was found.
+  // Fields come in the order of the columns, so search from where the last one was found.
   std::size_t at = 0;
   for (std::size_t i = 0; i < object.size(); ++i) {
     const Object::Field& field = object.field(i);
@@ -220,7 +220,7 @@ void MetricsLines::add_step(const Object& object) {
 void MetricsLines::complete_gap() {
   Steps& steps = run_.steps;
   double& gap = steps.gap_seconds.back();
-  if (std::isnan(gap)) {  // version 1: the wait is among the seconds
+  if (std::isnan(gap)) {  // version 1: the seconds include the wait
     gap = steps.data_seconds.back();
     if (std::isfinite(gap)) steps.seconds.back() = std::max(0.0, steps.seconds.back() - gap);
   }
@@ -266,7 +266,7 @@ void MetricsLines::add(std::string_view line) {
     ++damaged_;
     if (first_damaged_ == 0) first_damaged_ = lines_;
   } else if (kind == "step") {
-    run_.end.reset();  // it goes on
+    run_.end.reset();  // it continues
     add_step(object);
   } else if (kind == "run") {
     add_first(object);
@@ -310,21 +310,19 @@ void MetricsLines::add(std::string_view line) {
 std::vector<std::string> MetricsLines::problems() const {
   std::vector<std::string> found;
   if (lines_ == 0) {
-    found.emplace_back("metrics.jsonl is missing or empty: there are no numbers");
+    found.emplace_back("metrics.jsonl is missing or empty: the report has no numbers");
     return found;
   }
-  if (version_ == 0) found.emplace_back("metrics.jsonl has no first line that says what was run");
+  if (version_ == 0) found.emplace_back("metrics.jsonl lacks its first line, which says what was run");
   if (version_ > metrics::kJsonlVersion)
-    found.push_back(fmt::format(
-        "metrics.jsonl is of version {}, newer than this program's {}: what is new in it is not shown",
-        version_, metrics::kJsonlVersion));
+    found.push_back(
+        fmt::format("metrics.jsonl has version {}, newer than this program's {}: new fields are not shown",
+                    version_, metrics::kJsonlVersion));
   if (damaged_ > 0)
-    found.push_back(
-        fmt::format("metrics.jsonl: {} of {} lines are damaged and left out, the first is line {}", damaged_,
-                    lines_, first_damaged_));
+    found.push_back(fmt::format("metrics.jsonl: damaged lines skipped: {} of {}, the first is line {}",
+                                damaged_, lines_, first_damaged_));
   if (unknown_ > 0)
-    found.push_back(
-        fmt::format("metrics.jsonl: {} lines are of kinds that this program does not know", unknown_));
+    found.push_back(fmt::format("metrics.jsonl: lines of unknown kinds skipped: {}", unknown_));
   return found;
 }
 

@@ -1,4 +1,4 @@
-// The lines of metrics.jsonl as a Run has them.
+// Parses the lines of metrics.jsonl into a Run.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace redline::report {
 
-// Puts lines into a run, one after the other. A line that cannot be understood is counted and left out.
+// Adds lines to a run one by one. Lines that cannot be parsed are counted and skipped.
 class MetricsLines {
  public:
   explicit MetricsLines(Run& run);  // borrowed
   ~MetricsLines();
 
   void add(std::string_view line);
-  void restart();  // the run's numbers are forgotten
+  void restart();  // drops all numbers of the run
   std::vector<std::string> problems() const;
 
  private:
@@ -24,14 +24,14 @@ class MetricsLines {
   static metrics::Gap gap_of(const Object& object);
   static std::optional<metrics::Target> target_of(const Object& object);
   void add_step(const Object& object);
-  void complete_gap();  // of the last step: causes that were not written took nothing
+  void complete_gap();  // of the last step: missing causes are zero
   void forget_from(double step);
   void add_first(const Object& object);
 
   Run& run_;
   std::unique_ptr<Object> object_;
   std::size_t lines_ = 0, damaged_ = 0, first_damaged_ = 0, unknown_ = 0;
-  double version_ = 0;  // of the schema; 0 before the first line
+  double version_ = 0;  // schema version; 0 before the first line
 };
 
 }  // namespace redline::report

@@ -11,9 +11,10 @@
 namespace redline::report {
 namespace {
 
-constexpr double kHeavyTails = 6;  // degrees of freedom that values within a group are taken to have
+constexpr double kHeavyTails = 6;  // degrees of freedom assumed for values within a group
 constexpr double kNormalMad = 0.6745;
-constexpr double kMedianEfficiency = 0.37;  // of a median of distances, against a standard deviation
+constexpr double kMedianEfficiency =
+    0.37;  // of a median absolute deviation, relative to a standard deviation
 
 // The continued fraction of the incomplete beta function, by Lentz's method.
 double beta_fraction(double a, double b, double x) {
@@ -51,7 +52,7 @@ double log_choose(double n, double k) {
   return std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1);
 }
 
-// Times are told with so many digits: nothing is known better than the smallest difference between two.
+// Times are rounded: the smallest difference between two is the resolution.
 double resolution(const std::vector<std::vector<double>>& groups) {
   std::vector<double> all;
   for (const std::vector<double>& group : groups) all.insert(all.end(), group.begin(), group.end());
@@ -62,8 +63,8 @@ double resolution(const std::vector<std::vector<double>>& groups) {
   return std::isfinite(least) ? least / std::sqrt(12.0) : 1e-12;
 }
 
-// Rosner's generalised ESD: the farthest is taken out again and again, and the last one taken out that was
-// too far from the rest condemns those before it too.
+// Rosner's generalised ESD: removes the farthest value again and again. All values up to the last one that
+// was too far from the rest are outliers.
 std::vector<double> far_from_the_others(const std::vector<double>& values, double floor, double tails) {
   std::vector<double> result(values.size(), 1);
   std::vector<std::size_t> left(values.size());
@@ -96,16 +97,15 @@ std::vector<double> far_from_the_others(const std::vector<double>& values, doubl
   return result;
 }
 
-// Of single values, whose scatter is known from each other alone: the more there are, the more of the tail is
-// among them.
+// For single values, whose scatter is only known from each other: more values show more of the tail.
 double single_tails(std::size_t count) { return std::min(3 + static_cast<double>(count) / 16, 6.0); }
 
-// How values of one group differ among themselves.
+// How the values within a group scatter.
 struct Scatter {
   double scale = 0;
-  double degrees = 1;  // of the law that its tail is taken from
+  double degrees = 1;  // of the distribution assumed for the tail
   std::vector<double> above,
-      below;  // how far each value lies above and below the others of its group; rising
+      below;  // distances of each value from the others of its group; ascending
 
   // P(a value lies more than `distance` on the side of `sign` by chance).
   double beyond(double distance, double sign) const {
@@ -123,7 +123,7 @@ Scatter scatter_of(const std::vector<std::vector<double>>& groups, double floor)
     const std::size_t count = group.size();
     if (count < 2) continue;
     independent += static_cast<double>(count - 1);
-    // Of values that are far apart in time, since neighbours may be alike.
+    // From values far apart in time, since neighbours may be correlated.
     for (std::size_t i = 0; i < (count == 2 ? 1 : count); ++i)
       distances.push_back(std::abs(group[i] - group[(i + count / 2) % count]));
     for (std::size_t i = 0; i < count; ++i) {
@@ -142,7 +142,8 @@ Scatter scatter_of(const std::vector<std::vector<double>>& groups, double floor)
   return result;
 }
 
-// The chance that more than half of a group's values lie as far out as they do, among so many groups.
+// The probability that more than half of a group's values lie this far out by chance, given the number of
+// groups.
 double most_lie_out(std::vector<double> values, double centre, const Scatter& scatter, std::size_t groups) {
   const double sign = median(values) > centre ? 1 : -1;
   for (double& value : values) value = sign * (value - centre);

@@ -34,7 +34,7 @@ std::string escape_html(std::string_view text) {
   return escaped;
 }
 
-// JSON allows \u003c for <, so that no text within it can be read as a tag.
+// Writes < as \u003c, which JSON allows, so that no text in it can be read as a tag.
 std::string escape_json(std::string_view json) {
   std::string escaped;
   escaped.reserve(json.size());
@@ -48,7 +48,7 @@ std::string escape_json(std::string_view json) {
   return escaped;
 }
 
-// Scripts that do not know it do not run: even a text that found its way into the page as a tag.
+// Only scripts with this nonce run, so injected ones do not.
 std::string make_nonce() {
   std::random_device source;
   std::string nonce;
@@ -74,9 +74,9 @@ std::string page(std::string_view document, std::string_view title, PageKind kin
   std::string text = head;
   text += kStyle;
   text +=
-      "</style>\n</head>\n<body>\n<a class=\"skip\" href=\"#main\">To the report</a>\n<header "
+      "</style>\n</head>\n<body>\n<a class=\"skip\" href=\"#main\">Skip to the report</a>\n<header "
       "id=\"top\"></header>\n"
-      "<main id=\"main\"><noscript>This page draws its charts with a script, and scripts are switched off."
+      "<main id=\"main\"><noscript>This page needs JavaScript to draw its charts, and JavaScript is off."
       "</noscript></main>\n<footer id=\"foot\"></footer>\n<script type=\"application/json\" id=\"document\">";
   text += escape_json(document);
   text += fmt::format("</script>\n<script nonce=\"{}\">\n", nonce);

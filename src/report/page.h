@@ -1,4 +1,4 @@
-// The page: one HTML file with everything in it, which opens from disk with no network.
+// The page: one self-contained HTML file that opens from disk without a network.
 #pragma once
 
 #include <string>
@@ -6,11 +6,11 @@
 
 namespace redline::report {
 
-enum class PageKind { saved, live /* asks its server for news */ };
+enum class PageKind { saved, live /* polls its server */ };
 
-// `document` is JSON (document.h, variability.h); its text is only ever data: it cannot end the place it
-// stands in, and the page's policy runs no script but its own. Throws InternalError for a document that is
-// not JSON text.
+// `document` is JSON (document.h, variability.h). It is embedded as data that cannot break out of its
+// element, and the content security policy allows only the page's own scripts. Throws InternalError if the
+// document is not JSON.
 std::string page(std::string_view document, std::string_view title, PageKind kind = PageKind::saved);
 
 }  // namespace redline::report

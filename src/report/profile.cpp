@@ -60,10 +60,10 @@ void Telemetry::add_line(std::string_view line) {
     }
     return;
   }
-  // The wall clock joins the parts of a run that was resumed; the other begins anew with each.
+  // The wall clock joins the parts of a resumed run; the other clock restarts with each process.
   const bool has_unix = std::ranges::find(place_, kUnix) != place_.end();
   double now = std::numeric_limits<double>::quiet_NaN();
-  // A later version goes on in the same file with columns of its own at the end.
+  // A later version may continue the same file with more columns at the end.
   if (cells.size() >= place_.size()) {
     for (std::size_t i = 0; i < place_.size(); ++i)
       if (place_[i] == (has_unix ? kUnix : kSeconds)) now = number_of(cells[i]);

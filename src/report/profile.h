@@ -1,4 +1,4 @@
-// The measurements beside a run's numbers: telemetry and profiles, as they lie in its profile/ folder.
+// Telemetry and profiles, as stored in a run's profile/ folder.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +8,8 @@
 
 namespace redline::report {
 
-// Samples of clocks, power, temperature and use, from one CSV file. Columns are named by its header;
-// "seconds" is not among them but the axis.
+// Samples of clocks, power, temperature and use from one CSV file. The header names the columns; "seconds" is
+// the axis, not a column.
 class Telemetry {
  public:
   struct Column {
@@ -22,29 +22,29 @@ class Telemetry {
   };
 
   std::string source;              // the file's name, "telemetry.csv"
-  std::string rank, host, device;  // whose they are; empty in files of old
-  std::vector<double> seconds;     // since the first sample; rising
+  std::string rank, host, device;  // where they were taken; empty in old files
+  std::vector<double> seconds;     // since the first sample; ascending
   std::vector<Column> columns;
-  // When the reason that holds the clocks down changed; "none" ends one. The first kMostMarks of them.
+  // When the throttle reason changed; "none" ends one. At most the first kMostMarks.
   std::vector<Mark> throttle;
   static constexpr std::size_t kMostMarks = 2000;
-  std::size_t damaged = 0;  // lines left out
-  std::size_t stride = 1;   // only one row in so many is kept: a long run's samples are many
+  std::size_t damaged = 0;  // lines skipped
+  std::size_t stride = 1;   // one row in this many is kept: a long run has many samples
 
   void clear();
-  void add_line(std::string_view line);               // of the file, its header first
-  const Column* column(std::string_view name) const;  // null when there is none
+  void add_line(std::string_view line);               // the file's lines in order, the header first
+  const Column* column(std::string_view name) const;  // null if there is none
 
  private:
   void halve();
 
-  std::vector<int> place_;  // of the header's cells in columns; negative: the kinds below
+  std::vector<int> place_;  // index in `columns` for each header cell; negative for special cells
   double first_ = 0, last_ = 0;
   std::size_t rows_ = 0;
   bool has_header_ = false;
 };
 
-// What `redline profile` summed up: its JSON, checked to be an object and no larger than a page can take.
+// The summary that `redline profile` wrote, checked to be a JSON object small enough for a page.
 struct Profile {
   std::string source;
   std::string json;

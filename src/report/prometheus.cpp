@@ -16,7 +16,7 @@ namespace {
 
 using Labels = std::vector<std::pair<std::string, std::string>>;
 
-constexpr std::size_t kRecentSteps = 100;  // that the speed is the mean of
+constexpr std::size_t kRecentSteps = 100;  // over which speed is averaged
 
 // A label's value in quotes. JSON writes strings as Prometheus reads them, once control characters are gone.
 std::string quoted(std::string text) {
@@ -25,7 +25,7 @@ std::string quoted(std::string text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Metrics in the order they are first named; the lines of each stay together, as the format demands.
+// Metrics in the order they are first used. The lines of each stay together, as the format requires.
 class Exposition {
  public:
   enum class Kind { gauge, counter };
@@ -86,8 +86,7 @@ void add_state(Exposition& out, const Run& run, const Labels& labels) {
 
 void add_steps(Exposition& out, const Run& run, const Labels& labels) {
   const Steps& steps = run.steps;
-  out.gauge("redline_planned_steps", "Steps the run is to take.", labels,
-            static_cast<double>(run.info.total_steps));
+  out.gauge("redline_planned_steps", "Steps planned.", labels, static_cast<double>(run.info.total_steps));
   out.counter("redline_steps_total", "Steps done.", labels, steps.size() == 0 ? 0 : steps.step.back());
   out.counter("redline_images_total", "Images trained on.", labels, sum_of(steps.samples));
   out.counter("redline_skipped_steps_total", "Steps skipped because a gradient was not finite.", labels,
@@ -111,9 +110,8 @@ void add_steps(Exposition& out, const Run& run, const Labels& labels) {
   const double seconds = sum_of(steps.seconds, recent) + sum_of(steps.gap_seconds, recent) -
                          sum_of(steps.evaluation_seconds, recent);
   if (seconds > 0)
-    out.gauge("redline_images_per_second",
-              "Images over the time they took, of the last 100 steps, evaluations left out.", labels,
-              sum_of(steps.samples, recent) / seconds);
+    out.gauge("redline_images_per_second", "Images per second over the last 100 steps, without evaluations.",
+              labels, sum_of(steps.samples, recent) / seconds);
   out.gauge("redline_epoch", "Epoch of the last step, from 0.", labels, last_of(steps.epoch));
   out.gauge("redline_train_loss", "Training loss of the last step.", labels, last_of(steps.loss));
   out.gauge("redline_train_top1_ratio", "Training top-1 accuracy of the last step.", labels,
@@ -124,7 +122,7 @@ void add_steps(Exposition& out, const Run& run, const Labels& labels) {
 }
 
 void add_records(Exposition& out, const Run& run, const Labels& labels) {
-  std::map<std::string, const metrics::Evaluation*> last;  // by the weights it was of
+  std::map<std::string, const metrics::Evaluation*> last;  // by the weights evaluated
   for (const metrics::Evaluation& evaluation : run.evaluations) last[evaluation.weights] = &evaluation;
   for (const auto& [weights, evaluation] : last) {
     Labels all = labels;
@@ -186,7 +184,7 @@ std::string prometheus_text(const std::vector<const Run*>& runs) {
   std::set<std::string> written;
   for (const Run* run : runs) {
     const std::string label = names[run->name] > 1 ? run->folder.string() : run->name;
-    if (!written.insert(label).second) continue;  // a folder that was named twice
+    if (!written.insert(label).second) continue;  // a folder given twice
     const Labels labels = {{"run", label}};
     add_state(out, *run, labels);
     add_steps(out, *run, labels);

@@ -1,4 +1,4 @@
-// Runs in the text format that Prometheus scrapes.
+// Runs in Prometheus' text format.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace redline::report {
 
 inline constexpr const char* kPrometheusType = "text/plain; version=0.0.4; charset=utf-8";
 
-// Progress, speed, learning and the newest telemetry of each run, labelled with its name (its folder where
-// names repeat). Base units; what a run does not know is left out. docs/reports.md lists the metrics.
+// Progress, speed, loss, accuracy and the latest telemetry of each run, labelled with its name (its folder
+// where names repeat). In base units; unknown values are left out. docs/reports.md lists the metrics.
 std::string prometheus_text(const std::vector<const Run*>& runs);
 
 }  // namespace redline::report

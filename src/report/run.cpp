@@ -20,7 +20,7 @@ constexpr std::uintmax_t kLargestConfig = std::uintmax_t{1} << 20;
 constexpr std::uintmax_t kLargestSummary = std::uintmax_t{4} << 20;
 constexpr std::size_t kMostTelemetryFiles = 64;
 
-// A small file that is read again when it has changed.
+// A small file that is reread when it changes.
 struct Watched {
   fs::path path;
   std::uintmax_t size = 0;
@@ -46,9 +46,9 @@ void read_config(const Watched& file, Run& run, std::vector<std::string>& proble
   problems.clear();
   constexpr std::string_view kRecord = "record.";
   try {
-    if (!file.there) throw DataError("config.toml is missing: the machine and the options are not known");
+    if (!file.there) throw DataError("config.toml is missing: machine and options are unknown");
     if (file.size > kLargestConfig)
-      throw DataError("config.toml has {} bytes, which no run writes", file.size);
+      throw DataError("config.toml has {} bytes, too large for a configuration", file.size);
     for (auto& [key, value] : train::list_values(read_file(file.path), "config.toml")) {
       if (key.starts_with(kRecord)) {
         run.facts.emplace_back(key.substr(kRecord.size()), value);
@@ -69,14 +69,14 @@ void read_profile(const Watched& file, Run& run, std::vector<std::string>& probl
     const std::string name = "profile/" + file.path.filename().string();
     if (file.size > kLargestSummary) throw DataError("{} has {} bytes: too large to show", name, file.size);
     const auto json = nlohmann::ordered_json::parse(read_file(file.path), nullptr, false);
-    if (!json.is_object()) throw DataError("{} is damaged: no JSON object", name);
+    if (!json.is_object()) throw DataError("{} is damaged: not a JSON object", name);
     run.profile = Profile{name, json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)};
   } catch (const Error& error) {
     problems.emplace_back(error.what());
   }
 }
 
-// "telemetry.csv", and those of other processes by rank: "telemetry-rank1.csv".
+// "telemetry.csv", and "telemetry-rank1.csv" and so on for other ranks.
 std::vector<fs::path> telemetry_files(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code ignored;
@@ -133,11 +133,11 @@ struct RunReader::Parts {
     run.problems.insert(run.problems.end(), config_problems.begin(), config_problems.end());
     run.problems.insert(run.problems.end(), profile_problems.begin(), profile_problems.end());
     if (run.end && metrics.unfinished() > 0)
-      run.problems.emplace_back("metrics.jsonl ends within a line, which is left out");
+      run.problems.emplace_back("metrics.jsonl ends in the middle of a line, which was skipped");
     for (const Telemetry& telemetry : run.telemetry) {
       if (telemetry.damaged > 0)
         run.problems.push_back(
-            fmt::format("profile/{}: {} damaged lines are left out", telemetry.source, telemetry.damaged));
+            fmt::format("profile/{}: damaged lines skipped: {}", telemetry.source, telemetry.damaged));
     }
   }
 };
@@ -150,14 +150,14 @@ bool is_run_folder(const fs::path& folder) {
 RunReader::RunReader(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored))
-    throw UsageError("{} is not a run folder: there is no such folder", folder.string());
+    throw UsageError("{} is not a run folder: it does not exist", folder.string());
   if (!is_run_folder(folder)) {
     std::string inside;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
       if (is_run_folder(entry.path())) inside = std::max(inside, entry.path().string());
     throw UsageError("{} is not a run folder: it has neither metrics.jsonl nor config.toml{}",
                      folder.string(),
-                     inside.empty() ? "" : fmt::format("; there are runs in it, such as {}", inside));
+                     inside.empty() ? "" : fmt::format("; it contains runs, such as {}", inside));
   }
   parts_ = std::make_unique<Parts>(folder);
   fs::path normal = fs::absolute(folder).lexically_normal();

@@ -1,7 +1,7 @@
-// A run as a report sees it: what its folder tells, read from the files alone.
+// A run as a report sees it, read from the files in its folder alone.
 //
-// Folders may be damaged, unfinished, or of another version. What can be read is given, and `problems` says
-// what could not, for people.
+// Folders may be damaged, unfinished, or written by another version. Everything readable is returned, and
+// `problems` tells people what was not.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,22 @@
 
 namespace redline::report {
 
-// The steps of a run, one entry a step in each column. What a line lacks is NaN.
+// The steps of a run; each column has one entry per step. Missing values are NaN.
 struct Steps {
-  std::vector<double> step;  // rising
+  std::vector<double> step;  // ascending
   std::vector<double> epoch, loss, top1, top5, learning_rate, gradient_norm, loss_scale, samples;
-  // The device's time in the step, its standing still before it, and that by cause, as metrics::Step has
-  // them.
+  // The device's time in the step, its idle time before it, and that time by cause, as in metrics::Step.
   std::vector<double> seconds, gap_seconds, data_seconds, host_seconds, exchange_seconds, evaluation_seconds,
       checkpoint_seconds;
   std::vector<double> elapsed;
   std::vector<double> communication_seconds, slowest_rank, slowest_seconds;  // with several ranks
-  std::vector<std::size_t>
-      begins;  // indices of steps that a process began with, which warm up and count for no timing
+  std::vector<std::size_t> begins;  // indices of the first step of each process: warm-up, not timed
   std::size_t skipped = 0;
 
   std::size_t size() const { return step.size(); }
 };
 
-// A column by the name it has in metrics.jsonl, for writing all of them.
+// A column and its name in metrics.jsonl.
 struct StepColumn {
   const char* name;
   std::vector<double> Steps::*values;
@@ -45,39 +43,39 @@ using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 struct Run {
   std::filesystem::path folder;
-  std::string name;       // the folder's, whatever its files say
-  metrics::RunInfo info;  // of the first line; empty without one
+  std::string name;       // the folder's name, whatever its files say
+  metrics::RunInfo info;  // from the first line; empty without one
   Pairs facts;            // [record] of config.toml: machine, versions, command
   Pairs options;          // "section.key", value
   Steps steps;
   std::vector<metrics::Evaluation> evaluations;
   std::vector<metrics::Checkpoint> checkpoints;
   std::vector<metrics::Notice> notices;
-  std::optional<metrics::End> end;  // none: it goes on, or was killed
+  std::optional<metrics::End> end;  // empty: still running, or killed
   int resumes = 0;
-  std::vector<Telemetry> telemetry;  // of each file, one a process
+  std::vector<Telemetry> telemetry;  // one per file, and one file per process
   std::optional<Profile> profile;
   std::vector<std::string> problems;
 
-  std::string fact(const std::string& name) const;  // empty when there is none
+  std::string fact(const std::string& name) const;  // empty if there is none
 };
 
-// Whether there is a folder with files of a run in it.
+// Whether this is a folder with files of a run.
 bool is_run_folder(const std::filesystem::path& folder);
 
 // Follows a run folder. One thread at a time.
 class RunReader {
  public:
-  // Throws UsageError when there is no such folder, or nothing in it is of a run.
+  // Throws UsageError if the folder does not exist or is not a run folder.
   explicit RunReader(const std::filesystem::path& folder);
   ~RunReader();
   RunReader(RunReader&&) noexcept;
 
-  // Reads what is new; whether anything is. A file that became shorter (a run that was resumed from an
-  // earlier step) is read from the start again.
+  // Reads what is new and returns whether there was anything. A file that became shorter (the run was resumed
+  // from an earlier step) is read again from the start.
   bool update();
   const Run& run() const;
-  Run take() &&;  // what was read; the reader is done
+  Run take() &&;  // what was read; the reader cannot be used afterwards
 
  private:
   struct Parts;
@@ -86,16 +84,15 @@ class RunReader {
 
 Run read_run(const std::filesystem::path& folder);
 
-// The steps that count for timing: every one with a time but those a process began with. Indices, rising.
+// Steps that count for timing: all that have a time, except the first of each process. Indices, ascending.
 std::vector<std::size_t> timed_steps(const Run& run);
 // Their times.
 std::vector<double> step_seconds(const Run& run);
 
-// How long a step kept training busy, from the end of the one before: stalls are counted, evaluations left
-// out. NaN where it is not known.
+// Training time of a step, from the end of the one before: stalls count, evaluations do not. NaN if unknown.
 double training_seconds(const Steps& steps, std::size_t i);
 
-// A data set by its own name: the folder it lies in differs between machines.
+// A data set's own name: its folder differs between machines.
 std::string data_name(const metrics::RunInfo& info);
 
 }  // namespace redline::report

@@ -66,7 +66,7 @@ Response refusal(int status) {
   return response;
 }
 
-// The value of a header line; empty when there is none.
+// The value of a header; empty if there is none.
 std::string header_value(std::string_view head, std::string_view name) {
   for (std::size_t at = head.find("\r\n"); at != std::string_view::npos; at = head.find("\r\n", at + 2)) {
     std::string_view line = head.substr(at + 2, head.find("\r\n", at + 2) - at - 2);
@@ -143,7 +143,7 @@ struct Server::Loop {
     const ssize_t count = recv(connection.socket, buffer, sizeof buffer, 0);
     if (count < 0) return errno == EAGAIN || errno == EINTR;
     if (count == 0) return false;
-    if (connection.answering) return true;  // what comes after the request does not matter
+    if (connection.answering) return true;  // ignore what follows the request
     connection.in.append(buffer, static_cast<std::size_t>(count));
     const std::size_t end = connection.in.find("\r\n\r\n");
     if (end == std::string::npos ? connection.in.size() > server.limits_.request_bytes
@@ -161,7 +161,7 @@ struct Server::Loop {
     if (count < 0) return errno == EAGAIN || errno == EINTR;
     connection.sent += static_cast<std::size_t>(count);
     if (connection.sent < connection.out.size()) return true;
-    // Bytes that were never read would make the system take back the answer that is still on its way.
+    // Unread bytes would make the kernel reset the connection and drop a response still on its way.
     shutdown(connection.socket, SHUT_WR);
     char rest[4096];
     for (int i = 0; i < 64 && recv(connection.socket, rest, sizeof rest, 0) > 0; ++i) {
@@ -199,7 +199,7 @@ struct Server::Loop {
       open = open && keep(*connection);
       connection = open ? std::next(connection) : connections.erase(connection);
     }
-    // Beyond twice the limit nothing is accepted until others are done.
+    // Beyond twice the limit, accept nothing until others finish.
     if ((waits[0].revents & POLLIN) != 0 && connections.size() < 2 * server.limits_.connections) accept_all();
   }
 };

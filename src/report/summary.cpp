@@ -10,7 +10,7 @@
 namespace redline::report {
 namespace {
 
-// From which on a run counts as disturbed where the run itself did not say so: parts of the CPU time.
+// Fractions of the CPU time above which a run counts as disturbed, if the run itself did not say so.
 constexpr double kMuchStealPct = 2, kMuchOthersPct = 10;
 
 std::vector<double> finite(const std::vector<float>& values) {
@@ -20,7 +20,7 @@ std::vector<double> finite(const std::vector<float>& values) {
   return kept;
 }
 
-// The column's values that are known, of all processes.
+// The known values of a column, over all processes.
 std::vector<double> samples_of(const Run& run, std::string_view name) {
   std::vector<double> values;
   for (const Telemetry& telemetry : run.telemetry) {
@@ -32,7 +32,7 @@ std::vector<double> samples_of(const Run& run, std::string_view name) {
   return values;
 }
 
-// Of the GPU where it says so, else of the CPU.
+// From the GPU if it reports the value, else from the CPU.
 std::vector<double> samples_of_device(const Run& run, const std::string& gpu_name,
                                       const std::string& cpu_name) {
   std::vector<double> values = samples_of(run, gpu_name);
@@ -55,7 +55,7 @@ std::vector<Throttle> throttling_of(const Run& run) {
   return found;
 }
 
-// What the run noticed; where it noticed nothing, what its samples show.
+// What the run itself noticed, or else what its samples show.
 std::vector<std::string> disturbances_of(const Run& run) {
   std::vector<std::string> found;
   for (const metrics::Notice& notice : run.notices)
@@ -159,7 +159,7 @@ std::vector<double> seconds_per_image(const Run& run) {
     seconds.push_back(training_seconds(run.steps, i));
     images += run.steps.samples[i];
   }
-  // Divided by the images of a mean step, so that their mean is the time over the images.
+  // Divided by the images of a mean step, so that the mean is total time over total images.
   for (double& value : seconds) value *= static_cast<double>(seconds.size()) / images;
   return seconds;
 }

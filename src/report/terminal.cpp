@@ -39,7 +39,7 @@ class Text {
   std::string text_;
 };
 
-// Three or four digits in the unit that keeps them readable: "812 us", "64.3 ms", "37.5 s".
+// Three or four digits in a readable unit: "812 us", "64.3 ms", "37.5 s".
 std::string time_text(double seconds) {
   if (seconds < 1e-3) return fmt::format("{:.4g} us", 1e6 * seconds);
   if (seconds < 1) return fmt::format("{:.4g} ms", 1e3 * seconds);
@@ -62,7 +62,7 @@ void put_device(const RunSummary& summary, Text& text) {
     parts = {energy_text(*energy->joules)};
     if (energy->joules_per_step) parts.push_back(fmt::format("{:.4g} J a step", *energy->joules_per_step));
     if (!energy->epochs.empty()) {
-      double whole = 0;  // of the longest epoch: the last one may have ended early
+      double whole = 0;  // the longest epoch: the last one may have ended early
       for (const Energy::Epoch& epoch : energy->epochs) whole = std::max(whole, epoch.joules);
       parts.push_back(energy_text(whole) + " an epoch");
     }
@@ -100,7 +100,7 @@ void put_numbers(const RunSummary& summary, const std::optional<metrics::Target>
   put_device(summary, text);
 }
 
-// Which rank the others waited for most often, and what the exchange took.
+// Which rank the others waited for most often, and the time of the gradient exchange.
 void put_ranks(const Run& run, Text& text) {
   if (run.info.ranks < 2) return;
   const Steps& steps = run.steps;
@@ -147,7 +147,7 @@ void put_profile(const Run& run, Text& text) {
   constexpr std::size_t kMostKinds = 3;
   std::string kinds;
   for (std::size_t i = 0; i < std::min(kMostKinds, list("kinds").size()); ++i) {
-    const double share = number(list("kinds")[i], "seconds") * steps / busy;  // those of a step
+    const double share = number(list("kinds")[i], "seconds") * steps / busy;  // listed per step
     if (std::isfinite(share))
       kinds += fmt::format("{}{} {:.0f}%", kinds.empty() ? ": " : ", ", word(list("kinds")[i], "name"),
                            100 * share);
@@ -161,7 +161,7 @@ void put_profile(const Run& run, Text& text) {
   }
 }
 
-// What disturbed the run stands with its numbers; what bounds its speed is no warning.
+// What disturbed the run is a warning; what bounds its speed is not.
 void put_warnings(const Run& run, Text& text) {
   std::size_t told = 0;
   const auto warn = [&](const std::string& warning) {
@@ -218,7 +218,7 @@ std::string value_text(const Comparison& row, const std::optional<double>& value
                      row.unit.empty() || rate ? "" : " ", rate ? "" : row.unit);
 }
 
-// A change with its interval, and what may be said of it.
+// A change with its interval and verdict.
 std::string change_text(const Comparison& row, std::size_t group, std::optional<double> before,
                         std::optional<double> after) {
   if (!before || !after) return "";
@@ -243,7 +243,8 @@ std::string change_text(const Comparison& row, std::size_t group, std::optional<
       return fmt::format("{}  ({} by the number of images alone)  undecided", size, between(*change->within));
     if (change->evidence == Evidence::repeats) return size + "  (too few or too uneven runs to judge)";
     if (two_runs) return size + "  (too few or too uneven steps to judge)";
-    return size + (row.kind == Comparison::Kind::speed ? "  (too few steps to judge)" : "  (one run a side)");
+    return size +
+           (row.kind == Comparison::Kind::speed ? "  (too few steps to judge)" : "  (one run per side)");
   }
   std::string words = verdict;
   if (two_runs && !verdict.empty() && verdict != "undecided") words += " in these two runs";
@@ -252,10 +253,10 @@ std::string change_text(const Comparison& row, std::size_t group, std::optional<
 
 void put_differences(const Compared& compared, const std::vector<const Run*>& runs, Text& text) {
   if (compared.differences.empty()) {
-    text.line("All runs were set alike.");
+    text.line("All runs have the same settings.");
     return text.line("");
   }
-  text.line("Set differently:");
+  text.line("Settings that differ:");
   std::string names;
   for (const Run* run : runs) names += fmt::format("  {:<20}", printable(run->name).substr(0, 20));
   text.line("  {:<24}{}", "", names);

@@ -1,4 +1,4 @@
-// A report for people who look at it over ssh.
+// A report as text for the terminal.
 #pragma once
 
 #include <string>
@@ -8,15 +8,14 @@
 
 namespace redline::report {
 
-// For several runs first what was set differently; then a few lines a run; then what changed. Control
-// characters in names are replaced. `judge_unlike`: as compare() has it.
+// A few lines per run; with several runs, the settings that differ come first and the changes last. Control
+// characters in names are replaced. `judge_unlike` as in compare().
 std::string terminal_text(const std::vector<const Run*>& runs, bool judge_unlike = false);
 
-// A name that cannot move the cursor or colour the terminal: control characters are replaced, and it is cut
-// at 500 bytes.
+// Makes a name safe to print: control characters are replaced, and it is cut at 500 bytes.
 std::string printable(const std::string& text);
 
-// Values as a row of blocks of eight heights, `width` of them; values that are not finite are left out.
+// Values as a row of `width` blocks of eight heights; values that are not finite are left out.
 std::string sparkline(const std::vector<double>& values, std::size_t width);
 
 }  // namespace redline::report

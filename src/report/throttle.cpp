@@ -13,7 +13,7 @@ namespace {
 struct ReasonWords {
   std::string_view reason, words;
 };
-// An idle GPU, or clocks that a user chose, do not count.
+// An idle GPU or clocks that a user set do not count.
 constexpr ReasonWords kReasons[] = {{"sw_power_cap", "power cap"},
                                     {"hw_slowdown", "hardware slowdown"},
                                     {"sync_boost", "sync boost"},
@@ -21,7 +21,7 @@ constexpr ReasonWords kReasons[] = {{"sw_power_cap", "power cap"},
                                     {"hw_thermal", "thermal slowdown by the hardware"},
                                     {"power_brake", "power brake"}};
 
-// Our own files name reasons; others may have NVML's bits.
+// Our files name reasons; others may have NVML's bits.
 std::string named(const std::string& text) {
   std::uint64_t bits = 0;
   const bool hex = text.starts_with("0x");
@@ -49,7 +49,7 @@ std::string words_of(const std::string& reason) {
 
 std::vector<Throttle> throttle_of(const Telemetry& telemetry, double from, double to) {
   std::vector<Throttle> found;
-  // What came after the last mark that was kept is not known.
+  // What came after the last kept mark is unknown.
   if (telemetry.throttle.size() >= Telemetry::kMostMarks)
     to = std::min(to, telemetry.throttle.back().seconds);
   if (!(to > from)) return found;

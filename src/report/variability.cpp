@@ -17,21 +17,21 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// How often studies of nothing but noise may flag a device, a node, a cabinet, a change: 5% together.
+// False-alarm rates for devices, nodes, cabinets and changes of speed: 5% together.
 constexpr double kDeviceChance = 0.02, kNodeChance = 0.01, kCabinetChance = 0.005, kChangeChance = 0.015;
-constexpr double kLeastDifference = 0.005;  // from the median: less is nothing to act on
-constexpr double kHardShare = 0.05;         // of the time, in which a reason to be slow counts
+constexpr double kLeastDifference = 0.005;  // from the median: less is not worth acting on
+constexpr double kHardShare = 0.05;         // fraction of the time from which a throttle reason counts
 
 using Members = std::map<std::string, std::vector<const DeviceRun*>>;
 using NameOf = std::function<std::string(const DeviceRun&)>;
 
-// Devices and nodes are often numbered within what holds them.
+// Device names are often unique only within a node, and node names within a cabinet.
 constexpr char kWithin = '\x1f';
 std::string node_key(const DeviceRun& run) { return run.cabinet + kWithin + run.node; }
 std::string device_key(const DeviceRun& run) { return node_key(run) + kWithin + run.device; }
 std::string cabinet_key(const DeviceRun& run) { return run.cabinet; }
 
-// Devices that only ever ran together have one time, and count once.
+// Devices that always ran together share their times and count once.
 std::string unit_key(const std::vector<const DeviceRun*>& runs) {
   std::set<std::string> names;
   for (const DeviceRun* run : runs) {
@@ -61,7 +61,7 @@ std::vector<double> column_of(const std::vector<const DeviceRun*>& runs, double 
 
 bool changed(const DeviceRun& run) { return !std::isnan(run.change); }
 
-// The time of an iteration over the whole run, where the median is that of the longer part.
+// The time of an iteration over the whole run; its median would be that of the longer part alone.
 double whole_time(const DeviceRun& run) {
   if (!changed(run)) return run.median;
   const double before = run.change_at > 0.5 ? run.median : run.median / (1 + run.change);
@@ -122,7 +122,7 @@ Group describe(const std::vector<const DeviceRun*>& runs, const Whiskers& all) {
   return made;
 }
 
-// What each group is called: the shortest of its names that no other has. `names` get longer.
+// Names each group by the shortest of its names that is unique. `names` are in order of length.
 void name_groups(std::vector<Group>& groups, const std::vector<std::vector<std::string>>& names) {
   std::map<std::string, std::size_t> seen;
   for (const std::vector<std::string>& list : names)
@@ -138,7 +138,7 @@ std::string within(const std::string& outer, const std::string& inner) {
   return outer.empty() ? inner : outer + "/" + inner;
 }
 
-// The groups of a level, in the order of their keys.
+// The groups of a level, ordered by key.
 Level make_level(const Members& members, const Whiskers& all,
                  const std::function<std::vector<std::string>(const DeviceRun&)>& names_of) {
   Level level;
@@ -154,7 +154,7 @@ Level make_level(const Members& members, const Whiskers& all,
   return level;
 }
 
-// Tests the groups of a level by the logarithms of what is in them; both in the order of their keys.
+// Tests the groups of a level by the logs of their values; both are ordered by key.
 void test_level(Level& level, const std::vector<std::vector<double>>& values, double chance) {
   const std::vector<double> p_values = standing_out(values);
   for (std::size_t i = 0; i < level.groups.size(); ++i) {
@@ -171,11 +171,11 @@ std::vector<double> logarithms(const std::vector<const DeviceRun*>& runs) {
   return values;
 }
 
-// Devices by their runs. Those that ran together are tested once, and stand out together.
+// Devices by their runs. Devices that always ran together are tested once and stand out together.
 void test_devices(Level& level, const Members& devices) {
   std::map<std::string, std::size_t> place_of_unit;
   std::vector<std::vector<double>> values;
-  std::vector<std::size_t> place;  // of each device's unit
+  std::vector<std::size_t> place;  // index of each device's unit
   for (const auto& [key, runs] : devices) {
     const auto [unit, is_new] = place_of_unit.emplace(unit_key(runs), values.size());
     if (is_new) values.push_back(logarithms(runs));
@@ -194,8 +194,8 @@ void test_devices(Level& level, const Members& devices) {
   level.tested = true;
 }
 
-// Nodes by their devices, cabinets by their nodes: `part_of` names what a run counts for within the group.
-// Where every group has one part alone, they are what was tested already.
+// Nodes by their devices, cabinets by their nodes: `part_of` names the part of the group that a run belongs
+// to. If every group has a single part, the level below was the same test.
 void test_parts(Level& level, const Members& groups, const NameOf& part_of, double chance) {
   std::vector<std::vector<double>> values;
   bool more = false;
@@ -209,7 +209,7 @@ void test_parts(Level& level, const Members& groups, const NameOf& part_of, doub
   if (more && values.size() >= kFewestGroups) test_level(level, values, chance);
 }
 
-// A run's candidate for a change, as others may have it too.
+// A run's candidate for a change, which other runs may share.
 bool changes_alike(const SpeedHistory& one, const SpeedHistory& other) {
   constexpr double kApart = 0.1;  // of the run
   if (!one.candidate || !other.candidate) return false;
@@ -221,7 +221,7 @@ bool changes_alike(const SpeedHistory& one, const SpeedHistory& other) {
          std::abs(place(one) - place(other)) <= kApart;
 }
 
-// Whether most runs on other devices change there too: then it is the work that changes, not the device.
+// Whether most runs on other devices change there too: then the workload changes, not the device.
 bool is_common(const std::vector<DeviceRun>& runs, const DeviceRun& run) {
   constexpr std::size_t kFewest = 3;
   std::size_t others = 0, alike = 0;
@@ -233,7 +233,7 @@ bool is_common(const std::vector<DeviceRun>& runs, const DeviceRun& run) {
   return others >= kFewest && 2 * alike > others;
 }
 
-// Fills in where a run's speed changed. Gives the number of runs that changed as most others did.
+// Fills in where each run's speed changed. Returns the number of runs that changed where most others did.
 std::size_t find_changes(std::vector<DeviceRun>& runs) {
   std::vector<double> usual;
   std::size_t jumps = 0, common = 0;
@@ -279,12 +279,12 @@ Correlation correlate(const std::vector<DeviceRun>& runs, const char* name, doub
 
 std::string percent(double part) { return fmt::format("{:.1f}%", 100 * part); }
 
-// Reasons that no healthy device has; a power cap is where many run all the time.
+// Reasons that a healthy device never shows. Many devices run at their power cap all the time.
 bool is_hard(const Throttle& entry) {
   return entry.share >= kHardShare && entry.reason != "sw_power_cap" && entry.reason != "sync_boost";
 }
 
-// How a device is to be taken by who hands out work: what changed within its runs first, then how slow it is.
+// A device's class for schedulers: changes within its runs come first, then how slow it is.
 void classify(Group& device, const std::vector<const DeviceRun*>& runs, const Group* node,
               const Group* cabinet) {
   const auto held = std::ranges::find_if(device.throttle, is_hard);
@@ -298,7 +298,7 @@ void classify(Group& device, const std::vector<const DeviceRun*>& runs, const Gr
                              run->cause.empty() ? "" : ": " + run->cause);
   }
   if (!device.kind.empty()) return;
-  const auto follows = [&](const Group* holder) {  // what holds it stands out, and it does so too
+  const auto follows = [&](const Group* holder) {  // its node or cabinet stands out in the same direction
     return holder != nullptr && holder->outlier && (device.normalized - 1) * (holder->normalized - 1) > 0 &&
            std::abs(device.normalized - 1) >= std::abs(holder->normalized - 1) / 2;
   };
@@ -317,7 +317,7 @@ void classify(Group& device, const std::vector<const DeviceRun*>& runs, const Gr
   }
 }
 
-// Of devices in the order of their keys: scores and classes.
+// Scores and classes of devices, ordered by key.
 void judge_devices(Variability& result, const Members& devices, const Members& nodes,
                    const Members& cabinets) {
   const auto holder = [](Level& level, const Members& members, const std::string& key) -> const Group* {
@@ -362,21 +362,21 @@ Deviations deviations_of(const Variability& study, const Members& devices) {
   return result;
 }
 
-// What such a study cannot tell.
+// What the study cannot tell.
 void list_limits(Variability& result, std::size_t common) {
   const std::size_t devices = result.devices.groups.size();
   if (!result.devices.tested) {
     result.problems.push_back(
-        fmt::format("{} device{} cannot tell which stands out: it takes {} that ran by themselves", devices,
+        fmt::format("{} device{}: too few to tell which stands out; it takes {} that ran separately", devices,
                     devices == 1 ? "" : "s", kFewestGroups));
   } else if (std::isnan(result.deviations.runs)) {
     result.problems.emplace_back(
-        "every device ran once: an unlucky run looks like a slow device, and only what is far out is named; "
-        "measure each three times or more");
+        "every device ran once: a slow run cannot be told from a slow device, so only extreme ones are "
+        "named; measure each at least three times");
   }
   if (common > 0)
     result.problems.push_back(fmt::format(
-        "{} run{} changed speed where most others did too, which is in the work and not in a device", common,
+        "{} run{} changed speed where most others did too: the cause is the workload, not a device", common,
         common == 1 ? "" : "s"));
 }
 
@@ -416,7 +416,7 @@ Variability analyze(std::vector<DeviceRun> runs) {
   const std::size_t common = find_changes(result.runs);
   const Members devices = members_by(result.runs, device_key), nodes = members_by(result.runs, node_key),
                 cabinets = members_by(result.runs, cabinet_key);
-  // The median over devices, so that one that ran more often counts no more than the others.
+  // The median over devices, so that one with more runs counts no more than the others.
   std::vector<double> medians, normalized;
   for (const auto& [key, of_device] : devices)
     medians.push_back(median(column_of(of_device, &DeviceRun::median)));

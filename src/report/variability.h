@@ -1,7 +1,7 @@
-// How much devices of one kind differ, by the method of the SC22 study of GPU variability (iteration times of
-// runs of one measurement on many devices, divided by their median; the distance between the whiskers of a
-// box plot over the median; what goes along with being slow), and which of them stand out: tests that flag
-// anything in at most 5% of studies in which nothing is there to be found.
+// How much devices of one kind differ, by the method of the SC22 study of GPU variability: run one benchmark
+// on many devices, divide its iteration times by their median, take the whisker-to-whisker range of the box
+// plot over the median, and find what correlates with being slow. Also which devices stand out, by tests with
+// at most 5% false alarms.
 #pragma once
 
 #include <filesystem>
@@ -17,40 +17,40 @@
 
 namespace redline::report {
 
-// One run on one device. What is not known is NaN or empty.
+// One run on one device. Unknown values are NaN or empty.
 struct DeviceRun {
   std::string run, device, node, cabinet;
-  Pairs settings;  // what must be alike in all runs of a study: "model", "resnet50"
-  double mean = 0, median = 0, min = 0, max = 0;  // seconds of an iteration, the first left out
-  double deviation = 0;                           // standard deviation of its iterations, seconds
+  Pairs settings;  // what must be the same in all runs of a study: "model", "resnet50"
+  double mean = 0, median = 0, min = 0, max = 0;  // seconds per iteration, without the first
+  double deviation = 0;                           // standard deviation over iterations, seconds
   double clock_mhz = 0, memory_clock_mhz = 0, temperature_c = 0, power_w = 0;  // medians while it ran
   std::vector<Throttle> throttle;
-  double together = 1;  // devices that ran it together, whose times are one
-  // A change of speed within the run that analyze() found, or that a table tells: the part of the iterations
-  // before it, and by how much their time changed. `cause`: what telemetry saw come with it.
+  double together = 1;  // devices that took part in the run and share its times
+  // A change of speed within the run, found by analyze() or read from a table: the fraction of iterations
+  // before it, and the relative change of their time. `cause` is what telemetry showed at that point.
   double change_at = 0, change = 0;
   std::string cause;
-  std::optional<SpeedHistory> history;  // what a change is looked for in; none in tables
-  // By analyze():
+  std::optional<SpeedHistory> history;  // searched for changes; empty for tables
+  // Set by analyze():
   double normalized = 0;  // median / the median over all devices
-  std::string group;      // what its device is called among the groups
+  std::string group;      // the name of its device's group
 };
 
 // A device, node or cabinet: medians over its runs.
 struct Group {
-  std::string name, node, cabinet;  // name: with its node or cabinet before it where it is not the only one
+  std::string name, node, cabinet;  // name: prefixed with node or cabinet where it is not unique
   std::size_t runs = 0;
   double median = 0, normalized = 0;
   double run_deviation = 0;        // standard deviation of its runs' normalised times; NaN for one run
-  double iteration_deviation = 0;  // of iterations within its runs, as a part of the median; NaN: not known
+  double iteration_deviation = 0;  // within its runs, as a fraction of the median; NaN if unknown
   double clock_mhz = 0, memory_clock_mhz = 0, temperature_c = 0, power_w = 0;
-  std::vector<Throttle> throttle;  // the largest share in any of its runs
+  std::vector<Throttle> throttle;  // the largest fraction in any of its runs
   Whiskers box;                    // of its runs' normalised times
-  std::size_t outlier_runs = 0;    // of its runs, outside the whiskers of all runs
-  std::size_t changes = 0;         // of its runs, in which the speed changed
-  double p_value = 1;              // that chance makes it differ so, among all of its kind
-  bool outlier = false;            // it stands out among its kind
-  // Of a device. Speed relative to the median device, 1.05 is 5% faster, with all changes counted in.
+  std::size_t outlier_runs = 0;    // its runs that lie outside the whiskers of all runs
+  std::size_t changes = 0;         // its runs in which the speed changed
+  double p_value = 1;              // of differing this much by chance, among all of its kind
+  bool outlier = false;            // stands out among its kind
+  // For devices. Speed relative to the median device over whole runs: 1.05 is 5% faster.
   double score = 0;
   std::string kind;  // normal, slow, fast, throttled, unstable; unknown: too few devices to tell
   std::string why;   // for people; empty for normal
@@ -60,25 +60,24 @@ struct Group {
 struct Level {
   std::vector<Group> groups;  // slowest first
   Whiskers box;
-  bool tested =
-      false;  // whether there are enough to tell which stands out, and more than the level below has
+  bool tested = false;  // whether there are enough groups to tell, each with more than one part
 };
 
 struct Correlation {
   std::string with;  // "clock_mhz"
   std::size_t pairs = 0;
-  double pearson = 0, spearman = 0;  // of the run's median time; NaN when a side does not vary
+  double pearson = 0, spearman = 0;  // with the run's median time; NaN if either does not vary
   ConfidenceInterval interval;       // of Pearson's
 };
 
-// Standard deviations as parts of the median; NaN where there are too few.
+// Standard deviations as fractions of the median; NaN if there are too few values.
 struct Deviations {
-  double iterations = 0;  // of iterations within a run: the root of the mean variance
-  double runs = 0;        // of runs of one device: the same
-  double devices = 0;     // of devices' medians
+  double iterations = 0;  // within a run: root of the mean variance
+  double runs = 0;        // between runs of one device: root of the mean variance
+  double devices = 0;     // between the medians of devices
 };
 
-// A setting that is not the same in all runs: how many have which value.
+// A setting that differs between runs, and how many runs have each value.
 struct Unlike {
   std::string name;
   std::map<std::string, std::size_t> values;
@@ -87,40 +86,39 @@ struct Unlike {
 struct Variability {
   std::vector<DeviceRun> runs;
   Whiskers box;                    // of the runs' normalised times
-  Level devices, nodes, cabinets;  // cabinets are empty where none is named
+  Level devices, nodes, cabinets;  // cabinets are empty if none is named
   Deviations deviations;
   std::vector<Correlation> correlations;
-  std::vector<std::string> problems;  // what was left out or cannot be told, for people
+  std::vector<std::string> problems;  // for people: what was left out or cannot be told
 };
 
-// The run of a folder, once for each of its devices: the host's name and the device's address there. Devices
-// of one run wait for each other, so their times are the same; clocks, temperatures and power are their own.
-// Throws DataError for a run with fewer than two steps.
+// A folder's run, once per device (host name and device address). The devices of a run wait for each other,
+// so they share its times; each has its own clocks, temperature and power. Throws DataError for a run with
+// fewer than two steps.
 std::vector<DeviceRun> device_runs(const Run& run);
 
-// Puts nodes into cabinets: a regular expression whose first group, or else all that it matches, is found in
-// the node's name. Gives the names of nodes in which it finds nothing. Throws UsageError when it is not a
-// regular expression.
+// Assigns nodes to cabinets. The regular expression's first group, or else its whole match, in a node's name
+// is the cabinet. Returns the nodes that do not match. Throws UsageError if it is not a regular expression.
 std::vector<std::string> assign_cabinets(std::vector<DeviceRun>& runs, const std::string& pattern);
 
-// Where other people's tables have what this wants: the name here, and there "column" or "column:unit". Names
-// are run, device, node, cabinet, duration (or mean, median, min, max), deviation, clock, memory_clock,
-// temperature, power; units s, ms, us, W, mW, MHz, GHz, C.
+// Maps our names to the columns of other tables, as "column" or "column:unit". Our names are run, device,
+// node, cabinet, duration (or mean, median, min, max), deviation, clock, memory_clock, temperature, power;
+// units s, ms, us, W, mW, MHz, GHz, C.
 using ColumnMap = std::map<std::string, std::string>;
 // "duration=Iter Time:ms,device=GPU". Throws UsageError for an unknown name or unit.
 ColumnMap parse_map(const std::string& text);
 
-// A row each. all_data.csv of this program needs no map. A row without device or time is left out, and a cell
-// that should be a number and is not counts as unknown: `problems` says how many, and where the first are.
-// Throws UsageError when a column that is needed or named is not there, DataError when no row can be used.
+// One run per row. This program's own all_data.csv needs no map. Rows without device or time are skipped, and
+// cells that should be numbers and are not count as unknown; `problems` says how many, and where the first
+// are. Throws UsageError if a required or mapped column is missing, DataError if no row can be used.
 std::vector<DeviceRun> read_device_runs(const std::filesystem::path& csv, const ColumnMap& map,
                                         std::vector<std::string>& problems);
 
-// What was set differently; empty when all runs are alike. A run that does not tell is like all others.
+// Settings that differ between runs. A run without a setting matches all others.
 std::vector<Unlike> unlike_settings(const std::vector<DeviceRun>& runs);
 std::string text_of(const Unlike& unlike);  // "model: resnet18 (3 runs), resnet50 (1 run)"
 
-// Throws UsageError for no runs at all.
+// Throws UsageError if there are no runs.
 Variability analyze(std::vector<DeviceRun> runs);
 
 // {"schema": "redline.variability", "version": 2, "program", "generated", "problems": [text],
@@ -139,7 +137,7 @@ Variability analyze(std::vector<DeviceRun> runs);
 // What is not known is null.
 std::string to_json(const Variability& variability);
 std::string all_data_csv(const Variability& variability);
-std::string aggregated_data_csv(const Variability& variability);  // a row a device
+std::string aggregated_data_csv(const Variability& variability);  // one row per device
 // For schedulers: device, node, cabinet, runs, score, class, why.
 std::string scores_csv(const Variability& variability);
 std::string terminal_text(const Variability& variability);

@@ -41,7 +41,7 @@ constexpr NumberColumn kNumbers[] = {{"mean_s", "mean", &DeviceRun::mean},
                                      {"memory_clock_mhz", "memory_clock", &DeviceRun::memory_clock_mhz},
                                      {"temperature_c", "temperature", &DeviceRun::temperature_c},
                                      {"power_w", "power", &DeviceRun::power_w}};
-// Columns of our own tables that no map needs to name.
+// Columns of our own tables that a map cannot name.
 constexpr TextColumn kOwnTexts[] = {{"change_cause", "", &DeviceRun::cause}};
 constexpr NumberColumn kOwnNumbers[] = {{"together", "", &DeviceRun::together},
                                         {"change_at", "", &DeviceRun::change_at},
@@ -58,7 +58,7 @@ double scale_of(const std::string& unit) {
       {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"W", 1}, {"mW", 1e-3}, {"MHz", 1}, {"GHz", 1e3}, {"C", 1}};
   for (const auto& [name, scale] : kUnits)
     if (name == unit) return scale;
-  throw UsageError("--map: unknown unit '{}'; there are s, ms, us, W, mW, MHz, GHz, C", unit);
+  throw UsageError("--map: unknown unit '{}'; units are s, ms, us, W, mW, MHz, GHz, C", unit);
 }
 
 std::vector<std::string> known_words() {
@@ -68,7 +68,7 @@ std::vector<std::string> known_words() {
   return words;
 }
 
-// Where a column is in a table, and what its numbers are multiplied by.
+// The index of a column in a table, and the factor of its unit.
 struct Place {
   int column = -1;
   double scale = 1;
@@ -79,18 +79,18 @@ class Columns {
   Columns(const CsvTable& table, const ColumnMap& map, const std::string& file)
       : table_(table), map_(map), file_(file) {}
 
-  // By the map, or else by our own name.
+  // By the map, else by our own name.
   Place find(const std::string& word, const std::string& own) const {
     const auto mapped = map_.find(word);
     if (mapped == map_.end()) return {table_.column(own), 1};
     Place place{table_.column(mapped->second), 1};
-    // A column's name may have a colon in it itself.
+    // A column's name may itself contain a colon.
     if (const std::size_t colon = mapped->second.rfind(':'); place.column < 0 && colon != std::string::npos) {
       place.column = table_.column(mapped->second.substr(0, colon));
       place.scale = scale_of(mapped->second.substr(colon + 1));
     }
     if (place.column < 0)
-      throw UsageError("{}: no column '{}', which --map {} names; there are: {}", file_, mapped->second, word,
+      throw UsageError("{}: no column '{}', given by --map {}; columns are: {}", file_, mapped->second, word,
                        fmt::join(table_.header, ", "));
     return place;
   }
@@ -101,7 +101,7 @@ class Columns {
   const std::string& file_;
 };
 
-// Rows or cells that could not be used: how many, and where the first are.
+// Counts rows or cells that could not be used, and names the first.
 class Skipped {
  public:
   void add(std::size_t line, const std::string& what) {
@@ -109,7 +109,7 @@ class Skipped {
     if (++count_ <= kNamed) first_.push_back(fmt::format("line {} ({})", line, what));
   }
   std::size_t count() const { return count_; }
-  // "3 rows are left out: line 2 (...), ..."
+  // "3 rows were skipped: line 2 (...), ..."
   std::string text(const char* one, const char* many) const {
     return fmt::format("{} {}: {}{}", count_, count_ == 1 ? one : many, fmt::join(first_, ", "),
                        count_ > first_.size() ? ", ..." : "");
@@ -126,7 +126,7 @@ std::string trimmed(std::string_view text) {
   return std::string(text);
 }
 
-// One table, row by row.
+// Reads a table row by row.
 class RowReader {
  public:
   RowReader(const CsvTable& table, const ColumnMap& map, const std::string& file)
@@ -135,14 +135,15 @@ class RowReader {
     device_ = columns_.find("device", "device");
     if (duration_.column < 0)
       throw UsageError(
-          "{}: no column median_s; say which has the time of an iteration: --map duration=COLUMN:ms", file);
+          "{}: no column median_s; name the one with the time of an iteration: --map duration=COLUMN:ms",
+          file);
     if (device_.column < 0)
-      throw UsageError("{}: no column device; say which names it: --map device=COLUMN", file);
+      throw UsageError("{}: no column device; name the one with the device: --map device=COLUMN", file);
     for (const TextColumn& column : kTexts) texts_.push_back(columns_.find(column.word, column.name));
     for (const NumberColumn& column : kNumbers) numbers_.push_back(columns_.find(column.word, column.name));
   }
 
-  // None for a row that cannot be used.
+  // Nothing for a row that cannot be used.
   std::optional<DeviceRun> read(std::size_t row) {
     DeviceRun run;
     for (std::size_t i = 0; i < texts_.size(); ++i) run.*kTexts[i].field = cell(row, texts_[i]);
@@ -160,7 +161,7 @@ class RowReader {
     for (const NumberColumn& column : kOwnNumbers)
       run.*column.field = number(row, {table_.column(column.name), 1});
     if (!(run.together >= 1)) run.together = 1;
-    // A change is one only with both, and a part of the run is one.
+    // A change needs both values, and its place must be a fraction.
     if (!(run.change_at > 0 && run.change_at < 1 && run.change > -1)) run.change_at = run.change = kNaN;
     for (const TextColumn& column : kOwnTexts) run.*column.field = cell(row, {table_.column(column.name), 1});
     run.throttle = parse_throttle(cell(row, {table_.column(kThrottle), 1}));
@@ -266,7 +267,7 @@ Json run_json(const DeviceRun& run, const Variability& study) {
   for (const NumberColumn& column : kNumbers) row[column.name] = number(run.*column.field);
   row["normalized"] = number(run.normalized);
   row["outlier"] = !study.box.holds(run.normalized);
-  row["device"] = run.group;  // as it is called among the devices
+  row["device"] = run.group;  // its name in "devices"
   row["throttle"] = throttle_json(run.throttle);
   if (std::isnan(run.change)) return row;
   Json times = Json::array();
@@ -290,7 +291,7 @@ ColumnMap parse_map(const std::string& text) {
       throw UsageError("--map: '{}' is not name=COLUMN", entry);
     const std::string word(entry.substr(0, equals));
     if (std::ranges::find(words, word) == words.end())
-      throw UsageError("--map: unknown name '{}'; there are {}", word, fmt::join(words, ", "));
+      throw UsageError("--map: unknown name '{}'; names are {}", word, fmt::join(words, ", "));
     map[word] = std::string(entry.substr(equals + 1));
   }
   return map;
@@ -306,10 +307,10 @@ std::vector<DeviceRun> read_device_runs(const std::filesystem::path& csv, const 
     if (std::optional<DeviceRun> run = reader.read(row)) runs.push_back(std::move(*run));
   if (runs.empty() && reader.rows().count() > 0)
     throw DataError("{}: {}; each needs a device and a time that is a positive number", file,
-                    reader.rows().text("row, which cannot be used", "rows, of which none can be used"));
+                    reader.rows().text("row, and it cannot be used", "rows, and none can be used"));
   if (reader.rows().count() > 0)
     problems.push_back(
-        fmt::format("{}: {}", file, reader.rows().text("row is left out", "rows are left out")));
+        fmt::format("{}: {}", file, reader.rows().text("row was skipped", "rows were skipped")));
   if (reader.cells().count() > 0)
     problems.push_back(fmt::format("{}: {}", file,
                                    reader.cells().text("cell is not a number and counts as unknown",

@@ -1,4 +1,4 @@
-// What a run folder tells a variability study.
+// Run folders as input to a variability study.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -15,9 +15,9 @@ namespace redline::report {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr std::size_t kLongestHost = 253;  // of a name in DNS; a regular expression needs a bound
+constexpr std::size_t kLongestHost = 253;  // of a DNS name; bounds the work of the regular expression
 
-// Samples from `from` to `to`, seconds of the telemetry.
+// Samples from `from` to `to`, in telemetry seconds.
 double sensor(const Telemetry& telemetry, std::string_view name, double scale, double from = 0,
               double to = std::numeric_limits<double>::infinity()) {
   const Telemetry::Column* column = telemetry.column(name);
@@ -37,10 +37,10 @@ double share_of(const std::vector<Throttle>& list, const std::string& reason) {
   return found == list.end() ? 0 : found->share;
 }
 
-// What telemetry saw come with a change of speed `after` seconds before its end.
+// What telemetry shows at a change of speed `after` seconds before its end.
 std::string cause_of(const Telemetry& telemetry, double after, double change) {
-  constexpr double kPart = 1.0 / 3;   // of the change, that a clock must account for
-  constexpr double kCommoner = 0.25;  // a reason must be there in so much more of the time
+  constexpr double kPart = 1.0 / 3;   // fraction of the change that the clock must explain
+  constexpr double kCommoner = 0.25;  // how much more of the time a reason must apply
   if (telemetry.seconds.size() < 2) return "";
   const double end = telemetry.seconds.back(), at = end - after;
   if (!(at > 0) || !(change > 0)) return "";
@@ -69,7 +69,7 @@ Pairs settings_of(const Run& run) {
                     {"optimizer", info.optimizer},
                     {"device_kind", info.device},
                     {"version", fmt::format("{} ({})", info.version, info.commit)}};
-  if (info.model.empty()) settings.clear();  // there was no first line
+  if (info.model.empty()) settings.clear();  // no first line
   for (const auto& [key, value] : run.options)
     if (key == "device.deterministic" || key == "device.no_fuse")
       settings.emplace_back(key.substr(key.find('.') + 1), value);
@@ -79,7 +79,7 @@ Pairs settings_of(const Run& run) {
 DeviceRun times_of(const Run& run) {
   const std::vector<double> times = step_seconds(run);
   if (times.empty())
-    throw DataError("{}: no step but the first, which warms up: nothing to measure", run.folder.string());
+    throw DataError("{}: only the first step, which is warm-up: nothing to measure", run.folder.string());
   const Summary summary = summarize(times);
   DeviceRun result;
   result.run = run.name;
@@ -98,7 +98,7 @@ DeviceRun times_of(const Run& run) {
 
 std::vector<DeviceRun> device_runs(const Run& run) {
   const DeviceRun times = times_of(run);
-  std::map<std::string, DeviceRun> by_device;  // ranks that share one are one
+  std::map<std::string, DeviceRun> by_device;  // ranks that share a device count once
   const auto add = [&](const std::string& host, const std::string& address, const Telemetry& telemetry) {
     DeviceRun result = times;
     result.node = host.empty() ? "unknown" : host;

@@ -1,4 +1,4 @@
-// A variability study as people read it in a terminal.
+// A variability study as text for the terminal.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@
 namespace redline::report {
 namespace {
 
-constexpr std::size_t kMostLines = 20;  // of a kind; the tables have all
+constexpr std::size_t kMostLines = 20;  // per kind; the tables have all
 
 std::string counted(std::size_t count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
@@ -57,7 +57,7 @@ std::vector<std::string> change_lines(const std::vector<DeviceRun>& runs) {
   return lines;
 }
 
-// How many devices were held back by what.
+// How many devices were throttled, by reason.
 std::vector<std::string> throttle_lines(const Level& devices) {
   struct Held {
     std::string reason;
@@ -109,7 +109,7 @@ std::string terminal_text(const Variability& study) {
       std::ranges::none_of(study.devices.groups, [](const Group& group) { return group.changes > 0; });
   if (study.devices.tested && steady && !stands_out(study.devices) && !stands_out(study.nodes) &&
       !stands_out(study.cabinets))
-    text += "  stands out    nothing beyond what chance does\n";
+    text += "  stands out    nothing beyond chance\n";
   for (const Correlation& entry : study.correlations) {
     if (std::isnan(entry.pearson)) {
       text += fmt::format("  {:<18}does not vary\n", entry.with);

@@ -12,7 +12,7 @@ using testing::AssertionSuccess;
 
 GpuProbe without_driver() {
   GpuProbe probe;
-  probe.problem = "no NVIDIA driver (libcuda.so.1 is not there)";
+  probe.problem = "no NVIDIA driver (libcuda.so.1 not found)";
   return probe;
 }
 
@@ -71,9 +71,9 @@ TEST(GpuFindings, LibraryOfDriverMissing) {
 
 TEST(GpuFindings, KernelModuleMissing) {
   GpuProbe probe = with_driver();
-  probe.problem = "the NVIDIA driver does not start";
+  probe.problem = "the NVIDIA driver failed to start";
   probe.around.kernel_driver = false;
-  EXPECT_TRUE(advises(probe, "no NVIDIA module loaded"));
+  EXPECT_TRUE(advises(probe, "NVIDIA kernel module is not loaded"));
 }
 
 TEST(GpuFindings, OneServedGpuIsEnough) {
@@ -90,7 +90,7 @@ TEST(GpuFindings, TwoCudnns) {
   const std::vector<Finding> findings = judge_cudnn({"/a/libcudnn.so.9", "/b/libcudnn.so.9"});
   ASSERT_EQ(findings.size(), 1U);
   EXPECT_EQ(findings[0].value, "/a/libcudnn.so.9");
-  EXPECT_NE(findings[0].advice.find("passed over: /b/libcudnn.so.9"), std::string::npos);
+  EXPECT_NE(findings[0].advice.find("ignored: /b/libcudnn.so.9"), std::string::npos);
 }
 
 }  // namespace

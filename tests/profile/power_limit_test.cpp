@@ -167,7 +167,7 @@ TEST_F(PowerLimitTest, SaysWhenTheDriverForbidsIt) {
     limit.open(kAddress, {400}, "--power-limits");
     FAIL() << "it was allowed";
   } catch (const UnavailableError& error) {
-    EXPECT_NE(std::string(error.what()).find("takes root"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("needs root"), std::string::npos) << error.what();
   }
   EXPECT_EQ(now(), 650'000U);
 }

@@ -78,7 +78,7 @@ TEST(Nvml, SaysWhyThereIsNone) {
     const Nvml nvml("0000:99:00.0", FAKE_NVML);
     FAIL();
   } catch (const UnavailableError& error) {
-    EXPECT_NE(std::string(error.what()).find("0000:99:00.0 cannot be asked: Not Found"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("0000:99:00.0 cannot be read: Not Found"), std::string::npos);
   }
 }
 

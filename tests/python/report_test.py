@@ -165,7 +165,7 @@ def for_everyone(page):
     zooms = [name(node) for node in nodes if role(node) == "button" and name(node).startswith("Zoom in")]
     assert len(set(zooms)) == len(images), "each control says which chart is its own"
     assert page.js(FAINT) == [], page.js(FAINT)
-    for expected in ("To the report", "Learning"):
+    for expected in ("Skip to the report", "Learning"):
         page.call("Input.dispatchKeyEvent", type="keyDown", key="Tab", code="Tab", windowsVirtualKeyCode=9)
         page.call("Input.dispatchKeyEvent", type="keyUp", key="Tab", code="Tab", windowsVirtualKeyCode=9)
         assert page.js("document.activeElement.textContent") == expected
@@ -240,7 +240,7 @@ def four_runs(browser, folder):
         make_run(f"{folder}/four/{name}", 600, speed=1 + 0.03 * index, seed=index, ranks=1 + index // 3, smoothing=0.1)
     os.makedirs(f"{folder}/four/pictures")
     said = redline("report", *(f"{folder}/four/{name}" for name in sorted(os.listdir(f"{folder}/four"))), "-o", f"{folder}/four.html")
-    assert f"passed over {folder}/four/pictures: it is not a run folder" in said, said
+    assert f"skipped {folder}/four/pictures: not a run folder" in said, said
     page = browser.open(f"file://{folder}/four.html", width=1400)
     all_drawn(page, 15)
     for width, kind in ((1400, "four"), (390, "phone")):

@@ -234,7 +234,7 @@ TEST(Speed, OfShortUnevenRunsIsNotGivenAnAbsurdInterval) {
   EXPECT_EQ(compared.rows[0].verdicts[1], "undecided");
   ASSERT_EQ(compared.advice[1].size(), 1u);
   EXPECT_TRUE(
-      compared.advice[1][0].starts_with("the steps are too few or too uneven to compare speeds: longer"))
+      compared.advice[1][0].starts_with("too few steps, or too uneven, to compare speeds: use longer"))
       << compared.advice[1][0];
   EXPECT_NE(compared.advice[1][0].find("redline bench ab"), std::string::npos);
   const std::string text = terminal_text({&before, &after});
@@ -498,7 +498,7 @@ TEST_F(TwoRuns, AreTextForATerminal) {
   const std::string text = terminal_text(pointers_);
   EXPECT_NE(text.find("slow: finished after step 60 of 20"), std::string::npos) << text;
   EXPECT_NE(text.find("fast against slow:"), std::string::npos);
-  EXPECT_EQ(text.find("Set differently:"), 0u) << "what differs comes first";
+  EXPECT_EQ(text.find("Settings that differ:"), 0u) << "what differs comes first";
   EXPECT_NE(text.find("faster in these two runs"), std::string::npos);
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
 }

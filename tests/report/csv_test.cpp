@@ -36,7 +36,7 @@ TEST(Csv, BadTablesAreNamedByLine) {
   EXPECT_EQ(refusal_of("a,b\n1,2\n3\n"), "t.csv:3: 1 cells, where the header has 2");
   EXPECT_EQ(refusal_of("a,b\n1,\"2\n"), "t.csv:2: a quote is never closed");
   EXPECT_EQ(refusal_of("a,b\n1,\"2\"x\n"), "t.csv:2: a comma or a line end must follow a closing quote");
-  EXPECT_EQ(refusal_of(""), "t.csv: no table, the file is empty");
+  EXPECT_EQ(refusal_of(""), "t.csv: the file is empty");
 }
 
 TEST(Csv, CellsReadBackAndAreNoFormulas) {

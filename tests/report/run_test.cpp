@@ -56,9 +56,9 @@ TEST(Run, DamagedLinesAreCountedAndTheRestIsGiven) {
   EXPECT_EQ(run.steps.size(), 2u);
   EXPECT_EQ(state_of(run), State::unfinished);
   ASSERT_EQ(run.problems.size(), 3u);
-  EXPECT_EQ(run.problems[0], "metrics.jsonl: 6 of 10 lines are damaged and left out, the first is line 3");
-  EXPECT_EQ(run.problems[1], "metrics.jsonl: 1 lines are of kinds that this program does not know");
-  EXPECT_EQ(run.problems[2], "config.toml is missing: the machine and the options are not known");
+  EXPECT_EQ(run.problems[0], "metrics.jsonl: damaged lines skipped: 6 of 10, the first is line 3");
+  EXPECT_EQ(run.problems[1], "metrics.jsonl: lines of unknown kinds skipped: 1");
+  EXPECT_EQ(run.problems[2], "config.toml is missing: machine and options are unknown");
 }
 
 TEST(Run, NumbersThatJsonCannotHoldComeBack) {

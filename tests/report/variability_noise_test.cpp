@@ -251,7 +251,7 @@ TEST(VariabilityPlanted, WhatAllRunsDoIsNoDevice) {
   const Variability found = simulate(study, 1);
   EXPECT_FALSE(flags_anything(found));
   ASSERT_FALSE(found.problems.empty());
-  EXPECT_NE(found.problems.back().find("in the work and not in a device"), std::string::npos);
+  EXPECT_NE(found.problems.back().find("the workload, not a device"), std::string::npos);
 }
 
 TEST(VariabilityPlanted, SlowAndFastInTurnsIsNotOneChange) {

@@ -170,7 +170,7 @@ TEST(Variability, SkipsRowsThatItCannotUse) {
   EXPECT_TRUE(std::isnan(runs[3].power_w));
   ASSERT_EQ(problems.size(), 2U);
   EXPECT_EQ(problems[0].substr(problems[0].find("t.csv")),
-            "t.csv: 4 rows are left out: line 3 (no time), line 5 (no device), line 6 (time 'oops'), ...");
+            "t.csv: 4 rows were skipped: line 3 (no time), line 5 (no device), line 6 (time 'oops'), ...");
   EXPECT_EQ(problems[1].substr(problems[1].find("t.csv")),
             "t.csv: 1 cell is not a number and counts as unknown: line 8 ('much' in column 'W')");
 }
@@ -292,17 +292,18 @@ std::string refusal_of(const std::string& table, const std::string& map) {
 }
 
 TEST(Variability, SaysWhatIsWrongWithATable) {
-  EXPECT_EQ(refusal_of("device,ms\na,1\n", ""),
-            "t.csv: no column median_s; say which has the time of an iteration: --map duration=COLUMN:ms");
+  EXPECT_EQ(
+      refusal_of("device,ms\na,1\n", ""),
+      "t.csv: no column median_s; name the one with the time of an iteration: --map duration=COLUMN:ms");
   EXPECT_EQ(refusal_of("device,ms\na,x\n,1\n", "duration=ms:ms"),
-            "t.csv: 2 rows, of which none can be used: line 2 (time 'x'), line 3 (no device); each needs a "
+            "t.csv: 2 rows, and none can be used: line 2 (time 'x'), line 3 (no device); each needs a "
             "device and a time that is a positive number");
   EXPECT_EQ(refusal_of("device,ms\na,1\n", "duration=sec"),
-            "t.csv: no column 'sec', which --map duration names; there are: device, ms");
+            "t.csv: no column 'sec', given by --map duration; columns are: device, ms");
   EXPECT_EQ(refusal_of("device,ms\na,1\n", "duration=ms:days"),
-            "--map: unknown unit 'days'; there are s, ms, us, W, mW, MHz, GHz, C");
+            "--map: unknown unit 'days'; units are s, ms, us, W, mW, MHz, GHz, C");
   EXPECT_EQ(refusal_of("device,ms\na,1\n", "speed=ms").substr(0, 40),
-            "--map: unknown name 'speed'; there are d");
+            "--map: unknown name 'speed'; names are d");
   EXPECT_EQ(refusal_of("device,median_s\n", ""), "there are no runs to compare");
 }
 

@@ -1,14 +1,14 @@
-// What readers choose for all charts of steps: the x axis, how much curves are smoothed, and which runs are drawn.
+// Settings for all charts of steps: the x axis, smoothing, and which runs are drawn.
 
 const chosen = {axis: "step", smoothing: "light", runs: null /* indices; null: the first few */};
 const mostDrawn = 10;  // runs at first: more lines than that cannot be told apart
 
 const axes = {step: {x: "step"}, epoch: {x: "epoch"}, time: {x: "time", xUnit: "s"}};
-const windows = {none: 0, light: 0.01, medium: 0.03, strong: 0.1};  // part of the run that a point is the mean of
+const windows = {none: 0, light: 0.01, medium: 0.03, strong: 0.1};  // fraction of the run that each point averages
 
 const drawn = (doc) => doc.runs.filter((run) => chosen.runs ? chosen.runs.has(run.index) : run.index < mostDrawn);
 
-// Value at x on the line through points whose places rise.
+// Interpolated value at x of points with ascending x.
 function between(series, x) {
   const {x: places, y: values} = series;
   let low = 0, high = places.length - 1;
@@ -20,7 +20,7 @@ function between(series, x) {
   return values[low] + (values[high] - values[low]) * (x - places[low]) / (places[high] - places[low]);
 }
 
-// Axes that every run can be drawn over.
+// Axes that every run has.
 function axesOf(doc) {
   const has = {step: () => true, epoch: (run) => run.info.steps_per_epoch > 0, time: (run) => run.series.elapsed && run.series.elapsed.y.every(isNumber)};
   return Object.keys(axes).filter((name) => doc.runs.every(has[name]));
@@ -28,7 +28,7 @@ function axesOf(doc) {
 
 const axis = (doc) => ({...axes[axesOf(doc).includes(chosen.axis) ? chosen.axis : "step"], link: "step"});
 
-// Where a step of a run is on the chosen axis.
+// The position of a run's step on the chosen axis.
 function place(doc, run) {
   const name = axis(doc).x;
   if (name === "epoch") return (step) => step / run.info.steps_per_epoch;
@@ -49,7 +49,7 @@ function smooth(list, count) {
   });
 }
 
-// A line of each run; where it is smoothed, its raw values faint behind it.
+// One line per run; a smoothed line has its raw values faintly behind it.
 // options: {label: before the run's name, smooth: whether it may be smoothed}
 function stepSets(doc, name, options) {
   const sets = [], {label = "", smooth: may = false} = options || {};
@@ -66,7 +66,7 @@ function stepSets(doc, name, options) {
   return sets;
 }
 
-// The controls; what they change is drawn again.
+// The controls; changing one redraws the charts.
 function controls(doc) {
   const choice = (name, title, list, change) => el("label", {}, title + " ", el("select", {name, onchange: (event) => {
     chosen[name] = event.target.value;

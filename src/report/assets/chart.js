@@ -1,6 +1,6 @@
 // A chart with its caption, its buttons and its data as a table: zoomed by dragging, by buttons or by keys.
 
-// Told apart by people who do not see all colours (Okabe and Ito), and again in the dark.
+// A palette for the colour-blind (Okabe and Ito), in a light and a dark version.
 const palette = {
   light: ["#0072b2", "#d55e00", "#009e73", "#b04a86", "#8a6d00", "#4a4a4a", "#3f8fc4", "#7a3b00"],
   dark: ["#56b4e9", "#f0894a", "#33c79b", "#dd8fbe", "#f0e442", "#c8c8c8", "#8fc7ee", "#d8a37a"],
@@ -14,8 +14,8 @@ function isDark() {
 const colour = (index) => palette[isDark() ? "dark" : "light"][index % 8];
 const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-const spoken = el("p", {class: "unseen", role: "status"});  // what changed, for those who do not see it
-const cards = new Map();    // by id; kept when the page is drawn again, with their zoom
+const spoken = el("p", {class: "unseen", role: "status"});  // announces changes to screen readers
+const cards = new Map();    // by id; kept with their zoom when the page is redrawn
 const mostNamed = 8;        // lines that a legend has room for
 const waiting = new Set();  // cards that are not in the page yet
 
@@ -27,7 +27,7 @@ class Card {
     this.id = id;
     this.canvas = el("canvas", {tabindex: "0", role: "img"});
     this.caption = el("figcaption", {id: `chart-${id}-title`});
-    this.named = [];  // controls, which say the chart's name too: a page has many alike
+    this.named = [];  // controls, whose labels include the chart's name: a page has many of them
     const control = (node, label) => { this.named.push({node, label}); return node; };
     const button = (text, label, action) => control(el("button", {type: "button", title: label, onclick: action}, text), label);
     this.log = button("log", "log: logarithmic scale", () => this.toggleLog());
@@ -67,7 +67,7 @@ class Card {
     return this.figure;
   }
 
-  // A chart takes its size from its place, so it is drawn once it has one.
+  // A chart takes its size from its element, so it is drawn once that is in the page.
   paint() {
     waiting.delete(this);
     const config = this.config();
@@ -155,7 +155,7 @@ class Card {
 
   lines() { return this.spec.sets.filter((set) => !set.faint && !set.unnamed).length; }
 
-  // Bytes are read by powers of two: so are the lines between them.
+  // Bytes have grid lines at powers of two.
   byteStep() {
     let high = 0;
     for (const set of this.spec.sets) for (const p of set.points) if (p.y > high) high = p.y;
@@ -258,7 +258,7 @@ class Card {
   }
 }
 
-// Of each series the point nearest to the pointer's place: their places need not be the same.
+// The point of each series nearest to the pointer: their x values may differ.
 Chart.Interaction.modes.column = (chart, event) => {
   const want = chart.scales.x.getValueForPixel(Chart.helpers.getRelativePosition(event, chart).x), found = [];
   for (const meta of chart.getSortedVisibleDatasetMetas()) {

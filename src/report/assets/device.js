@@ -1,4 +1,4 @@
-// What the devices did while a run went on: clocks, power, temperature, memory.
+// The devices during a run: clocks, power, temperature, memory.
 
 // Columns of telemetry that are drawn together, in the units that people use.
 const sensors = [
@@ -17,7 +17,7 @@ const throttleWords = {sw_power_cap: "power limit", hw_slowdown: "hardware slowd
 function throttleMarks(telemetry) {
   const list = [];
   telemetry.throttle.forEach((mark, index) => {
-    // An idle device, or one at the clocks it was told to have, is not held back.
+    // An idle device, or one at clocks set by the user, is not throttled.
     if (mark.text.split("|").every((word) => ["none", "idle", "app_clocks", "display_clocks"].includes(word))) return;
     const next = telemetry.throttle[index + 1];
     list.push({x: mark.seconds, to: next ? next.seconds : telemetry.last, text: mark.text.split("|").map((word) => throttleWords[word] || word).join(", ")});
@@ -52,7 +52,7 @@ function device(doc) {
     {title: "why", key: "text", text: true}], throttled));
 }
 
-// Of several processes, a row each: where it runs, and what is usual there.
+// With several processes, one row each: where it runs, and its medians.
 function deviceTable(doc, sources) {
   const middle = (telemetry, ...names) => {
     const series = names.map((name) => telemetry.columns[name]).find(Boolean), values = series ? series.y.filter(isNumber).sort((a, b) => a - b) : [];

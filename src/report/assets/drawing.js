@@ -1,4 +1,4 @@
-// What charts have drawn into them beside their lines: marks, boxes, ranges, names, and points beyond the scale.
+// What charts draw besides lines: marks, boxes, ranges, names, and points beyond the scale.
 
 const quantile = (rising, part) => {
   const at = part * (rising.length - 1), low = Math.floor(at), high = Math.ceil(at);
@@ -146,7 +146,7 @@ const marks = {
   },
 };
 
-// What is being dragged over.
+// The range being selected by dragging.
 const selection = {
   id: "selection",
   afterDraw(chart) {

@@ -51,7 +51,7 @@ function histogramSets(doc) {
   });
 }
 
-// Steps that a process warms up with take long and say nothing of the rest: they are told, not drawn.
+// Warm-up steps are long and say nothing about the rest: they are mentioned, not drawn.
 function warmUp(doc) {
   const steps = drawn(doc).flatMap((run) => run.warm_up || []), longest = Math.max(...steps.map((step) => step.seconds || 0));
   if (!steps.length) return "";
@@ -77,7 +77,7 @@ function speed(doc) {
       {title: "mean", key: "mean", unit: "s"}], quantiles));
 }
 
-// What a run's time was spent on, by the device's clock: its steps, and why it stood still between them.
+// Where a run's time went, by the device's clock: steps, and idle time between them by cause.
 const causes = [["step", "steps"], ["data", "waiting for data"], ["host", "host late"], ["exchange", "waiting for other ranks"],
   ["evaluation", "evaluation"], ["checkpoint", "checkpoints"]];
 const causeColours = [2, 1, 3, 4, 0, 5];

@@ -21,7 +21,7 @@ function partTable(id, caption, parts, step) {
   ], parts);
 }
 
-// Each op a point: its colour tells its kind, its area the time it takes, its shape the run. The largest have names.
+// One point per op: colour is its kind, area its time, shape its run. The largest are named.
 const shapes = ["circle", "triangle", "rectRot", "rect", "star"];
 const mostNames = 10;
 

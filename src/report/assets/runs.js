@@ -91,10 +91,10 @@ function overview(doc) {
   return el("div", {}, table("runs", "Runs", runColumns(doc), doc.runs, {onfilter: (rows) => { left = rows; }}), doc.runs.length > mostDrawn ? set : null);
 }
 
-// Tables turn where there are more runs than columns that a page has room for.
+// Tables are transposed if there are more runs than columns fit on a page.
 const mostColumns = 5;
 
-// Words of a verdict that says something; others are "same", "undecided" and, for runs that cannot be compared, "unlike".
+// Verdicts that claim something; others are "same", "undecided" and, for runs that cannot be compared, "unlike".
 const verdictMarks = {faster: "better", better: "better", slower: "worse", worse: "worse"};
 
 function comparison(doc) {
@@ -131,7 +131,7 @@ function changesByRun(doc) {
 }
 
 function differencesTable(doc) {
-  const caption = "What was set differently";
+  const caption = "Settings that differ";
   if (doc.runs.length > mostColumns)
     return table("differences", caption, [{title: "run", get: (run) => run.name, text: true, cell: runCell}, ...doc.differences.slice(0, 12).map((row) => ({
       title: row.name, head: breakable(row.name), get: (run) => row.values[run.index], text: true, cell: (run) => breakable(row.values[run.index])}))], doc.differences.length ? doc.runs : []);
@@ -147,7 +147,7 @@ function changeOf(row, index) {
   const unsure = (value, why) => ({text: `${say(value)} (${why})`, short: say(value), mark: "soft"});
   if (!change) return unsure(points ? now - before : now / before - 1, "one value");
   if (change.interval.coverage < 0.949)
-    return unsure(change.change, points ? "one run a side" : {repeats: "too few or too uneven runs", "two runs": "too few or too uneven steps"}[change.evidence] || "too few steps");
+    return unsure(change.change, points ? "one run per side" : {repeats: "too few or too uneven runs", "two runs": "too few or too uneven steps"}[change.evidence] || "too few steps");
   const good = row.better === "neither" ? null : (change.change > 0) === (row.better === "higher");
   const verdict = change.verdict ?? (change.beyond_noise && good !== null ? (good ? "better" : "worse") : "");
   const few = change.evidence === "two runs" && verdictMarks[verdict] ? " in these two runs" : "";

@@ -1,4 +1,4 @@
-// Draws the page, and draws it again when the theme or the run changes.
+// Draws the page, and redraws it when the theme or the run changes.
 
 const live = document.documentElement.dataset.live === "true";
 let current = JSON.parse(document.getElementById("document").textContent);
@@ -34,7 +34,7 @@ document.body.append(spoken);
 Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
 render();
 
-// Only what changed is drawn again; the server is asked every two seconds, and less often when it does not answer.
+// Redraws only what changed. Polls the server every two seconds, and less often if it does not answer.
 if (live) {
   let wait = 2000, seen = "";
   const ask = async () => {

@@ -58,17 +58,17 @@ function format(value, unit) {
   }
 }
 
-// A change, to a hundredth of a percent at most: no measurement here knows more.
+// A change, to at most a hundredth of a percent: no measurement here is more precise.
 const percent = (change) => {
   const size = Math.abs(100 * change), text = String(Number(size < 10 ? size.toFixed(2) : size.toPrecision(3)));
   return (text === "0" ? "±" : change > 0 ? "+" : "−") + text + "\u00a0%";
 };
 
-// Text that may be cut into lines after its signs, never within a word.
+// Text that may wrap after punctuation, never within a word.
 const breakable = (text) => String(text).split(/(?<=[-_\/.,:=+@])/).flatMap((part, index) => index ? [el("wbr"), part] : [part]);
 
-const tables = new Map();  // by id, what was chosen: the column and direction it is sorted by, a filter, all of its rows
-const mostRows = 20;       // that a table shows at first
+const tables = new Map();  // state by id: sort column and direction, filter, whether all rows are shown
+const mostRows = 20;       // shown at first
 
 const valueOf = (column, row) => column.get ? column.get(row) : row[column.key];
 

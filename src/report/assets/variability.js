@@ -1,7 +1,7 @@
 // The sections of a variability study.
 
-const mostBoxes = 40;     // that have room for their names
-const mostInBox = 60;     // points beside one box; of more, only those outside its whiskers
+const mostBoxes = 40;     // with room for their names
+const mostInBox = 60;     // points next to one box; if there are more, only those outside its whiskers
 
 // The points that belong to a box, spread out so that they can be told apart.
 function pointsAt(box, list, at) {
@@ -9,7 +9,7 @@ function pointsAt(box, list, at) {
   return kept.map((p, index) => ({...p, x: at + (kept.length > 1 ? 0.44 * (index * 0.618 % 1 - 0.5) : 0)}));
 }
 
-// A box a group: all of them, or the slowest where they are many.
+// One box per group: all, or the slowest if there are many.
 function boxChart(id, title, level, runs, nameOf) {
   const kept = level.groups.slice(0, mostBoxes), by = new Map(kept.map((group) => [group.name, []]));
   for (const run of runs) if (by.has(nameOf(run))) by.get(nameOf(run)).push({y: run.normalized, name: `${nameOf(run)}, ${run.run}`});
@@ -20,7 +20,7 @@ function boxChart(id, title, level, runs, nameOf) {
   });
 }
 
-// Every device of many, from the fastest to the slowest: its median, a line over its quartiles, names where it stands out.
+// All devices from fastest to slowest: median, a line over the quartiles, and the names of those that stand out.
 function rankChart(level) {
   const rising = [...level.groups].reverse().map((group, index) => ({x: index + 1, y: group.normalized, name: group.name, group}));
   const slow = rising.filter((p) => p.group.outlier), usual = rising.filter((p) => !p.group.outlier);
@@ -30,7 +30,7 @@ function rankChart(level) {
     sets: [{label: "device", index: 0, only: true, dots: 2, points: usual}, {label: "stands out", index: 1, only: true, solid: true, dots: 3.5, points: slow}]});
 }
 
-// All of them in one picture: each run a point, and each device's median.
+// All in one chart: each run is a point, with each device's median.
 function allTogether(doc) {
   const runs = doc.runs.map((run) => ({y: run.normalized, name: `${run.device}, ${run.run}`})), devices = doc.devices.groups.map((group) => ({y: group.normalized, name: group.name}));
   return chart("all", {title: "All runs and all devices", note: "1 is the median over all devices" + (runs.length > mostInBox ? "; points are those outside the whiskers" : ""), x: "", wide: true, robust: true,
@@ -59,7 +59,7 @@ const two = (value) => isNumber(value) ? value.toFixed(2) : "–";
 const words = {clock_mhz: "Clock", memory_clock_mhz: "Memory clock", temperature_c: "Temperature", power_w: "Power"};
 const units = {clock_mhz: "MHz", memory_clock_mhz: "MHz", temperature_c: "°C", power_w: "W"};
 
-// How the runs went whose speed changed, over their own length.
+// The course of runs whose speed changed.
 function changeCharts(doc) {
   const most = 12, changed = doc.runs.filter((run) => run.change && (run.change.over_time || []).length);
   return changed.slice(0, most).map((run, index) => chart("change-" + index, {
@@ -68,11 +68,11 @@ function changeCharts(doc) {
     sets: [{label: "iteration time, 1 is the median over all devices", index: 0, points: run.change.over_time.map((y, place) => ({x: (place + 0.5) / run.change.over_time.length, y}))}]}));
 }
 
-// How many of a level stand out; told only where there are enough to tell. Documents of version 1 do not say.
+// How many of a level stand out, if there are enough to tell. Documents of version 1 do not say.
 function standTile(tile, name, level) {
   if (!level.groups.length || (level.tested === false && name !== "devices")) return null;
   const count = level.groups.filter((group) => group.outlier).length;
-  return tile(`${name} that stand out`, level.tested === false ? "–" : String(count), level.tested === undefined ? "outside the whiskers" : level.tested ? "beyond what chance does" : "too few to tell");
+  return tile(`${name} that stand out`, level.tested === false ? "–" : String(count), level.tested === undefined ? "outside the whiskers" : level.tested ? "beyond chance" : "too few to tell");
 }
 
 function renderVariability(doc) {

@@ -193,8 +193,7 @@ void measure(Study& study, const Flags& flags, const fs::path& folder, const Sto
   if (!pilot(study, flags, options, signals)) return;
   line.clear();
   for (const report::Difference& difference : study.differences)
-    fmt::print("differs: {}: {} | {}\n", difference.name, difference.values[0],
-               difference.values[1]);
+    fmt::print("differs: {}: {} | {}\n", difference.name, difference.values[0], difference.values[1]);
   std::fflush(stdout);
   bench::AbExperiment experiment(study.options);
   study.end = bench::run_experiment(

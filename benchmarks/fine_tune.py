@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Fine-tuning ResNet-50 from given weights on a generated set: Redline's accuracy beside PyTorch's, over several seeds.
 
-    ./benchmarks/fine_tune.py [--seeds 5] [--epochs 3] [--model resnet50]
+    ./benchmarks/fine_tune.py [--seeds 5] [--epochs 3] [--model resnet50] [--frozen]
 
 PyTorch trains a starting point on one generated set (6 classes) and saves it as safetensors. Then both sides fine-tune
 from that file on another set (12 classes, half of them new; a new last layer) with the same options, and Redline's
-mean top-1 must lie within PyTorch's seed-to-seed spread (mean plus and minus two standard deviations). --python names a
+mean top-1 must lie within PyTorch's seed-to-seed spread (mean plus and minus two standard deviations). With --frozen,
+the stem and the first two stages stay as they are, and the rest is trained by AdamW with a rate of its own for the
+last layer; without, all of it by SGD. --python names a
 Python that has torch and torchvision; without, they are installed from PyPI into build/peer on the first run. Both
 sides take a GPU where there is one. Writes benchmarks/results/fine_tune-<date>.
 """
@@ -24,6 +26,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VENV = ROOT / "build" / "peer"
 SIZE, BATCH, RATE, SCALE = 64, 16, 0.01, 0.5
+FROZEN_RATE, HEAD_RATE, DECAY = 0.0003, 0.003, 0.05  # of --frozen
 START, TUNED = 6, 12  # classes
 
 
@@ -42,20 +45,25 @@ def peer_python():
     return python
 
 
-def train_torch(python, data, model, epochs, seed, init=None, save=None):
+def train_torch(python, data, model, epochs, seed, init=None, save=None, frozen=False):
     """Top-1 after training, in percent."""
     peer = pathlib.Path(__file__).with_name("peer_fine_tune.py")
     command = [python, peer, data, "--model", model, "--epochs", epochs, "--seed", seed, "--size", SIZE,
-               "--batch", BATCH, "--scale", SCALE, "--lr", RATE if init else 5 * RATE]
+               "--batch", BATCH, "--scale", SCALE, "--lr", FROZEN_RATE if frozen else RATE if init else 5 * RATE]
+    command += ["--head-lr", HEAD_RATE, "--decay", DECAY] if frozen else []
     command += ["--init", init] if init else []
     command += ["--save", save] if save else []
     return json.loads(run(command))
 
 
-def train_redline(redline, data, model, epochs, seed, init):
+def train_redline(redline, data, model, epochs, seed, init, frozen):
+    how = ["--lr", RATE, "--weight-decay", 1e-4]
+    if frozen:
+        how = ["--opt", "adamw", "--lr", FROZEN_RATE, "--head-lr", HEAD_RATE, "--weight-decay", DECAY,
+               "--freeze", "stem,layer1,layer2"]
     with tempfile.TemporaryDirectory() as folder:
-        run([redline, "train", data, "--model", model, "--image-size", SIZE, "-b", BATCH, "-e", epochs, "--lr", RATE,
-             "--lr-scheduler", "cosine", "--weight-decay", 1e-4, "--crop-pct", 1, "--scale", SCALE, 1, "--init", init,
+        run([redline, "train", data, "--model", model, "--image-size", SIZE, "-b", BATCH, "-e", epochs, *how,
+             "--lr-scheduler", "cosine", "--crop-pct", 1, "--scale", SCALE, 1, "--init", init,
              "--seed", seed, "--eval-every", 0, "--quiet", "-o", folder, "--name", "run"])
         with open(pathlib.Path(folder) / "run" / "metrics.jsonl", encoding="utf-8") as lines:
             records = [json.loads(line) for line in lines]
@@ -68,6 +76,7 @@ def parse_options():
     options.add_argument("--seeds", type=int, default=5)
     options.add_argument("--epochs", type=int, default=3)
     options.add_argument("--model", default="resnet50")
+    options.add_argument("--frozen", action="store_true", help="leave the front of the network as it is, and use AdamW")
     options.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
     options.add_argument("--redline", type=pathlib.Path, default=ROOT / "redline", help="the program to measure")
     options.add_argument("--python", type=pathlib.Path, help="that has PyTorch (default: one made in build/peer)")
@@ -87,15 +96,18 @@ def main():
         begun = train_torch(python, start, args.model, 3 * args.epochs, 0, save=weights)
         print(f"starting point: top-1 {begun['top1']:.2f}% of {START} classes", flush=True)
         seeds = range(args.seeds)
-        peers = pool.map(lambda seed: train_torch(python, data, args.model, args.epochs, seed, init=weights), seeds)
-        runs = pool.map(lambda seed: train_redline(args.redline, data, args.model, args.epochs, seed, weights), seeds)
+        peers = pool.map(lambda seed: train_torch(python, data, args.model, args.epochs, seed, weights, None, args.frozen),
+                         seeds)
+        runs = pool.map(lambda seed: train_redline(args.redline, data, args.model, args.epochs, seed, weights, args.frozen),
+                        seeds)
         peers, runs = list(peers), list(runs)
     ours, theirs = [top1 for top1, _ in runs], [peer["top1"] for peer in peers]
     header, peer = runs[-1][1], peers[-1]
     mean, spread = statistics.mean(theirs), 2 * statistics.stdev(theirs) if args.seeds > 1 else float("nan")
     inside = abs(statistics.mean(ours) - mean) <= spread
     date = datetime.date.today().isoformat()
-    result = {"benchmark": "fine_tune", "date": date, "model": args.model, "epochs": args.epochs, "redline": ours,
+    result = {"benchmark": "fine_tune", "date": date, "model": args.model, "frozen": args.frozen, "epochs": args.epochs,
+              "redline": ours,
               "torch": theirs, "within_spread": inside, "start": begun["top1"], "program": header.get("program"),
               "device": header.get("device"), "torch_version": peer.get("torch"),
               "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
@@ -103,14 +115,17 @@ def main():
     text = [f"# Fine-tuning {args.model} on a generated set, {date}", "",
             f"`{result['command'].strip()}`; Redline {header['program']['version']} ({header['program']['commit']}), "
             f"{header['device']}; PyTorch {peer['torch']}, {peer['device']}; {args.epochs} epochs of 1200 images from the "
-            f"same weights, which reach {begun['top1']:.2f}% on the {START} classes that they were trained on.", "",
+            f"same weights, which reach {begun['top1']:.2f}% on the {START} classes that they were trained on"
+            + (f", with the stem and two stages frozen, AdamW at {FROZEN_RATE} and {HEAD_RATE} for the last layer."
+               if args.frozen else "."), "",
             "| seed | Redline top-1 | PyTorch top-1 |", "| --- | --- | --- |"]
     text += [f"| {seed} | {a:.2f}% | {b:.2f}% |" for seed, (a, b) in enumerate(zip(ours, theirs))]
     text += ["", f"Redline's mean is {statistics.mean(ours):.2f}%, PyTorch's {mean:.2f}% ± {spread:.2f} (two standard "
              f"deviations over seeds): {'within' if inside else 'OUTSIDE'} the spread."]
     print("\n" + "\n".join(text))
-    (args.output / f"fine_tune-{date}.json").write_text(json.dumps(result, indent=1) + "\n")
-    (args.output / f"fine_tune-{date}.md").write_text("\n".join(text) + "\n")
+    name = f"fine_tune-{date}" + ("-frozen" if args.frozen else "")
+    (args.output / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    (args.output / f"{name}.md").write_text("\n".join(text) + "\n")
 
 
 if __name__ == "__main__":

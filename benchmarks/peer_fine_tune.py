@@ -1,7 +1,8 @@
 """ResNet training with PyTorch on class folders: the peer of fine_tune.py. Prints one JSON object with the top-1.
 
 The same transforms, optimizer and schedule as `redline train` with the options that fine_tune.py gives it. From random
-weights, the rate rises over the first fifth, and residual branches begin at zero.
+weights, the rate rises over the first fifth, and residual branches begin at zero. With --head-lr, the front of the
+network is frozen, its norms included, and AdamW trains the rest.
 """
 import argparse
 import json
@@ -66,6 +67,28 @@ def accuracy(model, batches):
     return 100 * right / count
 
 
+FROZEN = ("conv1", "bn1", "layer1", "layer2")
+
+
+def make_optimizer(model, args):
+    """Weight decay on matrices and filters alone, as Redline has it."""
+    groups = []
+    for name, parameter in model.named_parameters():
+        if args.head_lr and name.startswith(FROZEN):
+            parameter.requires_grad = False
+            continue
+        rate = args.head_lr if args.head_lr and name.startswith("fc.") else args.lr
+        groups.append({"params": [parameter], "lr": rate, "peak": rate,
+                       "weight_decay": args.decay if parameter.ndim > 1 else 0})
+    return torch.optim.AdamW(groups) if args.head_lr else torch.optim.SGD(groups, lr=args.lr, momentum=0.9)
+
+
+def set_training(model, args):
+    model.train()
+    for name in FROZEN if args.head_lr else ():
+        getattr(model, name).eval()
+
+
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("data")
@@ -75,6 +98,8 @@ def main():
     options.add_argument("--batch", type=int, required=True)
     options.add_argument("--scale", type=float, required=True, help="least share of the area that a crop takes")
     options.add_argument("--lr", type=float, required=True)
+    options.add_argument("--head-lr", type=float, help="of the last layer; freezes the front of the network")
+    options.add_argument("--decay", type=float, default=1e-4)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--init")
     options.add_argument("--save")
@@ -90,18 +115,16 @@ def main():
         if len(weights["fc.bias"]) != classes:
             weights = {name: value for name, value in weights.items() if not name.startswith("fc.")}
         model.load_state_dict(weights, strict=False)
-    # Weight decay on matrices and filters alone, as Redline has it.
-    decayed = [p for p in model.parameters() if p.ndim > 1]
-    spared = [p for p in model.parameters() if p.ndim <= 1]
-    optimizer = torch.optim.SGD([{"params": decayed, "weight_decay": 1e-4}, {"params": spared, "weight_decay": 0}],
-                                lr=args.lr, momentum=0.9)
+    optimizer = make_optimizer(model, args)
+    set_training(model, args)
     total, step = args.epochs * len(train), 0
     warmup = 0 if args.init else total // 5
     for _ in range(args.epochs):
         for images, labels in train:
             for group in optimizer.param_groups:
                 done = (step - warmup) / (total - warmup)
-                group["lr"] = args.lr * ((step + 1) / warmup if step < warmup else 0.5 * (1 + math.cos(math.pi * done)))
+                share = (step + 1) / warmup if step < warmup else 0.5 * (1 + math.cos(math.pi * done))
+                group["lr"] = group["peak"] * share
             optimizer.zero_grad(set_to_none=True)
             logits = model(images.to(DEVICE, memory_format=torch.channels_last))
             torch.nn.functional.cross_entropy(logits, labels.to(DEVICE)).backward()

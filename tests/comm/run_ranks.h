@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/log.h"
 #include "comm/connect.h"
 #include "comm/wire.h"
 
@@ -28,6 +29,9 @@ inline ConnectOptions options_of(int rank, int size, std::uint16_t port) {
   options.limits = {std::chrono::milliseconds(10'000), std::chrono::milliseconds(10'000)};
   return options;
 }
+
+// Makes spdlog's logger before there are threads: sanitizers do not see into that library.
+inline const bool kHasLogger = log_shown(LogKind::warning);
 
 // Runs one function per rank; gives what each threw, or nothing.
 using Rank = std::function<void(ConnectOptions options)>;

@@ -49,26 +49,25 @@ void decode_png(Bytes bytes, const ImageInfo& info, std::vector<std::uint8_t>& p
   drop_alpha(info, rgba);
 }
 
+// Of a format whose library the build may be without.
+struct Reader {
+  decltype(Codec::open) open = nullptr;
+  decltype(Codec::decode) decode = nullptr;
+};
 #ifdef REDLINE_WEBP
-constexpr auto kOpenWebp = open_webp;
-constexpr auto kDecodeWebp = decode_webp;
+constexpr Reader kWebp{open_webp, decode_webp};
 #else
-constexpr decltype(Codec::open) kOpenWebp = nullptr;
-constexpr decltype(Codec::decode) kDecodeWebp = nullptr;
+constexpr Reader kWebp;
 #endif
 #ifdef REDLINE_TIFF
-constexpr auto kOpenTiff = open_tiff;
-constexpr auto kDecodeTiff = decode_tiff;
+constexpr Reader kTiff{open_tiff, decode_tiff};
 #else
-constexpr decltype(Codec::open) kOpenTiff = nullptr;
-constexpr decltype(Codec::decode) kDecodeTiff = nullptr;
+constexpr Reader kTiff;
 #endif
 #ifdef REDLINE_GIF
-constexpr auto kOpenGif = open_gif;
-constexpr auto kDecodeGif = decode_gif;
+constexpr Reader kGif{open_gif, decode_gif};
 #else
-constexpr decltype(Codec::open) kOpenGif = nullptr;
-constexpr decltype(Codec::decode) kDecodeGif = nullptr;
+constexpr Reader kGif;
 #endif
 
 bool begins_png(Bytes bytes) { return starts_with(bytes, "\x89PNG\r\n\x1a\n"); }
@@ -97,9 +96,9 @@ const std::vector<Codec>& codecs() {
   static const std::vector<Codec> kCodecs = {
       {ImageFormat::png, "PNG", {"png"}, "libpng", begins_png, open_png, decode_png, 4},
       {ImageFormat::bmp, "BMP", {"bmp", "dib"}, "", begins_bmp, open_bmp, decode_bmp, 3},
-      {ImageFormat::webp, "WebP", {"webp"}, "libwebp", begins_webp, kOpenWebp, kDecodeWebp, 8},
-      {ImageFormat::tiff, "TIFF", {"tif", "tiff"}, "libtiff", begins_tiff, kOpenTiff, kDecodeTiff, 8},
-      {ImageFormat::gif, "GIF", {"gif"}, "giflib", begins_gif, kOpenGif, kDecodeGif, 3},
+      {ImageFormat::webp, "WebP", {"webp"}, "libwebp", begins_webp, kWebp.open, kWebp.decode, 8},
+      {ImageFormat::tiff, "TIFF", {"tif", "tiff"}, "libtiff", begins_tiff, kTiff.open, kTiff.decode, 8},
+      {ImageFormat::gif, "GIF", {"gif"}, "giflib", begins_gif, kGif.open, kGif.decode, 3},
   };
   return kCodecs;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <fstream>
 #include <map>
@@ -66,6 +67,50 @@ std::vector<int> share_of(const std::vector<std::vector<int>>& cores, int index,
       if (sibling < core.size()) own.push_back(core[sibling]);
   if (own.empty()) return own;
   return {own[at % own.size()]};
+}
+
+std::vector<int> processors_near(const std::string& pci_address, const std::filesystem::path& system) {
+  std::string name = pci_address;
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::ifstream file(system / "bus/pci/devices" / name / "local_cpulist");  // "0-31,64-95"
+  std::vector<int> processors;
+  char separator = ',';
+  for (int first = 0; separator == ',' && file >> first;) {
+    int last = first;
+    if (file.get(separator) && separator == '-' && !(file >> last && file.get(separator))) break;
+    for (int processor = first; processor <= last; ++processor) processors.push_back(processor);
+  }
+  return processors;
+}
+
+std::vector<int> share_near(const std::vector<std::vector<int>>& cores,
+                            const std::vector<std::vector<int>>& near, int index) {
+  const std::size_t count = near.size(), all = cores.size();
+  if (all < count) return share_of(cores, index, static_cast<int>(count));
+  constexpr int kFree = -1;
+  std::vector<int> owners(all, kFree);
+  std::vector<std::size_t> lacks(count);
+  for (std::size_t i = 0; i < count; ++i) lacks[i] = (i + 1) * all / count - i * all / count;
+  const auto take = [&](std::size_t core, std::size_t process) {
+    if (owners[core] != kFree || lacks[process] == 0) return;
+    owners[core] = static_cast<int>(process);
+    --lacks[process];
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto before = near.begin() + static_cast<std::ptrdiff_t>(i);
+    const auto at = static_cast<std::size_t>(std::count(near.begin(), before, near[i]));
+    const auto of = static_cast<std::size_t>(std::ranges::count(near, near[i]));
+    std::vector<std::size_t> own;
+    for (std::size_t core = 0; core < all; ++core)
+      if (std::ranges::find_first_of(cores[core], near[i]) != cores[core].end()) own.push_back(core);
+    for (std::size_t k = at * own.size() / of; k < (at + 1) * own.size() / of; ++k) take(own[k], i);
+  }
+  for (std::size_t core = 0; core < all; ++core)
+    for (std::size_t i = 0; i < count; ++i) take(core, i);
+  std::vector<int> own;
+  for (std::size_t core = 0; core < all; ++core)
+    if (owners[core] == index) own.insert(own.end(), cores[core].begin(), cores[core].end());
+  return own;
 }
 
 }  // namespace redline

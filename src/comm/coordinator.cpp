@@ -133,7 +133,7 @@ class Coordinator::Server final : private Hub::Handler {
     rank.host = text_in(hello, kHost);
     rank.process = number_in(hello, kProcess, 0);
     rank.heard = Clock::now();
-    ++present_;
+    hub_.expect(++present_ < world_.size);
     return {};
   }
 

@@ -18,8 +18,13 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTurn{50}, kRetry{200};
-// Until another connection is tried. The system asks a busy listener again ever more rarely.
+// Until another connection is tried. The system asks a busy listener again ever more rarely, and one whose
+// queue was full may have forgotten a connection that looks open from here.
 constexpr milliseconds kConnectTime{3'000}, kAnswerTime{10'000};
+// For the challenge, the first time and at most. It doubles when none comes: those who leave a long queue and
+// come again are at its end.
+constexpr milliseconds kChallengeTime{4'000}, kMostChallengeTime{64'000};
+constexpr const char* kNoAnswer = "it does not answer";
 
 std::string proof(const std::string& token, std::string_view label, std::string_view role,
                   std::string_view first, std::string_view second, std::string_view body) {
@@ -30,8 +35,9 @@ std::string proof(const std::string& token, std::string_view label, std::string_
 }
 
 // The next message; none, and why, when the connection ends first or takes too long.
-std::optional<Message> receive(Link& link, const Introduction& introduction, std::string& why) {
-  const Clock::time_point deadline = std::min(introduction.deadline, Clock::now() + kAnswerTime);
+std::optional<Message> receive(Link& link, const Introduction& introduction, milliseconds limit,
+                               std::string& why) {
+  const Clock::time_point deadline = std::min(introduction.deadline, Clock::now() + limit);
   for (;;) {
     const MessageReader::State state = link.reader.read_from(link.socket);
     try {
@@ -45,7 +51,7 @@ std::optional<Message> receive(Link& link, const Introduction& introduction, std
       return {};
     }
     if (Clock::now() >= deadline) {
-      why = "it does not answer";
+      why = kNoAnswer;
       return {};
     }
     if (introduction.poll) introduction.poll();
@@ -54,37 +60,46 @@ std::optional<Message> receive(Link& link, const Introduction& introduction, std
   }
 }
 
+// The server's answer to a message; none, and why, when another connection may go better.
+std::optional<Message> ask(Link& link, const Introduction& by, const Message& question, milliseconds limit,
+                           std::string& why) {
+  if (!send_all(link.socket, encode(question), by.deadline)) {
+    why = "it closed the connection";
+    return {};
+  }
+  auto answer = receive(link, by, limit, why);
+  if (!answer || text_in(*answer, kKind) != kRefused) return answer;
+  why = text_in(*answer, kWhy);
+  if (number_in(*answer, kAgain, 0) != 0) return {};  // it may be about to make way for this one's job
+  throw UsageError("{} at {} refused this process: {}", by.whom, peer_address(link.socket, true), why);
+}
+
 // One try. Empty, and why, when another may go better.
-std::optional<Link> try_once(const Introduction& by, std::string& why) {
+std::optional<Link> try_once(const Introduction& by, milliseconds patience, std::string& why) {
   Link link{connect_to(by.host, by.port, std::min(by.deadline, Clock::now() + kConnectTime), why, by.poll),
             MessageReader(kLongestMessage)};
   if (link.socket.fd() < 0) return {};
-  const auto challenge = receive(link, by, why);
+  const std::string client_nonce = random_bytes(kNonceBytes);
+  const auto challenge = ask(link, by, make_knock(by.token, by.role, client_nonce), patience, why);
   if (!challenge) return {};
   const std::string server_nonce = bytes_in(*challenge, kNonce);
   if (number_in(*challenge, kProtocol, 0) != kProtocolVersion || server_nonce.size() != kNonceBytes)
     throw UsageError("{} at {} port {} speaks another version of the protocol than {}", by.whom, by.host,
                      by.port, by.who);
-  const std::string client_nonce = random_bytes(kNonceBytes);
-  const Message hello = make_hello(by.token, by.role, server_nonce, client_nonce, by.body);
-  if (!send_all(link.socket, encode(hello), by.deadline)) {
-    why = "it closed the connection";
-    return {};
-  }
-  const auto answer = receive(link, by, why);
-  if (!answer) return {};
-  if (text_in(*answer, kKind) == kRefused) {
-    why = text_in(*answer, kWhy);
-    if (number_in(*answer, kAgain, 0) != 0) return {};  // it may be about to make way for this one's job
-    throw UsageError("{} at {} refused this process: {}", by.whom, peer_address(link.socket, true), why);
-  }
-  if (!same_secret(bytes_in(*answer, kProof), server_proof(by.token, by.role, server_nonce, client_nonce)))
+  const auto welcome =
+      ask(link, by, make_hello(by.token, by.role, server_nonce, client_nonce, by.body), kAnswerTime, why);
+  if (!welcome) return {};
+  if (!same_secret(bytes_in(*welcome, kProof), server_proof(by.token, by.role, server_nonce, client_nonce)))
     throw UsageError("what listens at {} port {} does not know this job's token: is it another job's?",
                      by.host, by.port);
   return link;
 }
 
 }  // namespace
+
+std::string knock_proof(const std::string& token, std::string_view role, std::string_view client_nonce) {
+  return proof(token, "knock", role, client_nonce, "", "");
+}
 
 std::string client_proof(const std::string& token, std::string_view role, std::string_view server_nonce,
                          std::string_view client_nonce, std::string_view body) {
@@ -96,21 +111,27 @@ std::string server_proof(const std::string& token, std::string_view role, std::s
   return proof(token, "welcome", role, client_nonce, server_nonce, "");
 }
 
+Message make_knock(const std::string& token, std::string_view role, std::string_view client_nonce) {
+  return {{kKind, kKnock},
+          {kProtocol, kProtocolVersion},
+          {kNonce, binary(client_nonce)},
+          {kProof, binary(knock_proof(token, role, client_nonce))}};
+}
+
 Message make_hello(const std::string& token, std::string_view role, std::string_view server_nonce,
                    std::string_view client_nonce, const Message& body) {
   const std::string bytes = encode_body(body);
   return {{kKind, kHello},
-          {kProtocol, kProtocolVersion},
-          {kNonce, binary(client_nonce)},
           {kBody, binary(bytes)},
           {kProof, binary(client_proof(token, role, server_nonce, client_nonce, bytes))}};
 }
 
 Link introduce(const Introduction& by) {
   std::string why, told;
-  for (;;) {
+  for (milliseconds patience = kChallengeTime;;) {
     std::string reason;
-    if (auto link = try_once(by, reason)) return std::move(*link);
+    if (auto link = try_once(by, patience, reason)) return std::move(*link);
+    if (reason == kNoAnswer) patience = std::min(2 * patience, kMostChallengeTime);
     // A try that the deadline cut short tells less than the one before it.
     if (why.empty() || Clock::now() < by.deadline) why = reason;
     if (by.poll) by.poll();

@@ -1,7 +1,9 @@
 // How a control connection begins: each end proves that it knows the job's token, and neither sends it.
-//     server: challenge, a nonce S            client: hello, a nonce C, its body, HMAC(token, S, C, body)
-//     server: welcome, HMAC(token, C, S)      or: refused, and why
-// Nonces are new for every connection, so a proof that was overheard is worth nothing. The body is not looked
+//     client: knock, a nonce C, HMAC(token, C)      server: challenge, a nonce S
+//     client: hello, its body, HMAC(token, S, C, body)      server: welcome, HMAC(token, C, S)
+// or, instead of the server's part, refused, and why. Nonces are new for every connection, so a proof that
+// was overheard is worth nothing. Only the knock can be repeated by someone else; it lets nobody in, but
+// tells those who know the token from a flood of strangers at the cost of one message. The body is not looked
 // at before it is proved. What follows the handshake is neither encrypted nor signed.
 #pragma once
 
@@ -17,14 +19,16 @@ namespace redline::comm {
 
 inline constexpr std::size_t kNonceBytes = 32;
 
-// What a client proves with its hello, and a server with its welcome. `role` keeps the proofs of one kind of
-// connection from being used in another: "rank", "node".
+// What a client proves with its knock and its hello, and a server with its welcome. `role` keeps the proofs
+// of one kind of connection from being used in another: "rank", "node".
+std::string knock_proof(const std::string& token, std::string_view role, std::string_view client_nonce);
 std::string client_proof(const std::string& token, std::string_view role, std::string_view server_nonce,
                          std::string_view client_nonce, std::string_view body);
 std::string server_proof(const std::string& token, std::string_view role, std::string_view server_nonce,
                          std::string_view client_nonce);
 
-// The client's hello in answer to a challenge.
+// The client's knock, and its hello in answer to a challenge.
+Message make_knock(const std::string& token, std::string_view role, std::string_view client_nonce);
 Message make_hello(const std::string& token, std::string_view role, std::string_view server_nonce,
                    std::string_view client_nonce, const Message& body);
 

@@ -1,7 +1,11 @@
-// The server's end of many control connections, for one thread. Whoever connects is a stranger until its
-// handshake is done (handshake.h). Strangers can be many and mean harm: those that take too long are dropped,
-// and when there is no room the one that has waited longest makes way, as it is the least likely to finish.
+// The server's end of many control connections, for one thread. Whoever connects is a stranger until it has
+// knocked with the job's token, then a guest, and a member once its handshake is done (handshake.h).
+// Strangers can be many and mean harm: they get nothing but one read, those that take too long are dropped,
+// and when there is no room the one that has waited longest makes way. They take no guest's or member's
+// place.
 #pragma once
+
+#include <sys/epoll.h>
 
 #include <chrono>
 #include <cstddef>
@@ -11,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "comm/wire.h"
 
@@ -21,18 +26,20 @@ class Hub {
   class Connection {
    public:
     int id = -1;  // whose it is; set by Handler::hello
-    const std::string& address() const { return address_; }
+    std::string address() const { return peer_address(socket_, true); }
     bool all_sent() const { return unsent_.empty(); }
 
    private:
     friend class Hub;
+    enum class Stage { stranger, guest, member };
+    Stage stage_ = Stage::stranger;
     Socket socket_;
-    std::string address_, nonce_;
+    std::string nonce_, client_nonce_;
     MessageReader reader_{0};
     std::deque<std::shared_ptr<const std::string>> unsent_;
     std::size_t sent_ = 0;  // bytes of the first of them
     Clock::time_point since_ = Clock::now();
-    bool member_ = false, closing_ = false, writing_ = false, closed_ = false;
+    bool closing_ = false, writing_ = false, closed_ = false;
   };
 
   // Why somebody is kept out; empty: it is let in.
@@ -62,24 +69,35 @@ class Hub {
 
   std::string address() const { return own_address(listener_, true); }
   void turn(std::chrono::milliseconds wait, Handler& handler);
+  // Whether members are still to come; at first they are. While they are not, whoever knocks is heard a few
+  // times a second, so that a flood does not take time from those who work.
+  void expect(bool more);
 
   void send(Connection& connection, const Message& message);
   void send(Connection& connection, std::shared_ptr<const std::string> encoded);  // one text to many
   void close(Connection& connection);  // once all is sent; the handler is not told
 
  private:
-  void accept_some();
+  void accept_some(int most, Handler& handler);
+  void accept_one(Socket socket, Handler& handler);
   void read(Connection& connection, Handler& handler);
-  void greet(Connection& connection, const Message& hello, Handler& handler);
+  void hear(Connection& connection, const Message& message, Handler& handler);
+  void answer_knock(Connection& connection, const Message& knock);
+  void answer_hello(Connection& connection, const Message& hello, Handler& handler);
+  void move(Connection& connection, Connection::Stage stage, std::size_t longest);
   void refuse(Connection& connection, const std::string& why, bool again = false);
   void flush(Connection& connection);
   void end(Connection& connection);
+  void drop_late(std::list<Connection>& waiting);
   void sweep();
 
   const Socket listener_, poller_;
   const std::string role_, token_;
-  std::list<Connection> strangers_, members_;  // strangers: oldest first
-  bool ended_ = false;                         // some of them are to be swept out
+  std::list<Connection> strangers_, guests_, members_;  // but for members: oldest first
+  bool ended_ = false;                                  // some of them are to be swept out
+  std::vector<epoll_event> events_;                     // of one turn
+  bool expecting_ = true;
+  Clock::time_point accepted_{};
   std::uint64_t refused_ = 0;
 };
 

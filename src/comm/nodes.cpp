@@ -72,6 +72,7 @@ class Nodes::Server final : private Hub::Handler {
   void run() {
     Clock::time_point stopped{}, beaten{};
     for (;;) {
+      hub_.expect(std::ranges::any_of(nodes_, [](const Launcher& n) { return n.connection == nullptr; }));
       hub_.turn(kTurn, *this);
       const Clock::time_point now = Clock::now();
       if (now - beaten >= kBeat) {

@@ -7,9 +7,9 @@
 
 namespace redline::comm {
 
-inline constexpr std::int64_t kProtocolVersion = 2;
-// What a stranger may send before it is known, and a member after.
-inline constexpr std::size_t kLongestHello = 64 << 10, kLongestMessage = 16 << 20;
+inline constexpr std::int64_t kProtocolVersion = 3;
+// What a stranger may send, one that has knocked, and a member.
+inline constexpr std::size_t kLongestKnock = 512, kLongestHello = 64 << 10, kLongestMessage = 16 << 20;
 
 inline constexpr const char *kKind = "kind", *kWhy = "why", *kKey = "key", *kValue = "value",
                             *kCalls = "calls", *kRank = "rank", *kSize = "size", *kRun = "run",
@@ -18,8 +18,8 @@ inline constexpr const char *kKind = "kind", *kWhy = "why", *kKey = "key", *kVal
                             *kProof = "proof", *kBody = "body", *kAgain = "again", *kHang = "hang";
 
 // Kinds, of the handshake …
-inline constexpr const char *kChallenge = "challenge", *kHello = "hello", *kWelcome = "welcome",
-                            *kRefused = "refused";
+inline constexpr const char *kKnock = "knock", *kChallenge = "challenge", *kHello = "hello",
+                            *kWelcome = "welcome", *kRefused = "refused";
 // … to the coordinator …
 inline constexpr const char *kSet = "set", *kGet = "get", *kLate = "late", *kFailed = "failed", *kBye = "bye",
                             *kAccount = "account";

@@ -104,6 +104,7 @@ Socket listen_on(const addrinfo& address, int& error) {
     return {};
   }
   make_non_blocking(socket.fd());
+  send_at_once(socket.fd());  // what is accepted inherits it
   return socket;
 }
 
@@ -214,9 +215,7 @@ Socket listen_at(const std::string& host, std::uint16_t port, bool others) {
 }
 
 Socket accept_from(const Socket& listener) {
-  Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (socket.fd() >= 0) send_at_once(socket.fd());
-  return socket;
+  return Socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
 Socket connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline, std::string& why,

@@ -13,10 +13,9 @@ namespace redline::train {
 // Waits for the other ranks of `world` and connects them; for a process alone, empty or, with
 // config.comm.when_alone, itself. Ranks with another
 // version or other options are refused, with what differs. Sets config.ranks, and the share of a global
-// batch. Ranks that share a machine and the permission to use all of its cores divide these among them. When
-// a peer is lost and this process does not come to its end by itself (it may hang in a call that nothing
-// interrupts), it ends with the cause and exit code 75. Throws what comm::connect throws; raising `stop` ends
-// the waiting.
+// batch. When a peer is lost and this process does not come to its end by itself (it may hang in a call that
+// nothing interrupts), it ends with the cause and exit code 75. Throws what comm::connect throws; raising
+// `stop` ends the waiting.
 std::shared_ptr<comm::Communicator> join_ranks(Config& config, const comm::World& world,
                                                const std::atomic<bool>& stop);
 

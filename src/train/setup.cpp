@@ -14,6 +14,7 @@
 #include "data/hold_out.h"
 #include "data/info.h"
 #include "data/loader.h"
+#include "train/cores.h"
 #include "train/interval.h"
 #include "train/schedule.h"
 
@@ -430,14 +431,17 @@ void open_records(Setup& setup, const std::vector<std::string>& class_names) {
 
 }  // namespace
 
-Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communicator,
+Setup prepare(const Config& config, const std::shared_ptr<comm::Communicator>& communicator,
               const std::atomic<bool>* stop, const std::vector<std::string>& class_names) {
   validate(config);
   Setup setup;
   if (communicator != nullptr) setup.rank = communicator->rank();
   setup.config = config;
+  std::optional<CoreShare> cores;  // before whatever counts them
+  if (communicator != nullptr) cores.emplace(*communicator);
   setup.machine = inspect_machine();
-  setup.backend = open_device(config, std::move(communicator), stop);
+  setup.backend = open_device(config, communicator, stop);
+  if (cores) cores->move_near(setup.backend->pci_address());
   Precision precision = resolve_dtype(config, *setup.backend);
   setup.dtype = precision.dtype;
   setup.why_dtype = std::move(precision.why);

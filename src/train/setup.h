@@ -112,7 +112,7 @@ struct Setup {
 
 // With class_names, of a run that goes on, the data's classes get the labels that they have there. Throws
 // UsageError, DataError or UnavailableError, each naming the flag or path to change.
-Setup prepare(const Config& config, std::shared_ptr<comm::Communicator> communicator = {},
+Setup prepare(const Config& config, const std::shared_ptr<comm::Communicator>& communicator = {},
               const std::atomic<bool>* stop = nullptr, const std::vector<std::string>& class_names = {});
 
 // Throws BatchTooLarge for a run that did not get its memory although it should fit, with `what` the system

@@ -49,5 +49,42 @@ TEST(Topology, NoTwoProcessesShareACore) {
   EXPECT_TRUE(share_of({}, 0, 2).empty());
 }
 
+TEST(Topology, ProcessorsNearADevice) {
+  const TemporaryFolder system;
+  const auto write = [&](const char* address, const char* processors) {
+    const auto folder = system / ("bus/pci/devices/" + std::string(address));
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "local_cpulist") << processors;
+  };
+  write("0000:c1:00.0", "0-1,4-5\n");
+  write("0000:18:00.0", "3\n");
+  write("0000:19:00.0", "\n");
+  write("0000:1a:00.0", "2-\n");
+  EXPECT_EQ(processors_near("0000:C1:00.0", system.path()), (std::vector<int>{0, 1, 4, 5}));
+  EXPECT_EQ(processors_near("0000:18:00.0", system.path()), std::vector<int>{3});
+  for (const char* unknown : {"0000:19:00.0", "0000:1a:00.0", "0000:1b:00.0", ""})
+    EXPECT_TRUE(processors_near(unknown, system.path()).empty()) << unknown;
+}
+
+TEST(Topology, EachProcessTakesTheCoresNearItsDevice) {
+  const Cores cores = {{0, 4}, {1, 5}, {2, 6}, {3, 7}};
+  const std::vector<int> first = {0, 1, 4, 5}, second = {2, 3, 6, 7};
+  const auto shares = [&](const Cores& near) {
+    Cores all;
+    for (std::size_t i = 0; i < near.size(); ++i) all.push_back(share_near(cores, near, static_cast<int>(i)));
+    return all;
+  };
+  // Devices need not be in the order of the cores.
+  EXPECT_EQ(shares({second, first}), (Cores{{2, 6, 3, 7}, {0, 4, 1, 5}}));
+  EXPECT_EQ(shares({second, first, second, first}), (Cores{{2, 6}, {0, 4}, {3, 7}, {1, 5}}));
+  // All devices at one node: its cores are divided, and the others are not left unused.
+  EXPECT_EQ(shares({second, second}), (Cores{{0, 4, 2, 6}, {1, 5, 3, 7}}));
+  // Where nothing is known: as without devices.
+  EXPECT_EQ(shares({{}, {}}), (Cores{share_of(cores, 0, 2), share_of(cores, 1, 2)}));
+  EXPECT_EQ(shares({first, {}}), (Cores{{0, 4, 1, 5}, {2, 6, 3, 7}}));
+  // More processes than cores.
+  EXPECT_EQ(share_near(cores, {first, first, first, first, second}, 4), share_of(cores, 4, 5));
+}
+
 }  // namespace
 }  // namespace redline

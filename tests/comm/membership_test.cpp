@@ -110,27 +110,38 @@ Message body_of(const World& world, int rank, const Facts& facts = {}) {
   return {{kRun, world.run_id}, {kRank, rank}, {kSize, world.size}, {kFacts, named}};
 }
 
+const std::string kClientNonce(kNonceBytes, 'c');
+
 // The connection of a rank that was let in, by hand.
 Link join_by_hand(const World& world, int rank, Clock::time_point deadline) {
   Link link = dial(world.master_port, deadline);
+  send_all(link.socket, encode(make_knock(world.token, "rank", kClientNonce)), deadline);
   const auto challenge = next_message(link, kChallenge, deadline);
   send_all(link.socket,
-           encode(make_hello(world.token, "rank", bytes_in(challenge.value(), kNonce),
-                             std::string(kNonceBytes, 'c'), body_of(world, rank))),
+           encode(make_hello(world.token, "rank", bytes_in(challenge.value(), kNonce), kClientNonce,
+                             body_of(world, rank))),
            deadline);
   return link;
 }
 
-// What rank 0 says to a hello: why it refuses it, or that it lets it in or hangs up.
-std::string answer_to(std::uint16_t port, const std::function<Message(const std::string& nonce)>& hello) {
+// What rank 0 says to a message: why it refuses it, or the kind of its answer, or that it hangs up. The
+// answer is kept.
+std::string answer_to(Link& link, const Message& message, Message& answer) {
   const Clock::time_point soon = Clock::now() + milliseconds(2000);
-  Link link = dial(port, soon);
-  const auto challenge = next_message(link, kChallenge, soon);
-  if (!challenge) return "no challenge";
-  send_all(link.socket, encode(hello(bytes_in(*challenge, kNonce))), soon);
-  const auto answer = next_message(link, nullptr, soon);
-  if (!answer) return Clock::now() < soon ? "hung up" : "no answer";
-  return text_in(*answer, kKind) == kRefused ? text_in(*answer, kWhy) : text_in(*answer, kKind);
+  send_all(link.socket, encode(message), soon);
+  const auto found = next_message(link, nullptr, soon);
+  if (!found) return Clock::now() < soon ? "hung up" : "no answer";
+  answer = *found;
+  return text_in(answer, kKind) == kRefused ? text_in(answer, kWhy) : text_in(answer, kKind);
+}
+
+// The same for a knock and, where that is answered by a challenge, a hello.
+std::string answer_to(std::uint16_t port, const Message& knock,
+                      const std::function<Message(const std::string& nonce)>& hello) {
+  Link link = dial(port, Clock::now() + milliseconds(2000));
+  Message answer;
+  const std::string kind = answer_to(link, knock, answer);
+  return kind == kChallenge ? answer_to(link, hello(bytes_in(answer, kNonce)), answer) : "knock: " + kind;
 }
 
 TEST(Joining, RefusesWhoeverDiffersInOneThing) {
@@ -138,35 +149,50 @@ TEST(Joining, RefusesWhoeverDiffersInOneThing) {
   const World& world = own.world;
   const Coordinator coordinator(world, own.facts, own.limits);
   const Message good = body_of(world, 1, own.facts);
-  const std::string nonce(kNonceBytes, 'c');
+  const Message knock = make_knock(world.token, "rank", kClientNonce);
   const auto with = [&](const char* key, const Message& value) {
     Message changed = good;
     changed[key] = value;
-    return answer_to(world.master_port, [&](const std::string& theirs) {
-      return make_hello(world.token, "rank", theirs, nonce, changed);
+    return answer_to(world.master_port, knock, [&](const std::string& theirs) {
+      return make_hello(world.token, "rank", theirs, kClientNonce, changed);
     });
   };
   const auto with_token = [&](const std::string& token, const char* role = "rank") {
-    return answer_to(world.master_port,
-                     [&](const std::string& theirs) { return make_hello(token, role, theirs, nonce, good); });
+    return answer_to(world.master_port, knock, [&](const std::string& theirs) {
+      return make_hello(token, role, theirs, kClientNonce, good);
+    });
+  };
+  const auto knocking = [&](const Message& other) {
+    return answer_to(world.master_port, other, [](const std::string&) { return Message::object(); });
+  };
+  const auto knock_with = [&](const char* key, const Message& value) {
+    Message other = knock;
+    other[key] = value;
+    return knocking(other);
   };
   const auto changed = [&](const char* key, const Message& value) {  // after it was proved
-    return answer_to(world.master_port, [&](const std::string& theirs) {
-      Message hello = make_hello(world.token, "rank", theirs, nonce, good);
+    return answer_to(world.master_port, knock, [&](const std::string& theirs) {
+      Message hello = make_hello(world.token, "rank", theirs, kClientNonce, good);
       hello[key] = value;
       return hello;
     });
   };
   const std::string kStranger = "its token is not this job's";
-  EXPECT_EQ(changed(kProtocol, kProtocolVersion + 1),
-            "it speaks version 3 of the protocol, and this end version 2");
+  EXPECT_EQ(knock_with(kProtocol, kProtocolVersion + 1),
+            fmt::format("knock: it speaks version {} of the protocol, and this end version {}",
+                        kProtocolVersion + 1, kProtocolVersion));
   for (const std::string& token : {std::string(), world.token + "x", world.token.substr(1),
-                                   world.token.substr(0, world.token.size() - 1)})
+                                   world.token.substr(0, world.token.size() - 1)}) {
     EXPECT_EQ(with_token(token), kStranger) << token;
-  EXPECT_EQ(with_token(world.token, "node"),
-            kStranger);  // a proof for one kind of connection is none for another
+    EXPECT_EQ(knocking(make_knock(token, "rank", kClientNonce)), "knock: " + kStranger) << token;
+  }
+  // A proof for one kind of connection is none for another.
+  EXPECT_EQ(with_token(world.token, "node"), kStranger);
+  EXPECT_EQ(knocking(make_knock(world.token, "node", kClientNonce)), "knock: " + kStranger);
+  EXPECT_EQ(knock_with(kNonce, binary(std::string(kNonceBytes, 'd'))), "knock: " + kStranger);
+  EXPECT_EQ(knocking(make_knock(world.token, "rank", "short")), "knock: " + kStranger);
+  EXPECT_EQ(knock_with(kBody, std::string(kLongestKnock, 'x')), "knock: hung up");
   EXPECT_EQ(changed(kProof, 7), kStranger);
-  EXPECT_EQ(changed(kNonce, binary("short")), kStranger);
   EXPECT_EQ(changed(kBody, binary(encode_body(body_of(world, 0, own.facts)))), kStranger);
   EXPECT_EQ(with(kRun, "another"), "it belongs to run 'another', and this is run 'run'");
   EXPECT_EQ(with(kSize, 3), "it counts 3 ranks, and rank 0 counts 2");
@@ -174,24 +200,28 @@ TEST(Joining, RefusesWhoeverDiffersInOneThing) {
   EXPECT_EQ(with(kRank, -1), "there is no rank -1");
   EXPECT_EQ(with(kFacts, "none"),
             "version is '' there and '1' on rank 0; --lr is '' there and '0.1' on rank 0");
-  EXPECT_EQ(changed(kKind, kGet), "hung up");  // nobody gets anything before it has said who it is
+  // Nobody gets anything before it has said who it is.
+  EXPECT_EQ(changed(kKind, kGet), "hung up");
+  EXPECT_EQ(knock_with(kKind, kHello), "knock: hung up");
   EXPECT_EQ(with_token(world.token), kWelcome);
 }
 
-// Whoever overhears a handshake cannot repeat it: the challenge is another. Nor does the token travel.
+// Whoever overhears a handshake can repeat its knock, and no more: the challenge is another. Nor does the
+// token travel.
 TEST(Joining, AnOverheardHandshakeIsWorthNothing) {
   const ConnectOptions own = options_of(0, 2, free_port());
   const World& world = own.world;
   const Coordinator coordinator(world, own.facts, own.limits);
   std::string overheard;
   const auto say = [&](const std::string& theirs) {
-    const Message hello =
-        make_hello(world.token, "rank", theirs, random_bytes(kNonceBytes), body_of(world, 1, own.facts));
+    const Message hello = make_hello(world.token, "rank", theirs, kClientNonce, body_of(world, 1, own.facts));
     if (overheard.empty()) overheard = encode(hello);
     return decode(std::string_view(overheard).substr(4));
   };
-  EXPECT_EQ(answer_to(world.master_port, say), kWelcome);
-  EXPECT_EQ(answer_to(world.master_port, say), "its token is not this job's");
+  const Message knock = make_knock(world.token, "rank", kClientNonce);
+  EXPECT_EQ(answer_to(world.master_port, knock, say), kWelcome);
+  EXPECT_EQ(answer_to(world.master_port, knock, say), "its token is not this job's");
+  overheard += encode(knock);
   EXPECT_EQ(overheard.find(world.token), std::string::npos);
 }
 
@@ -336,8 +366,8 @@ TEST(Silence, OfRank0IsNoticedByTheOthers) {
     send_all(rank0.socket,
              encode(Message{{kKind, kChallenge}, {kProtocol, kProtocolVersion}, {kNonce, binary(nonce)}}),
              soon);
-    const auto hello = next_message(rank0, kHello, soon);
-    const std::string proof = server_proof(world.token, "rank", nonce, bytes_in(hello.value(), kNonce));
+    const auto knock = next_message(rank0, kKnock, soon);
+    const std::string proof = server_proof(world.token, "rank", nonce, bytes_in(knock.value(), kNonce));
     send_all(rank0.socket, encode(Message{{kKind, kWelcome}, {kProof, binary(proof)}}), soon);
     send_all(rank0.socket,
              encode(Message{{kKind, kAll},

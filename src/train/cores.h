@@ -1,0 +1,28 @@
+// Which cores a rank uses.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace redline::train {
+
+// Ranks of one machine that may all use the same cores divide these among them: two that used the same ones
+// would pin their threads to them. Ranks that were given cores of their own by whoever launched them keep
+// these. Every rank makes the calls at the same time; they throw PeerError.
+class CoreShare {
+ public:
+  // Takes this rank's part, by memory node and in the order of the ranks; threads that are made later keep to
+  // it.
+  explicit CoreShare(comm::Communicator& communicator);
+  // Takes the part near this rank's GPU instead, with all threads of the process. `pci_address` as in
+  // Backend::pci_address: empty for a rank without a GPU.
+  void move_near(const std::string& pci_address);
+
+ private:
+  comm::Communicator& communicator_;
+  std::vector<int> processors_;  // that all of these ranks may use; empty: there is nothing to divide
+};
+
+}  // namespace redline::train

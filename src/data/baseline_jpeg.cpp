@@ -1,6 +1,7 @@
 #include "data/baseline_jpeg.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/error.h"
@@ -12,45 +13,59 @@ constexpr int kMaxDcSize = 11, kMaxAcSize = 10;
 
 int divide_up(int value, int by) { return (value + by - 1) / by; }
 
-// What several codes in a row come to, from what each comes to. The bits that follow a code begin at its end;
-// those past the lookup are zeros, and a code that needs them is not taken.
+// One code of the lookup, with its value.
+struct Code {
+  explicit Code(std::uint32_t entry)
+      : length(entry & 0xff),
+        run(entry >> 8 & 0xff),
+        mask(entry >> 16),
+        code_bits(length - static_cast<std::uint32_t>(std::bit_width(mask))) {}
+
+  bool ends() const { return run == kJpegEndRun; }
+  // An end of block is a value of zero at the current place, where there is none yet, and a long way on.
+  std::uint32_t place() const { return ends() ? 0 : run; }
+
+  std::uint32_t length, run, mask, code_bits;
+};
+
+// What several codes in a row come to, from what each comes to.
 void combine(JpegCodes& codes) {
   constexpr std::uint32_t kMask = (1U << kJpegLookup) - 1;
-  struct Code {
-    std::uint32_t length, run;
-    std::uint64_t value;
-  };
-  const auto code_at = [&](std::uint32_t index, std::uint32_t used) {
-    const std::uint32_t entry = codes.lookup[(index << used) & kMask];
-    const std::uint32_t length = entry & 0xff;
-    const bool whole = length > 0 && length + used <= kJpegLookup;  // kJpegPartial is more than that
-    return Code{whole ? length : 0, entry >> 8 & 0xff, entry >> 16};
-  };
   for (std::uint32_t index = 0; index <= kMask; ++index) {
-    codes.pairs[index] = codes.skips[index] = 0;
-    const Code first = code_at(index, 0);
-    if (first.length == 0) continue;
-    // An end of block is a value of zero at the current place, where there is none yet, and a long way on.
-    const bool ends = first.run == kJpegEndRun;
-    const std::uint64_t place = ends ? 0 : first.run;
-    std::uint64_t length = first.length, advance = first.run + 1, second = place, value = first.value;
-    if (const Code next = code_at(index, first.length); !ends && next.length > 0) {
-      const bool then_ends = next.run == kJpegEndRun;
+    // The code that begins after as many bits; of length 0 where it does not end among the bits that are
+    // known.
+    const auto code_at = [&](std::uint32_t used) {
+      const Code code(used < kJpegLookup ? codes.lookup[(index << used) & kMask] : 0);
+      return used + code.code_bits <= kJpegLookup ? code : Code(0);
+    };
+    const Code first = code_at(0);
+    if (first.length == 0) {
+      codes.pairs[index] = std::uint64_t{kJpegNone} << 32;
+      codes.skips[index] = kJpegNone << 8;
+      continue;
+    }
+    Code last = first;
+    std::uint32_t length = first.length, passed = 0;
+    std::uint64_t value = 0;
+    if (const Code next = code_at(length); !first.ends() && next.length > 0) {
+      value = static_cast<std::uint16_t>(jpeg_value(
+          static_cast<int>(index >> (kJpegLookup - length) & first.mask), static_cast<int>(first.mask)));
+      passed = first.run + 1;
       length += next.length;
-      second = advance + (then_ends ? 0 : next.run);
-      value = next.value;
-      advance += next.run + 1;
+      last = next;
     }
-    codes.pairs[index] = length | place << 8 | first.value << 16 | second << 32 | advance << 40 | value << 48;
+    codes.pairs[index] = length | first.place() << 8 | value << 16 |
+                         std::uint64_t{passed + last.place()} << 32 |
+                         std::uint64_t{passed + last.run + 1} << 40 | std::uint64_t{last.mask} << 48;
 
-    std::uint32_t used = 0, passed = 0, last = 0;
-    for (Code next = first; next.length > 0 && last < 64; next = code_at(index, used)) {
-      last = passed + (next.run == kJpegEndRun ? 0 : next.run);
-      passed += next.run + 1;
-      used += next.length;
-      if (next.run == kJpegEndRun) break;
+    // Far enough that nothing can overflow.
+    for (Code next = code_at(length); !last.ends() && next.length > 0 && passed < 64;
+         next = code_at(length)) {
+      passed += last.run + 1;
+      length += next.length;
+      last = next;
     }
-    codes.skips[index] = used | last << 8 | passed << 16;
+    codes.skips[index] = length | (passed + last.place()) << 8 | (passed + last.run + 1) << 16;
   }
 }
 
@@ -71,22 +86,7 @@ bool build(JpegCodes& codes, bool ac) {
       if (ac && size == 0 && run != 0 && run != 15) return false;  // has a meaning in progressive files only
       if (length > kJpegLookup) continue;
       const int spare = kJpegLookup - length;
-      for (int rest = 0; rest < 1 << spare; ++rest) {
-        std::uint32_t entry = static_cast<std::uint32_t>(length);
-        if (!ac) {
-          entry |= static_cast<std::uint32_t>(size) << 8;
-        } else if (symbol == 0) {
-          entry |= kJpegEndRun << 8;
-        } else {
-          entry |= static_cast<std::uint32_t>(run) << 8;
-          if (size > spare)
-            entry |= kJpegPartial | static_cast<std::uint32_t>(size) << 16;
-          else if (size > 0)
-            entry = (entry + static_cast<std::uint32_t>(size)) |
-                    static_cast<std::uint32_t>(jpeg_value(rest >> (spare - size), size)) << 16;
-        }
-        codes.lookup[(code << spare) + static_cast<std::uint32_t>(rest)] = entry;
-      }
+      std::fill_n(codes.lookup.begin() + (code << spare), 1 << spare, jpeg_entry(symbol, ac, length));
     }
     codes.limit[static_cast<std::size_t>(length)] = code << (16 - length);
   }

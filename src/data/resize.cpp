@@ -9,24 +9,9 @@
 namespace redline::data {
 namespace {
 
-// As std::floor, without a call on machines that have no instruction for it; for values that fit.
-int floor_of(double value) {
-  const int whole = static_cast<int>(value);
-  return whole - (whole > value ? 1 : 0);
-}
-
 int round_up(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 double support_of(Interpolation filter) { return filter == Interpolation::bilinear ? 1.0 : 2.0; }
-
-double weight_at(Interpolation filter, double x) {
-  x = std::fabs(x);
-  if (filter == Interpolation::bilinear) return std::max(1.0 - x, 0.0);
-  constexpr double a = -0.5;
-  if (x < 1.0) return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
-  if (x < 2.0) return (((x - 5.0) * x + 8.0) * x - 4.0) * a;
-  return 0.0;
-}
 
 }  // namespace
 
@@ -42,40 +27,13 @@ void Resizer::Axis::plan(double start, double length, int clip_begin, int clip_e
                          Interpolation filter, int multiple) {
   const double scale = length / outputs;
   const double stretch = std::max(scale, 1.0);  // shrinking widens the filter, growing does not narrow it
-  const double support = support_of(filter) * stretch, narrow = 1 / stretch;
-  taps = round_up(static_cast<int>(std::ceil(2 * support)), multiple);
+  taps = round_up(static_cast<int>(std::ceil(2 * support_of(filter) * stretch)), multiple);
   if (multiple == 4 && taps > 4) taps = round_up(taps, 8);
   first.resize(static_cast<std::size_t>(outputs));
-  weights.assign(static_cast<std::size_t>(outputs) * static_cast<std::size_t>(taps), 0);
-  real.resize(static_cast<std::size_t>(taps));
-  for (int i = 0; i < outputs; ++i) {
-    const double centre = start + (i + 0.5) * scale;
-    const int begin = std::max(clip_begin, floor_of(centre - support + 0.5));
-    const int end = std::min(clip_end, floor_of(centre + support + 0.5));
-    // Rounding a box's edge can put it a hair outside the clip; the nearest pixel then stands for all.
-    const int from = std::clamp(begin, clip_begin, clip_end - 1);
-    const int count = std::clamp(end - from, 1, taps);
-    double sum = 0;
-    for (int k = 0; k < count; ++k) {
-      real[static_cast<std::size_t>(k)] = weight_at(filter, (from + k + 0.5 - centre) * narrow);
-      sum += real[static_cast<std::size_t>(k)];
-    }
-    first[static_cast<std::size_t>(i)] = from;
-    std::int16_t* to = weights.data() + static_cast<std::ptrdiff_t>(i) * taps;
-    if (sum <= 0) {
-      to[0] = 1 << kWeightBits;
-      continue;
-    }
-    // Rounded so that they still add up to one: the error of each goes to the next.
-    double carry = 0;
-    const double unit = (1 << kWeightBits) / sum;
-    for (int k = 0; k < count; ++k) {
-      const double exact = real[static_cast<std::size_t>(k)] * unit + carry;
-      const int rounded = std::clamp(floor_of(exact + 0.5), -32768, 32767);
-      carry = std::clamp(exact - rounded, -1.0, 1.0);
-      to[k] = static_cast<std::int16_t>(rounded);
-    }
-  }
+  weights.resize(static_cast<std::size_t>(outputs) * static_cast<std::size_t>(taps));
+  scratch.resize(static_cast<std::size_t>(taps * kPlanLanes));
+  kernels().plan_axis({start, length, clip_begin, clip_end, outputs, taps, filter}, scratch.data(),
+                      first.data(), weights.data());
 }
 
 void Resizer::Axis::reverse() {

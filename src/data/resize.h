@@ -36,7 +36,7 @@ class Resizer {
     int taps = 0;
     std::vector<int> first;
     std::vector<std::int16_t> weights;
-    std::vector<double> real;  // the weights of one output before rounding
+    std::vector<double> scratch;
 
     // taps becomes a multiple of `multiple`, and where that is 4 and not enough, of 8.
     void plan(double start, double length, int clip_begin, int clip_end, int outputs, Interpolation filter,

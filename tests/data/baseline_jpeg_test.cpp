@@ -50,6 +50,30 @@ TEST(BaselineJpeg, GreyIsLibjpegsToTheBit) {
   EXPECT_EQ(merged(jpeg.planes, jpeg.info.width, jpeg.info.height).rgb, decoded(bytes).rgb);
 }
 
+// Noise at the highest quality: values of up to ten bits, codes longer than what is looked up at once, and
+// blocks that are full to their last place. It is grey, so that every pixel is libjpeg's; a part of it is
+// read after passing over the rest.
+TEST(BaselineJpeg, LongCodesAreLibjpegsToTheBit) {
+  Picture noise{150, 90, {}};
+  Random random(3, 0);
+  for (int i = 0; i < 150 * 90; ++i)
+    noise.rgb.insert(noise.rgb.end(), 3, static_cast<std::uint8_t>(random.below(2) * 255));
+  for (const int quality : {100, 97, 60}) {
+    const std::vector<std::uint8_t> bytes = encode_jpeg(noise.rgb.data(), 150, 90, quality);
+    const Opened jpeg(bytes);
+    const Picture theirs = decoded(bytes);
+    EXPECT_EQ(merged(jpeg.planes, 150, 90).rgb, theirs.rgb) << quality;
+    Opened part(bytes);
+    ASSERT_TRUE(part.reader.decode({70, 50, 30, 20}, 1, part.planes));
+    const Plane& plane = part.planes.plane[0];
+    for (int y = 0; y < plane.height; ++y)
+      for (int x = 0; x < plane.width; ++x)
+        ASSERT_EQ(plane.data[y * plane.stride + x],
+                  theirs.rgb[static_cast<std::size_t>(((y + plane.origin_y) * 150 + x + plane.origin_x) * 3)])
+            << quality;
+  }
+}
+
 // Colours at full resolution differ by the rounding of their conversion; at half resolution also by how they
 // are spread over the pixels, which on these noisy pictures is worth a level or two.
 TEST(BaselineJpeg, ColoursAreLibjpegs) {
@@ -124,7 +148,7 @@ TEST(BaselineJpeg, ShrinkingKeepsThePicture) {
 
 TEST(BaselineJpeg, EveryInstructionSetGivesTheSameBits) {
   if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "this machine has only one";
-  for (const char* file : {"420.jpg", "grey.jpg"}) {
+  for (const char* file : {"420.jpg", "422.jpg", "444.jpg", "grey.jpg"}) {
     const std::vector<std::uint8_t> bytes = bytes_of(golden(file));
     const Opened a(bytes, v2::kKernels), b(bytes, v3::kKernels);
     for (int i = 0; i < a.planes.count; ++i)

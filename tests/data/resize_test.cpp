@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <numeric>
 
 #include "base/error.h"
+#include "data/kernels/kernels.h"
 #include "data/pictures.h"
 
 namespace redline::data {
@@ -38,6 +40,39 @@ TEST(Resize, MatchesPillow) {
     ++seen;
   }
   EXPECT_EQ(seen, 9);
+}
+
+// Of crops at fractions of a pixel, from a tenth of the size to ten times it.
+TEST(Resize, WeightsAddUpAndAreTheSameOnEveryMachine) {
+  const bool both = __builtin_cpu_supports("avx2");
+  for (const Interpolation filter : {Interpolation::bilinear, Interpolation::bicubic})
+    for (int i = 0; i < 200; ++i) {
+      Random random(1, static_cast<std::uint64_t>(i));
+      AxisPlan plan;
+      plan.start = 40 * random.uniform();
+      plan.length = 5 + 600 * random.uniform();
+      plan.clip_begin = static_cast<int>(plan.start);
+      plan.clip_end = static_cast<int>(plan.start + plan.length) + 1;
+      plan.outputs = 1 + static_cast<int>(random.below(70));
+      plan.filter = filter;
+      plan.taps = 4 * (2 + static_cast<int>(plan.length / plan.outputs));
+      const auto outputs = static_cast<std::size_t>(plan.outputs), taps = static_cast<std::size_t>(plan.taps);
+      std::vector<double> scratch(taps * kPlanLanes);
+      std::vector<int> first(outputs), other_first(outputs);
+      std::vector<std::int16_t> weights(outputs * taps), other_weights(outputs * taps);
+      v2::kKernels.plan_axis(plan, scratch.data(), first.data(), weights.data());
+      for (std::size_t k = 0; k < outputs; ++k) {
+        EXPECT_EQ(std::accumulate(weights.begin() + static_cast<std::ptrdiff_t>(k * taps),
+                                  weights.begin() + static_cast<std::ptrdiff_t>((k + 1) * taps), 0),
+                  1 << kWeightBits);
+        EXPECT_GE(first[k], plan.clip_begin);
+        EXPECT_LT(first[k], plan.clip_end);
+      }
+      if (!both) continue;
+      v3::kKernels.plan_axis(plan, scratch.data(), other_first.data(), other_weights.data());
+      EXPECT_EQ(first, other_first);
+      EXPECT_EQ(weights, other_weights);
+    }
 }
 
 TEST(Resize, SameSizeIsACopy) {

@@ -35,26 +35,27 @@ struct Bits {
     word <<= bits & 63;  // the mask costs nothing, and tells the compiler so
     count -= bits;
   }
-  // What jpeg_value() makes of the next bits; 0 for none. Without a branch, which nobody could predict.
-  REDLINE_INLINE int value(int size) {
-    const int bits = static_cast<int>(word >> 1 >> (63 - size));
-    const int negative = -static_cast<int>(~word >> 63);  // all ones, or zero
-    consume(size);
-    return bits + (negative & (1 - (1 << size)));
+  // The value that the next `length` (at least 1) bits end with. Off the chain of lookups, and without a
+  // branch, which nobody could predict.
+  REDLINE_INLINE int value(int length, int mask) const {
+    return jpeg_value(static_cast<int>(word >> (-length & 63)) & mask, mask);
   }
 };
 
-// A symbol whose code is longer than the lookup; -1: there is no such code.
-int slow_symbol(const JpegCodes& codes, std::uint32_t bits16, int& length) {
-  for (length = kJpegLookup + 1; length <= 16; ++length) {
+// As an entry of the lookup, a code of any length; 0: there is no such code.
+template <bool kAc>
+REDLINE_INLINE std::uint32_t find_code(const JpegCodes& codes, const Bits& bits) {
+  if (const std::uint32_t entry = codes.lookup[bits.peek(kJpegLookup)]) return entry;
+  const std::uint32_t bits16 = bits.peek(16);
+  for (int length = kJpegLookup + 1; length <= 16; ++length) {
     const auto l = static_cast<std::size_t>(length);
     if (codes.counts[l - 1] == 0 || bits16 >= codes.limit[l]) continue;
     const std::int32_t at = codes.offset[l] + static_cast<std::int32_t>(bits16 >> (16 - length));
     return at >= 0 && static_cast<std::size_t>(at) < codes.symbols.size()
-               ? codes.symbols[static_cast<std::size_t>(at)]
-               : -1;
+               ? jpeg_entry(codes.symbols[static_cast<std::size_t>(at)], kAc, length)
+               : 0;
   }
-  return -1;
+  return 0;
 }
 
 constexpr std::size_t kMaxBlocks = 6;  // of an MCU: four of brightness, one of each colour
@@ -118,26 +119,22 @@ class ScanReader {
                                  Block& block) {
     if (kKeep) block.clear();
     bits.refill();
-    const std::uint32_t first = dc.lookup[bits.peek(kJpegLookup)];
-    int length = static_cast<int>(first & 0xff), size = static_cast<int>(first >> 8);
-    if (first == 0) size = slow_symbol(dc, bits.peek(16), length);
-    if (size < 0) return false;
+    const std::uint32_t first = find_code<false>(dc, bits);
+    if (__builtin_expect(first == 0, 0)) return false;
+    const int length = static_cast<int>(first & 0xff);
+    level += bits.value(length, static_cast<int>(first >> 16));
     bits.consume(length);
-    level += bits.value(size);
-    if (level < -kMaxLevel || level > kMaxLevel) return false;
+    if (__builtin_expect(level < -kMaxLevel || level > kMaxLevel, 0)) return false;
 
+    // 56 bits are there. A DC code with its value takes up to 27, an AC code up to 26, and what is found in
+    // one lookup up to 20.
     std::uint32_t place = 1;
+    if (!read_coefficients<kKeep>(bits, ac, place, block)) return false;
     while (place < 64) {
       bits.refill();
-      // A code and its value take at most 26 bits, and what is found whole at most 10: three lookups fit.
-#pragma GCC unroll 3
-      for (int i = 0; i < 3; ++i) {
-        if (__builtin_expect(!read_several<kKeep>(bits, ac, place, block), 0)) {
-          if (!read_one<kKeep>(bits, ac, place, block)) return false;
-          break;
-        }
-        if (place >= 64) break;
-      }
+      if (!read_coefficients<kKeep>(bits, ac, place, block)) return false;
+      if (place >= 64) break;
+      if (!read_coefficients<kKeep>(bits, ac, place, block)) return false;
     }
     // 64: the last place was filled. Beyond kJpegEndRun: an end of block. Between them a run left the block.
     if (place > 64 && place <= kJpegEndRun) return false;
@@ -148,48 +145,40 @@ class ScanReader {
     return bits.at <= bits.limit;
   }
 
-  // The coefficients that one lookup finds; false when it finds none that may be taken.
+  // The coefficients that one lookup finds, or the next whatever its length; false when there is no such
+  // code.
   template <bool kKeep>
-  REDLINE_INLINE bool read_several(Bits& bits, const JpegCodes& ac, std::uint32_t& place, Block& block) {
+  REDLINE_INLINE bool read_coefficients(Bits& bits, const JpegCodes& ac, std::uint32_t& place, Block& block) {
     const std::uint32_t index = bits.peek(kJpegLookup);
     if constexpr (kKeep) {
       const std::uint64_t entry = ac.pairs[index];
-      const std::uint32_t second = place + (entry >> 32 & 0xff);
-      if (__builtin_expect(entry == 0 || second >= 64, 0)) return false;
+      const std::uint32_t last = place + (entry >> 32 & 0xff);
+      if (__builtin_expect(last >= 64, 0)) return read_one<kKeep>(bits, ac, place, block);
+      const int value = bits.value(static_cast<int>(entry & 63), static_cast<int>(entry >> 48));
       block.values[kJpegPlaces[place + (entry >> 8 & 0xff)]] = static_cast<std::int16_t>(entry >> 16);
-      block.values[kJpegPlaces[second]] = static_cast<std::int16_t>(entry >> 48);
+      block.values[kJpegPlaces[last]] = static_cast<std::int16_t>(value);
       place += entry >> 40 & 0xff;
       bits.consume(static_cast<int>(entry & 63));
     } else {
       const std::uint32_t entry = ac.skips[index];
-      if (__builtin_expect(entry == 0 || place + (entry >> 8 & 0xff) >= 64, 0)) return false;
+      if (__builtin_expect(place + (entry >> 8 & 0xff) >= 64, 0))
+        return read_one<kKeep>(bits, ac, place, block);
       place += entry >> 16;
       bits.consume(static_cast<int>(entry & 63));
     }
     return true;
   }
 
-  // The next coefficient, however long its code; false when there is no such code.
   template <bool kKeep>
   REDLINE_INLINE bool read_one(Bits& bits, const JpegCodes& ac, std::uint32_t& place, Block& block) {
-    const std::uint32_t entry = ac.lookup[bits.peek(kJpegLookup)];
-    int length = static_cast<int>(entry & ~kJpegPartial & 0xff);
-    int run = static_cast<int>(entry >> 8 & 0xff), value = static_cast<std::int16_t>(entry >> 16);
-    if (static_cast<std::int8_t>(entry) <= 0) {
-      int size = value;
-      if (entry == 0) {
-        const int symbol = slow_symbol(ac, bits.peek(16), length);
-        if (symbol < 0) return false;
-        run = symbol == 0 ? static_cast<int>(kJpegEndRun) : symbol >> 4;
-        size = symbol & 15;
-      }
-      bits.consume(length);
-      value = bits.value(size);
-    } else {
-      bits.consume(length);
-    }
-    place += static_cast<std::uint32_t>(run);
-    if (kKeep) block.values[kJpegPlaces[place]] = static_cast<std::int16_t>(value);
+    const std::uint32_t entry = find_code<true>(ac, bits);
+    if (entry == 0) return false;
+    const int length = static_cast<int>(entry & 0xff);
+    place += entry >> 8 & 0xff;
+    if (kKeep)
+      block.values[kJpegPlaces[place]] =
+          static_cast<std::int16_t>(bits.value(length, static_cast<int>(entry >> 16)));
+    bits.consume(length);
     ++place;
     return true;
   }
@@ -255,6 +244,6 @@ bool decode_scan(const JpegScan& scan) { return ScanReader(scan).run(); }
 
 }  // namespace
 
-const Kernels kKernels{blend_rows, blend_pixels, blend_values, merge_colours, decode_scan};
+const Kernels kKernels{plan_axis, blend_rows, blend_pixels, blend_values, merge_colours, decode_scan};
 
 }  // namespace redline::data::REDLINE_ISA

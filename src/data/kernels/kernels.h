@@ -7,38 +7,45 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/interpolation.h"
 #include "data/image.h"
 
 namespace redline::data {
 
 // Bits of a JPEG's compressed data that are looked up at once.
 constexpr int kJpegLookup = 10;
-constexpr std::uint32_t kJpegPartial = 0x80;
 constexpr std::uint32_t kJpegEndRun = 128;  // the "run" of an end of block: past every place
+constexpr std::uint32_t kJpegNone = 255;    // a place past every block
 
-// Huffman codes of one table.
+// Huffman codes of one table. A code is followed by the bits of a value; lengths here are those of both.
 struct JpegCodes {
   std::array<std::uint8_t, 16> counts{};  // by length, as stored
   std::vector<std::uint8_t> symbols;
   std::array<std::uint32_t, 17> limit{};  // of the 16 next bits: a code of this length is below it
   std::array<std::int32_t, 17> offset{};  // from a code of this length to its symbol
-  // By the next bits. Of AC codes: length | run << 8 | value << 16, value being the coefficient where code
-  // and value fit, and length that of both; else kJpegPartial | length, with the value's size in its place; 0
-  // where the code is longer. Of DC codes: length | size << 8.
+  // By the next bits, what jpeg_entry() makes of the symbol; 0 where its code is longer.
   std::array<std::uint32_t, 1 << kJpegLookup> lookup{};
-  // Of AC codes, several at a time where they fit whole with their values; 0 where not even one does. Times a
-  // chain of lookups, each of which waits for the one before, is what decoding takes.
-  // To keep: length | place of the first << 8 | its value << 16 | place of the second << 32 | advance << 40 |
-  // value of the second << 48. Places count from the current one; a second that is none repeats the first.
-  // Not to be used where the second place is past the block: the first may have filled it.
+  // Of AC codes, as many at a time as have their codes among those bits; the value of the last may reach
+  // beyond. A chain of lookups, each of which waits for the length that the one before it found, is what
+  // decoding takes most of its time for. Places count from the current one. No entry may be used where its
+  // last place is past the block: an earlier one may have been the block's end.
+  // To keep, one or two: length | place of the first << 8 | its value << 16 | place of the last << 32 |
+  // advance << 40 | mask of the last << 48. If there is one, it is the last.
   std::array<std::uint64_t, 1 << kJpegLookup> pairs{};
-  // To pass over: length | place of the last << 8 | advance << 16, used likewise.
+  // To pass over: length | place of the last << 8 | advance << 16.
   std::array<std::uint32_t, 1 << kJpegLookup> skips{};
 };
 
-// What `size` (at least 1) bits after a code stand for: the upper half of their range as it is, the lower
-// half negative.
-inline int jpeg_value(int bits, int size) { return bits < (1 << (size - 1)) ? bits - (1 << size) + 1 : bits; }
+// Length | run << 8 | mask << 16, for a code of this many bits.
+inline std::uint32_t jpeg_entry(int symbol, bool ac, int code_bits) {
+  const int size = ac ? symbol & 15 : symbol;
+  const std::uint32_t run = !ac ? 0 : symbol == 0 ? kJpegEndRun : static_cast<std::uint32_t>(symbol) >> 4;
+  return static_cast<std::uint32_t>(code_bits + size) | run << 8 | ((1U << size) - 1) << 16;
+}
+
+// What the bits of a value stand for: the upper half of their range as it is, the lower half negative. mask:
+// as many ones as there are bits; the value of none is 0.
+inline int jpeg_value(int bits, int mask) { return bits - (2 * bits <= mask ? mask : 0); }
 
 // From the order in which coefficients are stored to the place in the block, row by row; runs that leave the
 // block lead to [64].
@@ -76,7 +83,20 @@ constexpr int kRowBits = 6;
 constexpr int kWeightBits = 14;
 constexpr int kRowPadding = 16;  // values that a kernel may read or write past the end of a row
 
+// The weights of a resize in one direction, which are to be worked out.
+struct AxisPlan {
+  double start = 0, length = 0;      // of the inputs that the outputs are made of
+  int clip_begin = 0, clip_end = 0;  // inputs that may be used
+  int outputs = 0;
+  int taps = 0;  // at least as many as the filter has
+  Interpolation filter = Interpolation::bilinear;
+};
+constexpr int kPlanLanes = 8;  // outputs that are planned at once
+
 struct Kernels {
+  // For output i the inputs first[i] + k, k < taps, and their weights[i · taps + k], which add up to one.
+  // scratch: taps · kPlanLanes.
+  void (*plan_axis)(const AxisPlan& plan, double* scratch, int* first, std::int16_t* weights);
   // out[i] = the sum over k of weights[k] · source[k · stride + i], i < count: rows of bytes to one of
   // values.
   void (*blend_rows)(const std::uint8_t* source, std::ptrdiff_t stride, const std::int16_t* weights, int taps,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -10,6 +11,75 @@
 #include "data/kernels/kernels.h"
 
 namespace redline::data::REDLINE_ISA {
+
+inline double support_of(Interpolation filter) { return filter == Interpolation::bilinear ? 1.0 : 2.0; }
+
+template <Interpolation kFilter>
+REDLINE_INLINE double weight_at(double x) {
+  x = std::fabs(x);
+  if constexpr (kFilter == Interpolation::bilinear) return std::max(1.0 - x, 0.0);
+  constexpr double a = -0.5;
+  const double near = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
+  const double far = (((x - 5.0) * x + 8.0) * x - 4.0) * a;
+  return x < 1.0 ? near : x < 2.0 ? far : 0.0;
+}
+
+// Several outputs side by side: loops over lanes become vectors.
+template <Interpolation kFilter>
+inline void plan_lanes(const AxisPlan& plan, double* scratch, int* first, std::int16_t* weights) {
+  const double scale = plan.length / plan.outputs;
+  const double stretch = std::max(scale, 1.0);  // shrinking widens the filter, growing does not narrow it
+  const double support = support_of(kFilter) * stretch, narrow = 1 / stretch;
+  for (int i = 0; i < plan.outputs; i += kPlanLanes) {
+    const int used = std::min(kPlanLanes, plan.outputs - i);
+    double offset[kPlanLanes], sum[kPlanLanes] = {};
+    int from[kPlanLanes], count[kPlanLanes];
+    for (int lane = 0; lane < kPlanLanes; ++lane) {
+      const double centre = plan.start + (i + lane + 0.5) * scale;
+      const int begin = static_cast<int>(std::floor(centre - support + 0.5));
+      const int end = std::min(plan.clip_end, static_cast<int>(std::floor(centre + support + 0.5)));
+      // Rounding a box's edge can put it a hair outside the clip; the nearest pixel then stands for all.
+      from[lane] = std::max(std::min(begin, plan.clip_end - 1), plan.clip_begin);
+      count[lane] = std::max(end - from[lane], 1);
+      offset[lane] = from[lane] + 0.5 - centre;
+    }
+    for (int k = 0; k < plan.taps; ++k) {
+      double* to = scratch + k * kPlanLanes;
+      for (int lane = 0; lane < kPlanLanes; ++lane) {
+        const double weight = weight_at<kFilter>((offset[lane] + k) * narrow);
+        to[lane] = k < count[lane] ? weight : 0.0;
+        sum[lane] += to[lane];
+      }
+    }
+    // Sums are rounded, and weights are their differences: so they still add up to one.
+    double total[kPlanLanes] = {};
+    int before[kPlanLanes] = {};
+    for (int lane = 0; lane < kPlanLanes; ++lane) {
+      if (sum[lane] <= 0) scratch[lane] = sum[lane] = 1;
+      sum[lane] = (1 << kWeightBits) / sum[lane];
+    }
+    for (int k = 0; k < plan.taps; ++k) {
+      const double* weight = scratch + k * kPlanLanes;
+      std::int16_t rounded[kPlanLanes];
+      for (int lane = 0; lane < kPlanLanes; ++lane) {
+        total[lane] += weight[lane] * sum[lane];
+        const int now = static_cast<int>(std::floor(total[lane] + 0.5));
+        rounded[lane] = static_cast<std::int16_t>(std::clamp(now - before[lane], -32768, 32767));
+        before[lane] = now;
+      }
+      for (int lane = 0; lane < used; ++lane) weights[lane * plan.taps + k] = rounded[lane];
+    }
+    std::copy_n(from, used, first + i);
+    weights += used * plan.taps;
+  }
+}
+
+inline void plan_axis(const AxisPlan& plan, double* scratch, int* first, std::int16_t* weights) {
+  if (plan.filter == Interpolation::bilinear)
+    plan_lanes<Interpolation::bilinear>(plan, scratch, first, weights);
+  else
+    plan_lanes<Interpolation::bicubic>(plan, scratch, first, weights);
+}
 
 // From a sum of weight times byte to a row's units.
 inline std::int16_t to_row(std::int32_t sum) {

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "backend/cuda/counters.h"
 #include "backend/cuda/device.h"
@@ -230,19 +231,18 @@ void CuptiTracer::launched(cudaStream_t stream, const graph::Op* op) {
       status != cudaStreamCaptureStatusActive)
     return;
   const std::vector<cudaGraphNode_t> nodes = nodes_of(graph);
+  const std::vector<NodeOps::Node> plain(nodes.begin(), nodes.end());
   const std::lock_guard guard(lock_);
-  auto& seen = seen_[capture];
-  for (const cudaGraphNode_t node : nodes) {
+  ops_.add(capture, plain, op, [this](NodeOps::Node node) -> std::optional<std::uint64_t> {
     std::uint64_t id = 0;
-    if (seen.insert(node).second && op != nullptr && cupti_->node_id(node, &id) == CUPTI_SUCCESS)
-      op_of_node_[id] = op;
-  }
+    const CUptiResult result = cupti_->node_id(static_cast<cudaGraphNode_t>(node), &id);
+    return result == CUPTI_SUCCESS ? std::optional(id) : std::nullopt;
+  });
 }
 
 void CuptiTracer::node_cloned(std::uint64_t original, std::uint64_t clone) {
   const std::lock_guard guard(lock_);
-  const auto found = op_of_node_.find(original);
-  if (found != op_of_node_.end()) op_of_node_[clone] = found->second;
+  ops_.clone(original, clone);
 }
 
 const std::string* CuptiTracer::name_of(const char* text) {
@@ -269,10 +269,6 @@ const std::string* CuptiTracer::call_name(const char* text) {
 
 void CuptiTracer::read_buffer(std::uint8_t* buffer, std::size_t bytes) {
   const std::lock_guard guard(lock_);
-  const auto op_of = [this](std::uint64_t node) {
-    const auto found = op_of_node_.find(node);
-    return found == op_of_node_.end() ? nullptr : found->second;
-  };
   const auto put = [this](Activity& to, const auto& from) {
     to.begin = static_cast<std::int64_t>(from.start) + offset_;
     to.end = static_cast<std::int64_t>(from.end) + offset_;
@@ -287,7 +283,7 @@ void CuptiTracer::read_buffer(std::uint8_t* buffer, std::size_t bytes) {
     if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
       const auto& kernel = *reinterpret_cast<const CUpti_ActivityKernel10*>(record);
       activity.name = name_of(kernel.name);
-      activity.op = op_of(kernel.graphNodeId);
+      activity.op = ops_.find(kernel.graphNodeId);
       activity.stream = kernel.streamId;
       activity.context = kernel.contextId;
       activity.device = kernel.deviceId;
@@ -301,7 +297,7 @@ void CuptiTracer::read_buffer(std::uint8_t* buffer, std::size_t bytes) {
       const auto& copy = *reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
       activity.kind = Activity::Kind::copy;
       activity.name = name_of(copy_name(copy.copyKind));
-      activity.op = op_of(copy.graphNodeId);
+      activity.op = ops_.find(copy.graphNodeId);
       activity.stream = copy.streamId;
       activity.context = copy.contextId;
       activity.device = copy.deviceId;
@@ -313,7 +309,7 @@ void CuptiTracer::read_buffer(std::uint8_t* buffer, std::size_t bytes) {
       const auto& fill = *reinterpret_cast<const CUpti_ActivityMemset4*>(record);
       activity.kind = Activity::Kind::fill;
       activity.name = name_of("Memset");
-      activity.op = op_of(fill.graphNodeId);
+      activity.op = ops_.find(fill.graphNodeId);
       activity.stream = fill.streamId;
       activity.context = fill.contextId;
       activity.device = fill.deviceId;

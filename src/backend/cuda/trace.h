@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cuda/node_ops.h"
 #include "backend/tracer.h"
 
 namespace redline::backend::cuda {
@@ -49,8 +50,7 @@ class CuptiTracer final : public Tracer {
   mutable std::mutex lock_;
   std::set<std::string> names_;
   std::map<const char*, const std::string*> known_names_;  // by CUPTI's own pointer
-  std::map<std::uint64_t, const graph::Op*> op_of_node_;
-  std::map<unsigned long long, std::set<cudaGraphNode_t>> seen_;  // by capture: graphs' addresses come again
+  NodeOps ops_;
   std::vector<Activity> records_;
   std::int64_t offset_ = 0;  // from CUPTI's clock to ours
   std::uint64_t dropped_ = 0;

@@ -1,0 +1,34 @@
+// Which op each kernel of a step's graph belongs to. Nodes carry no mark of their own, so an op gets the
+// nodes that appeared since the last call. Needs no GPU. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <unordered_map>
+
+#include "graph/op.h"
+
+namespace redline::backend::cuda {
+
+class NodeOps {
+ public:
+  using Node = void*;
+  using IdOf = std::function<std::optional<std::uint64_t>(Node)>;
+
+  // The nodes of `capture` so far. Those that were not there at the last call belong to `op`, or to the step
+  // as a whole (null), as the stamps of its begin and end do. `id_of` is asked about new nodes of an op only.
+  void add(std::uint64_t capture, std::span<const Node> nodes, const graph::Op* op, const IdOf& id_of);
+  // An instantiated graph runs copies of the captured nodes.
+  void clone(std::uint64_t original, std::uint64_t copy);
+  const graph::Op* find(std::uint64_t id) const;  // null: of no op, or of a graph that was not captured here
+
+ private:
+  std::unordered_map<std::uint64_t, const graph::Op*> ops_;  // by id
+  std::map<std::uint64_t, std::set<Node>> seen_;             // by capture: addresses of nodes are reused
+};
+
+}  // namespace redline::backend::cuda

@@ -170,11 +170,11 @@ class Job {
 
   // `stop` is asked whether the job ended elsewhere.
   int run(const Signal& signal, const std::function<bool()>& stop = {}) {
-    for (int passed = 0;;) {
+    for (;;) {
       read_errors(kTurn);
       collect();
       if (std::ranges::none_of(children_, &Child::running)) break;
-      if (const int now = signal(); now != std::exchange(passed, now)) send(now);
+      if (const int now = signal(); now != std::exchange(passed_, now)) send(now);
       if (stop && stop() && !failed_) failed_ = Clock::now();
       // One that is stopped does not end by itself.
       const bool stopped =
@@ -194,6 +194,12 @@ class Job {
   const std::string& why() const { return why_; }  // it ended badly: "lost rank 3, which …"
 
  private:
+  // As a program finds it that nobody prepared; one that is ignored stays so.
+  static void take_no_handler(int signal) {
+    struct sigaction now {};
+    if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) ::signal(signal, SIG_DFL);
+  }
+
   static void start(Child& child, const std::vector<std::string>& program, const Variables& variables) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0)
@@ -205,7 +211,14 @@ class Job {
     // All that takes memory is done before: another thread may be asking for some at this moment.
     const std::vector<std::string> environment = environment_with(variables);
     const std::vector<char*> arguments = pointers_to(program), settings = pointers_to(environment);
+    // A signal that comes before the program is there must end it: this process's handler would lose it.
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, &before);
     child.process = ::fork();
+    if (child.process == 0)
+      for (const int signal : {SIGINT, SIGTERM, SIGHUP}) take_no_handler(signal);
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (child.process < 0)
       throw IoError("cannot start a process: {}", std::generic_category().message(errno));
     if (child.process > 0) return;
@@ -264,7 +277,9 @@ class Job {
       child.running = false;
       if (child.good()) continue;
       if (!failed_) failed_ = Clock::now();
-      if (WIFSIGNALED(child.status)) {
+      if (WIFSIGNALED(child.status) && WTERMSIG(child.status) == passed_) {  // before it could say so itself
+        if (cause_ == 0) cause_ = 128 + passed_;
+      } else if (WIFSIGNALED(child.status)) {
         const std::string who = fmt::format("rank {} (process {})", child.rank, child.process);
         const int signal = WTERMSIG(child.status);
         log_warning("{} was killed by signal {}", who, signal);
@@ -287,7 +302,8 @@ class Job {
 
   std::vector<Child> children_;
   std::optional<Clock::time_point> failed_, asked_;
-  int cause_ = 0;  // the first exit code that is neither 0 nor 75
+  int passed_ = 0;  // the signal that the processes were sent
+  int cause_ = 0;   // the first exit code that is neither 0 nor 75
   std::string why_;
 };
 

@@ -52,7 +52,8 @@ Socket dial(std::uint16_t port) {
   return socket;
 }
 
-constexpr milliseconds kPatience{5'000};  // about what a rank has at first (handshake.cpp)
+// As a rank has it (handshake.cpp): to be connected, and, doubling, for an answer.
+constexpr milliseconds kConnectTime{3'000}, kPatience{4'000};
 
 // A rank as far as its joining goes: it answers what it is asked, and comes again when it is turned away.
 struct Client {
@@ -61,7 +62,7 @@ struct Client {
   std::string nonce;
   Clock::time_point next_try{}, since{};
   bool knocked = false, asked = false, here = false;
-  int tries = 0;
+  int tries = 0, unanswered = 0;
 
   void listen(const World& world, Clock::time_point now) {
     if (link.socket.fd() < 0) {
@@ -87,7 +88,9 @@ struct Client {
                  now + milliseconds(1000));
       here = here || (kind == kAll && message->at(kMembers).size() == 2 * kRanks);
     }
-    if (here || (open && (now - since < kPatience * (1 << std::min(tries - 1, 4)) || asked))) return;
+    const milliseconds patience = knocked ? kPatience * (1 << std::min(unanswered, 4)) : kConnectTime;
+    if (here || (open && (asked || now - since < patience))) return;
+    if (open && knocked) ++unanswered;
     link.socket = Socket();
     next_try = now + milliseconds(100 + rank % 100);
   }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/quantity.h"
 #include "cli/data.h"
 #include "cli/train_options.h"
 #include "data/record_source.h"
@@ -39,12 +40,12 @@ int run_show(const ShowFlags& flags) {
     throw UsageError("--images {} is not between 1 and 4096", flags.images);
   if (flags.epoch < 0) throw UsageError("--epoch {} is negative", flags.epoch);
   const data::Split split = split_of(flags.split);
-  data::SourceOptions limits;
-  limits.max_bytes = config.data.max_image_bytes;
-  data::OpenSplits splits = data::open_splits(config.data.path, config.data.val_dir, limits);
+  data::OpenSplits splits = train::open_splits(config);
   std::shared_ptr<const data::RecordSource> source =
       split == data::Split::train ? std::move(splits.train) : std::move(splits.val);
-  if (!source) throw UsageError("{} has no val split", config.data.path);
+  if (!source)
+    throw UsageError("{} has no val split ({})", config.data.path,
+                     train::remedy_without_val(config.data.path));
   data::ShowOptions options;
   options.page = flags.page;
   options.title = fmt::format("{} ({}, {})", config.data.path, data::split_name(split), source->kind());
@@ -53,8 +54,10 @@ int run_show(const ShowFlags& flags) {
   options.loader.batch_size = static_cast<int>(flags.images);
   options.loader.threads = std::max(1, options.loader.threads);
   const data::ShownBatch shown = data::write_sample_page(source, options);
-  fmt::print("{}: {} images of {} classes, as the network sees them{}\n", printable(flags.page), shown.images,
-             shown.classes, shown.bad.empty() ? "" : fmt::format("; {} bad ones found", shown.bad.size()));
+  fmt::print("{}: {} of {}, as the network sees them{}\n", printable(flags.page),
+             counted(shown.images, "image"),
+             shown.classes == 1 ? "1 class" : fmt::format("{} classes", shown.classes),
+             shown.bad.empty() ? "" : fmt::format("; {} bad ones found", shown.bad.size()));
   return 0;
 }
 

@@ -398,9 +398,15 @@ std::string Setup::data_text() const {
   return fmt::format("{} ({})", config.data.path, train_records->kind());
 }
 
-namespace {
+data::OpenSplits open_splits(const Config& config) {
+  data::SourceOptions limits;
+  limits.max_bytes = config.data.max_image_bytes;
+  const auto seed = static_cast<std::uint64_t>(config.run.seed);
+  return config.data.val_split > 0
+             ? data::open_with_held_out(config.data.path, config.data.val_split, seed, limits)
+             : data::open_splits(config.data.path, config.data.val_dir, limits);
+}
 
-// What gives a data set without a val split one.
 std::string remedy_without_val(const std::string& path) {
   const std::vector<data::LeftOut> unused = data::unused_in(path);
   if (std::ranges::any_of(unused, [](const data::LeftOut& one) { return one.what == "test/"; }))
@@ -408,14 +414,11 @@ std::string remedy_without_val(const std::string& path) {
   return "--val-split 0.1 holds out a tenth of its images";
 }
 
+namespace {
+
 void open_records(Setup& setup, const std::vector<std::string>& class_names) {
   const DataConfig& config = setup.config.data;
-  data::SourceOptions limits;
-  limits.max_bytes = config.max_image_bytes;
-  const auto seed = static_cast<std::uint64_t>(setup.config.run.seed);
-  data::OpenSplits splits = config.val_split > 0
-                                ? data::open_with_held_out(config.path, config.val_split, seed, limits)
-                                : data::open_splits(config.path, config.val_dir, limits);
+  data::OpenSplits splits = open_splits(setup.config);
   setup.train_records = std::move(splits.train);
   setup.val_records = std::move(splits.val);
   if (!setup.val_records)

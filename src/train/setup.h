@@ -93,6 +93,11 @@ Precision resolve_dtype(const Config& config, const backend::Backend& backend);
 // --decode gpu cannot be had; auto says why in the log.
 std::shared_ptr<backend::ImageDecoder> resolve_decoder(const Config& config, backend::Backend& backend);
 
+// The data set's images, with those to validate on taken from --val-dir or held out by --val-split.
+data::OpenSplits open_splits(const Config& config);
+// The option that gives a data set without a val split one, in words.
+std::string remedy_without_val(const std::string& path);
+
 struct Setup {
   Config config;  // resolved: classes, type, length and workers are set
   Machine machine;

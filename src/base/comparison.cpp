@@ -413,6 +413,8 @@ Change compare_medians(std::span<const double> before, std::span<const double> a
   return compare_two_runs(Centre::median, before, after, run_spread, confidence);
 }
 
+double geometric_mean(std::span<const double> values) { return std::exp(mean(logarithms(values))); }
+
 Change compare_repeats(std::span<const double> before, std::span<const double> after, double confidence) {
   Change result = compare_sides(logarithms(before), logarithms(after), confidence);
   result.change = std::expm1(result.change);

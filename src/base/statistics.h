@@ -16,6 +16,7 @@ namespace redline {
 inline constexpr double kConfidence = 0.95;
 
 double mean(std::span<const double> values);
+double geometric_mean(std::span<const double> values);      // of positive values
 double standard_deviation(std::span<const double> values);  // of the sample (n - 1); 0 for a single value
 
 // The value below which the part q (0..1) of the sample lies, linear between neighbours (numpy's default).

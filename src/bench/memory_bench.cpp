@@ -47,10 +47,13 @@ std::string title(const MemoryMethod& method) {
   return method.threads == 1 ? method.name : fmt::format("{}, {} threads", method.name, method.threads);
 }
 
-// Half the interval, relative to the rate.
-double spread(const MemoryTiming& timing) {
+// "12.30 +- 4.1%": the rate and half its interval; no interval where it would say nothing.
+std::string rate_text(const MemoryTiming& timing) {
+  const double rate = timing.bytes_per_second();
   const ConfidenceInterval interval = timing.bytes_per_second_interval();
-  return (interval.high - interval.low) / 2 / timing.bytes_per_second();
+  const bool told = informs({interval.low / rate - 1, interval.high / rate - 1, interval.coverage});
+  return fmt::format("{:.2f} +-{:>5}", rate / 1e9,
+                     told ? fmt::format("{:.1f}%", 100 * (interval.high - interval.low) / 2 / rate) : "?");
 }
 
 std::string quoted(const std::string& text) {
@@ -177,7 +180,7 @@ std::string memory_table(const std::vector<MemoryTiming>& timings, MemoryGroup g
         refusals.insert(fmt::format("{}: {}", name, t.refusal));
         continue;
       }
-      cell = fmt::format("{:.2f} +-{:>4.1f}%", t.bytes_per_second() / 1e9, 100 * spread(t));
+      cell = rate_text(t);
       if (t.bytes == sizes.back()) last = t.bytes_per_second();
     }
     for (const std::string& cell : cells) text += fmt::format(" {:>16}", cell.empty() ? "-" : cell);

@@ -22,6 +22,10 @@ struct OpLimits {
   std::vector<MemoryTiming> copies;  // each plain copy at each size
 };
 
+// The ceiling of arithmetic is no lower than what an op reached: other processes may have had the processors
+// while it was measured.
+profile::Ceilings at_least_reached(profile::Ceilings ceilings, const std::vector<OpTiming>& ops);
+
 // Fills in least_seconds and memory_bound.
 void set_ceilings(std::vector<OpTiming>& ops, const profile::Ceilings& ceilings);
 

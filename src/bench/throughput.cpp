@@ -14,10 +14,9 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "metrics/recorder.h"
+#include "profile/disturbance.h"
 #include "train/setup.h"
 #include "train/trainer.h"
-
-#include "profile/disturbance.h"
 
 namespace redline::bench {
 namespace {
@@ -70,6 +69,7 @@ std::optional<ThroughputRound> measure(const train::Config& config, Throughput& 
   const train::Setup setup = train::prepare(config);
   setting.dtype = setup.config.device.dtype;
   setting.device = setup.backend->description();
+  setting.on_gpu = !setup.backend->pci_address().empty();
   setting.classes = setup.classes;
   const auto batches = train::train_batches(setup);
   profile::TelemetryOptions sampling;
@@ -100,11 +100,23 @@ void fail(Throughput& setting, ExitCode code, bool fits, const std::string& why)
   setting.fits = fits;
 }
 
+// A batch that does not fit is refused before its type is chosen. Its row belongs to those of the same type.
+void name_type(const train::Config& config, Throughput& setting) {
+  if (!setting.device.empty()) return;
+  try {
+    const auto backend = train::open_device(config);
+    setting.device = backend->description();
+    if (setting.dtype == "auto") setting.dtype = name_of(train::resolve_dtype(config, *backend).dtype);
+  } catch (const Error&) {  // the row already says what is wrong
+  }
+}
+
 // Measures a setting once more, or records why that failed; false when stopped.
 bool measure_round(const ThroughputOptions& options, Throughput& setting,
                    const std::function<bool(std::int64_t step)>& progress) {
+  const train::Config config = config_of(options, setting);
   try {
-    auto round = measure(config_of(options, setting), setting, progress);
+    auto round = measure(config, setting, progress);
     if (!round) return false;
     setting.rounds.push_back(std::move(*round));
   } catch (const train::BatchTooLarge& error) {
@@ -116,6 +128,7 @@ bool measure_round(const ThroughputOptions& options, Throughput& setting,
   } catch (const Error& error) {
     fail(setting, error.code(), true, error.what());
   }
+  if (!setting.failure.empty()) name_type(config, setting);
   return true;
 }
 
@@ -234,20 +247,45 @@ ConfidenceInterval Throughput::images_per_second_interval() const {
   return {images_per_second() * std::exp(-reach), images_per_second() * std::exp(reach), kConfidence};
 }
 
+std::vector<std::string> Throughput::disturbances() const {
+  std::vector<std::string> texts;
+  for (const profile::Finding& finding : profile::findings(telemetry(), !on_gpu, /*alone=*/true))
+    if (finding.what == "disturbed") texts.push_back(finding.text);
+  return texts;
+}
+
 profile::TelemetrySummary Throughput::telemetry() const {
   using Summary = profile::TelemetrySummary;
+  using profile::CpuShares;
   Summary all;
   for (const auto value :
        {&Summary::sm_clock_mhz, &Summary::max_sm_clock_mhz, &Summary::memory_clock_mhz, &Summary::power_w,
         &Summary::power_limit_w, &Summary::use_pct, &Summary::cpu_clock_mhz, &Summary::cpu_use})
     all.*value = mean_of(rounds, value);
+  double cpu_seconds = 0;
+  CpuShares cpu;
   for (const ThroughputRound& round : rounds) {
-    all.samples += round.telemetry.samples;
-    all.throttle |= round.telemetry.throttle;
-    if (round.telemetry.temperature_c)
-      all.temperature_c = std::max(all.temperature_c.value_or(*round.telemetry.temperature_c),
-                                   *round.telemetry.temperature_c);
+    const Summary& one = round.telemetry;
+    all.seconds += one.seconds;
+    all.samples += one.samples;
+    all.throttle |= one.throttle;
+    all.power_capped += one.power_capped * static_cast<double>(one.samples);
+    all.faulted += one.faulted * static_cast<double>(one.samples);
+    if (one.temperature_c)
+      all.temperature_c = std::max(all.temperature_c.value_or(*one.temperature_c), *one.temperature_c);
+    if (one.other_processes)
+      all.other_processes = std::max(all.other_processes.value_or(0), *one.other_processes);
+    if (!one.cpu) continue;
+    cpu_seconds += one.seconds;
+    for (const auto share : {&CpuShares::own, &CpuShares::others, &CpuShares::stolen})
+      cpu.*share += (*one.cpu).*share * one.seconds;
   }
+  if (all.samples > 0) {
+    all.power_capped /= static_cast<double>(all.samples);
+    all.faulted /= static_cast<double>(all.samples);
+  }
+  if (cpu_seconds > 0)
+    all.cpu = CpuShares{cpu.own / cpu_seconds, cpu.others / cpu_seconds, cpu.stolen / cpu_seconds};
   if (const auto joules = mean_of(rounds, &Summary::joules))
     all.joules = *joules * static_cast<double>(rounds.size());
   return all;

@@ -54,6 +54,7 @@ struct Throughput {
   std::int64_t batch = 0;
   std::optional<int> power_limit;  // watts, as requested
   std::string device;              // as the backend describes itself
+  bool on_gpu = false;
   std::int64_t classes = 0;
   std::int64_t warmup = 0;
   std::uint64_t memory_bytes = 0;  // of the training plan, on the device
@@ -71,7 +72,8 @@ struct Throughput {
   std::vector<double> round_speeds() const;  // images/s of each round
   // 95%, from the spread between rounds; coverage 0 with a single round, or rounds too uneven to tell.
   ConfidenceInterval images_per_second_interval() const;
-  profile::TelemetrySummary telemetry() const;  // of all rounds together
+  profile::TelemetrySummary telemetry() const;    // of all rounds together
+  std::vector<std::string> disturbances() const;  // for people: what else used the machine meanwhile
   std::optional<double> joules_per_step() const;
   std::optional<double> images_per_joule() const;
 };

@@ -115,9 +115,9 @@ std::vector<double> means_by_round(const std::vector<const Row*>& rows) {
   for (const Row* row : rows) rounds = std::min(rounds, row->speeds.size());
   std::vector<double> means(rounds);
   for (std::size_t i = 0; i < rounds; ++i) {
-    double sum = 0;
-    for (const Row* row : rows) sum += std::log(row->speeds[i]);
-    means[i] = std::exp(sum / static_cast<double>(rows.size()));
+    std::vector<double> speeds;
+    for (const Row* row : rows) speeds.push_back(row->speeds[i]);
+    means[i] = geometric_mean(speeds);
   }
   return means;
 }
@@ -146,8 +146,8 @@ ThroughputComparison compare_records(const Json& before, const Json& after) {
           comparison.differences.end())
         comparison.differences.push_back(std::move(difference));
     ThroughputChange change = compare_rows(row.setting, old.speeds, row.speeds, shares * new_both.size());
-    change.before = mean(old.speeds);
-    change.after = mean(row.speeds);
+    change.before = geometric_mean(old.speeds);  // which the change is of
+    change.after = geometric_mean(row.speeds);
     comparison.rows.push_back(std::move(change));
   }
   if (new_both.size() > 1)

@@ -148,6 +148,7 @@ Json to_json(const Throughput& r) {
   json["joules"] = maybe(t.joules);
   json["joules_per_step"] = maybe(r.joules_per_step());
   json["images_per_joule"] = maybe(r.images_per_joule());
+  json["disturbed"] = r.disturbances();
   json["rounds"] = Json::array();
   for (std::size_t at = 0; at < r.rounds.size(); ++at) json["rounds"].push_back(round_json(r, at));
   return json;

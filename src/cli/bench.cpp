@@ -16,6 +16,7 @@
 #include "cli/bench.h"
 #include "cli/command.h"
 #include "cli/progress_line.h"
+#include "profile/disturbance.h"
 #include "train/setup.h"
 
 namespace redline::cli {
@@ -74,6 +75,7 @@ int run_op_bench(OpFlags& flags) {
 
   ResultFile file(flags.json);
   const StopSignals signals;
+  MachineWatch watch;
   // Shows the progress of one part.
   const auto shown = [&](ProgressLine& line) -> bench::Progress {
     return [&](std::int64_t done, std::int64_t of) {
@@ -98,6 +100,7 @@ int run_op_bench(OpFlags& flags) {
   }
   fmt::print("{}", bench::op_table(ops, limits, flags.options));
   nlohmann::ordered_json record = setting_json(flags, *backend);
+  record["disturbed"] = watch.disturbances(!backend->device_memory());
   record.update(bench::op_json(ops, limits));
   file.write(record);
   return 0;
@@ -141,6 +144,17 @@ std::shared_ptr<backend::MemoryStudy> memory_study_of(const backend::Backend& ba
                                                       backend::DeviceOptions options) {
   if (options.device == "auto") options.device = backend.name();
   return backend::make_memory_study(options);
+}
+
+std::vector<std::string> MachineWatch::disturbances(bool host_computes) {
+  profile::TelemetrySummary now;
+  now.seconds = watch_.seconds();
+  now.cpu = profile::shares_between(before_, sensors_.read());
+  std::vector<std::string> texts;
+  for (const profile::Finding& finding : profile::findings(now, host_computes, /*alone=*/true))
+    texts.push_back(finding.text);
+  for (const std::string& text : texts) fmt::print("disturbed: {}; measure again on a quiet machine\n", text);
+  return texts;
 }
 
 void ResultFile::write(const std::string& text) {

@@ -4,13 +4,16 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "backend/backend.h"
 #include "backend/memory_study.h"
 #include "base/atomic_file.h"
+#include "base/clock.h"
 #include "cli/command.h"
+#include "profile/cpu_sensors.h"
 
 namespace redline::cli {
 
@@ -23,6 +26,20 @@ nlohmann::ordered_json bench_record(const char* kind);
 // A memory study of the device of `backend`, which was created with `options`.
 std::shared_ptr<backend::MemoryStudy> memory_study_of(const backend::Backend& backend,
                                                       backend::DeviceOptions options);
+
+// What else uses the processors while something is measured, from its construction on.
+class MachineWatch {
+ public:
+  MachineWatch() : before_(sensors_.read()) {}
+  // Prints and returns what disturbed it so far: "other processes used 80.0% of the CPU time". Nothing on a
+  // quiet machine, and where that is unknown. `host_computes`: the CPU is what is measured.
+  std::vector<std::string> disturbances(bool host_computes);
+
+ private:
+  Stopwatch watch_;
+  profile::CpuSensors sensors_{"/", profile::Counting::off};
+  profile::CpuSample before_;
+};
 
 // A file for a result. Opened before measuring, so that a bad path does not cost a measurement. Without
 // write() nothing is left behind; an empty path means no file.

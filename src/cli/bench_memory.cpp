@@ -55,9 +55,10 @@ void print(const std::vector<bench::MemoryTiming>& timings) {
       fmt::print("\n{}", table);
   }
   fmt::print(
-      "\nMedian rate and half its 95% interval. Bytes read and bytes written both count if both are in\none "
-      "memory. of copy: relative to the plain copy, at the largest size. Every result was "
-      "checked.\n");
+      "\nMedian rate and half its 95% interval, +-? where the runs vary too much for one. Bytes read and "
+      "bytes\n"
+      "written both count if both are in one memory. of copy: relative to the plain copy, at the largest\n"
+      "size. Every result was checked.\n");
 }
 
 int run_memory_bench(MemoryFlags& flags) {
@@ -72,6 +73,7 @@ int run_memory_bench(MemoryFlags& flags) {
   ResultFile json(flags.json), csv(flags.csv);
   fmt::print("{}\n", backend->description());
   const StopSignals signals;
+  MachineWatch watch;
   ProgressLine line("measuring", "settings");
   const auto timings = bench::bench_memory(flags.options, *study, [&](std::size_t done, std::size_t of) {
     line.update(static_cast<std::int64_t>(done), static_cast<std::int64_t>(of));
@@ -84,7 +86,9 @@ int run_memory_bench(MemoryFlags& flags) {
   }
   print(timings);
   nlohmann::ordered_json record = bench_record("bench memory");
-  record.update({{"device", backend->description()}, {"repeat", flags.options.repeat}});
+  record.update({{"device", backend->description()},
+                 {"repeat", flags.options.repeat},
+                 {"disturbed", watch.disturbances(!backend->device_memory())}});
   record.update(bench::memory_json(timings));
   json.write(record);
   csv.write(bench::memory_csv(timings));

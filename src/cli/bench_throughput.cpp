@@ -80,6 +80,9 @@ void print_table(const std::vector<bench::Throughput>& results) {
     }
     print_row(r);
   }
+  for (const bench::Throughput& r : results)
+    for (const std::string& text : r.disturbances())
+      fmt::print("disturbed: {} {} batch {}: {}\n", r.model, r.dtype, batch_text(r), text);
   const bool bound = std::ranges::any_of(
       results, [](const bench::Throughput& r) { return bench::power_bound(r.telemetry()).value_or(false); });
   if (bound)
@@ -158,7 +161,8 @@ void print_comparison(const bench::ThroughputComparison& comparison, const Flags
     return;
   }
   for (const bench::ThroughputChange& row : comparison.rows)
-    fmt::print("  {}: {:.1f} -> {:.1f} images/s, {}\n", row.setting, row.before, row.after, verdict(row));
+    fmt::print("  {}: {:.1f} -> {:.1f} images/s in the mean of rounds, {}\n", row.setting, row.before,
+               row.after, verdict(row));
   if (comparison.overall)
     fmt::print("  {}, round by round: {}\n", comparison.overall->setting, verdict(*comparison.overall));
   fmt::print(
@@ -259,9 +263,10 @@ int run_throughput(const Flags& flags) {
   for (const std::string& plot : flags.plots) write_chart(chart, plot);
   if (before)
     print_comparison(bench::compare_throughput(*before, flags.compare, record_of(results, flags)), flags);
-  fmt::print("\nwritten to {}\n", flags.folder);
   std::size_t rounds = 0;
   for (const bench::Throughput& r : results) rounds += r.rounds.size();
+  const auto tried = [](const bench::Throughput& r) { return r.measured() || !r.failure.empty(); };
+  if (std::ranges::any_of(results, tried)) fmt::print("\nwritten to {}\n", flags.folder);
   if (signals.requested()) {
     fmt::print(stderr, "redline: stopped after {} of {} measurements\n", rounds,
                results.size() * static_cast<std::size_t>(flags.options.rounds));

@@ -139,7 +139,8 @@ std::chrono::milliseconds parse_sampling(const std::string& text, const std::str
 }
 
 Telemetry::Telemetry(TelemetryOptions options)
-    : options_(std::move(options)), cpu_("/", options_.file.empty() ? Counting::off : Counting::on) {
+    : options_(std::move(options)),
+      cpu_(options_.root, options_.file.empty() ? Counting::off : Counting::on) {
   if (!options_.pci_address.empty()) {
     try {
       nvml_ = std::make_unique<Nvml>(options_.pci_address, options_.nvml);

@@ -91,6 +91,7 @@ struct TelemetryOptions {
   TelemetrySource source;      // written to the file
   std::size_t keep = 0;        // number of newest samples that samples() returns
   std::string nvml = "libnvidia-ml.so.1";
+  std::filesystem::path root = "/";  // of /proc and /sys
 };
 
 class Telemetry {

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "report/settings.h"
+
 namespace redline::report {
 namespace {
 
@@ -19,22 +21,6 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
 // Options that only name a run and do not affect it.
 bool names_a_run(std::string_view name) {
   return is_one_of(name, {"name", "started", "command", "run.name", "run.output_dir"});
-}
-
-// What a run's first line says about the work, named by the option that sets it where there is one. So runs
-// without a configuration can be compared too, and defaults such as "as many classes as the data has" are
-// resolved.
-Pairs work_of(const Run& run) {
-  const metrics::RunInfo& info = run.info;
-  if (info.model.empty()) return {};
-  return {{"model.name", info.model},
-          {"data", fmt::format("{}, {} training images", data_name(info), info.train_samples)},
-          {"model.image_size", std::to_string(info.image_size)},
-          {"model.classes", std::to_string(info.classes)},
-          {"validation images", std::to_string(info.val_samples)},
-          {"optimizer.batch_size", std::to_string(info.batch_size)},
-          {"device.dtype", info.dtype},
-          {"ranks", std::to_string(info.ranks)}};
 }
 
 bool makes_speed_unlike(std::string_view name) {
@@ -237,26 +223,22 @@ std::vector<std::string> advice_for(const std::vector<Comparison>& rows, std::si
 }  // namespace
 
 std::vector<Difference> differences(const std::vector<const Run*>& runs) {
+  SettingTable table(runs.size());
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    for (const WorkFact& fact : work_of(*runs[i])) table.put(i, fact.option, fact.value);
+    if (!runs[i]->info.model.empty())
+      table.put(i, "validation images", std::to_string(runs[i]->info.val_samples));
+  }
+  for (const Pairs Run::*list : {&Run::options, &Run::facts})
+    for (std::size_t i = 0; i < runs.size(); ++i)
+      for (const auto& [name, value] : runs[i]->*list) table.put(i, name, value);
   std::vector<Difference> found;
-  const auto put = [&](const Pairs& list, std::size_t run) {
-    for (const auto& [name, value] : list) {
-      auto at = std::ranges::find(found, name, &Difference::name);
-      if (at == found.end()) {
-        found.push_back({name, std::vector<std::string>(runs.size()), makes_speed_unlike(name),
-                         makes_accuracy_unlike(name)});
-        at = std::prev(found.end());
-      }
-      if (at->values[run].empty()) at->values[run] = value;
-    }
-  };
-  for (std::size_t i = 0; i < runs.size(); ++i) put(work_of(*runs[i]), i);
-  for (std::size_t i = 0; i < runs.size(); ++i) put(runs[i]->options, i);
-  for (std::size_t i = 0; i < runs.size(); ++i) put(runs[i]->facts, i);
-  std::erase_if(found, [&](const Difference& row) {
-    return names_a_run(row.name) || std::ranges::all_of(row.values, [&](const std::string& value) {
-             return value == row.values.front();
-           });
-  });
+  for (const Setting& row : table.settings()) {
+    const bool same = std::ranges::all_of(
+        row.values, [&](const std::string& value) { return value == row.values.front(); });
+    if (!same && !names_a_run(row.name))
+      found.push_back({row.name, row.values, makes_speed_unlike(row.name), makes_accuracy_unlike(row.name)});
+  }
   return found;
 }
 
@@ -289,7 +271,10 @@ std::vector<RunGroup> groups_of(const std::vector<const Run*>& runs) {
 
 std::optional<double> value_of(const Comparison& row, const RunGroup& group) {
   const std::vector<double> values = values_in(row, group);
-  return values.empty() ? std::nullopt : std::optional(mean(values));
+  if (values.empty()) return {};
+  const bool ratio =
+      !row.by_difference() && std::ranges::all_of(values, [](double value) { return value > 0; });
+  return ratio ? geometric_mean(values) : mean(values);
 }
 
 Compared compare(const std::vector<const Run*>& runs, const std::vector<RunSummary>& summaries,

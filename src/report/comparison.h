@@ -61,7 +61,8 @@ struct Compared {
 Compared compare(const std::vector<const Run*>& runs, const std::vector<RunSummary>& summaries,
                  bool judge_unlike = false);
 
-// A group's value: the mean over those of its runs that have one.
+// A group's value: the mean over those of its runs that have one; the geometric one where changes are
+// relative, so that a change is what the values beside it say.
 std::optional<double> value_of(const Comparison& row, const RunGroup& group);
 
 }  // namespace redline::report

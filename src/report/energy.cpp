@@ -4,6 +4,8 @@
 #include <cmath>
 #include <set>
 
+#include "base/statistics.h"
+
 namespace redline::report {
 namespace {
 
@@ -30,34 +32,53 @@ struct Drawn {
   }
 };
 
+// The longest time between two samples of one process, in seconds. Between the processes of a resumed run,
+// more passes, and what the device did then is not the run's.
+double longest_interval(const Telemetry& telemetry) {
+  constexpr double kShortestPause = 5, kIntervals = 10;
+  std::vector<double> intervals;
+  for (std::size_t i = 1; i < telemetry.seconds.size(); ++i)
+    intervals.push_back(telemetry.seconds[i] - telemetry.seconds[i - 1]);
+  return intervals.empty() ? 0 : std::max(kShortestPause, kIntervals * median(std::move(intervals)));
+}
+
 // Energy by a counter that only grows; nothing if it is missing or was reset.
-std::optional<double> counted_joules(const Telemetry& telemetry) {
+std::optional<double> counted_joules(const Telemetry& telemetry, double longest) {
   const Telemetry::Column* counter = telemetry.column("gpu_energy_mj");
   if (!has_values(counter)) return {};
-  std::vector<double> known;
-  for (float value : counter->values)
-    if (std::isfinite(value)) known.push_back(value);
-  if (!std::ranges::is_sorted(known)) return {};
-  const double joules = kMilli * (known.back() - known.front());
+  double joules = 0;
+  std::optional<std::size_t> before;  // the last sample that has it
+  for (std::size_t i = 0; i < telemetry.seconds.size(); ++i) {
+    if (!std::isfinite(counter->values[i])) continue;
+    if (before && telemetry.seconds[i] - telemetry.seconds[*before] <= longest) {
+      const double grown =
+          static_cast<double>(counter->values[i]) - static_cast<double>(counter->values[*before]);
+      if (grown < 0) return {};
+      joules += kMilli * grown;
+    }
+    before = i;
+  }
   return joules > 0 ? std::optional(joules) : std::nullopt;
 }
 
 Drawn drawn_by(const Telemetry& telemetry, const Telemetry::Column& power) {
   Drawn drawn;
+  const double longest = longest_interval(telemetry);
   for (std::size_t i = 0; i < telemetry.seconds.size(); ++i) {
     const double now = kMilli * static_cast<double>(power.values[i]);
     if (!std::isfinite(now)) continue;
     double joules = drawn.samples == 0 ? 0 : drawn.joules.back();
     const double before = i == 0 ? now : kMilli * static_cast<double>(power.values[i - 1]);
-    if (i > 0 && std::isfinite(before))  // skip an interval with one end unknown
-      joules += (before + now) / 2 * (telemetry.seconds[i] - telemetry.seconds[i - 1]);
+    const double passed = i == 0 ? 0 : telemetry.seconds[i] - telemetry.seconds[i - 1];
+    if (std::isfinite(before) && passed <= longest)  // skip an interval with one end unknown
+      joules += (before + now) / 2 * passed;
     drawn.seconds.push_back(telemetry.seconds[i]);
     drawn.joules.push_back(joules);
     drawn.power_sum += now;
     ++drawn.samples;
   }
   // The counter gives the exact total; the power samples give its distribution over the run.
-  const std::optional<double> counted = counted_joules(telemetry);
+  const std::optional<double> counted = counted_joules(telemetry, longest);
   if (counted && drawn.joules.back() > 0) {
     const double scale = *counted / drawn.joules.back();
     for (double& joules : drawn.joules) joules *= scale;

@@ -93,9 +93,13 @@ void Telemetry::add_line(std::string_view line) {
   seconds.push_back(now - first_);
   for (std::size_t i = 0; i < place_.size(); ++i) {
     if (place_[i] < 0) continue;
-    const double value = number_of(cells[i]);
-    columns[static_cast<std::size_t>(place_[i])].values.push_back(
-        std::isfinite(value) ? static_cast<float>(value) : kNone);
+    Column& column = columns[static_cast<std::size_t>(place_[i])];
+    double value = number_of(cells[i]);
+    if (std::isfinite(value) && column.name == "gpu_energy_mj") {
+      if (!first_energy_) first_energy_ = value;
+      value -= *first_energy_;
+    }
+    column.values.push_back(std::isfinite(value) ? static_cast<float>(value) : kNone);
   }
   if (seconds.size() == kMostRows) halve();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,8 +14,10 @@ namespace redline::report {
 class Telemetry {
  public:
   struct Column {
-    std::string name;           // "gpu_power_mw"
-    std::vector<float> values;  // NaN where a row has none
+    std::string name;  // "gpu_power_mw"
+    // NaN where a row has none. Of gpu_energy_mj, which grows for as long as the driver is loaded, what was
+    // added since the first: a float would lose hundreds of joules of the whole.
+    std::vector<float> values;
   };
   struct Mark {
     double seconds = 0;
@@ -40,6 +43,7 @@ class Telemetry {
 
   std::vector<int> place_;  // index in `columns` for each header cell; negative for special cells
   double first_ = 0, last_ = 0;
+  std::optional<double> first_energy_;
   std::size_t rows_ = 0;
   bool has_header_ = false;
 };

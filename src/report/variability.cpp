@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "report/outlying.h"
+#include "report/settings.h"
 
 namespace redline::report {
 namespace {
@@ -383,16 +384,16 @@ void list_limits(Variability& result, std::size_t common) {
 }  // namespace
 
 std::vector<Unlike> unlike_settings(const std::vector<DeviceRun>& runs) {
+  SettingTable table(runs.size());
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    for (const auto& [name, value] : runs[i].settings) table.put(i, name, value);
   std::vector<Unlike> all;
-  for (const DeviceRun& run : runs) {
-    for (const auto& [name, value] : run.settings) {
-      if (value.empty()) continue;
-      auto known = std::ranges::find(all, name, &Unlike::name);
-      if (known == all.end()) known = all.insert(all.end(), Unlike{name, {}});
-      ++known->values[value];
-    }
+  for (const Setting& setting : table.settings()) {
+    Unlike entry{setting.name, {}};
+    for (const std::string& value : setting.values)
+      if (!value.empty()) ++entry.values[value];
+    if (entry.values.size() > 1) all.push_back(std::move(entry));
   }
-  std::erase_if(all, [](const Unlike& entry) { return entry.values.size() < 2; });
   return all;
 }
 

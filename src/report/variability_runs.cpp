@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "report/settings.h"
 #include "report/variability.h"
 
 namespace redline::report {
@@ -58,18 +59,12 @@ std::string cause_of(const Telemetry& telemetry, double after, double change) {
 
 Pairs settings_of(const Run& run) {
   const metrics::RunInfo& info = run.info;
-  Pairs settings = {{"model", info.model},
-                    {"data", data_name(info)},
-                    {"classes", std::to_string(info.classes)},
-                    {"image_size", std::to_string(info.image_size)},
-                    {"batch_size", std::to_string(info.batch_size)},
-                    {"accumulate", std::to_string(info.accumulate)},
-                    {"ranks", std::to_string(info.ranks)},
-                    {"dtype", info.dtype},
-                    {"optimizer", info.optimizer},
-                    {"device_kind", info.device},
-                    {"version", fmt::format("{} ({})", info.version, info.commit)}};
-  if (info.model.empty()) settings.clear();  // no first line
+  Pairs settings;
+  for (const WorkFact& fact : work_of(run)) settings.emplace_back(fact.name, fact.value);
+  if (!settings.empty())
+    settings.insert(settings.end(), {{"optimizer", info.optimizer},
+                                     {"device_kind", info.device},
+                                     {"version", fmt::format("{} ({})", info.version, info.commit)}});
   for (const auto& [key, value] : run.options)
     if (key == "device.deterministic" || key == "device.no_fuse")
       settings.emplace_back(key.substr(key.find('.') + 1), value);

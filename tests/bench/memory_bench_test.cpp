@@ -119,6 +119,19 @@ TEST(MemoryBench, WritesEveryColumnWhateverWasMeasured) {
   EXPECT_EQ(memory_chart(timings, MemoryGroup::access).bars.size(), 1);
 }
 
+TEST(MemoryBench, GivesNoAbsurdInterval) {
+  MemoryTiming timing;
+  timing.method = {MemoryGroup::access, "copy", 1, 2, true};
+  timing.bytes = 1 << 20;
+  for (int i = 0; i < 20; ++i) timing.seconds.push_back(1e-3 * (1 + 0.01 * (i % 5)));
+  const std::string steady = memory_table({timing}, MemoryGroup::access);
+  EXPECT_NE(steady.find(" +- "), std::string::npos) << steady;
+  EXPECT_EQ(steady.find('?'), std::string::npos) << steady;
+  for (int i = 0; i < 20; ++i) timing.seconds[static_cast<std::size_t>(i)] = i % 2 == 0 ? 1e-3 : 40e-3;
+  const std::string uneven = memory_table({timing}, MemoryGroup::access);
+  EXPECT_NE(uneven.find("+-    ?"), std::string::npos) << uneven;
+}
+
 TEST(MemoryBench, RefusesSizesThatMakeNoSense) {
   MemoryBenchOptions options = two_sizes();
   for (const std::size_t size : {std::size_t{0}, std::size_t{4097}}) {

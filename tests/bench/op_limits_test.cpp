@@ -69,6 +69,26 @@ TEST(OpLimits, CopiesMoveWhatTheOpMoves) {
   EXPECT_EQ(copied_bytes(1), 4096);
 }
 
+TEST(OpLimits, ArithmeticCanDoAtLeastWhatAnOpReached) {
+  std::vector<OpTiming> ops = {op(1, 3e9, 1e-3), op(1, 2e9, 1e-3),
+                               op(1, 1e9, 1e-6)};  // 3, 2 and 1000 TFLOP/s
+  ops[0].seconds = 2e-3;                           // at best 1 ms
+  EXPECT_DOUBLE_EQ(at_least_reached(kCeilings, ops).flops, 3e12)
+      << "and what is too short to time says nothing";
+  EXPECT_DOUBLE_EQ(at_least_reached(kCeilings, ops).bytes, kCeilings.bytes);
+  EXPECT_DOUBLE_EQ(at_least_reached({4e12, 2e9}, ops).flops, 4e12);
+  EXPECT_EQ(at_least_reached({}, ops).flops, 0) << "unknown stays unknown";
+}
+
+TEST(OpLimits, SaysWhereOpsAreFasterThanTheMemory) {
+  std::vector<OpTiming> ops = {op(1e9, 0, 0.6)};
+  set_ceilings(ops, kCeilings);
+  const auto table = [&] { return op_table(ops, {kCeilings, {}}, {}); };
+  EXPECT_EQ(table().find("caches"), std::string::npos);
+  ops[0].seconds = 0.4;  // 0.5 at the memory's speed
+  EXPECT_NE(table().find("roof above 100%: the op's data comes from caches"), std::string::npos) << table();
+}
+
 TEST(OpLimits, OpsThatMemoryBoundsHaveTheFastestPlainCopyBesideThem) {
   FakeStudy study;
   const auto large = static_cast<double>(2 * 8 * kMiB);  // 8 MiB are copied

@@ -52,6 +52,15 @@ TEST(ThroughputCompare, SeesAChangeBeyondTheSpread) {
   EXPECT_TRUE(comparison.differences.empty());
 }
 
+TEST(ThroughputCompare, TheChangeIsThatOfTheSpeedsBesideIt) {
+  const ThroughputComparison comparison =
+      compare_throughput(record({measured(8, {2, 8, 4})}), "old.json", record({measured(8, {1, 27, 8})}));
+  const ThroughputChange& row = comparison.rows.at(0);
+  EXPECT_NEAR(row.before, 4, 1e-9);
+  EXPECT_NEAR(row.after, 6, 1e-9);
+  EXPECT_NEAR(row.change, row.after / row.before - 1, 1e-9);
+}
+
 TEST(ThroughputCompare, SaysNothingOfSingleRounds) {
   const ThroughputComparison comparison =
       compare_throughput(record({measured(8, {80})}), "old.json", record({measured(8, {160, 161, 162})}));

@@ -87,6 +87,45 @@ TEST(Throughput, PowerBoundsWhatDrawsItsLimitAtALowerClock) {
   EXPECT_EQ(power_bound(telemetry(690, 700, 1975, 4)), false);   // at its limit, yet at its highest clock
 }
 
+TEST(Throughput, ItsTelemetryIsOfAllRounds) {
+  Throughput result = measured(64, {0.5, 0.5});
+  profile::TelemetrySummary &one = result.rounds[0].telemetry, &two = result.rounds[1].telemetry;
+  one.samples = 300;
+  one.seconds = 30;
+  one.cpu = profile::CpuShares{0.2, 0.6, 0.04};
+  one.faulted = one.power_capped = 0.4;
+  one.other_processes = 2;
+  two.samples = 100;
+  two.seconds = 10;
+  two.cpu = profile::CpuShares{0.6, 0.2, 0};
+  const profile::TelemetrySummary all = result.telemetry();
+  EXPECT_DOUBLE_EQ(all.seconds, 40);
+  EXPECT_DOUBLE_EQ(all.faulted, 0.3);
+  EXPECT_DOUBLE_EQ(all.power_capped, 0.3);
+  EXPECT_EQ(all.other_processes, 2U);
+  ASSERT_TRUE(all.cpu);
+  EXPECT_DOUBLE_EQ(all.cpu->own, 0.3);
+  EXPECT_DOUBLE_EQ(all.cpu->others, 0.5);
+  EXPECT_DOUBLE_EQ(all.cpu->stolen, 0.03);
+}
+
+TEST(Throughput, SaysWhatDisturbedIt) {
+  Throughput result = measured(64, {0.5});
+  EXPECT_TRUE(result.disturbances().empty()) << "nothing is known";
+  EXPECT_TRUE(to_json(result)["disturbed"].empty());
+  result.rounds[0].telemetry.samples = 400;
+  result.rounds[0].telemetry.seconds = 20;
+  result.rounds[0].telemetry.cpu = profile::CpuShares{0.3, 0.65, 0};
+  EXPECT_EQ(result.disturbances(), std::vector<std::string>{"other processes used 65.0% of the CPU time"});
+  EXPECT_EQ(to_json(result)["disturbed"].size(), 1U);
+  result.on_gpu = true;
+  EXPECT_TRUE(result.disturbances().empty()) << "the GPU computes";
+  result.rounds[0].telemetry.faulted = 0.5;
+  result.rounds[0].telemetry.throttle = 64;
+  EXPECT_EQ(result.disturbances(),
+            std::vector<std::string>{"the GPU's clock was held down in 50.0% of the samples (hw_thermal)"});
+}
+
 TEST(Throughput, RefusesWhatMakesNoSense) {
   ThroughputOptions options;
   options.warmup = options.stop_iteration;

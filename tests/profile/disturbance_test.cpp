@@ -100,6 +100,7 @@ TEST(Findings, ThePowerLimitIsABoundAndNotADisturbance) {
   EXPECT_TRUE(power_bound(t));
   t.power_capped = 0.3;
   EXPECT_FALSE(power_bound(t));
+  EXPECT_EQ(told(t, false), "") << "now and then is no bound";
   t.power_w = 686;
   t.throttle = 0;
   t.power_capped = 0;  // a driver that does not tell reasons

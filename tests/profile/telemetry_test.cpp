@@ -200,6 +200,28 @@ TEST(TelemetrySums, AreOfAllSamplesAndNotOfTheLast) {
   EXPECT_EQ(summary.other_processes, 3U);
 }
 
+TEST(TelemetrySums, TheTemperatureIsTheGpusAlone) {
+  TelemetrySums sums;
+  TelemetrySample sample = gpu_sample(0, 60, 0, 0);
+  sample.cpu.temperature_c = 95;
+  sums.add(sample);
+  EXPECT_EQ(sums.summary().temperature_c, 60);
+  sample.gpu->temperature_c.reset();
+  sums.add(sample);
+  EXPECT_EQ(sums.summary().temperature_c, 60) << "one that does not tell it has none";
+}
+
+// The first sample has nothing before it that its use could be of.
+TEST(TelemetrySums, UseOfTheCpuIsOfAllSamplesButTheFirst) {
+  TelemetrySums sums;
+  for (const double use : {0.0, 1.5, 0.5}) {
+    TelemetrySample sample;
+    sample.cpu_use = use;
+    sums.add(sample);
+  }
+  EXPECT_EQ(sums.summary().cpu_use, 1);
+}
+
 TEST(TelemetrySums, SharesOfTheCpuAreFromTheFirstSampleToTheLast) {
   TelemetrySums sums;
   for (const double now : {0.0, 1.0, 10.0}) {
@@ -246,6 +268,58 @@ TEST(Telemetry, UseOfTheCpuIsProcessorsKeptBusy) {
   ASSERT_TRUE(use);
   EXPECT_GT(*use, 0.9 * 0.2 / most);
   EXPECT_LT(*use, 1.3);
+}
+
+// A machine whose files are written by hand.
+class HandMadeMachine : public testing::Test {
+ protected:
+  HandMadeMachine() {
+    put(root_ / "sys/class/powercap/intel-rapl:0/name", "package-0");
+    put(root_ / "sys/class/powercap/intel-rapl:0/max_energy_range_uj", "1000000000");
+    put_energy(0);
+    put_stat(10, 10);
+    options_.interval = std::chrono::seconds(60);  // no sample but the asked ones
+    options_.keep = 10;
+    options_.root = root_.path();
+  }
+  void put_energy(int joules) const {
+    put(root_ / "sys/class/powercap/intel-rapl:0/energy_uj", std::to_string(1'000'000 * joules));
+  }
+  // Seconds that all processors together were busy and idle.
+  void put_stat(int busy, int idle) const {
+    const auto units = ::sysconf(_SC_CLK_TCK);
+    put(root_ / "proc/stat",
+        fmt::format("cpu 0\ncpu{} {} 0 0 {} 0 0 0 0 0 0", processor_, busy * units, idle * units));
+  }
+  const TemporaryFolder root_;
+  const int processor_ = ::sched_getcpu();  // one that this process may use
+  TelemetryOptions options_;
+};
+
+TEST_F(HandMadeMachine, HasThePowerOfTheTimeSinceTheSampleBefore) {
+  Telemetry telemetry(options_);
+  while (!telemetry.latest()) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  put_energy(6);
+  telemetry.restart();
+  const std::vector<TelemetrySample> samples = telemetry.samples();
+  ASSERT_EQ(samples.size(), 2U);
+  EXPECT_FALSE(samples[0].cpu_power_w);
+  ASSERT_TRUE(samples[1].cpu_power_w);
+  EXPECT_NEAR(*samples[1].cpu_power_w * (samples[1].seconds - samples[0].seconds), 6, 1e-3);
+}
+
+TEST_F(HandMadeMachine, HasTheSharesOfTheLastSecondAndNotOfAllBefore) {
+  Telemetry telemetry(options_);
+  while (!telemetry.latest()) std::this_thread::yield();
+  const auto after_a_second = [&](int busy, int idle) {
+    put_stat(busy, idle);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1050));
+    telemetry.restart();
+    return telemetry.latest()->cpu_shares.value();
+  };
+  EXPECT_NEAR(after_a_second(100, 20).idle(), 0.1, 1e-9);
+  EXPECT_NEAR(after_a_second(100, 120).idle(), 1, 1e-9) << "nothing was busy since";
 }
 
 TEST(Telemetry, WritesARowForEverySample) {
@@ -299,6 +373,7 @@ TEST(Telemetry, SumsUpWhatIsBetweenRestartAndSummary) {
   EXPECT_EQ(summary.temperature_c, 55);
   EXPECT_EQ(summary.throttle, 68U);
   EXPECT_EQ(summary.max_sm_clock_mhz, 2010);
+  EXPECT_EQ(summary.power_limit_w, 700);
   EXPECT_EQ(summary.max_power_limit_w, 700);
   EXPECT_EQ(summary.power_capped, 1);
   EXPECT_EQ(summary.faulted, 1);

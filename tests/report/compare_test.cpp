@@ -129,6 +129,18 @@ TEST_F(TwoRuns, ThatDidOtherWorkAreNotJudged) {
   EXPECT_NE(terminal_text(pointers_).find("not comparable"), std::string::npos);
 }
 
+TEST_F(TwoRuns, OfOtherNumbersOfImagesDidOtherWork) {
+  runs_[1].info.train_samples += 100;
+  EXPECT_EQ(compare(pointers_, summaries_of(pointers_)).rows[0].verdicts[1], "unlike") << "other data";
+  // As many images are generated as the steps of an epoch need: another batch size has another number.
+  for (report::Run& run : runs_) run.info.data = "synthetic";
+  runs_[1].info.batch_size *= 2;
+  const Compared compared = compare(pointers_, summaries_of(pointers_));
+  EXPECT_EQ(compared.rows[0].verdicts[1], "faster");
+  EXPECT_TRUE(compared.unlike[1].empty());
+  EXPECT_EQ(compared.differences.at(0).name, "optimizer.batch_size") << "and that is said";
+}
+
 TEST_F(TwoRuns, OfOtherDataHaveNoComparableAccuracy) {
   runs_[1].info.classes = 7;
   EXPECT_EQ(row_of(compare(pointers_, summaries_of(pointers_)), "best top-1").verdicts[1], "unlike");
@@ -293,6 +305,28 @@ TEST_F(Repeats, AreGroupedAndTheirSpreadIsUsed) {
             std::string::npos);
 }
 
+TEST_F(Repeats, HaveTheChangeOfTheValuesBesideIt) {
+  const std::vector<RunGroup> groups{{"a", {0, 1}}, {"b", {2, 3}}};
+  Comparison speed{"images per second",
+                   "1/s",
+                   Comparison::Better::higher,
+                   Comparison::Kind::speed,
+                   {10, 10, 4, 25},
+                   {},
+                   {}};
+  EXPECT_NEAR(*value_of(speed, groups[1]) / *value_of(speed, groups[0]) - 1,
+              compare_repeats(std::vector<double>{10, 10}, std::vector<double>{4, 25}).change, 1e-12);
+  Comparison share{"waiting for data",
+                   "part",
+                   Comparison::Better::lower,
+                   Comparison::Kind::other,
+                   {0.1, 0.3, 0, 0.2},
+                   {},
+                   {}};
+  EXPECT_NEAR(*value_of(share, groups[0]), 0.2, 1e-12) << "differences are of means";
+  EXPECT_NEAR(*value_of(share, groups[1]), 0.1, 1e-12);
+}
+
 TEST_F(Repeats, OfSeedsAloneAreComparedAsTheyAre) {
   pointers_.resize(3);
   const Compared compared = compare(pointers_, summaries_of(pointers_));
@@ -366,6 +400,34 @@ TEST(Energy, IsTheCountersWhereThereIsOne) {
   run.telemetry.push_back(telemetry);
   EXPECT_NEAR(*energy_of(run)->joules, 440, 1e-2);
   EXPECT_NEAR(*energy_of(run)->joules_per_step, 110, 1e-2);
+}
+
+// A driver that is loaded for a month has counted more than a float can tell joules of.
+TEST(Energy, IsExactHoweverFarTheCounterIs) {
+  report::Run run = made_run("run", std::vector<double>(4, 1));
+  Telemetry telemetry;
+  telemetry.add_line("seconds,gpu_power_mw,gpu_energy_mj");
+  for (int i = 0; i <= 4; ++i)
+    telemetry.add_line(fmt::format("{},100000,{}", i, 1'800'000'000'000 + 110'000 * i));
+  run.telemetry.push_back(telemetry);
+  EXPECT_NEAR(*energy_of(run)->joules, 440, 1e-2);
+}
+
+// 100 W for ten seconds, an hour in which the run was not there, and 100 W for ten seconds.
+TEST(Energy, LeavesOutThePauseBeforeARunWasResumed) {
+  for (const bool counted : {false, true}) {
+    report::Run run = made_run("run", std::vector<double>(4, 1));
+    run.resumes = 1;
+    Telemetry telemetry;
+    telemetry.add_line(counted ? "seconds,gpu_power_mw,gpu_energy_mj" : "seconds,gpu_power_mw");
+    for (int i = 0; i <= 20; ++i) {
+      const int later = i > 10 ? 3600 : 0;
+      telemetry.add_line(fmt::format("{},100000", i + later) +
+                         (counted ? fmt::format(",{}", 100'000 * i + (i > 10 ? 70'000'000 : 0)) : ""));
+    }
+    run.telemetry.push_back(telemetry);
+    EXPECT_NEAR(*energy_of(run)->joules, 1900, 1) << counted;  // a second of them joins the two
+  }
 }
 
 TEST(Terminal, TellsOfRanksProfileAndWhatDisturbed) {

@@ -273,6 +273,11 @@ TEST(Variability, ListsWhatWasSetDifferently) {
   const std::vector<Unlike> unlike = unlike_settings(runs);
   ASSERT_EQ(unlike.size(), 1U);
   EXPECT_EQ(text_of(unlike[0]), "model: resnet18 (2 runs), resnet50 (1 run)");
+  // A run that does not tell a setting is like all others.
+  for (auto& [name, value] : runs[2].settings)
+    if (name == "model") value.clear();
+  EXPECT_TRUE(unlike_settings(runs).empty());
+  runs[2] = device_runs(read_run(folder / "two"))[0];
   // Tables of ours carry it along.
   write_text(folder / "all_data.csv", all_data_csv(analyze(runs)));
   EXPECT_EQ(text_of(unlike_settings(read_table(folder / "all_data.csv", {})).at(0)), text_of(unlike[0]));

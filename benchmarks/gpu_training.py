@@ -4,7 +4,8 @@
     python3 benchmarks/gpu_training.py [speed] [curve] [jpeg] [accuracy] [--rounds 3] [--redline path/to/redline]
                                        [--output folder]
 
-Run it with a Python that has torch and torchvision for CUDA. Its parts, all of them unless named:
+Run it with a Python that has torch and torchvision for CUDA, and timm for resnet50d. `speed --only
+wide_resnet,resnext,resnet50d` measures the family around ResNet-50. Its parts, all of them unless named:
 speed     for every setting all sides take turns, several rounds: PyTorch eager, torch.compile and, at small batches,
           its mode "reduce-overhead", which replays CUDA graphs, as processes that stay alive; Redline as `redline train
           synthetic` anew each round. Redline counts with its median round, a peer with its best: fp16 in PyTorch waits
@@ -33,9 +34,15 @@ PEER = ROOT / "benchmarks" / "peer_torch_gpu.py"
 SETTINGS = [("resnet50", batch, "fp16", ["eager", "graphs"]) for batch in (1, 8, 32)]
 SETTINGS += [("resnet50", 64, "fp16", ["compile", "graphs"])]
 SETTINGS += [("resnet50", 256, "fp16", ["eager", "compile"]), ("resnet50", 256, "bf16", ["eager", "compile"])]
-SETTINGS += [(model, 256, "fp16", ["compile"]) for model in ("resnet18", "resnet34", "resnet101", "resnet152",
-                                                             "wide_resnet50_2", "resnext50_32x4d")]
+SETTINGS += [(model, 256, "fp16", ["compile"]) for model in ("resnet18", "resnet34", "resnet101", "resnet152")]
+# The family around ResNet-50; torchvision's but for ResNet-D, which is timm's.
+FAMILY = ("wide_resnet50_2", "wide_resnet101_2", "resnext50_32x4d", "resnext101_32x8d", "resnext101_64x4d", "resnet50d")
+SETTINGS += [(model, 256, "fp16", ["compile"]) for model in FAMILY]
 PEERS = {"eager": "PyTorch eager", "compile": "torch.compile", "graphs": "torch.compile with CUDA graphs"}
+
+
+class PeerEnded(Exception):
+    pass
 
 
 class Peer:
@@ -48,7 +55,7 @@ class Peer:
     def answer(self):
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit("the PyTorch process ended: see above")
+            raise PeerEnded("the PyTorch process ended: see above")
         return json.loads(line)
 
     def ask(self, **question):
@@ -57,7 +64,10 @@ class Peer:
         return self.answer()
 
     def close(self):
-        self.process.stdin.close()
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
         self.process.wait()
 
 
@@ -89,16 +99,16 @@ def dry_run_peak(redline, model, batch, dtype):
     return 0.0
 
 
-def measure(programs, settings, rounds):
-    """programs: name -> path; the first is the one that peers are compared with."""
-    rows, header, versions = [], {}, {}
-    for model, batch, dtype, peers in settings:
-        steps = max(30, min(200, 8000 // batch))
-        alive = {name: Peer("--model", model, "--batch", batch, "--dtype", dtype, "--how", name) for name in peers}
+def measure_one(programs, setting, rounds):
+    """A row, the header of Redline's metrics, and the peers' versions."""
+    model, batch, dtype, peers = setting
+    steps = max(30, min(200, 8000 // batch))
+    versions, memory = {}, {}
+    speeds = {name: [] for name in [*programs, *peers]}
+    alive = {name: Peer("--model", model, "--batch", batch, "--dtype", dtype, "--how", name) for name in peers}
+    try:
         for peer in alive.values():
             versions = peer.answer()
-        speeds = {name: [] for name in [*programs, *peers]}
-        memory = {}
         for program in programs.values():
             time_redline(program, model, batch, dtype, 5)  # chooses its kernels, once
         for _ in range(rounds):
@@ -109,17 +119,33 @@ def measure(programs, settings, rounds):
             for name, program in reversed(programs.items()):
                 speed, header = time_redline(program, model, batch, dtype, steps)
                 speeds[name].append(speed)
+    finally:
         for peer in alive.values():
             peer.close()
-        found = {name: max(speeds[name]) for name in peers}
-        for name, program in programs.items():
-            memory[name] = dry_run_peak(program, model, batch, dtype)
-            found[name] = statistics.median(speeds[name])
-        rows.append({"model": model, "batch": batch, "dtype": dtype, "images_per_second": found, "rounds": speeds,
-                     "peak_bytes": memory})
-        print(f"{model} batch {batch} {dtype}: " + ", ".join(
-            f"{name} {found[name]:.0f}" + ("" if name in programs else f" ({found['redline'] / found[name]:.2f}x)")
-            for name in found), flush=True)
+    found = {name: max(speeds[name]) for name in peers}
+    for name, program in programs.items():
+        memory[name] = dry_run_peak(program, model, batch, dtype)
+        found[name] = statistics.median(speeds[name])
+    print(f"{model} batch {batch} {dtype}: " + ", ".join(
+        f"{name} {found[name]:.0f}" + ("" if name in programs else f" ({found['redline'] / found[name]:.2f}x)")
+        for name in found), flush=True)
+    row = {"model": model, "batch": batch, "dtype": dtype, "images_per_second": found, "rounds": speeds,
+           "peak_bytes": memory}
+    return row, header, versions
+
+
+def measure(programs, settings, rounds, keep):
+    """programs: name -> path; the first is the one that peers are compared with. Calls keep() after every setting, so that
+    a run which is cut short has the settings before; one that fails is left out, by name."""
+    rows, header, versions = [], {}, {}
+    for setting in settings:
+        try:
+            row, header, versions = measure_one(programs, setting, rounds)
+        except (PeerEnded, subprocess.CalledProcessError) as reason:
+            print(f"{setting[0]} batch {setting[1]} {setting[2]} is left out: {reason}", file=sys.stderr, flush=True)
+            continue
+        rows.append(row)
+        keep(rows, header, versions)
     return rows, header, versions
 
 
@@ -354,6 +380,22 @@ def report(result):
     return "\n".join(text) + "\n"
 
 
+def result_of(args, rows, header, versions):
+    return {"benchmark": "gpu_training", "date": datetime.date.today().isoformat(), "kernel": platform.release(),
+            "cores": len(os.sched_getaffinity(0)), "redline": header.get("program", {}), "device": header.get("device"),
+            "torch": versions, "rounds": args.rounds, "command": "benchmarks/gpu_training.py " + " ".join(sys.argv[1:]),
+            "rows": rows}
+
+
+def save(args, result):
+    args.output.mkdir(parents=True, exist_ok=True)
+    name = f"gpu_training-{result['date']}" + "".join(f"-{part}" for part in args.parts)
+    (args.output / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    page = args.output / f"{name}.md"
+    page.write_text(report(result))
+    return page
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = ["speed", "curve", "jpeg", "accuracy"]
@@ -373,24 +415,18 @@ def main():
     if "speed" in wanted:
         settings = [s for s in SETTINGS if any(word in f"{s[0]} {s[1]} {s[2]}" for word in args.only.split(","))]
         programs = {"redline": args.redline, **dict(each.split("=", 1) for each in args.beside)}
-        rows, header, versions = measure(programs, settings, args.rounds)
+        rows, header, versions = measure(programs, settings, args.rounds,
+                                         lambda *found: save(args, result_of(args, *found)))
     if not header:
         header = run_redline(args.redline, "synthetic", "--model", "resnet18", "-b", 2, "--steps", 1, "--device", "cuda")[0]
-    result = {"benchmark": "gpu_training", "date": datetime.date.today().isoformat(), "kernel": platform.release(),
-              "cores": len(os.sched_getaffinity(0)), "redline": header.get("program", {}), "device": header.get("device"),
-              "torch": versions, "rounds": args.rounds, "command": "benchmarks/gpu_training.py " + " ".join(sys.argv[1:]),
-              "rows": rows}
+    result = result_of(args, rows, header, versions)
     if "jpeg" in wanted:
         result["jpeg"] = time_jpegs(args.redline, args.rounds)
     if "accuracy" in wanted:
         result["accuracy"] = compare_accuracy(args.redline)
     if "curve" in wanted:
         result["curve"] = compare_curves(args.redline, 200)
-    args.output.mkdir(parents=True, exist_ok=True)
-    name = f"gpu_training-{result['date']}" + "".join(f"-{part}" for part in args.parts)
-    (args.output / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
-    (args.output / f"{name}.md").write_text(report(result))
-    print(f"written to {args.output / name}.md")
+    print(f"written to {save(args, result)}")
 
 
 if __name__ == "__main__":

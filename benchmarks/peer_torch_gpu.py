@@ -15,6 +15,8 @@ import time
 import torch
 import torchvision
 
+from peer_torch import make_model
+
 TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -52,7 +54,7 @@ def time_steps(training, images, labels, steps):
 
 
 def serve_times(args):
-    training = Training(args, getattr(torchvision.models, args.model)())
+    training = Training(args, make_model(args.model))
     images = torch.randn(args.batch, 3, args.size, args.size, device="cuda").to(memory_format=torch.channels_last)
     labels = torch.randint(0, 1000, (args.batch,), device="cuda")
     time_steps(training, images, labels, 12)  # compiles, tunes and warms up

@@ -6,6 +6,8 @@
 
 #include <fmt/ranges.h>
 
+#include "cli/option_text.h"
+
 namespace redline::cli {
 namespace {
 
@@ -42,7 +44,7 @@ bool takes_value(const CLI::Option& option) { return option.get_items_expected_m
 
 // The values of an option with a fixed set of them: its type is then "sgd|lars".
 std::vector<std::string> choices(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
+  const std::string type = value_text(option);
   if (type.find('|') == std::string::npos) return {};
   return CLI::detail::split(type, '|');
 }
@@ -65,11 +67,11 @@ std::string roff(const std::string& text) {
 void manual_options(const CLI::App& command, std::string& text) {
   for (const CLI::Option* option : command.get_options()) {
     const std::vector<std::string> names = flags(*option);
-    const std::string value = takes_value(*option) ? option->get_type_name() : "";
+    const std::string value = value_text(*option);
     const std::string head = names.empty() ? option->get_name() : fmt::format("{}", fmt::join(names, ", "));
     text += fmt::format(".TP\n\\fB{}\\fR{}\n{}\n", roff(head),
                         value.empty() || names.empty() ? "" : " \\fI" + roff(value) + "\\fR",
-                        roff(option->get_description()));
+                        roff(description(*option)));
   }
 }
 
@@ -109,8 +111,8 @@ std::string zsh_argument(const CLI::Option& option) {
   if (names.empty())
     return fmt::format("    {} \\\n", in_single_quotes("*:" + zsh_text(option.get_name()) + ":_files"));
   for (const std::string& name : names) {
-    std::string spec = name + "[" + zsh_text(option.get_description()) + "]";
-    if (takes_value(option)) spec += ":" + zsh_text(option.get_type_name()) + ":" + action;
+    std::string spec = name + "[" + zsh_text(description(option)) + "]";
+    if (takes_value(option)) spec += ":" + zsh_text(value_text(option)) + ":" + action;
     text += fmt::format("    {} \\\n", in_single_quotes(spec));
   }
   return text;

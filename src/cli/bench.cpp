@@ -113,21 +113,22 @@ void add_op(CLI::App& group, Context& context) {
                    "redline bench op --in-step --json ops.json"});
   const auto flags = std::make_shared<OpFlags>();
   graph::ModelOptions& model = flags->options.plan.model;
-  command.add_option("--model", model.model, "Model whose step is timed")->capture_default_str();
+  command.add_option("--model", model.model, "Model whose training step is timed")->capture_default_str();
   command.add_option("--classes", model.classes, "Number of classes")->capture_default_str();
-  command.add_option("--image-size", model.image_size, "Image side in pixels")->capture_default_str();
-  command.add_option("-b,--batch-size,--batch", model.batch, "Images in a batch")->capture_default_str();
+  command.add_option("--image-size", model.image_size, "Image height and width in pixels")
+      ->capture_default_str();
+  command.add_option("-b,--batch-size,--batch", model.batch, "Batch size")->capture_default_str();
   command.add_option("--dtype", flags->dtype,
                      "fp32, bf16 or fp16 (default: mixed precision on a GPU, fp32 on a CPU)");
-  command.add_option("--device", flags->device.device, "Device to run on")->capture_default_str();
-  command.add_option("--threads", flags->device.threads, "Threads to run on; 0: one per core")
+  command.add_option("--device", flags->device.device, "cuda, cuda:N, cpu or auto")->capture_default_str();
+  command.add_option("--threads", flags->device.threads, "Compute threads on a CPU (0: all cores)")
       ->capture_default_str();
   command.add_option("--op", flags->options.filter, "Only ops whose kind or layer contains this");
   command.add_option("--repeat", flags->options.repeat, "Timed runs of each op")->capture_default_str();
   command.add_flag("--in-step", flags->options.in_step,
                    "Time ops within whole steps, with caches as in training; always so on a GPU");
-  command.add_flag("--no-fuse", flags->no_fuse, "Do not fuse the model's ops");
-  command.add_option("--json", flags->json, "Also write the result to this file");
+  command.add_flag("--no-fuse", flags->no_fuse, "Run every op on its own, without fusion");
+  command.add_option("--json", flags->json, "Also write the result to this file")->type_name("FILE");
   on_run(command, context, [flags] { return run_op_bench(*flags); });
 }
 

@@ -240,8 +240,8 @@ void add_bench_comm(CLI::App& group, Context& context) {
       ->capture_default_str();
   command.add_option("--comm-interface", flags->interface,
                      "Network interface for Gloo (default: the one to rank 0)");
-  command.add_option("--json", flags->json, "Also write the result to this file");
-  command.add_option("--csv", flags->csv, "Also write the table to this file");
+  command.add_option("--json", flags->json, "Also write the result to this file")->type_name("FILE");
+  command.add_option("--csv", flags->csv, "Also write the table to this file")->type_name("FILE");
   command.add_option("--plot", flags->plots, "Also draw a chart: a file that ends in .svg or .png");
   CLI::Option* const wanted = command.add_flag(
       "--predict", *predict, "Predict training on many GPUs instead, from a step that is measured here");

@@ -147,20 +147,21 @@ void add_bench_data(CLI::App& group, Context& context) {
        "redline bench data imagenet --decode gpu --batch-size 256 --warm-only"});
   const auto flags = std::make_shared<DataFlags>();
   bench::DataBenchOptions& o = flags->options;
-  command.add_option("path", flags->path, "The data set")->required();
+  command.add_option("path", flags->path, "The data set")->type_name("PATH")->required();
   command
       .add_option("--threads", o.threads, "Thread counts, separated by commas (default: 1, 2, 4 … all cores)")
       ->delimiter(',');
-  command.add_option("--image-size", o.image_size, "Image side in pixels")->capture_default_str();
-  command.add_option("-b,--batch-size,--batch", o.batch_size, "Images in a batch")->capture_default_str();
+  command.add_option("--image-size", o.image_size, "Image height and width in pixels")->capture_default_str();
+  command.add_option("-b,--batch-size,--batch", o.batch_size, "Batch size")->capture_default_str();
   command
-      .add_option("--decode", flags->decode, "What decodes training JPEGs: cpu, or gpu for its JPEG engines")
+      .add_option("--decode", flags->decode,
+                  "Where training JPEGs are decoded: cpu, or gpu for its JPEG engines")
       ->check(CLI::IsMember({"cpu", "gpu"}))
       ->capture_default_str();
   command.add_option("--seconds", o.seconds, "Length of each measurement")->capture_default_str();
-  command.add_option("--max-bad", o.max_bad, "Fraction of images that may be bad")->capture_default_str();
+  command.add_option("--max-bad", o.max_bad, "Fraction of images that may be damaged")->capture_default_str();
   command.add_flag("--warm-only", flags->warm_only, "Do not drop the page cache to measure cold");
-  command.add_option("--json", flags->json, "Also write the result to this file");
+  command.add_option("--json", flags->json, "Also write the result to this file")->type_name("FILE");
   on_run(command, context, [flags] { return run_data_bench(*flags); });
 }
 

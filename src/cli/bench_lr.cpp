@@ -101,8 +101,9 @@ void add_bench_lr(CLI::App& group, Context& context) {
   command.add_option("--from", flags->options.from, "Learning rate of the first step")->capture_default_str();
   command.add_option("--to", flags->options.to, "Learning rate of the last of --steps (default 200)")
       ->capture_default_str();
-  command.add_option("--json", flags->json, "Also write the result, with every step, to this file");
-  command.add_option("--csv", flags->csv, "Also write the steps as a table to this file");
+  command.add_option("--json", flags->json, "Also write the result, with every step, to this file")
+      ->type_name("FILE");
+  command.add_option("--csv", flags->csv, "Also write the steps as a table to this file")->type_name("FILE");
   command.add_option("--plot", flags->plots, "Also draw a chart: a file that ends in .svg or .png");
   on_run(command, context, [flags] { return run_lr(*flags); });
 }

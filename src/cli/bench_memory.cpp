@@ -121,8 +121,9 @@ void add_bench_memory(CLI::App& group, Context& context) {
   command
       .add_option("--threads", flags->device.threads, "On a CPU: up to this many threads; 0: one per core")
       ->capture_default_str();
-  command.add_option("--json", flags->json, "Also write the result, with every time, to this file");
-  command.add_option("--csv", flags->csv, "Also write it as a table to this file");
+  command.add_option("--json", flags->json, "Also write the result, with every time, to this file")
+      ->type_name("FILE");
+  command.add_option("--csv", flags->csv, "Also write it as a table to this file")->type_name("FILE");
   command.add_option("--plot", flags->plots,
                      "Also draw a chart per direction: a name ending in .svg or .png");
   on_run(command, context, [flags] { return run_memory_bench(*flags); });

@@ -291,13 +291,13 @@ void add_bench_throughput(CLI::App& group, Context& context) {
   bench::ThroughputOptions& o = flags->options;
   o.config.data.path = "synthetic";
   const auto list = [](CLI::Option* option) { option->delimiter(',')->allow_extra_args(false); };
-  list(command.add_option("--batch-sizes,-b", o.batch_sizes, "Images per step, separated by commas")
+  list(command.add_option("--batch-sizes,-b", o.batch_sizes, "Batch sizes, separated by commas")
            ->capture_default_str());
   list(
       command.add_option("--models,--model", o.models, "Models, separated by commas")->capture_default_str());
   list(command
            .add_option("--dtype", o.dtypes,
-                       "Types of activations, separated by commas: fp32, tf32, bf16, fp16, auto")
+                       "Precisions of activations, separated by commas: fp32, tf32, bf16, fp16, auto")
            ->capture_default_str());
   command
       .add_option("--stop-iteration", o.stop_iteration, "Steps of each measurement, including the warm-up")
@@ -309,13 +309,15 @@ void add_bench_throughput(CLI::App& group, Context& context) {
       "--power-limits", o.power_limits,
       "Measure at each of these power limits of the GPU, in watts, separated by commas; needs root"));
   command.add_option("--data", o.config.data.path, "A data set, or synthetic")->capture_default_str();
-  command.add_option("--image-size", o.config.model.image_size, "Image side in pixels")
+  command.add_option("--image-size", o.config.model.image_size, "Image height and width in pixels")
       ->capture_default_str();
   command.add_option("--classes", o.config.model.classes, "Number of classes");
-  command.add_option("--device", o.config.device.name, "Device to run on")->capture_default_str();
-  command.add_option("--threads", o.config.device.threads, "Threads that compute; 0: one per core")
+  command.add_option("--device", o.config.device.name, "cuda, cuda:N, cpu or auto")->capture_default_str();
+  command.add_option("--threads", o.config.device.threads, "Compute threads on a CPU (0: all cores)")
       ->capture_default_str();
-  command.add_option("--workers,-j", o.config.data.workers, "Threads that decode; 0: chosen from the cores")
+  command
+      .add_option("--workers,-j", o.config.data.workers,
+                  "Threads that decode images (0: chosen from the number of cores)")
       ->capture_default_str();
   command
       .add_option("--input-copy", o.config.device.input_copy, "How batches are copied to a GPU, as in train")
@@ -325,7 +327,8 @@ void add_bench_throughput(CLI::App& group, Context& context) {
   command
       .add_option("--output-dir,-o", flags->folder, "Folder for the logs, throughput.csv and throughput.json")
       ->capture_default_str();
-  command.add_option("--compare", flags->compare, "An earlier throughput.json to compare with");
+  command.add_option("--compare", flags->compare, "An earlier throughput.json to compare with")
+      ->type_name("FILE");
   command.add_flag("--compare-unlike", flags->compare_unlike,
                    "Compare even if image size, classes, data or device differ");
   command.add_option("--plot", flags->plots, "Also draw a chart: a file that ends in .svg or .png");

@@ -98,8 +98,8 @@ void add_coreutil(CLI::App& app, Context& context) {
       .add_option("files", options->files,
                   "Runs of `redline profile --counters`, or their CSV files, or those of `ncu --csv`")
       ->required();
-  command.add_option("--csv", options->csv, "Also write a table to this file");
-  command.add_option("--json", options->json, "Also write the figures to this file");
+  command.add_option("--csv", options->csv, "Also write a table to this file")->type_name("FILE");
+  command.add_option("--json", options->json, "Also write the figures to this file")->type_name("FILE");
   on_run(command, context, [options] { return run_coreutil(*options); });
 }
 

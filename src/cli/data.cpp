@@ -69,10 +69,10 @@ int run_with_progress(const char* what, const char* unit, const char* afterwards
 
 // Limits on image size, with the same names as in `redline train`.
 void add_limits(CLI::App& command, data::SourceOptions& source, data::DecodeLimits& decode) {
-  command.add_option("--max-image-pixels", decode.max_pixels, "Images with more pixels are bad")
+  command.add_option("--max-image-pixels", decode.max_pixels, "Treat larger images as damaged")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command.add_option("--max-image-bytes", source.max_bytes, "Image files with more bytes are bad")
+  command.add_option("--max-image-bytes", source.max_bytes, "Treat larger image files as damaged")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
 }
@@ -136,7 +136,7 @@ void add_synth(CLI::App& group, Context& context) {
       command.add_option("--quality", o.quality, "JPEG quality, 1 to 100 (96 with --size imagenet)")
           ->capture_default_str();
   command.add_option("--seed", o.seed, "Seed; the same seed gives the same bytes")->capture_default_str();
-  command.add_option("--threads", o.threads, "Threads to draw with; 0: one per core")->capture_default_str();
+  command.add_option("--threads", o.threads, "Threads (0: all cores)")->capture_default_str();
   on_run(command, context, [flags, quality] {
     // Gives 90 to 110 KiB per image, like ImageNet's.
     if (flags->size == "imagenet" && quality->count() == 0) flags->options.quality = 96;
@@ -211,7 +211,7 @@ void add_info(CLI::App& group, Context& context) {
   CLI::App& command = add_command(group, "info", "Show what a data set contains",
                                   {"redline data info shapes", "redline data info shapes --json"});
   const auto flags = std::make_shared<InfoFlags>();
-  command.add_option("path", flags->path, "The data set")->required();
+  command.add_option("path", flags->path, "The data set")->type_name("PATH")->required();
   command.add_option("--sample", flags->sample, "Images per split whose headers are read")
       ->capture_default_str();
   command.add_flag("--json", flags->json, "Print JSON");
@@ -303,11 +303,11 @@ void add_verify(CLI::App& group, Context& context) {
                   {"redline data verify shapes", "redline data verify shapes --list bad.tsv"});
   const auto flags = std::make_shared<VerifyFlags>();
   flags->options.threads = 0;
-  command.add_option("path", flags->path, "The data set")->required();
-  command.add_option("--list", flags->list, "Write the bad images to this file: name, tab, reason");
+  command.add_option("path", flags->path, "The data set")->type_name("PATH")->required();
+  command.add_option("--list", flags->list, "Write the bad images to this file: name, tab, reason")
+      ->type_name("FILE");
   add_limits(command, flags->options.source, flags->options.limits);
-  command.add_option("--threads", flags->options.threads, "Threads to decode with; 0: one per core")
-      ->capture_default_str();
+  command.add_option("--threads", flags->options.threads, "Threads (0: all cores)")->capture_default_str();
   command.add_flag("--json", flags->json, "Print JSON, with every bad image");
   on_run(command, context, [flags] { return run_verify(*flags); });
 }
@@ -385,11 +385,12 @@ int run_convert(ConvertFlags& flags) {
 
 void add_work_options(CLI::App& command, data::ConvertOptions& o) {
   command
-      .add_option("--max-bad", o.max_bad,
-                  "Fraction of images that may be bad and left out; at least 10 may, or 1 in 20")
+      .add_option(
+          "--max-bad", o.max_bad,
+          "Fraction of images that may be damaged and left out; above 0, at least 10 images or 1 in 20 may")
       ->capture_default_str();
   add_limits(command, o.limits_of_source, o.limits);
-  command.add_option("--threads", o.threads, "Threads to use; 0: one per core")->capture_default_str();
+  command.add_option("--threads", o.threads, "Threads (0: all cores)")->capture_default_str();
 }
 
 void add_convert_options(CLI::App& command, ConvertFlags& flags) {
@@ -420,7 +421,7 @@ void add_convert(CLI::App& group, Context& context) {
                                    "redline data convert shapes records --train-shards 8 --val-shards 2",
                                    "redline data convert records images"});
   const auto flags = std::make_shared<ConvertFlags>();
-  command.add_option("source", flags->source, "The data set")->required();
+  command.add_option("source", flags->source, "The data set")->type_name("PATH")->required();
   command.add_option("target", flags->target, "Folder to write to; new, or where the same call was stopped")
       ->required();
   add_convert_options(command, *flags);

@@ -139,34 +139,30 @@ void add_demo(CLI::App& app, Context& context) {
       add_command(app, "demo", "Draw a small image set and train a ResNet-50 on it, in a few minutes",
                   {"redline demo", "redline demo --model resnet18 --images 1600 --epochs 3"});
   const auto options = std::make_shared<Options>();
-  command.add_option("--model", options->model, "Network to train")->type_name("NAME")->capture_default_str();
+  command.add_option("--model", options->model, "Model to train")->type_name("NAME")->capture_default_str();
   command.add_option("--epochs,-e", options->epochs, "Epochs (default: 4 if the CPU has bf16, else 3)")
       ->type_name("N");
-  command.add_option("--images", options->images, "Pictures to train on")
+  command.add_option("--images", options->images, "Training images")->type_name("N")->capture_default_str();
+  command.add_option("--held-out", options->held_out, "Validation images")
       ->type_name("N")
       ->capture_default_str();
-  command.add_option("--held-out", options->held_out, "Pictures to check with")
-      ->type_name("N")
-      ->capture_default_str();
-  command.add_option("--batch-size,-b", options->batch, "Images in a step")
-      ->type_name("N")
-      ->capture_default_str();
-  command.add_option("--device", options->device, "Device to run on")
+  command.add_option("--batch-size,-b", options->batch, "Batch size")->type_name("N")->capture_default_str();
+  command.add_option("--device", options->device, "cuda, cuda:N, cpu or auto")
       ->type_name("NAME")
       ->capture_default_str();
-  command.add_option("--threads", options->threads, "Threads that compute (0: all cores)")
+  command.add_option("--threads", options->threads, "Compute threads on a CPU (0: all cores)")
       ->type_name("N")
       ->capture_default_str();
-  command.add_option("--seed", options->seed, "Seed of pictures, weights and order")
+  command.add_option("--seed", options->seed, "Seed for images, initial weights and shuffling")
       ->type_name("N")
       ->capture_default_str();
-  command.add_option("--data-dir", options->data_dir, "Folder for the pictures")
+  command.add_option("--data-dir", options->data_dir, "Folder for the images")
       ->type_name("DIR")
       ->capture_default_str();
-  command.add_option("--output-dir,-o", options->output_dir, "Folder for the run")
+  command.add_option("--output-dir,-o", options->output_dir, "Folder for run folders")
       ->type_name("DIR")
       ->capture_default_str();
-  command.add_option("--name", options->name, "Name of the run (default: model, data and time)")
+  command.add_option("--name", options->name, "Name of the run (default: from model, data and time)")
       ->type_name("NAME");
   on_run(command, context, [options, &context] { return run_demo(*options, context); });
 }

@@ -97,21 +97,26 @@ void add_eval(CLI::App& app, Context& context) {
   train::EvaluationOptions& evaluation = options->evaluation;
   command
       .add_option("model", options->model,
-                  "A run's folder (its latest checkpoint), a checkpoint, safetensors or .pth")
+                  "Run folder (its latest checkpoint), checkpoint, .safetensors or .pth file")
+      ->type_name("PATH")
       ->required();
-  command.add_option("data", evaluation.data, "A data set, as for train (default: the run's own)");
-  command.add_option("--split", options->split, "Which of its images (default: val)")
+  command
+      .add_option("data", evaluation.data, "Data set, as for train (default: the one the run was trained on)")
+      ->type_name("PATH");
+  command.add_option("--split", options->split, "Split to evaluate (default: val)")
       ->check(CLI::IsMember({"val", "train"}))
       ->type_name("val|train");
   command.add_flag("--ignore-names", evaluation.ignore_names,
-                   "Match the data's classes to the network's by order, whatever their names");
-  command.add_flag("--ema", options->averages, "Use the moving averages of --model-ema");
-  command.add_flag("--per-class", options->per_class, "Print the accuracy of every class, the worst first");
-  command.add_option("--confusion", options->confusion, "File for the confusion matrix")
+                   "Match classes by their order instead of their names");
+  command.add_flag("--ema", options->averages, "Evaluate the moving average of the weights (--model-ema)");
+  command.add_flag("--per-class", options->per_class, "Print the accuracy of every class, worst first");
+  command.add_option("--confusion", options->confusion, "Write the confusion matrix to this file")
       ->type_name("FILE.csv");
-  command.add_option("--json", options->json, "File for all numbers, or - to print them")->type_name("FILE");
+  command.add_option("--json", options->json, "Write the results to this file, or - for standard output")
+      ->type_name("FILE");
   add_forward_options(command, evaluation);
-  command.add_option("--max-bad", evaluation.max_bad, "Fraction of images that may be bad (default: 0.001)")
+  command
+      .add_option("--max-bad", evaluation.max_bad, "Fraction of images that may be damaged (default: 0.001)")
       ->type_name("X");
   on_run(command, context, [options] { return run_eval(*options); });
 }

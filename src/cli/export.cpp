@@ -68,21 +68,23 @@ void add_export(CLI::App& app, Context& context) {
   const auto options = std::make_shared<Options>();
   command
       .add_option("model", options->model,
-                  "A run's folder (its latest checkpoint), a checkpoint, safetensors or .pth")
+                  "Run folder (its latest checkpoint), checkpoint, .safetensors or .pth file")
+      ->type_name("PATH")
       ->required();
   command.add_option("--to", options->to, "File to write: name.safetensors or name.onnx")
       ->required()
       ->type_name("FILE");
   command
-      .add_option("--image-size", options->image_size, "Image side in pixels (default: as trained, else 224)")
+      .add_option("--image-size", options->image_size,
+                  "Image height and width in pixels (default: as in training, else 224)")
       ->check(CLI::Range(1, 1 << 16))
       ->type_name("N");
-  command.add_flag("--ema", options->averages, "Use the moving averages of --model-ema");
-  command.add_option("--dtype", options->dtype, "Type of the weights in safetensors (default: fp32)")
+  command.add_flag("--ema", options->averages, "Use the moving average of the weights (--model-ema)");
+  command.add_option("--dtype", options->dtype, "Precision of the weights in safetensors (default: fp32)")
       ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
       ->type_name("fp32|fp16|bf16");
-  command.add_flag("--fold-bn", options->fold, "Fold batch norms into the convolutions, in ONNX");
-  command.add_flag("--force", options->force, "Replace an existing file");
+  command.add_flag("--fold-bn", options->fold, "Fold batch norms into the convolutions (ONNX)");
+  command.add_flag("--force", options->force, "Overwrite an existing file");
   on_run(command, context, [options] { return run_export(*options); });
 }
 

@@ -3,23 +3,28 @@
 namespace redline::cli {
 
 void add_forward_options(CLI::App& command, train::ForwardOptions& forward) {
-  command.add_option("--batch-size,-b", forward.batch_size, "Images in a forward pass (default: 32)")
+  command.add_option("--batch-size,-b", forward.batch_size, "Batch size (default: 32)")->type_name("N");
+  command
+      .add_option("--image-size", forward.image_size,
+                  "Image height and width in pixels (default: as in training, else 224)")
       ->type_name("N");
   command
-      .add_option("--image-size", forward.image_size, "Image side in pixels (default: as trained, else 224)")
-      ->type_name("N");
-  command
-      .add_option("--crop-pct", forward.crop_pct, "Fraction of the image's shorter side that the crop keeps")
+      .add_option(
+          "--crop-pct", forward.crop_pct,
+          "Fraction of the image's shorter side that the crop keeps (default: as in training, else 0.875)")
       ->type_name("X");
-  command.add_option("--device", forward.device.name, "Device to run on (default: the GPU if there is one)")
+  command.add_option("--device", forward.device.name, "cuda, cuda:N or cpu (default: a GPU if there is one)")
       ->type_name("TEXT");
   command
       .add_option("--dtype", forward.device.dtype,
-                  "Type of activations (default: as in training, if the device has it)")
+                  "Precision of activations: fp32, tf32, bf16 or fp16 (default: as in training, if the "
+                  "device has it)")
       ->type_name("TEXT");
-  command.add_option("--threads", forward.device.threads, "Threads that compute (0: all cores)")
+  command.add_option("--threads", forward.device.threads, "Compute threads on a CPU (0: all cores)")
       ->type_name("N");
-  command.add_option("--workers", forward.workers, "Threads that decode images (0: chosen from the cores)")
+  command
+      .add_option("--workers", forward.workers,
+                  "Threads that decode images (0: chosen from the number of cores)")
       ->type_name("N");
 }
 

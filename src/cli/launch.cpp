@@ -67,35 +67,32 @@ void add_launch(CLI::App& app, Context& context) {
                    "-- train flowers"});
   const auto options = std::make_shared<Options>();
   comm::LaunchOptions& launch = options->launch;
-  command
-      .add_option("-g,--processes", launch.processes,
-                  "Processes on this machine, one per GPU or share of the cores")
+  command.add_option("-g,--processes", launch.processes, "Processes on this machine, such as one per GPU")
       ->required();
-  command.add_option("--nodes", launch.nodes, "Machines; each runs this command with its own --node-rank");
-  command.add_option("--node-rank", launch.node_rank, "Which of the machines this is, from 0");
+  command.add_option("--nodes", launch.nodes,
+                     "Number of machines; run this command on each, with its own --node-rank");
+  command.add_option("--node-rank", launch.node_rank, "Index of this machine, from 0");
   command.add_option(
       "--master", options->master,
-      "HOST:PORT where node 0's launcher listens, and rank 0 at the next port; on one machine rank 0 "
-      "(default: 127.0.0.1, a free port)");
-  command.add_option(
-      "--token-file", launch.token_file,
-      "Secret that keeps strangers out, the same on every machine; node 0 makes it where it is missing");
+      "HOST:PORT of node 0's launcher; rank 0 takes the next port (default, on one machine: a free port of "
+      "127.0.0.1)");
+  command.add_option("--token-file", launch.token_file,
+                     "File with a secret that all machines share; node 0 creates it if it is missing");
   command.add_option("--run-id", launch.run_id,
-                     "Name of the job, the same on every machine (default: of --master)");
+                     "Name of the job, the same on every machine (default: from --master)");
   command.add_option(
       "--max-restarts", launch.max_restarts,
-      "Times that a job which lost a process is started again from its last checkpoint (node 0 decides)");
+      "How often to restart the job from its last checkpoint after it lost a process (node 0 decides)");
   command
       .add_option("--min-nodes", launch.min_nodes,
-                  "Begin with as few machines when the others do not come within 30 s (default: all)")
+                  "Start with this many machines if the others do not join within 30 s (default: all)")
       ->type_name("N");
-  command.add_option("--log-dir", launch.log_dir,
-                     "Folder for what each process of this machine writes to stderr, as rank-N.log");
+  command.add_option("--log-dir", launch.log_dir, "Write each process's stderr to rank-N.log in this folder");
   command
       .add_option("--join-timeout", options->join_seconds,
-                  "Seconds that the machines' launchers wait for each other (default: the command's, 300)")
+                  "How long the machines wait for each other (default: as the command, 300)")
       ->type_name("SECONDS");
-  command.add_option("command", options->command, "After --: train or bench comm, and its options")
+  command.add_option("command", options->command, "After --: train or bench comm, with its options")
       ->required()
       ->type_name("COMMAND");
   on_run(command, context, [options] { return run_launch(*options); });

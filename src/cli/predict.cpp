@@ -46,8 +46,11 @@ std::vector<std::string> paths_of(const std::vector<std::string>& named) {
       paths.push_back(path);
       continue;
     }
-    for (std::string line; std::getline(std::cin, line);)
+    for (std::string line; std::getline(std::cin, line);) {
+      // Lists from Windows end their lines in \r\n; a file may have such a name all the same.
+      if (line.ends_with('\r') && !std::filesystem::exists(line)) line.pop_back();
       if (!line.empty()) paths.push_back(line);
+    }
   }
   return paths;
 }
@@ -283,29 +286,32 @@ void add_predict(CLI::App& app, Context& context) {
   const auto options = std::make_shared<Options>();
   command
       .add_option("model", options->model,
-                  "A run's folder (its latest checkpoint), a checkpoint, safetensors or .pth")
+                  "Run folder (its latest checkpoint), checkpoint, .safetensors or .pth file")
+      ->type_name("PATH")
       ->required();
   command
       .add_option("images", options->images,
-                  "Images, folders of images, or - for a list of paths on standard input")
+                  "Images, folders of images, or - to read paths from standard input")
       ->required();
   command.add_option("--top,-k", options->top, "Classes to print for each image (default: 5)")
       ->type_name("N");
-  command.add_option("--format", options->format, "What to print (default: table)")
+  command.add_option("--format", options->format, "Output format (default: table)")
       ->check(CLI::IsMember({"table", "csv", "jsonl"}))
       ->type_name("table|csv|jsonl");
-  command.add_flag("--logits", options->logits, "Print the logits of all classes, in csv and jsonl");
-  command.add_option("--page", options->page, "Also write a page with the pictures")->type_name("FILE.html");
+  command.add_flag("--logits", options->logits, "Print the logits of all classes (csv and jsonl)");
+  command.add_option("--page", options->page, "Also write an HTML page with thumbnails")
+      ->type_name("FILE.html");
   command
       .add_option("--class-names", options->class_names,
-                  "A file with one class name per line, by label (default: as in training)")
+                  "File with one class name per line, in label order (default: the names from training)")
       ->type_name("FILE");
   command
-      .add_option("--words", options->words,
-                  "What the classes are called in words: ImageNet's words.txt or LOC_synset_mapping.txt "
-                  "(default: as the run's data had it)")
+      .add_option(
+          "--words", options->words,
+          "File that translates class names: ImageNet's words.txt or LOC_synset_mapping.txt (default: "
+          "the one that came with the training data)")
       ->type_name("FILE");
-  command.add_flag("--ema", options->averages, "Take the moving averages of --model-ema");
+  command.add_flag("--ema", options->averages, "Use the moving average of the weights (--model-ema)");
   add_forward_options(command, options->forward);
   on_run(command, context, [options] { return run_predict(*options); });
 }

@@ -68,19 +68,20 @@ void add_profile(CLI::App& app, Context& context) {
   options->train.add(command);
   command
       .add_option("--start", options->session.start,
-                  "First of the --steps (default 10) that are traced; those before warm up and, from 16 on, "
-                  "measure the cost of tracing")
+                  "First traced step, of --steps (default 10); earlier steps warm up and, from step 16 on, "
+                  "measure the "
+                  "cost of tracing")
       ->capture_default_str();
   command
       .add_option("--batch-sizes", options->batch_sizes,
-                  "Profile each of these in its own run, separated by commas")
+                  "Profile each of these batch sizes in a run of its own, separated by commas")
       ->delimiter(',')
       ->allow_extra_args(false);
   command.add_flag("--counters", options->session.counters,
                    "Also measure core utilisation, in one more step that repeats every kernel (GPU)");
   command
       .add_option("--max-records", options->session.most_records,
-                  "Stop early, after a whole step, beyond this many records")
+                  "Stop at the end of the step that exceeds this many records")
       ->capture_default_str();
   on_run(command, context, [options, &context] { return run_profile(*options, context); });
 }

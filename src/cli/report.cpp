@@ -120,21 +120,25 @@ void add_report(CLI::App& app, Context& context) {
                    "redline report runs/first --text"});
   const auto options = std::make_shared<Options>();
   command
-      .add_option("run", options->runs,
-                  "Run folders; the others are compared with the first, repeats together. Anything else\n"
-                  "is skipped, so runs/* works")
+      .add_option(
+          "run", options->runs,
+          "Run folders; all are compared with the first, repeats as one. Anything else is skipped, so runs/* "
+          "works")
       ->required();
   command
-      .add_option("--output,-o", options->page,
-                  "The page (default: report.html in the run's folder; here for several runs)")
+      .add_option(
+          "--output,-o", options->page,
+          "Page to write (default: report.html in the run folder; in the current folder for several runs)")
       ->type_name("FILE.html");
-  command.add_option("--csv", options->csv, "Folder for tables of all numbers")->type_name("DIR");
-  command.add_option("--json", options->json, "File for all numbers, or - to print them")->type_name("FILE");
+  command.add_option("--csv", options->csv, "Write all numbers as CSV tables to this folder")
+      ->type_name("DIR");
+  command.add_option("--json", options->json, "Write all numbers to this file, or - for standard output")
+      ->type_name("FILE");
   command.add_flag("--text", options->text, "Print a summary");
   command.add_flag("--unlike", options->unlike,
-                   "Call runs better or worse even if model, image size, classes or data differ");
+                   "Compare runs even if model, image size, classes or data differ");
   command.add_flag("--live", options->live,
-                   "Serve the page on this machine during training, and /metrics for Prometheus");
+                   "Serve the page while training goes on, and /metrics for Prometheus");
   options->port_option =
       command
           .add_option("--port", options->port, "Port of --live (default: 8321, or another if that is taken)")

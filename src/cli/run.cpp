@@ -19,6 +19,7 @@
 #include "base/printable.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/option_text.h"
 
 namespace redline::cli {
 
@@ -112,6 +113,8 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"--initial-checkpoint", "--init FILE (safetensors, .pth, a checkpoint or a run)"},
     {"--num-classes", "--classes"},
     {"--batch", "--batch-size"},
+    {"--bs", "--batch-size"},
+    {"--gpu", "--device cuda:N"},
     {"--num-workers", "--workers"},
     {"--img-size", "--image-size"},
     {"--imgsz", "--image-size"},
@@ -148,6 +151,20 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"fit", "train"},
     {"benchmark", "bench"},
 };
+
+// Flags of other trainers for what is not a flag here, in commands that train.
+constexpr const char* kPlainData = "give the data set as an argument, without a flag";
+constexpr const char* kLaunch = "start several processes with: redline launch -g N -- train …";
+constexpr std::pair<std::string_view, const char*> kNoFlag[] = {
+    {"--data", kPlainData},    {"--data-dir", kPlainData},   {"--data-path", kPlainData},
+    {"--dataset", kPlainData}, {"--gpus", kLaunch},          {"--world-size", kLaunch},
+    {"--dist-url", kLaunch},   {"--nproc-per-node", kLaunch}};
+
+std::string advice_for(const std::string& word, CLI::App* command) {
+  if (command->get_option_no_throw("data") == nullptr) return {};
+  const auto* found = std::ranges::find(kNoFlag, word, &std::pair<std::string_view, const char*>::first);
+  return found == std::end(kNoFlag) ? "" : found->second;
+}
 
 // What an unknown word probably means; empty if there is no guess.
 std::string meant_by(const std::string& word, const std::vector<std::string>& names) {
@@ -197,6 +214,8 @@ std::string explain(CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> names = names_to_suggest(command, is_flag);
   const char* kind = is_flag ? "flag" : names.empty() ? "argument" : "command";
   std::string text = fmt::format("unknown {} '{}'", kind, word);
+  if (const std::string advice = advice_for(word, command); !advice.empty())
+    return fmt::format("{}; {}", text, advice);
   const std::string meant = meant_by(word, names);
   if (!meant.empty()) text += fmt::format("; did you mean {}?", meant);
   return text;
@@ -229,6 +248,7 @@ int parse_and_run(int argc, char** argv, const std::vector<AddCommand>& commands
   context.arguments.assign(argv, argv + argc);
   bool verbose = false;
   CLI::App app("Redline trains ResNet image classifiers as fast as the hardware allows.", "redline");
+  app.formatter(help_formatter());
   app.footer(kFooter);
   app.set_version_flag("--version", version_text, "Print the version and what it was built with");
   app.add_flag("-v,--verbose", verbose, "Log details to stderr");

@@ -87,22 +87,22 @@ void add_train(CLI::App& app, Context& context) {
   options->train.add(command);
   options->resume_option =
       command
-          .add_option("--resume", options->resume,
-                      "Continue from the newest checkpoint of the run in this folder, with its options; "
-                      "without a folder, of the run given by --output-dir and --name (or start a new one)")
+          .add_option(
+              "--resume", options->resume,
+              "Resume a run from its newest checkpoint, with its options; without a folder, the run that "
+              "--output-dir and --name give, or a new one")
           ->expected(0, 1)
           ->type_name("[RUN]");
   command
       .add_option("--repeat", options->repeat.count,
-                  "Repeat the run this many times, with telemetry, into NAME-1, NAME-2, … (see `redline "
-                  "variability`)")
+                  "Train this many times with telemetry, into NAME-1, NAME-2, … (see `redline variability`)")
       ->type_name("N");
-  command.add_flag("--cool-down", options->repeat.cool_down,
-                   "Between repeated runs, wait until the device is within 1 °C of where it started");
-  command.add_flag("--dry-run", options->dry_run,
-                   "Print ops, FLOPs, memory and fusions of the run; train nothing");
+  command.add_flag(
+      "--cool-down", options->repeat.cool_down,
+      "With --repeat, wait between runs until the device is within 1 °C of its starting temperature");
+  command.add_flag("--dry-run", options->dry_run, "Print ops, FLOPs, memory and fusions without training");
   command.add_flag("--print-config", options->print_config,
-                   "Print the configuration as a TOML file; train nothing");
+                   "Print the configuration as TOML without training");
   on_run(command, context, [options, &context] { return run_train(*options, context); });
 }
 

@@ -23,6 +23,8 @@ class TrainOptions {
   train::Config config(const std::filesystem::path& defaults = {}) const;
 
  private:
+  bool given(const std::string& path) const;  // by a flag; `path` is as "optimizer.name"
+
   std::string file_, recipe_;
   train::Config flags_;  // values of the flags; only those given count
   std::vector<std::pair<const train::Field*, CLI::Option*>> options_;

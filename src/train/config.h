@@ -174,8 +174,8 @@ struct Field {
   std::vector<std::string> choices = {};  // the only values of a string; empty: any
   // Fields of one group exclude each other. A flag also unsets what a file gave for the others of its group.
   std::string group = {};
-  std::string alone = {};       // what a flag given without a value means; empty: it needs one
-  std::string value_name = {};  // of the value of such a flag, in the help
+  std::string alone = {};           // what a flag given without a value means; empty: it needs one
+  std::string value_name = "TEXT";  // what the help calls the value of a string without choices
 
   std::string path() const { return section + "." + key; }
   std::string flag() const;  // the long flag, as messages name it

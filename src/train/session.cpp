@@ -10,30 +10,26 @@
 
 #include <fmt/ranges.h>
 
-#include "base/atomic_file.h"
-#include "base/build_info.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/quantity.h"
-#include "base/sha256.h"
 #include "base/signals.h"
-#include "base/text.h"
-#include "data/class_list.h"
-#include "data/class_words.h"
 #include "metrics/console.h"
 #include "metrics/jsonl.h"
 #include "metrics/tensorboard.h"
-#include "profile/disturbance.h"
 #include "profile/telemetry.h"
 #include "train/checkpointer.h"
 #include "train/config_file.h"
+#include "train/data_agreement.h"
 #include "train/join.h"
 #include "train/mlperf.h"
 #include "train/observe.h"
 #include "train/profiling.h"
 #include "train/resume.h"
+#include "train/run_end.h"
 #include "train/run_folder.h"
+#include "train/run_info.h"
 #include "train/setup.h"
 #include "train/trained_model.h"
 #include "train/trainer.h"
@@ -42,72 +38,6 @@
 namespace redline::train {
 namespace fs = std::filesystem;
 namespace {
-
-// "daisy, rose, tulip": enough of them to know the data by.
-std::string some_names(const std::vector<std::string>& names) {
-  constexpr std::size_t kShown = 20;
-  const std::size_t shown = std::min(kShown, names.size());
-  const std::string text =
-      fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
-  return names.size() > shown ? fmt::format("{} and {} more", text, names.size() - shown) : text;
-}
-
-Facts facts_of(const Setup& setup, const std::vector<std::string>& arguments, const std::string& name,
-               const std::string& started) {
-  const BuildInfo build = build_info();
-  const Machine& machine = setup.machine;
-  return {
-      {"name", name},
-      {"started", started},
-      {"command", fmt::format("{}", fmt::join(arguments, " "))},
-      {"version", build.version},
-      {"commit", build.commit},
-      {"build", build.build_type},
-      {"compiler", build.compiler},
-      {"device", setup.backend->description()},
-      {"device_address", setup.backend->pci_address()},
-      {"decoder", setup.decoding.decoder ? setup.decoding.decoder->description() : "cpu"},
-      {"hostname", machine.hostname},
-      {"os", machine.os},
-      {"kernel", machine.kernel},
-      {"cpu", machine.cpu},
-      {"cpu_features", describe(machine.features)},
-      {"cores", std::to_string(machine.cores_allowed)},
-      {"memory", format_bytes(machine.memory_total)},
-      {"ranks", std::to_string(setup.config.ranks)},
-      {"class_names", some_names(setup.class_names)},
-  };
-}
-
-metrics::RunInfo run_info(const Setup& setup, const Trainer& trainer, const data::BatchSource& train,
-                          const data::BatchSource* val) {
-  const Config& config = setup.config;
-  metrics::RunInfo info;
-  info.model = config.model.name;
-  info.data = setup.data_text();
-  info.device = setup.backend->description();
-  info.dtype = config.device.dtype;
-  info.why_dtype = setup.why_dtype;
-  info.optimizer = config.optimizer.name;
-  info.classes = setup.classes;
-  info.class_names = setup.class_names;
-  info.image_size = config.model.image_size;
-  info.batch_size = config.optimizer.batch_size;
-  info.accumulate = config.optimizer.accumulate;
-  info.ranks = config.ranks;
-  info.parameters = trainer.parameters();
-  info.train_samples = train.samples();
-  info.val_samples = val != nullptr ? val->samples() : 0;
-  info.steps_per_epoch = trainer.steps_per_epoch();
-  info.total_steps = trainer.total_steps();
-  info.seed = static_cast<std::uint64_t>(config.run.seed);
-  info.label_smoothing = config.optimizer.label_smoothing;
-  info.version = build_info().version;
-  info.commit = build_info().commit;
-  info.config = to_toml(config);
-  info.hyperparameters = hyperparameters(config);
-  return info;
-}
 
 // Keeps the last evaluations for the outcome.
 class OutcomeSink final : public metrics::Sink {
@@ -135,13 +65,6 @@ class EndedSink final : public metrics::Sink {
   std::function<void(const std::string&)> ended_;
   std::string folder_;
 };
-
-const char* signal_name(int signal) {
-  return signal == SIGINT    ? "SIGINT"
-         : signal == SIGUSR1 ? "SIGUSR1"
-         : signal == SIGHUP  ? "SIGHUP"
-                             : "SIGTERM";
-}
 
 Subject subject_of(const Setup& setup, const data::BatchSource& train) {
   const Config& config = setup.config;
@@ -173,23 +96,6 @@ std::unique_ptr<RunFolder> open_folder(const Config& config, const fs::path& exi
   const std::string name =
       chosen ? config.run.name : default_run_name(config.model.name, config.data.path, started);
   return std::make_unique<RunFolder>(config.run.output_dir, name, chosen);
-}
-
-void save_config(const Setup& setup, const RunFolder& folder, const std::vector<std::string>& arguments,
-                 const std::string& started, bool resuming) {
-  try {
-    write_file_atomically(
-        folder.path() / "config.toml",
-        to_toml(before_sharing(setup.config), facts_of(setup, arguments, folder.name(), started)));
-    if (std::ranges::all_of(setup.class_names, data::is_plain_name) && !setup.class_names.empty())
-      write_file_atomically(folder.path() / data::kClassesFile, data::class_list_text(setup.class_names));
-    const std::string words =
-        data::words_text(setup.class_names, data::read_words(setup.config.data.path, setup.class_names));
-    if (!words.empty()) write_file_atomically(folder.path() / data::kWordsFile, words);
-  } catch (const IoError& reason) {
-    if (!resuming) throw;
-    log_warning("{}; it stays as it was", reason.what());
-  }
 }
 
 // Restores the newest whole checkpoint, and gives where it was taken; none without one.
@@ -248,99 +154,9 @@ std::unique_ptr<profile::Telemetry> start_telemetry(const Setup& setup, int rank
   return std::make_unique<profile::Telemetry>(std::move(options));
 }
 
-// Preempted processes are killed half a minute after their warning, so waiting ends before that.
-constexpr double kSignalSeconds = 25;
-
-// The last checkpoint of a run, however it ended. False when the file system did not take it.
-bool last_checkpoint(Trainer& trainer, Checkpointer& checkpointer, const StopSignals& signals) {
-  const Stopwatch watch;
-  const auto wait = [&] {
-    for (bool told = false; !checkpointer.wait(0.5);) {
-      const double limit = signals.requested() ? kSignalSeconds : std::numeric_limits<double>::infinity();
-      if (watch.seconds() > limit) return false;
-      if (!told && watch.seconds() > 5) log_info("waiting for a checkpoint to be written");
-      told = told || watch.seconds() > 5;
-    }
-    return true;
-  };
-  bool written = wait();
-  if (written) {
-    trainer.save_checkpoint();
-    written = wait();
-  }
-  trainer.report_checkpoints();
-  if (!written) {
-    checkpointer.abandon();
-    log_warning("{} does not answer: leaving without a checkpoint of the last steps",
-                checkpointer.folder().string());
-  }
-  return written && checkpointer.newest() == trainer.progress().step;
-}
-
-// What tells how a run's devices fared, and where it began.
-struct Sampled {
-  profile::Telemetry* telemetry = nullptr;  // none: nothing is known
-  bool host_computes = false;
-  std::int64_t ranks = 1;
-  std::int64_t steps = 0, samples = 0;  // done before this process
-};
-
-// Tells the end of a run, and before it what disturbed the run or bounds its speed.
-void tell_end(metrics::Recorder& recorder, metrics::End end, const Sampled& sampled) {
-  if (sampled.telemetry != nullptr) {
-    const profile::TelemetrySummary whole = sampled.telemetry->whole();
-    for (const profile::Finding& found : profile::findings(whole, sampled.host_computes, sampled.ranks == 1))
-      recorder.notice({end.steps, found.what, found.text});
-    // Ranks on one CPU share its counters of energy.
-    if (whole.joules && (sampled.ranks == 1 || !sampled.host_computes)) {
-      end.energy_j = whole.joules;
-      end.energy_steps = end.steps - sampled.steps;
-      end.energy_samples = (end.samples - sampled.samples) / sampled.ranks;
-    }
-  }
-  recorder.end(end);
-}
-
-// The end is told even when the run failed, and what it learned is kept; a second failure on the way must not
-// hide the first.
-void leave_after_failure(metrics::Recorder& recorder, Trainer& trainer, Checkpointer* checkpointer,
-                         const StopSignals& signals, const Sampled& sampled, const char* what) {
-  try {
-    if (checkpointer != nullptr && trainer.can_save()) last_checkpoint(trainer, *checkpointer, signals);
-    if (checkpointer != nullptr && checkpointer->newest())
-      log_warning("--resume continues from {}: redline train --resume {}",
-                  checkpoint_name(*checkpointer->newest()), checkpointer->folder().parent_path().string());
-    tell_end(recorder, trainer.summary("failed", what), sampled);
-  } catch (const std::exception& second) {
-    log_warning("{}", second.what());
-  }
-}
-
 // The signal that ended a run, on whichever rank it came; 0 for one that finished.
 int signal_of(Ranks& ranks, const StopSignals& signals, bool finished) {
   return static_cast<int>(ranks.most(finished ? 0 : signals.signal()));
-}
-
-std::string why_finished(const Trainer& trainer) {
-  if (!trainer.out_of_patience()) return {};
-  return fmt::format("no better evaluation since epoch {}", trainer.progress().best->epoch);
-}
-
-// Ends the run, `signal` telling how. Whether the last checkpoint is there, where one can be.
-bool finish(metrics::Recorder& recorder, Trainer& trainer, Checkpointer* checkpointer,
-            const StopSignals& signals, int signal, const Sampled& sampled, Outcome& outcome) {
-  bool saved = true;
-  if (checkpointer != nullptr) {
-    saved = trainer.can_save() ? last_checkpoint(trainer, *checkpointer, signals)
-                               : checkpointer->wait(kSignalSeconds);
-    outcome.checkpointed = checkpointer->newest().has_value();
-  }
-  outcome.signal = signal;
-  tell_end(recorder,
-           signal == 0 ? trainer.summary("finished", why_finished(trainer))
-                       : trainer.summary("interrupted", signal_name(outcome.signal)),
-           sampled);
-  return saved;
 }
 
 // What a rank trains with, once everything is open.
@@ -426,25 +242,6 @@ void train_recorded(Job& job, const RunFolder& folder, Checkpointer* checkpointe
   }
 }
 
-// What two machines must agree on about a data set, wherever it lies.
-struct Digests {
-  std::string classes, samples;
-};
-
-Digests digests_of(const data::RecordSource& records) {
-  Sha256 classes, samples;
-  for (const std::string& name : records.classes()) {
-    classes.update(name);
-    classes.update(std::string_view("\0", 1));
-  }
-  for (std::int64_t i = 0; i < records.count(); ++i) {
-    const std::string name = records.name(i);  // where it lies may differ, what it is called may not
-    samples.update(std::string_view(name).substr(name.rfind('/') + 1));
-    samples.update(fmt::format("\n{}\n", records.label(i)));
-  }
-  return {classes.finish(), samples.finish()};
-}
-
 // Rank 0, or a process alone: it trains in a run folder, a new one or the `existing` one.
 Outcome lead(Job& job, const std::vector<std::string>& arguments, const Console& console,
              const fs::path& existing) {
@@ -493,25 +290,6 @@ Outcome lead(Job& job, const std::vector<std::string>& arguments, const Console&
   if (outcome.signal != 0 && outcome.checkpointed)
     fmt::print(console.out, "  continue  redline train --resume {}\n", outcome.folder);
   return outcome;
-}
-
-// Ranks exchange numbers: 48 bits of the digest are one exactly.
-void agree_on_digest(Ranks& ranks, const std::string& digest, const std::string& what) {
-  double value = 0;
-  for (const char byte : digest.substr(0, 6)) value = value * 256 + static_cast<unsigned char>(byte);
-  ranks.must_agree(value, what);
-}
-
-// Classes in another order, or other files, would train on wrong labels without a word.
-void agree_on_data(Ranks& ranks, const Setup& setup) {
-  if (ranks.alone()) return;
-  for (const auto& [records, name] :
-       {std::pair{setup.train_records.get(), "training"}, std::pair{setup.val_records.get(), "held-out"}}) {
-    const Digests digests = records == nullptr ? Digests() : digests_of(*records);
-    agree_on_digest(ranks, digests.classes, fmt::format("the digest of the {} set's class names", name));
-    agree_on_digest(ranks, digests.samples,
-                    fmt::format("the digest of the {} set's file names and labels", name));
-  }
 }
 
 // Trains as one rank of a job, or alone.

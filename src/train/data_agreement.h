@@ -1,0 +1,13 @@
+// Whether the ranks of a job see the same data set, each on its own machine.
+#pragma once
+
+#include "train/ranks.h"
+#include "train/setup.h"
+
+namespace redline::train {
+
+// Throws UsageError when the ranks' classes or samples differ: they would train on wrong labels without a
+// word.
+void agree_on_data(Ranks& ranks, const Setup& setup);
+
+}  // namespace redline::train

@@ -67,15 +67,17 @@ Tolerance tolerance_of(const Setting& s) {
   const bool small = std::string(s.model) == "resnet18", other = !small && std::string(s.model) != "resnet50";
   if (s.dtype != DType::f32) return small ? kBf16Resnet18 : kBf16Resnet50;
   Tolerance tolerance = small ? kResnet18 : other ? kOthers : kResnet50;
+  // Ten steps after such a ReLU, the sum of a parameter of ResNet-50-D was off by 1.3e-2 on a GPU, and
+  // by 1.4e-2 on one of the CPUs that this ran on, whose caches make oneDNN add in another order.
+  if (other) tolerance.parameters *= 4;
   // cuDNN's fp32 convolutions add thousands of terms one after the other, where a CPU's vectors add sixteen
   // rows of fewer: its gradients are off by up to 4.3e-4. Which of its kernels run is chosen by timing, and
   // some add in an order that differs from run to run: now and then one ReLU of millions is open that float64
   // closes. The few entries that its gradient reaches directly are off by ten times that, and every gradient
-  // before it in ResNet-50, by up to 2.2e-3 where that was seen. Ten steps later a parameter of ResNet-50-D
-  // was off by 1.3e-2.
+  // before it in ResNet-50, by up to 2.2e-3 where that was seen.
   if (std::string(s.device) == "cuda") {
     tolerance.gradients *= small ? 2 : other ? 1 : 6;
-    tolerance.parameters *= other ? 4 : 2;
+    if (!other) tolerance.parameters *= 2;
     tolerance.single = 10.0;
   }
   return tolerance;

@@ -26,7 +26,7 @@ class Calls {
 
   template <typename Params>
   CUptiResult try_call(const char* name, Params& params) const {
-    const auto function = library_.find<CUptiResult(Params*)>(name);
+    CUptiResult (*const function)(Params*) = library_.find(name);
     if (function == nullptr) throw UnavailableError("no counters: this CUPTI lacks {}", name);
     return function(&params);
   }
@@ -43,7 +43,7 @@ class Calls {
           "option NVreg_RestrictProfilingToAdminUsers=0 set (it shows as RmProfilingAdminOnly in "
           "/proc/driver/nvidia/params)");
     const char* text = nullptr;
-    const auto explain = library_.find<CUptiResult(CUptiResult, const char**)>("cuptiGetResultString");
+    CUptiResult (*const explain)(CUptiResult, const char**) = library_.find("cuptiGetResultString");
     if (explain != nullptr) explain(result, &text);
     throw UnavailableError("no counters: {}: {}", name, text == nullptr ? "unknown error" : text);
   }

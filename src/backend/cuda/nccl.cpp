@@ -35,46 +35,31 @@ int type_of(graph::DType dtype) {
 }  // namespace
 
 struct Nccl::Functions {
-  int (*version)(int* version);
-  int (*unique_id)(UniqueId* id);
-  int (*init_rank)(void** comm, int ranks, UniqueId id, int rank);
-  int (*abort)(void* comm);
-  int (*async_error)(void* comm, int* error);
-  int (*group_start)();
-  int (*group_end)();
+  SharedLibrary library{kLibrary};
+  int (*version)(int* version) = function("ncclGetVersion");
+  int (*unique_id)(UniqueId* id) = function("ncclGetUniqueId");
+  int (*init_rank)(void** comm, int ranks, UniqueId id, int rank) = function("ncclCommInitRank");
+  int (*abort)(void* comm) = function("ncclCommAbort");
+  int (*async_error)(void* comm, int* error) = function("ncclCommGetAsyncError");
+  int (*group_start)() = function("ncclGroupStart");
+  int (*group_end)() = function("ncclGroupEnd");
   int (*all_reduce)(const void* from, void* to, std::size_t count, int type, int op, void* comm,
-                    cudaStream_t stream);
+                    cudaStream_t stream) = function("ncclAllReduce");
   int (*reduce_scatter)(const void* from, void* to, std::size_t part, int type, int op, void* comm,
-                        cudaStream_t stream);
-  int (*all_gather)(const void* from, void* to, std::size_t part, int type, void* comm, cudaStream_t stream);
+                        cudaStream_t stream) = function("ncclReduceScatter");
+  int (*all_gather)(const void* from, void* to, std::size_t part, int type, void* comm,
+                    cudaStream_t stream) = function("ncclAllGather");
   int (*broadcast)(const void* from, void* to, std::size_t count, int type, int root, void* comm,
-                   cudaStream_t stream);
-  const char* (*error_text)(int result);
-  const char* (*last_error)(void* comm);
+                   cudaStream_t stream) = function("ncclBroadcast");
+  const char* (*error_text)(int result) = function("ncclGetErrorString");
+  const char* (*last_error)(void* comm) = function("ncclGetLastError");
 
-  Functions() {
-    const SharedLibrary library(kLibrary);
-    if (!library.loaded()) {
-      throw UnavailableError(
-          "several ranks on GPUs need {} ({}): install NCCL 2, or the Python package nvidia-nccl-cu13",
-          kLibrary, library.error());
-    }
-    const auto find = [&](const char* name, auto& function) {
-      library.find(name, function, "install NCCL 2.18 or newer");
-    };
-    find("ncclGetVersion", version);
-    find("ncclGetUniqueId", unique_id);
-    find("ncclCommInitRank", init_rank);
-    find("ncclCommAbort", abort);
-    find("ncclCommGetAsyncError", async_error);
-    find("ncclGroupStart", group_start);
-    find("ncclGroupEnd", group_end);
-    find("ncclAllReduce", all_reduce);
-    find("ncclReduceScatter", reduce_scatter);
-    find("ncclAllGather", all_gather);
-    find("ncclBroadcast", broadcast);
-    find("ncclGetErrorString", error_text);
-    find("ncclGetLastError", last_error);
+ private:
+  SharedLibrary::Symbol function(const char* name) const {
+    if (library.loaded()) return library.need(name, "install NCCL 2.18 or newer");
+    throw UnavailableError(
+        "several ranks on GPUs need {} ({}): install NCCL 2, or the Python package nvidia-nccl-cu13",
+        kLibrary, library.error());
   }
 };
 

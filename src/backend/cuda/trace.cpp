@@ -98,30 +98,22 @@ const char* copy_name(std::uint8_t kind) {
 
 struct CuptiTracer::Library {
   SharedLibrary from = open_library();
-
-  template <typename Function>
-  Function* need(const char* name) const {
-    Function* found = from.find<Function>(name);
-    if (found == nullptr) throw UnavailableError("no kernel timeline: {} lacks {}", kLibraryName, name);
-    return found;
+  SharedLibrary::Symbol function(const char* name) const {
+    return from.need(name, "there is no kernel timeline without it; install CUPTI of CUDA 13");
   }
-  decltype(&cuptiSubscribe) subscribe = need<decltype(cuptiSubscribe)>("cuptiSubscribe");
-  decltype(&cuptiUnsubscribe) unsubscribe = need<decltype(cuptiUnsubscribe)>("cuptiUnsubscribe");
-  decltype(&cuptiEnableCallback) enable_callback = need<decltype(cuptiEnableCallback)>("cuptiEnableCallback");
-  decltype(&cuptiGetCallbackName) callback_name =
-      need<decltype(cuptiGetCallbackName)>("cuptiGetCallbackName");
-  decltype(&cuptiActivityRegisterCallbacks) register_callbacks =
-      need<decltype(cuptiActivityRegisterCallbacks)>("cuptiActivityRegisterCallbacks");
-  decltype(&cuptiActivityEnable) enable = need<decltype(cuptiActivityEnable)>("cuptiActivityEnable");
-  decltype(&cuptiActivityDisable) disable = need<decltype(cuptiActivityDisable)>("cuptiActivityDisable");
-  decltype(&cuptiActivityFlushAll) flush = need<decltype(cuptiActivityFlushAll)>("cuptiActivityFlushAll");
-  decltype(&cuptiActivityGetNextRecord) next =
-      need<decltype(cuptiActivityGetNextRecord)>("cuptiActivityGetNextRecord");
-  decltype(&cuptiActivityGetNumDroppedRecords) dropped =
-      need<decltype(cuptiActivityGetNumDroppedRecords)>("cuptiActivityGetNumDroppedRecords");
-  decltype(&cuptiGetTimestamp) timestamp = need<decltype(cuptiGetTimestamp)>("cuptiGetTimestamp");
-  decltype(&cuptiGetGraphNodeId) node_id = need<decltype(cuptiGetGraphNodeId)>("cuptiGetGraphNodeId");
-  decltype(&cuptiGetResultString) result_text = need<decltype(cuptiGetResultString)>("cuptiGetResultString");
+  decltype(&cuptiSubscribe) subscribe = function("cuptiSubscribe");
+  decltype(&cuptiUnsubscribe) unsubscribe = function("cuptiUnsubscribe");
+  decltype(&cuptiEnableCallback) enable_callback = function("cuptiEnableCallback");
+  decltype(&cuptiGetCallbackName) callback_name = function("cuptiGetCallbackName");
+  decltype(&cuptiActivityRegisterCallbacks) register_callbacks = function("cuptiActivityRegisterCallbacks");
+  decltype(&cuptiActivityEnable) enable = function("cuptiActivityEnable");
+  decltype(&cuptiActivityDisable) disable = function("cuptiActivityDisable");
+  decltype(&cuptiActivityFlushAll) flush = function("cuptiActivityFlushAll");
+  decltype(&cuptiActivityGetNextRecord) next = function("cuptiActivityGetNextRecord");
+  decltype(&cuptiActivityGetNumDroppedRecords) dropped = function("cuptiActivityGetNumDroppedRecords");
+  decltype(&cuptiGetTimestamp) timestamp = function("cuptiGetTimestamp");
+  decltype(&cuptiGetGraphNodeId) node_id = function("cuptiGetGraphNodeId");
+  decltype(&cuptiGetResultString) result_text = function("cuptiGetResultString");
 
   void check(CUptiResult result, const char* what) const {
     if (result == CUPTI_SUCCESS) return;

@@ -93,10 +93,8 @@ class RangeProfiler {
     if (cuCtxGetCurrent(&context_) != CUDA_SUCCESS) throw UnavailableError("no counters: no context");
     CUPTI_PARAMS(CUpti_Profiler_Initialize_Params, initialize);
     calls_.call("cuptiProfilerInitialize", initialize);
-    int device = 0;
-    check_cuda(cudaGetDevice(&device), "finding the device");
     CUPTI_PARAMS(CUpti_Device_GetChipName_Params, chip);
-    chip.deviceIndex = static_cast<std::size_t>(device);
+    chip.deviceIndex = static_cast<std::size_t>(current_device());
     calls_.call("cuptiDeviceGetChipName", chip);
     CUPTI_PARAMS(CUpti_Profiler_GetCounterAvailability_Params, available);
     available.ctx = context_;

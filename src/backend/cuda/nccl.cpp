@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "base/error.h"
+#include "backend/cuda/device.h"
 #include "base/shared_library.h"
 
 namespace redline::backend::cuda {
@@ -19,18 +19,7 @@ struct UniqueId {
   std::array<char, 128> bytes{};
 };
 
-int type_of(graph::DType dtype) {
-  switch (dtype) {
-    case graph::DType::f32:
-      return kFloat32;
-    case graph::DType::f16:
-      return kFloat16;
-    case graph::DType::bf16:
-      return kBfloat16;
-    default:
-      throw InternalError("numbers of type {} between ranks", name_of(dtype));
-  }
-}
+int nccl_type(graph::DType dtype) { return name_in_library(dtype, kFloat32, kFloat16, kBfloat16); }
 
 }  // namespace
 
@@ -112,7 +101,7 @@ void Nccl::all_reduce(std::span<const ReduceRange> ranges, Reduce how, cudaStrea
   const int op = how == Reduce::sum ? kSum : kAverage;
   check(functions_->group_start(), "beginning an all-reduce");
   for (const ReduceRange& range : ranges) {
-    check(functions_->all_reduce(range.values, range.values, range.count, type_of(range.dtype), op, comm_,
+    check(functions_->all_reduce(range.values, range.values, range.count, nccl_type(range.dtype), op, comm_,
                                  stream),
           "an all-reduce");
   }
@@ -123,7 +112,7 @@ void Nccl::exchange(comm::Operation operation, const ReduceRange& range, int ran
                     cudaStream_t stream) const {
   const std::size_t part = range.count / static_cast<std::size_t>(ranks);
   std::byte* const own = range.values + static_cast<std::size_t>(rank) * part * size_of(range.dtype);
-  const int type = type_of(range.dtype);
+  const int type = nccl_type(range.dtype);
   const auto scatter = [&] {
     check(functions_->reduce_scatter(range.values, own, part, type, kSum, comm_, stream), "a reduce-scatter");
   };

@@ -9,9 +9,10 @@ namespace {
 
 namespace operands = graph::operands;
 using graph::OpKind;
+using operands::EitherConv;
 
 Conv3x3 conv3x3_of(const GroupView& group, const OpView& conv) {
-  const graph::Tensor &from = conv.in_tensor(0), &to = conv.out_tensor(0);
+  const graph::Tensor &from = conv.in_tensor(EitherConv::from), &to = conv.out_tensor(EitherConv::to);
   Conv3x3 work;
   work.type = type_of(from.dtype);
   work.images = static_cast<int>(to.shape.n());
@@ -20,9 +21,9 @@ Conv3x3 conv3x3_of(const GroupView& group, const OpView& conv) {
   work.from = static_cast<int>(from.shape.c());
   work.to = static_cast<int>(to.shape.c());
   work.gradient = conv.kind() == OpKind::conv_grad_input;
-  work.x = conv.in(0);
+  work.x = conv.in(EitherConv::from);
   work.weights = group.weights(conv);
-  work.out = conv.out(0);
+  work.out = conv.out(EitherConv::to);
   return work;
 }
 

@@ -122,10 +122,9 @@ void add_cudnn(Candidates& candidates, const char* prefix, const ConvShape& shap
 Step by_stem(const GroupView& group, const StemShape& shape, Shared& shared) {
   using operands::Conv;
   const OpView op = group.op();
-  const TileLaunch own = stem_forward(shape, shared.device(), op.in(Conv::x), group.weights(op),
-                                      op.out(Conv::y), op.out<float>(Conv::sums));
-  shared.need(own.partials * sizeof(float));
-  return [own, &shared](cudaStream_t stream) { own.run(shared.reduce_space(), stream); };
+  return reducing_step(stem_forward(shape, shared.device(), op.in(Conv::x), group.weights(op),
+                                    op.out(Conv::y), op.out<float>(Conv::sums)),
+                       shared);
 }
 
 // In the order in which a weight gradient is made: by a kernel, widened where it is wanted in fp32 though

@@ -55,12 +55,8 @@ std::vector<Candidate> conv3x3_candidates(const GroupView& group, Shared& shared
   const Conv3x3 work = group.has(OpKind::conv) ? activated_conv_of(group, shared) : gated_gradient_of(group);
   std::vector<Candidate> found;
   for (const int size : conv3x3::tile_sizes(work.h, work.w, work.from, work.to)) {
-    found.push_back({fmt::format("conv3x3 tiles of {}", size), [work, size, &shared]() -> Step {
-                       const Conv3x3Launch launch(work, shared.device(), size);
-                       shared.need(launch.partials() * sizeof(float));
-                       return [launch, &shared](cudaStream_t stream) {
-                         launch.run(shared.reduce_space(), stream);
-                       };
+    found.push_back({fmt::format("conv3x3 tiles of {}", size), [work, size, &shared] {
+                       return reducing_step(conv3x3_conv(work, shared.device(), size), shared);
                      }});
   }
   return found;

@@ -19,11 +19,6 @@ using operands::EitherConv;
 std::int64_t rows_of(const graph::Shape& shape) { return shape.n() * shape.h() * shape.w(); }
 int channels(const graph::Tensor& tensor) { return static_cast<int>(tensor.shape.c()); }
 
-Step reducing_step(const TileLaunch& launch, Shared& shared) {
-  shared.need(launch.partials * sizeof(float));
-  return [run = launch.run, &shared](cudaStream_t stream) { run(shared.reduce_space(), stream); };
-}
-
 std::vector<Candidate> gemm_steps(const Gemm& work, Shared& shared) {
   std::vector<Candidate> found;
   for (const GemmCandidate& candidate : gemm_candidates(work, shared.device())) {

@@ -221,7 +221,7 @@ Group match_sparse_gradient_sums(const Dataflow& flow, int position) {
   return {.ops = {position, branch, sums}, .unstored = {dx}};
 }
 
-// That of the 1x1 convolution that expands 64 channels to 256. The activation is not stored.
+// activated_conv() of the 1x1 convolution that expands 64 channels to 256. The activation is not stored.
 Group match_activated_expand(const Dataflow& flow, int position) {
   Group group = activated_conv(flow, position);
   if (group.ops.empty() || !expands(flow, flow.op(group.ops.back()))) return {};
@@ -229,8 +229,9 @@ Group match_activated_expand(const Dataflow& flow, int position) {
   return group;
 }
 
-// That of another 1x1 convolution. The activation is stored, for the weight gradient, and not read again
-// here. With more channels every block would apply the norm to more than the product takes time for.
+// activated_conv() of another 1x1 convolution. The activation is stored, for the weight gradient, and not
+// read again here. With more channels every block would apply the norm to more than the product takes time
+// for.
 Group match_activated_conv(const Dataflow& flow, int position) {
   const Group group = activated_conv(flow, position);
   if (group.ops.empty()) return {};
@@ -271,7 +272,7 @@ Group match_weight_gradient(const Dataflow& flow, int position) {
   return group;
 }
 
-// A norm and ReLU feeding a 3x3 convolution. The activation is stored, for the weight gradient, and not read
+// activated_conv() of a 3x3 convolution. The activation is stored, for the weight gradient, and not read
 // again here.
 Group match_activated_conv3x3(const Dataflow& flow, int position) {
   const Group group = activated_conv(flow, position);

@@ -113,6 +113,11 @@ OpView GroupView::view(int position) const {
 
 Candidates only(std::function<Step()> make) { return {"", {{"", std::move(make)}}}; }
 
+Step reducing_step(const TileLaunch& launch, Shared& shared) {
+  shared.need(launch.partials * sizeof(float));
+  return [run = launch.run, &shared](cudaStream_t stream) { run(shared.reduce_space(), stream); };
+}
+
 Matrix matrix_of(const graph::Shape& shape) {
   return {shape.n() * shape.h() * shape.w(), static_cast<int>(shape.c())};
 }

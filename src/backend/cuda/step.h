@@ -15,6 +15,7 @@
 #include "backend/cuda/clears.h"
 #include "backend/cuda/cudnn.h"
 #include "backend/cuda/device.h"
+#include "backend/cuda/kernels/tile_launch.h"
 #include "backend/cuda/nccl.h"
 #include "backend/op_view.h"
 #include "graph/operands.h"
@@ -132,6 +133,9 @@ template <typename... Parameters, typename... Arguments>
 Candidates only(void (*launch)(Parameters...), const Arguments&... arguments) {
   return only([=] { return Step([=](cudaStream_t stream) { launch(arguments..., stream); }); });
 }
+
+// A kernel that reduces in the work space of the main stream.
+Step reducing_step(const TileLaunch& launch, Shared& shared);
 
 // What makes a group's candidates. Makers are in one file per family; step_table.cpp says which is for what.
 using Maker = Candidates(const GroupView& group, Shared& shared);

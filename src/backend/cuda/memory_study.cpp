@@ -176,19 +176,14 @@ class CudaStudy final : public MemoryStudy {
     if (to_device)
       transfer("write-combined", {InputCopy::write_combined});  // a host that reads it takes for ever
     transfer("mapped", {InputCopy::mapped});
-    HostTransfer faults{InputCopy::managed};
-    faults.prefetch = false;
-    transfer("managed", faults);
+    transfer("managed", {.memory = InputCopy::managed, .prefetch = false});
     transfer("managed, prefetched", {InputCopy::managed});
     transfer("chunked", {InputCopy::chunked});
     constexpr int kMostThreads = 4;
     const int threads = std::min(kMostThreads, inspect_machine().cores_allowed);
     if (threads < 2) return;
-    for (const InputCopy memory : {InputCopy::pinned, InputCopy::pageable, InputCopy::chunked}) {
-      HostTransfer several{memory};
-      several.threads = threads;
-      transfer(std::string(name_of(memory)), several);
-    }
+    for (const InputCopy memory : {InputCopy::pinned, InputCopy::pageable, InputCopy::chunked})
+      transfer(std::string(name_of(memory)), {.memory = memory, .threads = threads});
   }
 
   void add_access() {

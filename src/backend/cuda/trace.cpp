@@ -265,6 +265,12 @@ void CuptiTracer::read_buffer(std::uint8_t* buffer, std::size_t bytes) {
     const auto found = op_of_node_.find(node);
     return found == op_of_node_.end() ? nullptr : found->second;
   };
+  const auto place = [&](Activity& to, const auto& from) {
+    to.op = op_of(from.graphNodeId);
+    to.stream = from.streamId;
+    to.context = from.contextId;
+    to.device = from.deviceId;
+  };
   const auto put = [this](Activity& to, const auto& from) {
     to.begin = static_cast<std::int64_t>(from.start) + offset_;
     to.end = static_cast<std::int64_t>(from.end) + offset_;
@@ -279,10 +285,7 @@ void CuptiTracer::read_buffer(std::uint8_t* buffer, std::size_t bytes) {
     if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
       const auto& kernel = *reinterpret_cast<const CUpti_ActivityKernel10*>(record);
       activity.name = name_of(kernel.name);
-      activity.op = op_of(kernel.graphNodeId);
-      activity.stream = kernel.streamId;
-      activity.context = kernel.contextId;
-      activity.device = kernel.deviceId;
+      place(activity, kernel);
       activity.grid = {kernel.gridX, kernel.gridY, kernel.gridZ};
       activity.block = {kernel.blockX, kernel.blockY, kernel.blockZ};
       activity.registers = kernel.registersPerThread;
@@ -293,10 +296,7 @@ void CuptiTracer::read_buffer(std::uint8_t* buffer, std::size_t bytes) {
       const auto& copy = *reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
       activity.kind = Activity::Kind::copy;
       activity.name = name_of(copy_name(copy.copyKind));
-      activity.op = op_of(copy.graphNodeId);
-      activity.stream = copy.streamId;
-      activity.context = copy.contextId;
-      activity.device = copy.deviceId;
+      place(activity, copy);
       activity.bytes = copy.bytes;
       activity.from = memory_name(copy.srcKind);
       activity.to = memory_name(copy.dstKind);
@@ -305,10 +305,7 @@ void CuptiTracer::read_buffer(std::uint8_t* buffer, std::size_t bytes) {
       const auto& fill = *reinterpret_cast<const CUpti_ActivityMemset4*>(record);
       activity.kind = Activity::Kind::fill;
       activity.name = name_of("Memset");
-      activity.op = op_of(fill.graphNodeId);
-      activity.stream = fill.streamId;
-      activity.context = fill.contextId;
-      activity.device = fill.deviceId;
+      place(activity, fill);
       activity.bytes = fill.bytes;
       put(activity, fill);
     } else if (record->kind == CUPTI_ACTIVITY_KIND_RUNTIME) {

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "base/error.h"
@@ -23,16 +24,26 @@ class SharedLibrary {
   bool loaded() const { return handle_ != nullptr; }
   const std::string& error() const { return error_; }
 
+  // A function of the type that it is assigned to: int (*init)() = library.find("nvmlInit_v2");
+  class Symbol {
+   public:
+    explicit Symbol(void* address) : address_(address) {}
+    template <typename Function>
+    requires std::is_function_v<Function>
+    operator Function*() const { return reinterpret_cast<Function*>(address_); }
+
+   private:
+    void* address_;
+  };
   // Null when the library, or the function in it, is not there.
-  template <typename Function>
-  Function* find(const char* name) const {
-    return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(handle_, name));
+  Symbol find(const char* name) const {
+    return Symbol(handle_ == nullptr ? nullptr : ::dlsym(handle_, name));
   }
   // Throws UnavailableError, with the remedy, instead.
-  template <typename Function>
-  void find(const char* name, Function*& function, const char* remedy) const {
-    function = find<Function>(name);
-    if (function == nullptr) throw UnavailableError("{} has no {}: {}", name_, name, remedy);
+  Symbol need(const char* name, const char* remedy) const {
+    void* found = handle_ == nullptr ? nullptr : ::dlsym(handle_, name);
+    if (found == nullptr) throw UnavailableError("{} has no {}: {}", name_, name, remedy);
+    return Symbol(found);
   }
 
  private:

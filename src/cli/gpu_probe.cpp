@@ -13,16 +13,18 @@ namespace {
 
 // The driver's C interface, as documented in the CUDA driver API; 0 is success everywhere.
 struct Driver {
-  explicit Driver(const SharedLibrary& library)
-      : init(library.find<int(unsigned)>("cuInit")),
-        version(library.find<int(int*)>("cuDriverGetVersion")),
-        count(library.find<int(int*)>("cuDeviceGetCount")),
-        device(library.find<int(int*, int)>("cuDeviceGet")),
-        name(library.find<int(char*, int, int)>("cuDeviceGetName")),
-        memory(library.find<int(std::size_t*, int)>("cuDeviceTotalMem_v2")),
-        attribute(library.find<int(int*, int, int)>("cuDeviceGetAttribute")),
-        address(library.find<int(char*, int, int)>("cuDeviceGetPCIBusId")),
-        error_text(library.find<int(int, const char**)>("cuGetErrorString")) {}
+  const SharedLibrary& from;
+  int (*init)(unsigned) = from.find("cuInit");
+  int (*version)(int*) = from.find("cuDriverGetVersion");
+  int (*count)(int*) = from.find("cuDeviceGetCount");
+  int (*device)(int*, int) = from.find("cuDeviceGet");
+  int (*name)(char*, int, int) = from.find("cuDeviceGetName");
+  int (*memory)(std::size_t*, int) = from.find("cuDeviceTotalMem_v2");
+  int (*attribute)(int*, int, int) = from.find("cuDeviceGetAttribute");
+  int (*address)(char*, int, int) = from.find("cuDeviceGetPCIBusId");
+  int (*error_text)(int, const char**) = from.find("cuGetErrorString");
+
+  explicit Driver(const SharedLibrary& library) : from(library) {}
   bool complete() const {
     return init && version && count && device && name && memory && attribute && address && error_text;
   }
@@ -31,16 +33,6 @@ struct Driver {
     if (error_text(error, &text) != 0 || text == nullptr) return fmt::format("error {}", error);
     return fmt::format("error {}, {}", error, text);
   }
-
-  int (*init)(unsigned);
-  int (*version)(int*);
-  int (*count)(int*);
-  int (*device)(int*, int);
-  int (*name)(char*, int, int);
-  int (*memory)(std::size_t*, int);
-  int (*attribute)(int*, int, int);
-  int (*address)(char*, int, int);
-  int (*error_text)(int, const char**);
 };
 
 // Values of CUdevice_attribute.
@@ -51,15 +43,8 @@ constexpr int kComputeMinor = 76;
 // NVML's C interface; 0 is success everywhere. Missing functions are not called.
 class Management {
  public:
-  Management()
-      : shutdown_(library_.find<int()>("nvmlShutdown")),
-        version_(library_.find<int(char*, unsigned)>("nvmlSystemGetDriverVersion")),
-        count_(library_.find<int(unsigned*)>("nvmlDeviceGetCount_v2")),
-        by_index_(library_.find<int(unsigned, void**)>("nvmlDeviceGetHandleByIndex_v2")),
-        by_address_(library_.find<int(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2")),
-        memory_(library_.find<int(void*, Memory*)>("nvmlDeviceGetMemoryInfo")),
-        mig_(library_.find<int(void*, unsigned*, unsigned*)>("nvmlDeviceGetMigMode")) {
-    const auto init = library_.find<int()>("nvmlInit_v2");
+  Management() {
+    int (*const init)() = library_.find("nvmlInit_v2");
     started_ = init != nullptr && shutdown_ != nullptr && init() == 0;
   }
   Management(const Management&) = delete;
@@ -97,13 +82,13 @@ class Management {
     unsigned long long total, free, used;
   };
   SharedLibrary library_{"libnvidia-ml.so.1"};
-  int (*shutdown_)();
-  int (*version_)(char*, unsigned);
-  int (*count_)(unsigned*);
-  int (*by_index_)(unsigned, void**);
-  int (*by_address_)(const char*, void**);
-  int (*memory_)(void*, Memory*);
-  int (*mig_)(void*, unsigned*, unsigned*);
+  int (*shutdown_)() = library_.find("nvmlShutdown");
+  int (*version_)(char*, unsigned) = library_.find("nvmlSystemGetDriverVersion");
+  int (*count_)(unsigned*) = library_.find("nvmlDeviceGetCount_v2");
+  int (*by_index_)(unsigned, void**) = library_.find("nvmlDeviceGetHandleByIndex_v2");
+  int (*by_address_)(const char*, void**) = library_.find("nvmlDeviceGetHandleByPciBusId_v2");
+  int (*memory_)(void*, Memory*) = library_.find("nvmlDeviceGetMemoryInfo");
+  int (*mig_)(void*, unsigned*, unsigned*) = library_.find("nvmlDeviceGetMigMode");
   bool started_ = false;
 };
 

@@ -65,6 +65,11 @@ struct ConvGradInput {
   enum In : int { dy, w };
   enum Out : int { dx };
 };
+struct EitherConv {  // conv and conv_grad_input alike
+  enum In : int { from = Conv::x, w = Conv::w };
+  enum Out : int { to = Conv::y };
+  static_assert(int{ConvGradInput::dy} == from && int{ConvGradInput::w} == w && int{ConvGradInput::dx} == to);
+};
 struct ConvGradWeight {
   enum In : int { x, dy };
   enum Out : int { dw };

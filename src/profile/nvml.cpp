@@ -57,59 +57,50 @@ struct Nvml::Interface {
   explicit Interface(const std::string& library) : from(library) {}
 
   SharedLibrary from;
-  int (*init)() = from.find<int()>("nvmlInit_v2");
-  int (*shutdown)() = from.find<int()>("nvmlShutdown");
-  const char* (*error_text)(int) = from.find<const char*(int)>("nvmlErrorString");
-  int (*by_address)(const char*,
-                    void**) = from.find<int(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2");
-  int (*driver_version)(char*, unsigned) = from.find<int(char*, unsigned)>("nvmlSystemGetDriverVersion");
-  int (*name)(void*, char*, unsigned) = from.find<int(void*, char*, unsigned)>("nvmlDeviceGetName");
-  int (*uuid)(void*, char*, unsigned) = from.find<int(void*, char*, unsigned)>("nvmlDeviceGetUUID");
-  int (*capability)(void*, int*,
-                    int*) = from.find<int(void*, int*, int*)>("nvmlDeviceGetCudaComputeCapability");
-  int (*cores)(void*, unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetNumGpuCores");
-  int (*clock)(void*, int, unsigned*) = from.find<int(void*, int, unsigned*)>("nvmlDeviceGetClockInfo");
-  int (*max_clock)(void*, int,
-                   unsigned*) = from.find<int(void*, int, unsigned*)>("nvmlDeviceGetMaxClockInfo");
+  int (*init)() = from.find("nvmlInit_v2");
+  int (*shutdown)() = from.find("nvmlShutdown");
+  const char* (*error_text)(int) = from.find("nvmlErrorString");
+  int (*by_address)(const char*, void**) = from.find("nvmlDeviceGetHandleByPciBusId_v2");
+  int (*driver_version)(char*, unsigned) = from.find("nvmlSystemGetDriverVersion");
+  int (*name)(void*, char*, unsigned) = from.find("nvmlDeviceGetName");
+  int (*uuid)(void*, char*, unsigned) = from.find("nvmlDeviceGetUUID");
+  int (*capability)(void*, int*, int*) = from.find("nvmlDeviceGetCudaComputeCapability");
+  int (*cores)(void*, unsigned*) = from.find("nvmlDeviceGetNumGpuCores");
+  int (*clock)(void*, int, unsigned*) = from.find("nvmlDeviceGetClockInfo");
+  int (*max_clock)(void*, int, unsigned*) = from.find("nvmlDeviceGetMaxClockInfo");
   int (*processes)(void*, unsigned*, void*) = find_processes();
-  int (*power)(void*, unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetPowerUsage");
-  int (*power_limit)(void*, unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetEnforcedPowerLimit");
-  int (*power_range)(void*, unsigned*, unsigned*) =
-      from.find<int(void*, unsigned*, unsigned*)>("nvmlDeviceGetPowerManagementLimitConstraints");
-  int (*power_setting)(void*,
-                       unsigned*) = from.find<int(void*, unsigned*)>("nvmlDeviceGetPowerManagementLimit");
-  int (*set_power)(void*, unsigned) = from.find<int(void*, unsigned)>("nvmlDeviceSetPowerManagementLimit");
-  int (*fields)(void*, int,
-                FieldValue*) = from.find<int(void*, int, FieldValue*)>("nvmlDeviceGetFieldValues");
-  int (*temperature)(void*, int,
-                     unsigned*) = from.find<int(void*, int, unsigned*)>("nvmlDeviceGetTemperature");
+  int (*power)(void*, unsigned*) = from.find("nvmlDeviceGetPowerUsage");
+  int (*power_limit)(void*, unsigned*) = from.find("nvmlDeviceGetEnforcedPowerLimit");
+  int (*power_range)(void*, unsigned*, unsigned*) = from.find("nvmlDeviceGetPowerManagementLimitConstraints");
+  int (*power_setting)(void*, unsigned*) = from.find("nvmlDeviceGetPowerManagementLimit");
+  int (*set_power)(void*, unsigned) = from.find("nvmlDeviceSetPowerManagementLimit");
+  int (*fields)(void*, int, FieldValue*) = from.find("nvmlDeviceGetFieldValues");
+  int (*temperature)(void*, int, unsigned*) = from.find("nvmlDeviceGetTemperature");
   int (*throttle)(void*, unsigned long long*) = find_throttle();
-  int (*use)(void*, Utilization*) = from.find<int(void*, Utilization*)>("nvmlDeviceGetUtilizationRates");
-  int (*memory)(void*, Memory*) = from.find<int(void*, Memory*)>("nvmlDeviceGetMemoryInfo");
-  int (*energy)(void*, unsigned long long*) =
-      from.find<int(void*, unsigned long long*)>("nvmlDeviceGetTotalEnergyConsumption");
-  int (*gpm_support)(void*, GpmSupport*) = from.find<int(void*, GpmSupport*)>("nvmlGpmQueryDeviceSupport");
-  int (*gpm_alloc)(void**) = from.find<int(void**)>("nvmlGpmSampleAlloc");
-  int (*gpm_free)(void*) = from.find<int(void*)>("nvmlGpmSampleFree");
-  int (*gpm_sample)(void*, void*) = from.find<int(void*, void*)>("nvmlGpmSampleGet");
-  int (*gpm_metrics)(GpmQuery*) = from.find<int(GpmQuery*)>("nvmlGpmMetricsGet");
+  int (*use)(void*, Utilization*) = from.find("nvmlDeviceGetUtilizationRates");
+  int (*memory)(void*, Memory*) = from.find("nvmlDeviceGetMemoryInfo");
+  int (*energy)(void*, unsigned long long*) = from.find("nvmlDeviceGetTotalEnergyConsumption");
+  int (*gpm_support)(void*, GpmSupport*) = from.find("nvmlGpmQueryDeviceSupport");
+  int (*gpm_alloc)(void**) = from.find("nvmlGpmSampleAlloc");
+  int (*gpm_free)(void*) = from.find("nvmlGpmSampleFree");
+  int (*gpm_sample)(void*, void*) = from.find("nvmlGpmSampleGet");
+  int (*gpm_metrics)(GpmQuery*) = from.find("nvmlGpmMetricsGet");
   bool has_gpm() const { return gpm_support && gpm_alloc && gpm_free && gpm_sample && gpm_metrics; }
-  int (*pcie)(void*, int, unsigned*) = from.find<int(void*, int, unsigned*)>("nvmlDeviceGetPcieThroughput");
+  int (*pcie)(void*, int, unsigned*) = from.find("nvmlDeviceGetPcieThroughput");
 
   int (*find_processes() const)(void*, unsigned*, void*) {
     for (const char* symbol :
          {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2",
           "nvmlDeviceGetComputeRunningProcesses"})
-      if (const auto found = from.find<int(void*, unsigned*, void*)>(symbol)) return found;
+      if (int (*const found)(void*, unsigned*, void*) = from.find(symbol)) return found;
     return nullptr;
   }
 
   // Renamed in newer drivers.
   int (*find_throttle() const)(void*, unsigned long long*) {
-    const auto now = from.find<int(void*, unsigned long long*)>("nvmlDeviceGetCurrentClocksEventReasons");
-    return now != nullptr
-               ? now
-               : from.find<int(void*, unsigned long long*)>("nvmlDeviceGetCurrentClocksThrottleReasons");
+    int (*const now)(void*, unsigned long long*) = from.find("nvmlDeviceGetCurrentClocksEventReasons");
+    if (now != nullptr) return now;
+    return from.find("nvmlDeviceGetCurrentClocksThrottleReasons");
   }
 };
 

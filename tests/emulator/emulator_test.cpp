@@ -148,8 +148,8 @@ TEST(Emulator, WarpGroupsMultiply) {
     hopper::barrier_wait(&full, 0);
     float d[kN / 2];
     for (int step = 0; step < kK / 16; ++step)
-      hopper::wgmma<__half, false>(d, hopper::descriptor(tile_a + 32 * step, 16, 1024),
-                                   hopper::descriptor(tile_b + 32 * step, 16, 1024), step > 0);
+      hopper::wgmma<__half, false, false>(d, hopper::descriptor(tile_a + 32 * step, 16, 1024),
+                                          hopper::descriptor(tile_b + 32 * step, 16, 1024), step > 0);
     const int row = static_cast<int>(threadIdx.x) / 32 * 16 + lane() / 4;
     for (int i = 0; i < kN / 2; ++i)
       out[static_cast<std::size_t>((row + i / 2 % 2 * 8) * kN + i / 4 * 8 + lane() % 4 * 2 + i % 2)] = d[i];

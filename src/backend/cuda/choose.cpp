@@ -111,9 +111,7 @@ class StepTimer {
     const Graph graph = capture_graph(stream_.get(), [&] {
       for (int i = 0; i < runs; ++i) step(stream_.get());
     });
-    cudaGraphExec_t made = nullptr;
-    check_cuda(cudaGraphInstantiate(&made, graph.get(), 0), "timing");
-    const GraphExec exec(made);
+    const GraphExec exec = instantiate(graph);
     double fastest = kNever;
     for (int i = 0; i < (once > kLong ? 2 : 4); ++i)
       fastest =
@@ -128,9 +126,7 @@ class StepTimer {
     check_cuda(cudaEventRecord(end_.get(), stream_.get()), "timing");
     check_cuda(cudaEventSynchronize(end_.get()), "timing");
     check_cuda(cudaGetLastError(), "timing");
-    float milliseconds = 0.0F;
-    check_cuda(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()), "timing");
-    return 1e-3 * static_cast<double>(milliseconds);
+    return seconds_between(begin_, end_);
   }
 
   Stream stream_ = make_stream();

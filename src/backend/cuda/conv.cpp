@@ -12,34 +12,18 @@ namespace {
 
 namespace operands = graph::operands;
 using graph::OpKind;
+using operands::conv_tensors;
+using operands::ConvTensors;
 
 // What candidates are called: this, and the name of cuDNN's plan.
 constexpr const char *kCudnn = "cudnn ", *kCudnnSums = "cudnn_sums ";
-
-struct ConvTensors {
-  graph::TensorId x, w, y;
-};
-
-ConvTensors tensors_of(const graph::Op& op) {
-  using namespace operands;
-  switch (op.kind) {
-    case OpKind::conv:
-      return {in(op, Conv::x), in(op, Conv::w), out(op, Conv::y)};
-    case OpKind::conv_grad_input:
-      return {out(op, ConvGradInput::dx), in(op, ConvGradInput::w), in(op, ConvGradInput::dy)};
-    case OpKind::conv_grad_weight:
-      return {in(op, ConvGradWeight::x), out(op, ConvGradWeight::dw), in(op, ConvGradWeight::dy)};
-    default:
-      throw InternalError("{} is not a convolution", name_of(op.kind));
-  }
-}
 
 bool is_conv(OpKind kind) {
   return kind == OpKind::conv || kind == OpKind::conv_grad_input || kind == OpKind::conv_grad_weight;
 }
 
 bool is_folded(const plan::Plan& plan, const graph::Op& op) {
-  return plan.placement(tensors_of(op).x).layout == plan::Layout::folded;
+  return plan.placement(conv_tensors(op).x).layout == plan::Layout::folded;
 }
 
 bool gives_sums(const graph::Op& op) { return plan::sums_of(op) != graph::kNone; }
@@ -52,7 +36,7 @@ ConvPass pass_of(const graph::Op& op) {
 }
 
 ConvShape shape_of(const plan::Plan& plan, const graph::Op& op, ConvPass pass) {
-  const ConvTensors t = tensors_of(op);
+  const ConvTensors t = conv_tensors(op);
   const graph::Shape &x = plan.graph().tensor(t.x).shape, &w = plan.graph().tensor(t.w).shape;
   const graph::Shape& y = plan.graph().tensor(t.y).shape;
   const auto& attr = op.attr<graph::ConvAttr>();
@@ -94,7 +78,7 @@ ConvShape dense_shape_of(const plan::Plan& plan, const graph::Op& op) {
 
 // The stem's shape where kernels of our own can do it; none of the others has three channels.
 std::optional<StemShape> stem_of(const plan::Plan& plan, const graph::Op& op) {
-  const ConvTensors t = tensors_of(op);
+  const ConvTensors t = conv_tensors(op);
   const graph::Tensor& x = plan.graph().tensor(t.x);
   if (plan.placement(t.x).layout != plan::Layout::channels_last4 || x.shape.c() != 3 ||
       plan.graph().tensor(t.y).dtype != x.dtype) {
@@ -138,10 +122,9 @@ void add_cudnn(Candidates& candidates, const char* prefix, const ConvShape& shap
 Step by_stem(const GroupView& group, const StemShape& shape, Shared& shared) {
   using operands::Conv;
   const OpView op = group.op();
-  const TileLaunch own = stem_forward(shape, shared.device(), op.in(Conv::x), group.weights(op),
-                                      op.out(Conv::y), op.out<float>(Conv::sums));
-  shared.need(own.partials * sizeof(float));
-  return [own, &shared](cudaStream_t stream) { own.run(shared.reduce_space(), stream); };
+  return reducing_step(stem_forward(shape, shared.device(), op.in(Conv::x), group.weights(op),
+                                    op.out(Conv::y), op.out<float>(Conv::sums)),
+                       shared);
 }
 
 // In the order in which a weight gradient is made: by a kernel, widened where it is wanted in fp32 though
@@ -224,8 +207,20 @@ Step weight_gradient3x3_step(const GroupView& group, Shared& shared) {
 // The shape as a key, with what else the answer depends on.
 std::string key_of(const GroupView& group, const OpView& op) {
   const bool widened =
-      op.kind() == OpKind::conv_grad_weight && op.in_tensor(0).dtype != op.out_tensor(0).dtype;
+      op.kind() == OpKind::conv_grad_weight &&
+      op.in_tensor(operands::ConvGradWeight::x).dtype != op.out_tensor(operands::ConvGradWeight::dw).dtype;
   return shape_of(group.plan(), op.op(), pass_of(op.op())).key() + (widened ? "_widened" : "");
+}
+
+Candidates grad_input_by(const GroupView& group, const ConvShape& shape, std::string key, Shared& shared) {
+  using operands::ConvGradInput;
+  const OpView op = group.op();
+  const ConvPointers pointers{op.out(ConvGradInput::dx), group.weights(op), op.in(ConvGradInput::dy),
+                              nullptr};
+  Candidates candidates{std::move(key)};
+  add_cudnn(candidates, kCudnn, shape, shared,
+            [=, &shared](const auto& plan) { return cudnn_step(plan, pointers, shared); });
+  return candidates;
 }
 
 }  // namespace
@@ -260,25 +255,14 @@ Candidates make_conv(const GroupView& group, Shared& shared) {
 }
 
 Candidates make_conv_grad_input(const GroupView& group, Shared& shared) {
-  using operands::ConvGradInput;
   const OpView op = group.op();
-  const ConvPointers pointers{op.out(ConvGradInput::dx), group.weights(op), op.in(ConvGradInput::dy),
-                              nullptr};
-  Candidates candidates{key_of(group, op)};
-  add_cudnn(candidates, kCudnn, shape_of(group.plan(), op.op(), ConvPass::grad_input), shared,
-            [=, &shared](const auto& plan) { return cudnn_step(plan, pointers, shared); });
-  return candidates;
+  return grad_input_by(group, shape_of(group.plan(), op.op(), ConvPass::grad_input), key_of(group, op),
+                       shared);
 }
 
 Candidates make_dense_grad_input(const GroupView& group, Shared& shared) {
-  using operands::ConvGradInput;
   const OpView op = group.op();
-  const ConvPointers pointers{op.out(ConvGradInput::dx), group.weights(op), op.in(ConvGradInput::dy),
-                              nullptr};
-  Candidates candidates{key_of(group, op) + "_dense"};
-  add_cudnn(candidates, kCudnn, dense_shape_of(group.plan(), op.op()), shared,
-            [=, &shared](const auto& plan) { return cudnn_step(plan, pointers, shared); });
-  return candidates;
+  return grad_input_by(group, dense_shape_of(group.plan(), op.op()), key_of(group, op) + "_dense", shared);
 }
 
 Candidates make_weight_gradient(const GroupView& group, Shared& shared) {
@@ -320,14 +304,9 @@ std::optional<ConvQuestion> conv_question(const GroupView& group) {
   const auto add = [&](const char* prefix, ConvPass pass) {
     question.plans.push_back({prefix, shape_of(group.plan(), op.op(), pass)});
   };
-  switch (pass_of(op.op())) {
-    case ConvPass::forward_sums:
-      add(kCudnnSums, ConvPass::forward_sums);
-      add(kCudnn, ConvPass::forward);
-      break;
-    default:
-      add(kCudnn, pass_of(op.op()));
-  }
+  const ConvPass pass = pass_of(op.op());
+  if (pass == ConvPass::forward_sums) add(kCudnnSums, pass);
+  add(kCudnn, pass == ConvPass::forward_sums ? ConvPass::forward : pass);
   return question;
 }
 

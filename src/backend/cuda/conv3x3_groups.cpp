@@ -9,9 +9,10 @@ namespace {
 
 namespace operands = graph::operands;
 using graph::OpKind;
+using operands::EitherConv;
 
 Conv3x3 conv3x3_of(const GroupView& group, const OpView& conv) {
-  const graph::Tensor &from = conv.in_tensor(0), &to = conv.out_tensor(0);
+  const graph::Tensor &from = conv.in_tensor(EitherConv::from), &to = conv.out_tensor(EitherConv::to);
   Conv3x3 work;
   work.type = type_of(from.dtype);
   work.images = static_cast<int>(to.shape.n());
@@ -20,9 +21,9 @@ Conv3x3 conv3x3_of(const GroupView& group, const OpView& conv) {
   work.from = static_cast<int>(from.shape.c());
   work.to = static_cast<int>(to.shape.c());
   work.gradient = conv.kind() == OpKind::conv_grad_input;
-  work.x = conv.in(0);
+  work.x = conv.in(EitherConv::from);
   work.weights = group.weights(conv);
-  work.out = conv.out(0);
+  work.out = conv.out(EitherConv::to);
   return work;
 }
 
@@ -54,12 +55,8 @@ std::vector<Candidate> conv3x3_candidates(const GroupView& group, Shared& shared
   const Conv3x3 work = group.has(OpKind::conv) ? activated_conv_of(group, shared) : gated_gradient_of(group);
   std::vector<Candidate> found;
   for (const int size : conv3x3::tile_sizes(work.h, work.w, work.from, work.to)) {
-    found.push_back({fmt::format("conv3x3 tiles of {}", size), [work, size, &shared]() -> Step {
-                       const Conv3x3Launch launch(work, shared.device(), size);
-                       shared.need(launch.partials() * sizeof(float));
-                       return [launch, &shared](cudaStream_t stream) {
-                         launch.run(shared.reduce_space(), stream);
-                       };
+    found.push_back({fmt::format("conv3x3 tiles of {}", size), [work, size, &shared] {
+                       return reducing_step(conv3x3_conv(work, shared.device(), size), shared);
                      }});
   }
   return found;

@@ -14,14 +14,10 @@ namespace {
 namespace operands = graph::operands;
 using graph::kNone;
 using graph::OpKind;
+using operands::EitherConv;
 
 std::int64_t rows_of(const graph::Shape& shape) { return shape.n() * shape.h() * shape.w(); }
 int channels(const graph::Tensor& tensor) { return static_cast<int>(tensor.shape.c()); }
-
-Step reducing_step(const TileLaunch& launch, Shared& shared) {
-  shared.need(launch.partials * sizeof(float));
-  return [run = launch.run, &shared](cudaStream_t stream) { run(shared.reduce_space(), stream); };
-}
 
 std::vector<Candidate> gemm_steps(const Gemm& work, Shared& shared) {
   std::vector<Candidate> found;
@@ -154,22 +150,26 @@ Gemm activated_of(const GroupView& group, const Shared& shared) {
   return work;
 }
 
-// The shape of a group's convolution, and what it does besides.
+// The tuning key: the shape of a group's convolution, and what it does besides.
 std::string key_of(const GroupView& group) {
-  const bool forward = group.has(OpKind::conv);
-  const OpView conv = group.group().name == groups::kSparseGradientSums
+  const std::string& name = group.group().name;
+  const OpView conv = name == groups::kSparseGradientSums
                           ? trunk_of(group)
-                          : group.op(forward ? OpKind::conv : OpKind::conv_grad_input);
-  const graph::Tensor &from = conv.in_tensor(0), &to = conv.out_tensor(0);
-  return fmt::format("{}{}{}_{}_{}x{}x{}", group.group().name, group.group().ops.size(),
-                     group.group().unstored.empty() ? "" : "_joined", name_of(from.dtype), rows_of(to.shape),
-                     channels(from), channels(to));
+                          : group.op(group.has(OpKind::conv) ? OpKind::conv : OpKind::conv_grad_input);
+  const graph::Tensor &from = conv.in_tensor(EitherConv::from), &to = conv.out_tensor(EitherConv::to);
+  const std::string key = fmt::format("{}{}{}_{}_{}x{}x{}", name, group.group().ops.size(),
+                                      group.group().unstored.empty() ? "" : "_joined", name_of(from.dtype),
+                                      rows_of(to.shape), channels(from), channels(to));
+  const bool pointwise = name != groups::kActivatedConv3x3 && name != groups::kGradientSums3x3;
+  return pointwise ? key : fmt::format("{}_{}x{}", key, to.shape.h(), to.shape.w());
 }
 
-std::string key_of_conv3x3(const GroupView& group) {
-  const graph::Shape& shape =
-      group.op(group.has(OpKind::conv) ? OpKind::conv : OpKind::conv_grad_input).out_tensor(0).shape;
-  return fmt::format("{}_{}x{}", key_of(group), shape.h(), shape.w());
+// Whether the ops of a fused convolution can run one after the other: all that lies between them is stored.
+// (That of sparse_gradient_sums is dense or sparse, as its candidate wants it.)
+bool runs_apart(const GroupView& group) {
+  const bool fused =
+      !group.group().name.empty() && (group.has(OpKind::conv) || group.has(OpKind::conv_grad_input));
+  return fused && (group.group().unstored.empty() || group.group().name == groups::kSparseGradientSums);
 }
 
 // Two steps one after the other, the first of which may be none.
@@ -200,8 +200,24 @@ void add_in_parts(Candidates& candidates, const std::string& prefix, const std::
   }
   candidates.list.insert(candidates.list.end(), found.begin(), found.end());
 }
-void add_apart(Candidates& candidates, const std::vector<Candidates>& parts) {
-  add_in_parts(candidates, kApart, parts);
+
+// The parts of a group: of a forward convolution, and of an input gradient.
+using Parts = std::vector<Candidates>(const GroupView& group, Shared& shared);
+std::vector<Candidates> forward_parts(const GroupView& group, Shared& shared) {
+  return {make_affine_act(group.part({OpKind::norm_stats, OpKind::affine_act}), shared),
+          make_conv(group.part({OpKind::conv}), shared)};
+}
+std::vector<Candidates> gradient_parts(const GroupView& group, Shared& shared) {
+  return {make_conv_grad_input(group.part({OpKind::conv_grad_input}), shared),
+          make_norm_grad_stats(group.part({OpKind::norm_grad_stats}), shared)};
+}
+
+// Kernels for the whole group first. Where tensors are small, those for its ops may be faster.
+Candidates whole_or_parts(const GroupView& group, std::vector<Candidate> whole, Parts& parts,
+                          Shared& shared) {
+  Candidates candidates{key_of(group), std::move(whole)};
+  if (runs_apart(group)) add_in_parts(candidates, kApart, parts(group, shared));
+  return candidates;
 }
 
 }  // namespace
@@ -221,81 +237,47 @@ Candidates make_sparse_gradient_sums(const GroupView& group, Shared& shared) {
   sparse.epilogue = Epilogue::joined_sparse;
   const graph::Shape& images = trunk_of(group).out_tensor(operands::ConvGradInput::dx).shape;
   sparse.sparse = {static_cast<int>(images.h()), static_cast<int>(images.w())};
-  Candidates candidates{key_of_parts(group)};
+  Candidates candidates{key_of(group)};
   add_in_parts(candidates, "", {make_dense_grad_input(branch, shared), {"", gemm_steps(sparse, shared)}});
   std::vector<Candidate> first = gemm_steps(joined, shared);  // apart is seldom the fastest
   if (!first.empty()) first.resize(1);
-  add_apart(candidates, {make_conv_grad_input(branch, shared), {"", std::move(first)}});
+  add_in_parts(candidates, kApart, {make_conv_grad_input(branch, shared), {"", std::move(first)}});
   return candidates;
 }
 
 Candidates make_expand_gradient(const GroupView& group, Shared& shared) {
   return only([group, &shared] { return expand_gradient_step(group, shared); });
 }
-Candidates make_activated_expand(const GroupView& group, Shared& shared) {
-  return {key_of(group), gemm_steps(activated_of(group, shared), shared)};
-}
 
 Candidates make_activated_conv(const GroupView& group, Shared& shared) {
-  Candidates candidates{key_of_parts(group), gemm_steps(activated_of(group, shared), shared)};
-  add_apart(candidates, {make_affine_act(group.part({OpKind::norm_stats, OpKind::affine_act}), shared),
-                         make_conv(group.part({OpKind::conv}), shared)});
-  return candidates;
+  return whole_or_parts(group, gemm_steps(activated_of(group, shared), shared), forward_parts, shared);
 }
-
-// Where tensors are small, kernels for single ops may be faster.
-Candidates make_norm_gradient(const GroupView& group, Shared& shared) {
-  Candidates candidates{key_of_parts(group), gemm_steps(norm_gradient_of(group), shared)};
-  const GroupView apply = group.part({OpKind::norm_grad_apply});
-  const GroupView rest = group.part({OpKind::conv_grad_input, OpKind::norm_grad_stats});
-  add_apart(candidates, {make_norm_grad_apply(apply, shared), {"", gemm_steps(gradient_of(rest), shared)}});
-  add_apart(candidates, {make_norm_grad_apply(apply, shared),
-                         make_conv_grad_input(group.part({OpKind::conv_grad_input}), shared),
-                         make_norm_grad_stats(group.part({OpKind::norm_grad_stats}), shared)});
-  return candidates;
-}
-
 Candidates make_join(const GroupView& group, Shared& shared) {
-  Candidates candidates{key_of_parts(group), gemm_steps(join_of(group, shared), shared)};
-  add_apart(candidates, {make_affine_act(group.part({OpKind::norm_stats, OpKind::affine_act}), shared),
-                         make_conv(group.part({OpKind::conv}), shared)});
-  return candidates;
+  return whole_or_parts(group, gemm_steps(join_of(group, shared), shared), forward_parts, shared);
 }
-
-Candidates make_gradient_sums(const GroupView& group, Shared& shared) {
-  const std::string parts = key_of_parts(group);
-  Candidates candidates{parts.empty() ? key_of(group) : parts, gemm_steps(gradient_of(group), shared)};
-  if (!parts.empty()) {
-    add_apart(candidates, {make_conv_grad_input(group.part({OpKind::conv_grad_input}), shared),
-                           make_norm_grad_stats(group.part({OpKind::norm_grad_stats}), shared)});
-  }
-  return candidates;
-}
-
 Candidates make_activated_conv3x3(const GroupView& group, Shared& shared) {
-  Candidates candidates{key_of_conv3x3(group), conv3x3_candidates(group, shared)};
-  if (!group.group().unstored.empty()) return candidates;
-  add_apart(candidates, {make_affine_act(group.part({OpKind::norm_stats, OpKind::affine_act}), shared),
-                         make_conv(group.part({OpKind::conv}), shared)});
-  return candidates;
+  return whole_or_parts(group, conv3x3_candidates(group, shared), forward_parts, shared);
+}
+Candidates make_gradient_sums(const GroupView& group, Shared& shared) {
+  return whole_or_parts(group, gemm_steps(gradient_of(group), shared), gradient_parts, shared);
 }
 Candidates make_gradient_sums3x3(const GroupView& group, Shared& shared) {
-  Candidates candidates{key_of_parts(group), conv3x3_candidates(group, shared)};
-  add_apart(candidates, {make_conv_grad_input(group.part({OpKind::conv_grad_input}), shared),
-                         make_norm_grad_stats(group.part({OpKind::norm_grad_stats}), shared)});
+  return whole_or_parts(group, conv3x3_candidates(group, shared), gradient_parts, shared);
+}
+
+// The norm's gradient alone or with the rest, and the rest by one kernel or by two.
+Candidates make_norm_gradient(const GroupView& group, Shared& shared) {
+  Candidates candidates{key_of(group), gemm_steps(norm_gradient_of(group), shared)};
+  const Candidates apply = make_norm_grad_apply(group.part({OpKind::norm_grad_apply}), shared);
+  const GroupView rest = group.part({OpKind::conv_grad_input, OpKind::norm_grad_stats});
+  add_in_parts(candidates, kApart, {apply, {"", gemm_steps(gradient_of(rest), shared)}});
+  std::vector<Candidates> parts = gradient_parts(group, shared);
+  parts.insert(parts.begin(), apply);
+  add_in_parts(candidates, kApart, parts);
   return candidates;
 }
 
-std::string key_of_parts(const GroupView& group) {
-  const std::string& name = group.group().name;
-  if (name == groups::kActivatedConv3x3 || name == groups::kGradientSums3x3)
-    return group.group().unstored.empty() ? key_of_conv3x3(group) : "";
-  if (name == groups::kSparseGradientSums) return key_of(group);
-  const bool gated = name == groups::kGradientSums && group.group().unstored.empty();
-  return gated || name == groups::kNormGradient || name == groups::kActivatedConv || name == groups::kJoin
-             ? key_of(group)
-             : "";
-}
+std::string key_of_parts(const GroupView& group) { return runs_apart(group) ? key_of(group) : ""; }
 
 std::vector<Candidate> pointwise_convs(const GroupView& group, Shared& shared) {
   using operands::Conv;

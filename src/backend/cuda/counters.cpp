@@ -26,7 +26,7 @@ class Calls {
 
   template <typename Params>
   CUptiResult try_call(const char* name, Params& params) const {
-    const auto function = library_.find<CUptiResult(Params*)>(name);
+    CUptiResult (*const function)(Params*) = library_.find(name);
     if (function == nullptr) throw UnavailableError("no counters: this CUPTI lacks {}", name);
     return function(&params);
   }
@@ -43,7 +43,7 @@ class Calls {
           "option NVreg_RestrictProfilingToAdminUsers=0 set (it shows as RmProfilingAdminOnly in "
           "/proc/driver/nvidia/params)");
     const char* text = nullptr;
-    const auto explain = library_.find<CUptiResult(CUptiResult, const char**)>("cuptiGetResultString");
+    CUptiResult (*const explain)(CUptiResult, const char**) = library_.find("cuptiGetResultString");
     if (explain != nullptr) explain(result, &text);
     throw UnavailableError("no counters: {}: {}", name, text == nullptr ? "unknown error" : text);
   }
@@ -93,10 +93,8 @@ class RangeProfiler {
     if (cuCtxGetCurrent(&context_) != CUDA_SUCCESS) throw UnavailableError("no counters: no context");
     CUPTI_PARAMS(CUpti_Profiler_Initialize_Params, initialize);
     calls_.call("cuptiProfilerInitialize", initialize);
-    int device = 0;
-    check_cuda(cudaGetDevice(&device), "finding the device");
     CUPTI_PARAMS(CUpti_Device_GetChipName_Params, chip);
-    chip.deviceIndex = static_cast<std::size_t>(device);
+    chip.deviceIndex = static_cast<std::size_t>(current_device());
     calls_.call("cuptiDeviceGetChipName", chip);
     CUPTI_PARAMS(CUpti_Profiler_GetCounterAvailability_Params, available);
     available.ctx = context_;

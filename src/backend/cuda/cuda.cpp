@@ -1,5 +1,6 @@
 // The plugin: device, state, executable, and the entry that the program looks up.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -161,9 +162,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
       close_run();
     });
     if (auto table = clears_.gather(graph.get(), cleared_before())) tables_.push_back(std::move(table));
-    cudaGraphExec_t exec = nullptr;
-    check_cuda(cudaGraphInstantiate(&exec, graph.get(), 0), "instantiating a step");
-    return GraphExec(exec);
+    return instantiate(graph);
   }
 
   // Memory that is nobody else's from the beginning of a step to the group it belongs to: the sums that
@@ -242,9 +241,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
     check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
     times.clear();
     const auto between = [&](std::size_t from, std::size_t to) {
-      float milliseconds = 0.0F;
-      cudaEventElapsedTime(&milliseconds, events[from].get(), events[to].get());
-      return std::chrono::nanoseconds(static_cast<std::int64_t>(milliseconds * 1e6F));
+      return std::chrono::nanoseconds(std::llround(1e9 * seconds_between(events[from], events[to])));
     };
     for (std::size_t i = 0; i < end - begin; ++i)
       times.push_back({static_cast<int>(begin + i), between(0, i), between(i, i + 1)});

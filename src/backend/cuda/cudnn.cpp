@@ -18,14 +18,7 @@ namespace fe = cudnn_frontend;
 using TensorPtr = std::shared_ptr<fe::graph::Tensor_attributes>;
 
 fe::DataType_t data_type(graph::DType dtype) {
-  switch (dtype) {
-    case graph::DType::f16:
-      return fe::DataType_t::HALF;
-    case graph::DType::bf16:
-      return fe::DataType_t::BFLOAT16;
-    default:
-      return fe::DataType_t::FLOAT;
-  }
+  return name_in_library(dtype, fe::DataType_t::FLOAT, fe::DataType_t::HALF, fe::DataType_t::BFLOAT16);
 }
 
 class CudnnHandle {
@@ -196,8 +189,7 @@ struct ShapePlans {
 // Calls work(item, handle) for all items on all cores; the first error is thrown here when all are done.
 template <typename Items, typename Work>
 void on_all_cores(Items& items, const Work& work) {
-  int device = 0;
-  check_cuda(cudaGetDevice(&device), "asking for the device");
+  const int device = current_device();
   std::atomic<std::size_t> next{0};
   std::mutex error_mutex;
   std::exception_ptr error;

@@ -23,16 +23,17 @@ void check_cuda(cudaError_t result, const char* what) {
   throw InternalError("{}: {} ({})", what, cudaGetErrorString(result), cudaGetErrorName(result));
 }
 
-namespace {
-
-int ask(cudaDeviceAttr attribute) {
-  int device = 0, found = 0;
+int current_device() {
+  int device = 0;
   check_cuda(cudaGetDevice(&device), "asking for the device");
-  check_cuda(cudaDeviceGetAttribute(&found, attribute, device), "asking");
-  return found;
+  return device;
 }
 
-}  // namespace
+int device_attribute(cudaDeviceAttr attribute) {
+  int found = 0;
+  check_cuda(cudaDeviceGetAttribute(&found, attribute, current_device()), "asking about the device");
+  return found;
+}
 
 const DeviceCode& device_code() {
   static const DeviceCode found = [] {
@@ -44,11 +45,12 @@ const DeviceCode& device_code() {
 }
 std::size_t block_shared_bytes() {
   constexpr std::size_t kTuring = std::size_t{64} << 10;
-  static const auto most = static_cast<std::size_t>(ask(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+  static const auto most =
+      static_cast<std::size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
   return has_ampere_code() ? most : std::min(most, kTuring);
 }
 int multiprocessors() {
-  static const int count = ask(cudaDevAttrMultiProcessorCount);
+  static const int count = device_attribute(cudaDevAttrMultiProcessorCount);
   return count;
 }
 
@@ -86,11 +88,23 @@ Stream make_stream(bool urgent) {
   return Stream(stream);
 }
 
-Event make_event(bool timed) {
+namespace {
+
+Event event_with(unsigned flags) {
   cudaEvent_t event = nullptr;
-  check_cuda(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming),
-             "making an event");
+  check_cuda(cudaEventCreateWithFlags(&event, flags), "making an event");
   return Event(event);
+}
+
+}  // namespace
+
+Event make_event(bool timed) { return event_with(timed ? cudaEventDefault : cudaEventDisableTiming); }
+Event make_sleeping_event() { return event_with(cudaEventDisableTiming | cudaEventBlockingSync); }
+
+double seconds_between(const Event& begin, const Event& end) {
+  float milliseconds = 0.0F;
+  check_cuda(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "timing");
+  return 1e-3 * static_cast<double>(milliseconds);
 }
 
 Graph capture_graph(cudaStream_t stream, const std::function<void()>& put) {
@@ -115,17 +129,10 @@ std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph) {
   return nodes;
 }
 
-Type type_of(graph::DType dtype) {
-  switch (dtype) {
-    case graph::DType::f32:
-      return Type::f32;
-    case graph::DType::f16:
-      return Type::f16;
-    case graph::DType::bf16:
-      return Type::bf16;
-    default:
-      throw InternalError("the cuda backend does not compute in {}", name_of(dtype));
-  }
+GraphExec instantiate(const Graph& graph) {
+  cudaGraphExec_t exec = nullptr;
+  check_cuda(cudaGraphInstantiate(&exec, graph.get(), 0), "instantiating a graph");
+  return GraphExec(exec);
 }
 
 int take_device(const comm::Communicator* communicator, std::optional<int> number) {

@@ -73,12 +73,32 @@ using GraphExec = CudaHandle<cudaGraphExec_t, cudaGraphExecDestroy>;
 
 Stream make_stream(bool urgent = false);  // work on an urgent one goes first where both are ready
 Event make_event(bool timed);
+Event make_sleeping_event();  // whoever waits for it sleeps and does not spin: threads that decode need cores
+double seconds_between(const Event& begin, const Event& end);  // timed ones, both of which have come
 
 // What `put` puts on the stream, as a graph; nothing of it runs.
 Graph capture_graph(cudaStream_t stream, const std::function<void()>& put);
 std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph);  // in the order of capture
+GraphExec instantiate(const Graph& graph);
 
-Type type_of(graph::DType dtype);  // throws InternalError for integers
+// What a library calls a type. Throws InternalError for integers, which nothing on the device computes in.
+template <typename Name>
+Name name_in_library(graph::DType dtype, Name f32, Name f16, Name bf16) {
+  switch (dtype) {
+    case graph::DType::f32:
+      return f32;
+    case graph::DType::f16:
+      return f16;
+    case graph::DType::bf16:
+      return bf16;
+    default:
+      throw InternalError("the cuda backend does not compute in {}", name_of(dtype));
+  }
+}
+inline Type type_of(graph::DType dtype) { return name_in_library(dtype, Type::f32, Type::f16, Type::bf16); }
+
+int current_device();
+int device_attribute(cudaDeviceAttr attribute);  // of the current device
 
 // Chooses this process's device, makes it the current one, and gives its number: the one that was asked for,
 // or else another for each of the ranks that share a machine, as long as there are some. Throws

@@ -22,6 +22,7 @@ using graph::operands::AffineAct;
 using graph::operands::Conv;
 using graph::operands::ConvGradInput;
 using graph::operands::ConvGradWeight;
+using graph::operands::EitherConv;
 using graph::operands::in;
 using graph::operands::MaxPoolGrad;
 using graph::operands::NormGradApply;
@@ -45,31 +46,39 @@ bool is_narrow(const Dataflow& flow, TensorId id) {
 
 std::int64_t channels(const Dataflow& flow, TensorId id) { return flow.graph().tensor(id).shape.c(); }
 
-// 1x1, stride 1, of 16-bit activations. `w` is the same operand of conv and conv_grad_input.
-bool is_pointwise(const Dataflow& flow, const Op& op) {
+// Whether a convolution, or one of its gradients, has this form and no groups. `filter`: its weights.
+bool has_form(const Dataflow& flow, const Op& op, TensorId filter, int kernel, int stride) {
   const auto& attr = op.attr<graph::ConvAttr>();
-  return flow.graph().tensor(in(op, Conv::w)).shape[2] == 1 && attr.stride == 1 && attr.pad == 0 &&
-         attr.groups == 1 && is_narrow(flow, op.inputs[0]);
+  return flow.graph().tensor(filter).shape[2] == kernel && attr.stride == stride && attr.pad == kernel / 2 &&
+         attr.groups == 1;
+}
+
+// 1x1, stride 1, of 16-bit activations.
+bool is_pointwise(const Dataflow& flow, const Op& op) {
+  return has_form(flow, op, in(op, EitherConv::w), 1, 1) && is_narrow(flow, in(op, EitherConv::from));
 }
 
 bool expands(const Dataflow& flow, const Op& op) {
-  const graph::Shape& w = flow.graph().tensor(in(op, Conv::w)).shape;
+  const graph::Shape& w = flow.graph().tensor(in(op, EitherConv::w)).shape;
   return is_pointwise(flow, op) && w[0] == ExpandGrad::kTo && w[1] == ExpandGrad::kFrom;
 }
 
 // 3x3, stride 1, of images and channels that a kernel of our own can do. `to`: what it gives.
 bool is_conv3x3(const Dataflow& flow, const Op& op, TensorId to) {
-  const auto& attr = op.attr<graph::ConvAttr>();
   const graph::Shape& shape = flow.graph().tensor(to).shape;
-  return flow.graph().tensor(in(op, Conv::w)).shape[2] == 3 && attr.stride == 1 && attr.pad == 1 &&
-         attr.groups == 1 && is_narrow(flow, op.inputs[0]) &&
+  return has_form(flow, op, in(op, EitherConv::w), 3, 1) && is_narrow(flow, in(op, EitherConv::from)) &&
          !conv3x3::tile_sizes(static_cast<int>(shape.h()), static_cast<int>(shape.w()),
-                              static_cast<int>(channels(flow, op.inputs[0])), static_cast<int>(shape.c()))
+                              static_cast<int>(channels(flow, in(op, EitherConv::from))),
+                              static_cast<int>(shape.c()))
               .empty();
 }
 
-bool is_gated(const Op& apply) {
-  return in(apply, NormGradApply::affine) != kNone || in(apply, NormGradApply::mask) != kNone;
+// A norm_grad_apply whose gradient needs no gate.
+const Op* ungated_apply(const Dataflow& flow, int position) {
+  const Op* apply = op_at(flow, position, OpKind::norm_grad_apply);
+  const bool gated = apply != nullptr &&
+                     (in(*apply, NormGradApply::affine) != kNone || in(*apply, NormGradApply::mask) != kNone);
+  return gated ? nullptr : apply;
 }
 
 // The norm_grad_stats whose gradient a convolution's input gradient is or is added to; -1 where one kernel
@@ -116,12 +125,21 @@ bool is_plain_activation(const Dataflow& flow, const Op& act) {
          act.attr<graph::ActAttr>().relu;
 }
 
+// A norm and ReLU feeding a convolution that gives sums: norm_stats, affine_act, conv.
+Group activated_conv(const Dataflow& flow, int position) {
+  const Op* act = op_at(flow, position, OpKind::affine_act);
+  if (act == nullptr || !is_plain_activation(flow, *act)) return {};
+  const int conv = flow.reader(out(*act, AffineAct::z), OpKind::conv);
+  if (conv < 0 || out(flow.op(conv), Conv::sums) == kNone) return {};
+  return {.ops = {norm_of(flow, *act), position, conv}};
+}
+
 // The gradients of a 1x1 convolution that expands 64 channels to 256, from that of the norm behind it:
 // norm_grad_apply, conv_grad_input, conv_grad_weight, and norm_grad_stats where the convolution read
 // relu(affine(y)), which is recomputed. The gradient between norm and convolution is not stored.
 Group match_expand_gradient(const Dataflow& flow, int position) {
-  const Op* apply = op_at(flow, position, OpKind::norm_grad_apply);
-  if (apply == nullptr || is_gated(*apply)) return {};
+  const Op* apply = ungated_apply(flow, position);
+  if (apply == nullptr) return {};
   const TensorId dy = out(*apply, NormGradApply::dy);
   const int input = flow.reader(dy, OpKind::conv_grad_input);
   const int weight = flow.reader(dy, OpKind::conv_grad_weight);
@@ -145,8 +163,8 @@ Group match_expand_gradient(const Dataflow& flow, int position) {
 // Back through a norm and the 1x1 convolution in front of it to the sums of the norm before: norm_grad_apply,
 // conv_grad_input, norm_grad_stats.
 Group match_norm_gradient(const Dataflow& flow, int position) {
-  const Op* apply = op_at(flow, position, OpKind::norm_grad_apply);
-  if (apply == nullptr || is_gated(*apply)) return {};
+  const Op* apply = ungated_apply(flow, position);
+  if (apply == nullptr) return {};
   const TensorId dy = out(*apply, NormGradApply::dy);
   const int input = flow.reader(dy, OpKind::conv_grad_input);
   if (input < 0) return {};
@@ -194,43 +212,34 @@ Group match_sparse_gradient_sums(const Dataflow& flow, int position) {
   const TensorId g = in(norm, NormGradStats::g), other = g == dx ? in(norm, NormGradStats::g2) : g;
   const int branch = flow.maker(other, OpKind::conv_grad_input);
   if (branch < 0 || flow.readers(other).size() != 1) return {};
-  const auto& attr = flow.op(branch).attr<graph::ConvAttr>();
   const graph::Shape& image = flow.graph().tensor(dx).shape;
-  const bool strided = flow.graph().tensor(in(flow.op(branch), ConvGradInput::w)).shape[2] == 1 &&
-                       attr.stride == 2 && attr.pad == 0 && attr.groups == 1 && image.h() >= 4 &&
-                       image.w() >= 4;  // as SparseRows wants them
+  const bool strided = has_form(flow, flow.op(branch), in(flow.op(branch), EitherConv::w), 1, 2) &&
+                       image.h() >= 4 && image.w() >= 4;  // as SparseRows wants them
   if (!strided || !has_gemm(Prologue::none, Epilogue::joined_sparse,
                             channels(flow, in(*gradient, ConvGradInput::dy)), channels(flow, dx)))
     return {};
   return {.ops = {position, branch, sums}, .unstored = {dx}};
 }
 
-// A norm and ReLU feeding the 1x1 convolution that expands 64 channels to 256: norm_stats, affine_act, conv.
-// The activation is not stored.
+// activated_conv() of the 1x1 convolution that expands 64 channels to 256. The activation is not stored.
 Group match_activated_expand(const Dataflow& flow, int position) {
-  const Op* act = op_at(flow, position, OpKind::affine_act);
-  if (act == nullptr || !is_plain_activation(flow, *act)) return {};
-  const TensorId z = out(*act, AffineAct::z);
-  const int conv = flow.reader(z, OpKind::conv);
-  if (conv < 0 || !expands(flow, flow.op(conv)) || out(flow.op(conv), Conv::sums) == kNone) return {};
-  return {.ops = {norm_of(flow, *act), position, conv}, .unstored = {z}};
+  Group group = activated_conv(flow, position);
+  if (group.ops.empty() || !expands(flow, flow.op(group.ops.back()))) return {};
+  group.unstored = {out(flow.op(position), AffineAct::z)};
+  return group;
 }
 
-// A norm and ReLU feeding another 1x1 convolution: the same ops. The activation is stored, for the weight
-// gradient, and not read again here. With more channels every block would apply the norm to more than the
-// product takes time for.
+// activated_conv() of another 1x1 convolution. The activation is stored, for the weight gradient, and not
+// read again here. With more channels every block would apply the norm to more than the product takes time
+// for.
 Group match_activated_conv(const Dataflow& flow, int position) {
-  const Op* act = op_at(flow, position, OpKind::affine_act);
-  if (act == nullptr || !is_plain_activation(flow, *act)) return {};
-  const TensorId z = out(*act, AffineAct::z);
-  const int conv = flow.reader(z, OpKind::conv);
-  if (conv < 0 || out(flow.op(conv), Conv::sums) == kNone || !is_pointwise(flow, flow.op(conv)) ||
-      channels(flow, z) > kMostActivated ||
-      !has_gemm(Prologue::activate, Epilogue::sums, channels(flow, z),
-                channels(flow, out(flow.op(conv), Conv::y)))) {
-    return {};
-  }
-  return {.ops = {norm_of(flow, *act), position, conv}};
+  const Group group = activated_conv(flow, position);
+  if (group.ops.empty()) return {};
+  const Op& conv = flow.op(group.ops.back());
+  const std::int64_t from = channels(flow, in(conv, Conv::x)), to = channels(flow, out(conv, Conv::y));
+  const bool possible = is_pointwise(flow, conv) && from <= kMostActivated &&
+                        has_gemm(Prologue::activate, Epilogue::sums, from, to);
+  return possible ? group : Group{};
 }
 
 // The end of a block and the 1x1 convolution that the next one begins with: affine_act with a shortcut, conv,
@@ -263,17 +272,13 @@ Group match_weight_gradient(const Dataflow& flow, int position) {
   return group;
 }
 
-// A norm and ReLU feeding a 3x3 convolution: norm_stats, affine_act, conv. The activation is stored, for the
-// weight gradient, and not read again here.
+// activated_conv() of a 3x3 convolution. The activation is stored, for the weight gradient, and not read
+// again here.
 Group match_activated_conv3x3(const Dataflow& flow, int position) {
-  const Op* act = op_at(flow, position, OpKind::affine_act);
-  if (act == nullptr || !is_plain_activation(flow, *act)) return {};
-  const int conv = flow.reader(out(*act, AffineAct::z), OpKind::conv);
-  if (conv < 0 || out(flow.op(conv), Conv::sums) == kNone ||
-      !is_conv3x3(flow, flow.op(conv), out(flow.op(conv), Conv::y))) {
-    return {};
-  }
-  return {.ops = {norm_of(flow, *act), position, conv}};
+  const Group group = activated_conv(flow, position);
+  if (group.ops.empty()) return {};
+  const Op& conv = flow.op(group.ops.back());
+  return is_conv3x3(flow, conv, out(conv, Conv::y)) ? group : Group{};
 }
 
 // The same where the activation is not stored, because the weight gradient recomputes it.
@@ -288,12 +293,10 @@ Group match_unstored_conv3x3(const Dataflow& flow, int position) {
 Group match_weight_gradient3x3(const Dataflow& flow, int position) {
   const Op* op = op_at(flow, position, OpKind::conv_grad_weight);
   if (op == nullptr) return {};
-  const auto& attr = op->attr<graph::ConvAttr>();
   const TensorId x = in(*op, ConvGradWeight::x);
   const graph::Shape& shape = flow.graph().tensor(x).shape;
   const int activation = flow.maker(x, OpKind::affine_act);
-  if (flow.graph().tensor(out(*op, ConvGradWeight::dw)).shape[2] != 3 || attr.stride != 1 || attr.pad != 1 ||
-      attr.groups != 1 || !is_narrow(flow, x) || activation < 0 ||
+  if (!has_form(flow, *op, out(*op, ConvGradWeight::dw), 3, 1) || !is_narrow(flow, x) || activation < 0 ||
       !is_plain_activation(flow, flow.op(activation)) ||
       !conv3x3::DeepCut(1, static_cast<int>(shape.h()), static_cast<int>(shape.w()))
            .possible(static_cast<int>(shape.c()),

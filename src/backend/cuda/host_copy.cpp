@@ -19,12 +19,6 @@ cudaMemoryType kind_of(const void* memory) {
   return attributes.type;
 }
 
-int current_device() {
-  int device = 0;
-  check_cuda(cudaGetDevice(&device), "asking for the device");
-  return device;
-}
-
 HostAllocator page_locked(unsigned flags) {
   return {[flags](std::size_t bytes) {
             void* memory = nullptr;
@@ -38,10 +32,7 @@ HostAllocator page_locked(unsigned flags) {
 
 void check_input_copy(InputCopy method) {
   if (method != InputCopy::managed) return;
-  int concurrent = 0;
-  check_cuda(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, current_device()),
-             "asking about managed memory");
-  if (concurrent == 0)
+  if (device_attribute(cudaDevAttrConcurrentManagedAccess) == 0)
     throw UnavailableError(
         "managed memory: the host may not touch it here while the device computes; use pinned memory");
 }

@@ -23,10 +23,8 @@ namespace {
 class Crew {
  public:
   explicit Crew(int count) : gate_(count + 1) {
-    int device = 0;
-    check_cuda(cudaGetDevice(&device), "asking for the device");
     for (int i = 0; i < count; ++i) {
-      threads_.emplace_back([this, i, device] {
+      threads_.emplace_back([this, i, device = current_device()] {
         cudaSetDevice(device);
         for (;;) {
           gate_.arrive_and_wait();

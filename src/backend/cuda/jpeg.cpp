@@ -35,13 +35,11 @@ class JpegDecoder final : public ImageDecoder {
  public:
   JpegDecoder()
       : stream_(make_stream(/*urgent=*/true)),
-        done_(make_blocking_event()),
+        done_(make_sleeping_event()),
         host_jobs_(kMostImages * sizeof(CropJob)),
         host_unwritten_(kMostImages),
         jobs_(kMostImages * sizeof(CropJob)),
-        unwritten_(kMostImages) {
-    check_cuda(cudaGetDevice(&device_), "asking for the device");
-  }
+        unwritten_(kMostImages) {}
 
   std::string description() const override {
     return fmt::format("nvJPEG {}, {} hardware engines", nvjpeg_.version(), nvjpeg_.engines());
@@ -91,14 +89,6 @@ class JpegDecoder final : public ImageDecoder {
   }
 
  private:
-  // Waiting for it sleeps instead of spinning: the core is wanted by the threads that read.
-  static Event make_blocking_event() {
-    cudaEvent_t event = nullptr;
-    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
-               "making an event");
-    return Event(event);
-  }
-
   void use_device() const { check_cuda(cudaSetDevice(device_), "choosing the device"); }
 
   void wait() {
@@ -222,7 +212,7 @@ class JpegDecoder final : public ImageDecoder {
   }
 
   mutable std::mutex mutex_;
-  int device_ = 0;
+  int device_ = current_device();
   Nvjpeg nvjpeg_;
   Stream stream_;  // its kernels are small, and go first, so that the next batch is there when the step ends
   Event done_;

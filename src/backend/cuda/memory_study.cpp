@@ -17,13 +17,6 @@ struct EngineCopy {};  // cudaMemcpyAsync within the device
 
 using Recipe = std::variant<HostTransfer, EngineCopy, Access>;
 
-int device_attribute(cudaDeviceAttr attribute) {
-  int device = 0, value = 0;
-  check_cuda(cudaGetDevice(&device), "asking for the device");
-  check_cuda(cudaDeviceGetAttribute(&value, attribute, device), "asking about the device");
-  return value;
-}
-
 // Arrays of a chain: when one is written again, the cache has seen several times what it holds.
 std::size_t arrays_of_chain(std::size_t bytes) {
   constexpr std::size_t kTimes = 4;
@@ -55,9 +48,7 @@ class DeviceMove final : public MemoryMove {
     check_cuda(cudaEventRecord(end_.get(), stream_.get()), "timing");
     check_cuda(cudaEventSynchronize(end_.get()), "timing");
     check_cuda(cudaGetLastError(), "moving memory");
-    float milliseconds = 0;
-    check_cuda(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()), "timing");
-    return milliseconds * 1e-3;
+    return seconds_between(begin_, end_);
   }
 
   // As ops of a step: all are queued before the first runs, another copy is before it, and a mark is between
@@ -120,11 +111,7 @@ class DeviceMove final : public MemoryMove {
     check_cuda(cudaStreamSynchronize(stream_.get()), "timing");
     std::vector<double> seconds;
     if (!ahead && held_ < kLongest) return seconds;
-    for (std::size_t i = 1; i < marks.size(); ++i) {
-      float milliseconds = 0;
-      check_cuda(cudaEventElapsedTime(&milliseconds, marks[i - 1].get(), marks[i].get()), "timing");
-      seconds.push_back(milliseconds * 1e-3);
-    }
+    for (std::size_t i = 1; i < marks.size(); ++i) seconds.push_back(seconds_between(marks[i - 1], marks[i]));
     return seconds;
   }
   Sum* sum() const { return reinterpret_cast<Sum*>(sum_.data()); }
@@ -189,19 +176,14 @@ class CudaStudy final : public MemoryStudy {
     if (to_device)
       transfer("write-combined", {InputCopy::write_combined});  // a host that reads it takes for ever
     transfer("mapped", {InputCopy::mapped});
-    HostTransfer faults{InputCopy::managed};
-    faults.prefetch = false;
-    transfer("managed", faults);
+    transfer("managed", {.memory = InputCopy::managed, .prefetch = false});
     transfer("managed, prefetched", {InputCopy::managed});
     transfer("chunked", {InputCopy::chunked});
     constexpr int kMostThreads = 4;
     const int threads = std::min(kMostThreads, inspect_machine().cores_allowed);
     if (threads < 2) return;
-    for (const InputCopy memory : {InputCopy::pinned, InputCopy::pageable, InputCopy::chunked}) {
-      HostTransfer several{memory};
-      several.threads = threads;
-      transfer(std::string(name_of(memory)), several);
-    }
+    for (const InputCopy memory : {InputCopy::pinned, InputCopy::pageable, InputCopy::chunked})
+      transfer(std::string(name_of(memory)), {.memory = memory, .threads = threads});
   }
 
   void add_access() {

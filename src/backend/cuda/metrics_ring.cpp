@@ -7,13 +7,7 @@
 namespace redline::backend::cuda {
 
 void MetricsRing::request(const RunRecord* record, Metrics::Time launched, cudaStream_t stream) {
-  if (spare_.empty()) {
-    // Whoever waits sleeps: threads that decode need the cores.
-    cudaEvent_t event = nullptr;
-    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
-               "making an event");
-    spare_.push_back({PinnedMemory(sizeof(RunRecord)), Event(event), {}});
-  }
+  if (spare_.empty()) spare_.push_back({PinnedMemory(sizeof(RunRecord)), make_sleeping_event(), {}});
   Slot slot = std::move(spare_.back());
   spare_.pop_back();
   slot.launched = launched;

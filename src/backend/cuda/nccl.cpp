@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "base/error.h"
+#include "backend/cuda/device.h"
 #include "base/shared_library.h"
 
 namespace redline::backend::cuda {
@@ -19,62 +19,36 @@ struct UniqueId {
   std::array<char, 128> bytes{};
 };
 
-int type_of(graph::DType dtype) {
-  switch (dtype) {
-    case graph::DType::f32:
-      return kFloat32;
-    case graph::DType::f16:
-      return kFloat16;
-    case graph::DType::bf16:
-      return kBfloat16;
-    default:
-      throw InternalError("numbers of type {} between ranks", name_of(dtype));
-  }
-}
+int nccl_type(graph::DType dtype) { return name_in_library(dtype, kFloat32, kFloat16, kBfloat16); }
 
 }  // namespace
 
 struct Nccl::Functions {
-  int (*version)(int* version);
-  int (*unique_id)(UniqueId* id);
-  int (*init_rank)(void** comm, int ranks, UniqueId id, int rank);
-  int (*abort)(void* comm);
-  int (*async_error)(void* comm, int* error);
-  int (*group_start)();
-  int (*group_end)();
+  SharedLibrary library{kLibrary};
+  int (*version)(int* version) = function("ncclGetVersion");
+  int (*unique_id)(UniqueId* id) = function("ncclGetUniqueId");
+  int (*init_rank)(void** comm, int ranks, UniqueId id, int rank) = function("ncclCommInitRank");
+  int (*abort)(void* comm) = function("ncclCommAbort");
+  int (*async_error)(void* comm, int* error) = function("ncclCommGetAsyncError");
+  int (*group_start)() = function("ncclGroupStart");
+  int (*group_end)() = function("ncclGroupEnd");
   int (*all_reduce)(const void* from, void* to, std::size_t count, int type, int op, void* comm,
-                    cudaStream_t stream);
+                    cudaStream_t stream) = function("ncclAllReduce");
   int (*reduce_scatter)(const void* from, void* to, std::size_t part, int type, int op, void* comm,
-                        cudaStream_t stream);
-  int (*all_gather)(const void* from, void* to, std::size_t part, int type, void* comm, cudaStream_t stream);
+                        cudaStream_t stream) = function("ncclReduceScatter");
+  int (*all_gather)(const void* from, void* to, std::size_t part, int type, void* comm,
+                    cudaStream_t stream) = function("ncclAllGather");
   int (*broadcast)(const void* from, void* to, std::size_t count, int type, int root, void* comm,
-                   cudaStream_t stream);
-  const char* (*error_text)(int result);
-  const char* (*last_error)(void* comm);
+                   cudaStream_t stream) = function("ncclBroadcast");
+  const char* (*error_text)(int result) = function("ncclGetErrorString");
+  const char* (*last_error)(void* comm) = function("ncclGetLastError");
 
-  Functions() {
-    const SharedLibrary library(kLibrary);
-    if (!library.loaded()) {
-      throw UnavailableError(
-          "several ranks on GPUs need {} ({}): install NCCL 2, or the Python package nvidia-nccl-cu13",
-          kLibrary, library.error());
-    }
-    const auto find = [&](const char* name, auto& function) {
-      library.find(name, function, "install NCCL 2.18 or newer");
-    };
-    find("ncclGetVersion", version);
-    find("ncclGetUniqueId", unique_id);
-    find("ncclCommInitRank", init_rank);
-    find("ncclCommAbort", abort);
-    find("ncclCommGetAsyncError", async_error);
-    find("ncclGroupStart", group_start);
-    find("ncclGroupEnd", group_end);
-    find("ncclAllReduce", all_reduce);
-    find("ncclReduceScatter", reduce_scatter);
-    find("ncclAllGather", all_gather);
-    find("ncclBroadcast", broadcast);
-    find("ncclGetErrorString", error_text);
-    find("ncclGetLastError", last_error);
+ private:
+  SharedLibrary::Symbol function(const char* name) const {
+    if (library.loaded()) return library.need(name, "install NCCL 2.18 or newer");
+    throw UnavailableError(
+        "several ranks on GPUs need {} ({}): install NCCL 2, or the Python package nvidia-nccl-cu13",
+        kLibrary, library.error());
   }
 };
 
@@ -127,7 +101,7 @@ void Nccl::all_reduce(std::span<const ReduceRange> ranges, Reduce how, cudaStrea
   const int op = how == Reduce::sum ? kSum : kAverage;
   check(functions_->group_start(), "beginning an all-reduce");
   for (const ReduceRange& range : ranges) {
-    check(functions_->all_reduce(range.values, range.values, range.count, type_of(range.dtype), op, comm_,
+    check(functions_->all_reduce(range.values, range.values, range.count, nccl_type(range.dtype), op, comm_,
                                  stream),
           "an all-reduce");
   }
@@ -138,7 +112,7 @@ void Nccl::exchange(comm::Operation operation, const ReduceRange& range, int ran
                     cudaStream_t stream) const {
   const std::size_t part = range.count / static_cast<std::size_t>(ranks);
   std::byte* const own = range.values + static_cast<std::size_t>(rank) * part * size_of(range.dtype);
-  const int type = type_of(range.dtype);
+  const int type = nccl_type(range.dtype);
   const auto scatter = [&] {
     check(functions_->reduce_scatter(range.values, own, part, type, kSum, comm_, stream), "a reduce-scatter");
   };

@@ -87,11 +87,7 @@ class NcclExchange final : public comm::Exchange {
     }
     wait();
     std::vector<double> seconds;
-    for (const auto& [begin, end] : marks) {
-      float milliseconds = 0.0F;
-      check_cuda(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "timing");
-      seconds.push_back(static_cast<double>(milliseconds) / 1e3);
-    }
+    for (const auto& [begin, end] : marks) seconds.push_back(seconds_between(begin, end));
     return seconds;
   }
 

@@ -164,11 +164,9 @@ Candidates make_norm_grad_stats(const GroupView& group, Shared& shared) {
 }
 
 Candidates make_norm_grad_apply(const GroupView& group, Shared&) {
-  return only([op = group.op()]() -> Step {
-    const graph::Tensor& y = op.in_tensor(operands::NormGradApply::y);
-    return [apply = norm_grad_apply_of(op), m = matrix_of(y.shape),
-            type = type_of(y.dtype)](cudaStream_t stream) { norm_grad_apply(type, m, apply, stream); };
-  });
+  const OpView op = group.op();
+  const graph::Tensor& y = op.in_tensor(operands::NormGradApply::y);
+  return only(norm_grad_apply, type_of(y.dtype), matrix_of(y.shape), norm_grad_apply_of(op));
 }
 
 Candidates make_batch_norm_grad(const GroupView& group, Shared& shared) {

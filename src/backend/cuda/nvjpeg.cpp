@@ -19,44 +19,33 @@ constexpr int kSampling444 = 0;
 
 struct Nvjpeg::Functions {
   using Data = const unsigned char*;
-  int (*create)(int backend, void* device_allocator, void* pinned_allocator, unsigned flags, void** handle);
-  int (*destroy)(void* handle);
-  int (*property)(int which, int* value);
-  int (*hardware)(void* handle, unsigned* engines, unsigned* cores);
-  int (*state_create)(void* handle, void** state);
-  int (*state_destroy)(void* state);
-  int (*stream_create)(void* handle, void** stream);
-  int (*stream_destroy)(void* stream);
-  int (*stream_parse)(void* handle, Data data, std::size_t size, int metadata, int keep, void* stream);
-  int (*supported)(void* handle, void* stream, int* refusal);
-  int (*preallocate)(void* handle, void* state, int batch, int width, int height, int sampling, int format);
-  int (*initialize)(void* handle, void* state, int batch, int threads, int format);
+  SharedLibrary library{kLibrary};
+  int (*create)(int backend, void* device_allocator, void* pinned_allocator, unsigned flags,
+                void** handle) = function("nvjpegCreateEx");
+  int (*destroy)(void* handle) = function("nvjpegDestroy");
+  int (*property)(int which, int* value) = function("nvjpegGetProperty");
+  int (*hardware)(void* handle, unsigned* engines,
+                  unsigned* cores) = function("nvjpegGetHardwareDecoderInfo");
+  int (*state_create)(void* handle, void** state) = function("nvjpegJpegStateCreate");
+  int (*state_destroy)(void* state) = function("nvjpegJpegStateDestroy");
+  int (*stream_create)(void* handle, void** stream) = function("nvjpegJpegStreamCreate");
+  int (*stream_destroy)(void* stream) = function("nvjpegJpegStreamDestroy");
+  int (*stream_parse)(void* handle, Data data, std::size_t size, int metadata, int keep,
+                      void* stream) = function("nvjpegJpegStreamParse");
+  int (*supported)(void* handle, void* stream, int* refusal) = function("nvjpegDecodeBatchedSupported");
+  int (*preallocate)(void* handle, void* state, int batch, int width, int height, int sampling,
+                     int format) = function("nvjpegDecodeBatchedPreAllocate");
+  int (*initialize)(void* handle, void* state, int batch, int threads,
+                    int format) = function("nvjpegDecodeBatchedInitialize");
   int (*decode)(void* handle, void* state, const Data* data, const std::size_t* sizes, NvjpegImage* images,
-                cudaStream_t stream);
+                cudaStream_t stream) = function("nvjpegDecodeBatched");
 
-  Functions() {
-    const SharedLibrary library(kLibrary);
-    if (!library.loaded()) {
-      throw UnavailableError(
-          "there is no {} ({}): install CUDA 13's nvJPEG, or the Python package nvidia-nvjpeg", kLibrary,
-          library.error());
-    }
-    const auto find = [&](const char* name, auto& function) {
-      library.find(name, function, "install CUDA 13's nvJPEG");
-    };
-    find("nvjpegCreateEx", create);
-    find("nvjpegDestroy", destroy);
-    find("nvjpegGetProperty", property);
-    find("nvjpegGetHardwareDecoderInfo", hardware);
-    find("nvjpegJpegStateCreate", state_create);
-    find("nvjpegJpegStateDestroy", state_destroy);
-    find("nvjpegJpegStreamCreate", stream_create);
-    find("nvjpegJpegStreamDestroy", stream_destroy);
-    find("nvjpegJpegStreamParse", stream_parse);
-    find("nvjpegDecodeBatchedSupported", supported);
-    find("nvjpegDecodeBatchedPreAllocate", preallocate);
-    find("nvjpegDecodeBatchedInitialize", initialize);
-    find("nvjpegDecodeBatched", decode);
+ private:
+  SharedLibrary::Symbol function(const char* name) const {
+    if (library.loaded()) return library.need(name, "install CUDA 13's nvJPEG");
+    throw UnavailableError(
+        "there is no {} ({}): install CUDA 13's nvJPEG, or the Python package nvidia-nvjpeg", kLibrary,
+        library.error());
   }
 };
 

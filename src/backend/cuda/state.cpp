@@ -10,9 +10,7 @@ namespace redline::backend::cuda {
 // In page-locked memory. The bus is busy while steps wait: some milliseconds for a ResNet-50.
 class CudaStateCopy final : public StoredCopy<PinnedMemory> {
  public:
-  explicit CudaStateCopy(CudaState& state) : StoredCopy(state.entries()), state_(state) {
-    check_cuda(cudaGetDevice(&device_), "asking for the device");
-  }
+  explicit CudaStateCopy(CudaState& state) : StoredCopy(state.entries()), state_(state) {}
 
   void take() override {
     check_cuda(cudaStreamWaitEvent(stream_.get(), state_.ran_.get()), "ordering a copy");
@@ -34,7 +32,7 @@ class CudaStateCopy final : public StoredCopy<PinnedMemory> {
 
  private:
   CudaState& state_;
-  int device_ = 0;
+  int device_ = current_device();
   Stream stream_ = make_stream();
   Event done_ = make_event(false);
 };

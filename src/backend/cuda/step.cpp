@@ -11,10 +11,6 @@ namespace {
 
 constexpr std::size_t kBlasWork = std::size_t{32} << 20;
 
-void check_blas(cublasStatus_t status) {
-  check(status == CUBLAS_STATUS_SUCCESS, "cuBLAS fails: {}", cublasGetStatusString(status));
-}
-
 // The old memory goes first: both together may be too much.
 void grow(DeviceMemory& memory, std::size_t bytes) {
   if (memory.size() >= bytes) return;
@@ -23,6 +19,11 @@ void grow(DeviceMemory& memory, std::size_t bytes) {
 }
 
 }  // namespace
+
+void check_blas(int status) {
+  check(status == CUBLAS_STATUS_SUCCESS, "cuBLAS fails: {}",
+        cublasGetStatusString(static_cast<cublasStatus_t>(status)));
+}
 
 void WorkSpace::allocate() { grow(memory_, bytes_); }
 
@@ -93,7 +94,8 @@ std::vector<OpView> GroupView::ops() const {
 }
 
 std::byte* GroupView::weights(const OpView& op) const {
-  return places_.weights(op.op().inputs[graph::operands::Conv::w], op.in_tensor(0).dtype);
+  using graph::operands::Conv;  // its gradients and the layers that are linear have both there too
+  return places_.weights(op.op().inputs[Conv::w], op.in_tensor(Conv::x).dtype);
 }
 
 int GroupView::find(graph::OpKind kind) const {
@@ -110,6 +112,11 @@ OpView GroupView::view(int position) const {
 }
 
 Candidates only(std::function<Step()> make) { return {"", {{"", std::move(make)}}}; }
+
+Step reducing_step(const TileLaunch& launch, Shared& shared) {
+  shared.need(launch.partials * sizeof(float));
+  return [run = launch.run, &shared](cudaStream_t stream) { run(shared.reduce_space(), stream); };
+}
 
 Matrix matrix_of(const graph::Shape& shape) {
   return {shape.n() * shape.h() * shape.w(), static_cast<int>(shape.c())};

@@ -15,6 +15,7 @@
 #include "backend/cuda/clears.h"
 #include "backend/cuda/cudnn.h"
 #include "backend/cuda/device.h"
+#include "backend/cuda/kernels/tile_launch.h"
 #include "backend/cuda/nccl.h"
 #include "backend/op_view.h"
 #include "graph/operands.h"
@@ -76,6 +77,8 @@ class Shared {
   void* blas_ = nullptr;
 };
 
+void check_blas(int status);  // a cublasStatus_t; throws InternalError
+
 // Addresses of a plan's tensors, and of its weights in the type that kernels read.
 struct Places {
   std::function<std::byte*(graph::TensorId)> address;
@@ -124,19 +127,25 @@ struct Candidates {
   std::vector<Candidate> list = {};
 };
 
-// For a group with a single candidate.
+// For a group with a single candidate; the second, for one that is a single launch with these arguments.
 Candidates only(std::function<Step()> make);
+template <typename... Parameters, typename... Arguments>
+Candidates only(void (*launch)(Parameters...), const Arguments&... arguments) {
+  return only([=] { return Step([=](cudaStream_t stream) { launch(arguments..., stream); }); });
+}
 
-// step_table.cpp: throws InternalError for a group that no maker knows.
-Candidates make_candidates(const GroupView& group, Shared& shared);
+// A kernel that reduces in the work space of the main stream.
+Step reducing_step(const TileLaunch& launch, Shared& shared);
+
+// What makes a group's candidates. Makers are in one file per family; step_table.cpp says which is for what.
+using Maker = Candidates(const GroupView& group, Shared& shared);
+Maker make_candidates;  // step_table.cpp: by the table. Throws InternalError for a group that is not there
 
 // conv.cpp: convolutions by cuDNN and by kernels of our own.
-Candidates make_conv(const GroupView& group, Shared& shared);
-Candidates make_conv_grad_input(const GroupView& group, Shared& shared);
-// Of a 1x1 convolution with a stride: the gradient at the pixels that it read, one next to the other.
-Candidates make_dense_grad_input(const GroupView& group, Shared& shared);
-Candidates make_weight_gradient(const GroupView& group, Shared& shared);  // with or without accumulate
-Candidates make_weight_gradient3x3(const GroupView& group, Shared& shared);
+Maker make_conv, make_conv_grad_input;
+Maker make_dense_grad_input;  // of a 1x1 convolution with a stride: at the pixels that it read, side by side
+Maker make_weight_gradient;   // with or without accumulate
+Maker make_weight_gradient3x3;
 // The cuDNN plans that a group needs before its candidates are made; none for a group without cuDNN.
 struct ConvQuestion {
   struct Plans {
@@ -148,16 +157,11 @@ struct ConvQuestion {
   bool fused = false;  // the first candidate is a kernel of our own for the whole group
 };
 std::optional<ConvQuestion> conv_question(const GroupView& group);
-// conv_groups.cpp: 1x1 convolutions that do the work of the norms around them, on Hopper.
-Candidates make_expand_gradient(const GroupView& group, Shared& shared);
-Candidates make_norm_gradient(const GroupView& group, Shared& shared);
-Candidates make_gradient_sums(const GroupView& group, Shared& shared);
-Candidates make_sparse_gradient_sums(const GroupView& group, Shared& shared);
-Candidates make_activated_expand(const GroupView& group, Shared& shared);
-Candidates make_activated_conv(const GroupView& group, Shared& shared);
-Candidates make_join(const GroupView& group, Shared& shared);
-Candidates make_activated_conv3x3(const GroupView& group, Shared& shared);
-Candidates make_gradient_sums3x3(const GroupView& group, Shared& shared);
+
+// conv_groups.cpp: convolutions that do the work of the norms around them, on Hopper.
+Maker make_expand_gradient, make_norm_gradient, make_gradient_sums, make_sparse_gradient_sums;
+Maker make_activated_conv, make_join;
+Maker make_activated_conv3x3, make_gradient_sums3x3;
 // The tuning key of the ops of such a group run one after the other, with the convolution among them. Empty
 // where they cannot run apart, because a tensor between them is not stored.
 std::string key_of_parts(const GroupView& group);
@@ -168,41 +172,25 @@ inline constexpr const char* kWith = " with ";   // between the names of their p
 std::vector<Candidate> pointwise_convs(const GroupView& group, Shared& shared);
 // conv3x3_groups.cpp: kernels for all of a group around a 3x3 convolution, the largest tiles first.
 std::vector<Candidate> conv3x3_candidates(const GroupView& group, Shared& shared);
+
 // linear.cpp
-Candidates make_linear(const GroupView& group, Shared& shared);
-Candidates make_linear_grad_input(const GroupView& group, Shared& shared);
-Candidates make_linear_grad_weight(const GroupView& group, Shared& shared);
+Maker make_linear, make_linear_grad_input, make_linear_grad_weight;
 // norm.cpp
-Candidates make_batch_norm(const GroupView& group, Shared& shared);
-Candidates make_batch_norm_grad(const GroupView& group, Shared& shared);
-Candidates make_norm_stats(const GroupView& group, Shared& shared);
-Candidates make_affine_act(const GroupView& group, Shared& shared);  // with or without norm_stats
-Candidates make_norm_grad_stats(const GroupView& group, Shared& shared);
-Candidates make_norm_grad_apply(const GroupView& group, Shared& shared);
+Maker make_batch_norm, make_batch_norm_grad, make_norm_stats, make_norm_grad_stats, make_norm_grad_apply;
+Maker make_affine_act;                                                    // with or without norm_stats
 NormFinalize norm_finalize_of(const OpView& norm, const Shared& shared);  // from a convolution's sums
 NormGradApply norm_grad_apply_of(const OpView& op);
 // pool.cpp
-Candidates make_max_pool(const GroupView& group, Shared& shared);  // and affine_pool
-Candidates make_max_pool_grad(const GroupView& group, Shared& shared);
-Candidates make_pool_gradient(const GroupView& group, Shared& shared);
-Candidates make_avg_pool(const GroupView& group, Shared& shared);
-Candidates make_avg_pool_grad(const GroupView& group, Shared& shared);
-Candidates make_local_avg_pool(const GroupView& group, Shared& shared);
-Candidates make_local_avg_pool_grad(const GroupView& group, Shared& shared);
+Maker make_max_pool, make_max_pool_grad, make_pool_gradient;  // max_pool: and affine_pool
+Maker make_avg_pool, make_avg_pool_grad, make_local_avg_pool, make_local_avg_pool_grad;
 // elementwise.cpp
-Candidates make_normalize_image(const GroupView& group, Shared& shared);
-Candidates make_relu(const GroupView& group, Shared& shared);
-Candidates make_relu_grad(const GroupView& group, Shared& shared);
-Candidates make_add(const GroupView& group, Shared& shared);
+Maker make_normalize_image, make_relu, make_relu_grad, make_add, make_accumulate;
 Step accumulate_step(const OpView& op);
-Candidates make_accumulate(const GroupView& group, Shared& shared);
 // loss.cpp
-Candidates make_softmax_cross_entropy(const GroupView& group, Shared& shared);
+Maker make_softmax_cross_entropy;
 // update.cpp
-Candidates make_update(const GroupView& group, Shared& shared);  // one launch for all tensors of a group
-Candidates make_gradient_check(const GroupView& group, Shared& shared);
-Candidates make_snapshot(const GroupView& group, Shared& shared);
-Candidates make_restore(const GroupView& group, Shared& shared);
+Maker make_update;  // one launch for all tensors of a group
+Maker make_gradient_check, make_snapshot, make_restore;
 
 // A norm's input as its kernels see it: rows (pixels of all images) by channels.
 Matrix matrix_of(const graph::Shape& shape);

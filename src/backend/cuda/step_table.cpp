@@ -10,14 +10,13 @@ namespace redline::backend::cuda {
 namespace {
 
 using graph::OpKind;
-using Maker = Candidates (*)(const GroupView& group, Shared& shared);
 
-const std::map<std::string_view, Maker> kGroups = {
+const std::map<std::string_view, Maker*> kGroups = {
     {groups::kExpandGradient, make_expand_gradient},
     {groups::kNormGradient, make_norm_gradient},
     {groups::kSparseGradientSums, make_sparse_gradient_sums},
     {groups::kGradientSums, make_gradient_sums},
-    {groups::kActivatedExpand, make_activated_expand},
+    {groups::kActivatedExpand, make_activated_conv},
     {groups::kActivatedConv, make_activated_conv},
     {groups::kJoin, make_join},
     {groups::kActivatedConv3x3, make_activated_conv3x3},
@@ -34,7 +33,7 @@ Candidates make_nothing(const GroupView&, Shared&) {
   return only([] { return Step([](cudaStream_t) {}); });
 }
 
-const std::map<OpKind, Maker> kOps = {
+const std::map<OpKind, Maker*> kOps = {
     {OpKind::normalize_image, make_normalize_image},
     {OpKind::conv, make_conv},
     {OpKind::batch_norm, make_batch_norm},

@@ -99,30 +99,22 @@ const char* copy_name(std::uint8_t kind) {
 
 struct CuptiTracer::Library {
   SharedLibrary from = open_library();
-
-  template <typename Function>
-  Function* need(const char* name) const {
-    Function* found = from.find<Function>(name);
-    if (found == nullptr) throw UnavailableError("no kernel timeline: {} lacks {}", kLibraryName, name);
-    return found;
+  SharedLibrary::Symbol function(const char* name) const {
+    return from.need(name, "there is no kernel timeline without it; install CUPTI of CUDA 13");
   }
-  decltype(&cuptiSubscribe) subscribe = need<decltype(cuptiSubscribe)>("cuptiSubscribe");
-  decltype(&cuptiUnsubscribe) unsubscribe = need<decltype(cuptiUnsubscribe)>("cuptiUnsubscribe");
-  decltype(&cuptiEnableCallback) enable_callback = need<decltype(cuptiEnableCallback)>("cuptiEnableCallback");
-  decltype(&cuptiGetCallbackName) callback_name =
-      need<decltype(cuptiGetCallbackName)>("cuptiGetCallbackName");
-  decltype(&cuptiActivityRegisterCallbacks) register_callbacks =
-      need<decltype(cuptiActivityRegisterCallbacks)>("cuptiActivityRegisterCallbacks");
-  decltype(&cuptiActivityEnable) enable = need<decltype(cuptiActivityEnable)>("cuptiActivityEnable");
-  decltype(&cuptiActivityDisable) disable = need<decltype(cuptiActivityDisable)>("cuptiActivityDisable");
-  decltype(&cuptiActivityFlushAll) flush = need<decltype(cuptiActivityFlushAll)>("cuptiActivityFlushAll");
-  decltype(&cuptiActivityGetNextRecord) next =
-      need<decltype(cuptiActivityGetNextRecord)>("cuptiActivityGetNextRecord");
-  decltype(&cuptiActivityGetNumDroppedRecords) dropped =
-      need<decltype(cuptiActivityGetNumDroppedRecords)>("cuptiActivityGetNumDroppedRecords");
-  decltype(&cuptiGetTimestamp) timestamp = need<decltype(cuptiGetTimestamp)>("cuptiGetTimestamp");
-  decltype(&cuptiGetGraphNodeId) node_id = need<decltype(cuptiGetGraphNodeId)>("cuptiGetGraphNodeId");
-  decltype(&cuptiGetResultString) result_text = need<decltype(cuptiGetResultString)>("cuptiGetResultString");
+  decltype(&cuptiSubscribe) subscribe = function("cuptiSubscribe");
+  decltype(&cuptiUnsubscribe) unsubscribe = function("cuptiUnsubscribe");
+  decltype(&cuptiEnableCallback) enable_callback = function("cuptiEnableCallback");
+  decltype(&cuptiGetCallbackName) callback_name = function("cuptiGetCallbackName");
+  decltype(&cuptiActivityRegisterCallbacks) register_callbacks = function("cuptiActivityRegisterCallbacks");
+  decltype(&cuptiActivityEnable) enable = function("cuptiActivityEnable");
+  decltype(&cuptiActivityDisable) disable = function("cuptiActivityDisable");
+  decltype(&cuptiActivityFlushAll) flush = function("cuptiActivityFlushAll");
+  decltype(&cuptiActivityGetNextRecord) next = function("cuptiActivityGetNextRecord");
+  decltype(&cuptiActivityGetNumDroppedRecords) dropped = function("cuptiActivityGetNumDroppedRecords");
+  decltype(&cuptiGetTimestamp) timestamp = function("cuptiGetTimestamp");
+  decltype(&cuptiGetGraphNodeId) node_id = function("cuptiGetGraphNodeId");
+  decltype(&cuptiGetResultString) result_text = function("cuptiGetResultString");
 
   void check(CUptiResult result, const char* what) const {
     if (result == CUPTI_SUCCESS) return;
@@ -269,6 +261,12 @@ const std::string* CuptiTracer::call_name(const char* text) {
 
 void CuptiTracer::read_buffer(std::uint8_t* buffer, std::size_t bytes) {
   const std::lock_guard guard(lock_);
+  const auto place = [&](Activity& to, const auto& from) {
+    to.op = ops_.find(from.graphNodeId);
+    to.stream = from.streamId;
+    to.context = from.contextId;
+    to.device = from.deviceId;
+  };
   const auto put = [this](Activity& to, const auto& from) {
     to.begin = static_cast<std::int64_t>(from.start) + offset_;
     to.end = static_cast<std::int64_t>(from.end) + offset_;
@@ -283,10 +281,7 @@ void CuptiTracer::read_buffer(std::uint8_t* buffer, std::size_t bytes) {
     if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
       const auto& kernel = *reinterpret_cast<const CUpti_ActivityKernel10*>(record);
       activity.name = name_of(kernel.name);
-      activity.op = ops_.find(kernel.graphNodeId);
-      activity.stream = kernel.streamId;
-      activity.context = kernel.contextId;
-      activity.device = kernel.deviceId;
+      place(activity, kernel);
       activity.grid = {kernel.gridX, kernel.gridY, kernel.gridZ};
       activity.block = {kernel.blockX, kernel.blockY, kernel.blockZ};
       activity.registers = kernel.registersPerThread;
@@ -297,10 +292,7 @@ void CuptiTracer::read_buffer(std::uint8_t* buffer, std::size_t bytes) {
       const auto& copy = *reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
       activity.kind = Activity::Kind::copy;
       activity.name = name_of(copy_name(copy.copyKind));
-      activity.op = ops_.find(copy.graphNodeId);
-      activity.stream = copy.streamId;
-      activity.context = copy.contextId;
-      activity.device = copy.deviceId;
+      place(activity, copy);
       activity.bytes = copy.bytes;
       activity.from = memory_name(copy.srcKind);
       activity.to = memory_name(copy.dstKind);
@@ -309,10 +301,7 @@ void CuptiTracer::read_buffer(std::uint8_t* buffer, std::size_t bytes) {
       const auto& fill = *reinterpret_cast<const CUpti_ActivityMemset4*>(record);
       activity.kind = Activity::Kind::fill;
       activity.name = name_of("Memset");
-      activity.op = ops_.find(fill.graphNodeId);
-      activity.stream = fill.streamId;
-      activity.context = fill.contextId;
-      activity.device = fill.deviceId;
+      place(activity, fill);
       activity.bytes = fill.bytes;
       put(activity, fill);
     } else if (record->kind == CUPTI_ACTIVITY_KIND_RUNTIME) {

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <utility>
 
 #include "backend/cuda/step.h"
 
@@ -78,21 +80,34 @@ void add_averaged(const OpView& op, std::vector<UpdateChunk>& chunks) {
   });
 }
 
-Step adam_step(const OpView& first, std::shared_ptr<DeviceMemory> table, int count, Shared& shared) {
-  const auto& attr = first.attr<graph::AdamAttr>();
-  const auto* scalars = first.in<float>(operands::Adam::scalars);
-  const auto* check = first.in<float>(operands::Adam::check);
-  const auto log_of = [](float beta) { return static_cast<float>(std::log(static_cast<double>(beta))); };
-  const AdamRule rule{attr.beta1, attr.beta2, attr.epsilon, log_of(attr.beta1), log_of(attr.beta2)};
-  if (first.kind() == OpKind::adamw) {
-    return [=](cudaStream_t stream) {
-      adamw(rows_of<UpdateChunk>(*table), count, rule, scalars, check, stream);
-    };
+// Where an update has the scalars and the check of its step.
+std::pair<int, int> guards_of(OpKind kind) {
+  using namespace operands;
+  if (kind == OpKind::ema) return {Ema::scalars, Ema::check};
+  if (is_adam(kind)) return {Adam::scalars, Adam::check};
+  return {Optimizer::scalars, Optimizer::check};
+}
+
+// What launches the updates of an op's kind.
+std::function<void(const Updates&, cudaStream_t)> rule_of(const OpView& op) {
+  if (op.kind() == OpKind::ema) return ema;
+  if (is_adam(op.kind())) {
+    const auto& attr = op.attr<graph::AdamAttr>();
+    const auto log_of = [](float beta) { return static_cast<float>(std::log(static_cast<double>(beta))); };
+    const AdamRule rule{attr.beta1, attr.beta2, attr.epsilon, log_of(attr.beta1), log_of(attr.beta2)};
+    return [rule, launch = op.kind() == OpKind::adamw ? adamw : lamb](
+               const Updates& updates, cudaStream_t stream) { launch(updates, rule, stream); };
   }
-  shared.need(static_cast<std::size_t>(count) * 2 * sizeof(float));
-  return [=, &shared](cudaStream_t stream) {
-    lamb(rows_of<UpdateChunk>(*table), count, rule, scalars, check, reinterpret_cast<float*>(shared.work()),
-         stream);
+  UpdateRule rule{};
+  if (op.kind() == OpKind::sgd) {
+    const auto& attr = op.attr<graph::SgdAttr>();
+    rule = {attr.momentum, attr.nesterov, 0.0F, 0.0F};
+  } else {
+    const auto& attr = op.attr<graph::LarsAttr>();
+    rule = {attr.momentum, false, attr.trust, attr.epsilon};
+  }
+  return [rule, launch = op.kind() == OpKind::sgd ? sgd : lars](const Updates& updates, cudaStream_t stream) {
+    launch(updates, rule, stream);
   };
 }
 
@@ -101,28 +116,18 @@ Step update_step(const GroupView& group, Shared& shared) {
   for (const OpView& op : group.ops())
     op.kind() == OpKind::ema ? add_averaged(op, chunks) : add_optimized(group, op, chunks);
   const auto table = make_table(chunks);
-  const int count = static_cast<int>(chunks.size());
   const OpView first = group.op();
-  if (first.kind() == OpKind::ema) {
-    using operands::Ema;
-    return [=, scalars = first.in<float>(Ema::scalars), check = first.in<float>(Ema::check)](
-               cudaStream_t stream) { ema(rows_of<UpdateChunk>(*table), count, scalars, check, stream); };
-  }
-  if (is_adam(first.kind())) return adam_step(first, table, count, shared);
-  const auto* scalars = first.in<float>(operands::Optimizer::scalars);
-  const auto* check = first.in<float>(operands::Optimizer::check);
-  if (first.kind() == OpKind::sgd) {
-    const auto& attr = first.attr<graph::SgdAttr>();
-    const UpdateRule rule{attr.momentum, attr.nesterov, 0.0F, 0.0F};
-    return
-        [=](cudaStream_t stream) { sgd(rows_of<UpdateChunk>(*table), count, rule, scalars, check, stream); };
-  }
-  const auto& attr = first.attr<graph::LarsAttr>();
-  const UpdateRule rule{attr.momentum, false, attr.trust, attr.epsilon};
-  shared.need(chunks.size() * 2 * sizeof(float));
-  return [=, &shared](cudaStream_t stream) {
-    lars(rows_of<UpdateChunk>(*table), count, rule, scalars, check, reinterpret_cast<float*>(shared.work()),
-         stream);
+  const auto [scalars, check] = guards_of(first.kind());
+  if (first.kind() == OpKind::lars || first.kind() == OpKind::lamb)
+    shared.need(chunks.size() * 2 * sizeof(float));
+  Updates updates{};
+  updates.chunks = rows_of<UpdateChunk>(*table);
+  updates.count = static_cast<int>(chunks.size());
+  updates.scalars = first.in<float>(scalars);
+  updates.check = first.in<float>(check);
+  return [table, updates, rule = rule_of(first), &shared](cudaStream_t stream) mutable {
+    updates.partials = reinterpret_cast<float*>(shared.work());
+    rule(updates, stream);
   };
 }
 

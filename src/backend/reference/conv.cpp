@@ -9,8 +9,12 @@
 
 #include "backend/reference/channels.h"
 #include "backend/reference/kernels.h"
+#include "graph/operands.h"
 
 namespace redline::backend::reference {
+
+using namespace graph::operands;
+
 namespace {
 
 struct Geometry {
@@ -132,10 +136,10 @@ void write_sums(std::span<const float> y, const Channels& channels, std::span<fl
 }  // namespace
 
 void conv(Arguments& args) {
-  const Geometry g(args.input_shape(0), args.input_shape(1), args.output_shape(0),
+  const Geometry g(args.input_shape(Conv::x), args.input_shape(Conv::w), args.output_shape(Conv::y),
                    args.attr<graph::ConvAttr>());
-  const auto x = args.in(0), w = args.in(1);
-  const auto y = args.out(0);
+  const auto x = args.in(Conv::x), w = args.in(Conv::w);
+  const auto y = args.out(Conv::y);
   const std::int64_t plane = g.out_plane(), taps = g.taps();
   std::vector<float> windows;  // [taps][columns]
   for (std::int64_t first = 0; first < g.batch; first += g.some()) {
@@ -157,14 +161,14 @@ void conv(Arguments& args) {
                });
     }
   }
-  write_sums(y, Channels(args.output_shape(0)), args.out(1));
+  write_sums(y, Channels(args.output_shape(Conv::y)), args.out(Conv::sums));
 }
 
 void conv_grad_input(Arguments& args) {
-  const Geometry g(args.output_shape(0), args.input_shape(1), args.input_shape(0),
-                   args.attr<graph::ConvAttr>());
-  const auto dy = args.in(0), w = args.in(1);
-  const auto dx = args.out(0);
+  const Geometry g(args.output_shape(ConvGradInput::dx), args.input_shape(ConvGradInput::w),
+                   args.input_shape(ConvGradInput::dy), args.attr<graph::ConvAttr>());
+  const auto dy = args.in(ConvGradInput::dy), w = args.in(ConvGradInput::w);
+  const auto dx = args.out(ConvGradInput::dx);
   const std::int64_t plane = g.out_plane(), taps = g.taps(), image = g.in_channels * g.in_h * g.in_w;
   std::vector<double> windows, sums;  // [taps][columns]; [images][C][H][W]
   for (std::int64_t first = 0; first < g.batch; first += g.some()) {
@@ -190,10 +194,10 @@ void conv_grad_input(Arguments& args) {
 }
 
 void conv_grad_weight(Arguments& args) {
-  const Geometry g(args.input_shape(0), args.output_shape(0), args.input_shape(1),
-                   args.attr<graph::ConvAttr>());
-  const auto x = args.in(0), dy = args.in(1);
-  const auto dw = args.out(0);
+  const Geometry g(args.input_shape(ConvGradWeight::x), args.output_shape(ConvGradWeight::dw),
+                   args.input_shape(ConvGradWeight::dy), args.attr<graph::ConvAttr>());
+  const auto x = args.in(ConvGradWeight::x), dy = args.in(ConvGradWeight::dy);
+  const auto dw = args.out(ConvGradWeight::dw);
   const std::int64_t plane = g.out_plane(), taps = g.taps();
   std::vector<float> windows;  // [columns][taps]
   std::vector<double> sums(dw.size(), 0.0);

@@ -7,8 +7,12 @@
 
 #include "backend/reference/channels.h"
 #include "backend/reference/kernels.h"
+#include "graph/operands.h"
 
 namespace redline::backend::reference {
+
+using namespace graph::operands;
+
 namespace {
 
 // affine is [2,C]: scales, then biases. Absent, the value passes as it is.
@@ -34,11 +38,12 @@ struct Gate {
 }  // namespace
 
 void affine_act(Arguments& args) {
-  const auto y = args.in(0), affine = args.in(1), shortcut = args.in(2), shortcut_affine = args.in(3);
-  const auto z = args.out(0);
-  const auto mask = args.out_bytes(1);
+  const auto y = args.in(AffineAct::y), affine = args.in(AffineAct::affine),
+             shortcut = args.in(AffineAct::shortcut), shortcut_affine = args.in(AffineAct::shortcut_affine);
+  const auto z = args.out(AffineAct::z);
+  const auto mask = args.out_bytes(AffineAct::mask);
   const bool relu = args.attr<graph::ActAttr>().relu;
-  const Channels channels(args.input_shape(0));
+  const Channels channels(args.input_shape(AffineAct::y));
   std::fill(mask.begin(), mask.end(), std::uint8_t{0});
   for (std::size_t c = 0; c < channels.channels; ++c) {
     channels.for_each(c, [&](std::size_t i) {
@@ -46,7 +51,7 @@ void affine_act(Arguments& args) {
       if (!shortcut.empty()) value += apply(shortcut_affine, c, shortcut[i]);
       if (relu && value < 0.0F) value = 0.0F;
       z[i] = value;
-      if (!mask.empty() && args.as_stored(0, value) > 0.0F) {
+      if (!mask.empty() && args.as_stored(AffineAct::z, value) > 0.0F) {
         mask[i / 8] = static_cast<std::uint8_t>(mask[i / 8] | 1U << (i % 8));
       }
     });
@@ -54,10 +59,12 @@ void affine_act(Arguments& args) {
 }
 
 void norm_grad_stats(Arguments& args) {
-  const auto g = args.in(0), g2 = args.in(1), y = args.in(2), affine = args.in(3), saved = args.in(5);
-  const Gate gate{y, affine, args.in_bytes(4)};
-  const auto dgamma = args.out(0), dbeta = args.out(1), masked = args.out(2);
-  const Channels channels(args.input_shape(0));
+  const auto g = args.in(NormGradStats::g), g2 = args.in(NormGradStats::g2), y = args.in(NormGradStats::y),
+             affine = args.in(NormGradStats::affine), saved = args.in(NormGradStats::saved);
+  const Gate gate{y, affine, args.in_bytes(NormGradStats::mask)};
+  const auto dgamma = args.out(NormGradStats::dgamma), dbeta = args.out(NormGradStats::dbeta),
+             masked = args.out(NormGradStats::masked);
+  const Channels channels(args.input_shape(NormGradStats::g));
   for (std::size_t c = 0; c < channels.channels; ++c) {
     const double mean = saved[c], invstd = saved[channels.channels + c];
     double sum = 0.0, product = 0.0;
@@ -74,11 +81,13 @@ void norm_grad_stats(Arguments& args) {
 }
 
 void norm_grad_apply(Arguments& args) {
-  const auto g = args.in(0), y = args.in(1), affine = args.in(2), saved = args.in(4), gamma = args.in(5);
-  const auto dgamma = args.in(6), dbeta = args.in(7);
-  const Gate gate{y, affine, args.in_bytes(3)};
-  const auto dy = args.out(0);
-  const Channels channels(args.input_shape(0));
+  const auto g = args.in(NormGradApply::g), y = args.in(NormGradApply::y),
+             affine = args.in(NormGradApply::affine), saved = args.in(NormGradApply::saved),
+             gamma = args.in(NormGradApply::gamma);
+  const auto dgamma = args.in(NormGradApply::dgamma), dbeta = args.in(NormGradApply::dbeta);
+  const Gate gate{y, affine, args.in_bytes(NormGradApply::mask)};
+  const auto dy = args.out(NormGradApply::dy);
+  const Channels channels(args.input_shape(NormGradApply::g));
   for (std::size_t c = 0; c < channels.channels; ++c) {
     const double mean = saved[c], invstd = saved[channels.channels + c], n = channels.count();
     const double scale = static_cast<double>(gamma[c]) * invstd;

@@ -2,15 +2,18 @@
 #include <vector>
 
 #include "backend/reference/kernels.h"
+#include "graph/operands.h"
 
 namespace redline::backend::reference {
 
+using namespace graph::operands;
+
 void linear(Arguments& args) {
-  const auto x = args.in(0), w = args.in(1), b = args.in(2);
-  const auto y = args.out(0);
-  const auto batch = static_cast<std::size_t>(args.input_shape(0)[0]);
-  const auto features = static_cast<std::size_t>(args.input_shape(0)[1]);
-  const auto classes = static_cast<std::size_t>(args.input_shape(1)[0]);
+  const auto x = args.in(Linear::x), w = args.in(Linear::w), b = args.in(Linear::b);
+  const auto y = args.out(Linear::y);
+  const auto batch = static_cast<std::size_t>(args.input_shape(Linear::x)[0]);
+  const auto features = static_cast<std::size_t>(args.input_shape(Linear::x)[1]);
+  const auto classes = static_cast<std::size_t>(args.input_shape(Linear::w)[0]);
   for (std::size_t n = 0; n < batch; ++n) {
     for (std::size_t k = 0; k < classes; ++k) {
       double sum = b[k];
@@ -23,11 +26,11 @@ void linear(Arguments& args) {
 }
 
 void linear_grad_input(Arguments& args) {
-  const auto dy = args.in(0), w = args.in(1);
-  const auto dx = args.out(0);
-  const auto batch = static_cast<std::size_t>(args.input_shape(0)[0]);
-  const auto classes = static_cast<std::size_t>(args.input_shape(1)[0]);
-  const auto features = static_cast<std::size_t>(args.input_shape(1)[1]);
+  const auto dy = args.in(LinearGradInput::dy), w = args.in(LinearGradInput::w);
+  const auto dx = args.out(LinearGradInput::dx);
+  const auto batch = static_cast<std::size_t>(args.input_shape(LinearGradInput::dy)[0]);
+  const auto classes = static_cast<std::size_t>(args.input_shape(LinearGradInput::w)[0]);
+  const auto features = static_cast<std::size_t>(args.input_shape(LinearGradInput::w)[1]);
   std::vector<double> row(features);
   for (std::size_t n = 0; n < batch; ++n) {
     row.assign(features, 0.0);
@@ -40,11 +43,11 @@ void linear_grad_input(Arguments& args) {
 }
 
 void linear_grad_weight(Arguments& args) {
-  const auto x = args.in(0), dy = args.in(1);
-  const auto dw = args.out(0), db = args.out(1);
-  const auto batch = static_cast<std::size_t>(args.input_shape(0)[0]);
-  const auto features = static_cast<std::size_t>(args.input_shape(0)[1]);
-  const auto classes = static_cast<std::size_t>(args.input_shape(1)[1]);
+  const auto x = args.in(LinearGradWeight::x), dy = args.in(LinearGradWeight::dy);
+  const auto dw = args.out(LinearGradWeight::dw), db = args.out(LinearGradWeight::db);
+  const auto batch = static_cast<std::size_t>(args.input_shape(LinearGradWeight::x)[0]);
+  const auto features = static_cast<std::size_t>(args.input_shape(LinearGradWeight::x)[1]);
+  const auto classes = static_cast<std::size_t>(args.input_shape(LinearGradWeight::dy)[1]);
   std::vector<double> row(features);
   for (std::size_t k = 0; k < classes; ++k) {
     row.assign(features, 0.0);

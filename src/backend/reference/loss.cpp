@@ -7,8 +7,12 @@
 
 #include "backend/reference/kernels.h"
 #include "base/error.h"
+#include "graph/operands.h"
 
 namespace redline::backend::reference {
+
+using namespace graph::operands;
+
 namespace {
 
 // How many classes come before the label when classes are ordered by falling logit, equal ones by class
@@ -35,12 +39,13 @@ void log_softmax(std::span<const float> logits, std::vector<double>& result) {
 }  // namespace
 
 void softmax_cross_entropy(Arguments& args) {
-  const auto logits = args.in(0), loss_scale = args.in(2), weights = args.in(4);
-  const auto labels = args.in_ints(1), others = args.in_ints(3);
-  const auto metrics = args.out(0), grad = args.out(1);
+  const auto logits = args.in(Loss::logits), loss_scale = args.in(Loss::loss_scale),
+             weights = args.in(Loss::label_weights);
+  const auto labels = args.in_ints(Loss::labels), others = args.in_ints(Loss::other_labels);
+  const auto metrics = args.out(Loss::metrics), grad = args.out(Loss::gradient);
   const double smoothing = args.attr<graph::LossAttr>().smoothing;
   const std::size_t batch = labels.size();
-  const auto classes = static_cast<std::size_t>(args.input_shape(0)[1]);
+  const auto classes = static_cast<std::size_t>(args.input_shape(Loss::logits)[1]);
   const auto samples = static_cast<std::size_t>(
       std::count_if(labels.begin(), labels.end(), [](int label) { return label >= 0; }));
   double loss = 0.0;

@@ -5,8 +5,12 @@
 
 #include "backend/reference/channels.h"
 #include "backend/reference/kernels.h"
+#include "graph/operands.h"
 
 namespace redline::backend::reference {
+
+using namespace graph::operands;
+
 namespace {
 
 struct Statistics {
@@ -32,12 +36,12 @@ Statistics from_sums(double sum, double squares, double count) {
 }
 
 // What a norm of channel c uses: the batch's statistics in training (moving the running ones towards them),
-// else the running ones.
+// else the running ones. batch_norm and norm_stats have them at the same places.
 Statistics statistics_for(Arguments& args, std::span<const float> x, std::span<const float> sums,
                           const Channels& channels, std::size_t c) {
   const auto& attr = args.attr<graph::NormAttr>();
-  if (!attr.training) return {args.in(3)[c], args.in(4)[c]};
-  const auto running_mean = args.in_place(3), running_var = args.in_place(4);
+  if (!attr.training) return {args.in(NormStats::mean)[c], args.in(NormStats::var)[c]};
+  const auto running_mean = args.in_place(NormStats::mean), running_var = args.in_place(NormStats::var);
   const Statistics batch = sums.empty() ? measure(x, channels, c)
                                         : from_sums(sums[c], sums[channels.channels + c], channels.count());
   const double n = channels.count(), unbias = n > 1.0 ? n / (n - 1.0) : 1.0;
@@ -63,9 +67,9 @@ void save(std::span<float> saved, std::size_t c, std::size_t channels, double me
 }  // namespace
 
 void batch_norm(Arguments& args) {
-  const auto x = args.in(0), gamma = args.in(1), beta = args.in(2);
-  const auto y = args.out(0), saved = args.out(1);
-  const Channels channels(args.input_shape(0));
+  const auto x = args.in(BatchNorm::x), gamma = args.in(BatchNorm::gamma), beta = args.in(BatchNorm::beta);
+  const auto y = args.out(BatchNorm::y), saved = args.out(BatchNorm::saved);
+  const Channels channels(args.input_shape(BatchNorm::x));
   for (std::size_t c = 0; c < channels.channels; ++c) {
     const Statistics s = statistics_for(args, x, {}, channels, c);
     const double invstd = inverse_deviation(s, args.attr<graph::NormAttr>());
@@ -78,10 +82,10 @@ void batch_norm(Arguments& args) {
 }
 
 void norm_stats(Arguments& args) {
-  const auto y = args.in(0), gamma = args.in(1), beta = args.in(2);
-  const auto sums = args.in(5);
-  const auto affine = args.out(0), saved = args.out(1);
-  const Channels channels(args.input_shape(0));
+  const auto y = args.in(NormStats::y), gamma = args.in(NormStats::gamma), beta = args.in(NormStats::beta);
+  const auto sums = args.in(NormStats::sums);
+  const auto affine = args.out(NormStats::affine), saved = args.out(NormStats::saved);
+  const Channels channels(args.input_shape(NormStats::y));
   for (std::size_t c = 0; c < channels.channels; ++c) {
     const Statistics s = statistics_for(args, y, sums, channels, c);
     const double invstd = inverse_deviation(s, args.attr<graph::NormAttr>());
@@ -93,9 +97,11 @@ void norm_stats(Arguments& args) {
 }
 
 void batch_norm_grad(Arguments& args) {
-  const auto dy = args.in(0), x = args.in(1), gamma = args.in(2), saved = args.in(3);
-  const auto dx = args.out(0), dgamma = args.out(1), dbeta = args.out(2);
-  const Channels channels(args.input_shape(0));
+  const auto dy = args.in(BatchNormGrad::dy), x = args.in(BatchNormGrad::x),
+             gamma = args.in(BatchNormGrad::gamma), saved = args.in(BatchNormGrad::saved);
+  const auto dx = args.out(BatchNormGrad::dx), dgamma = args.out(BatchNormGrad::dgamma),
+             dbeta = args.out(BatchNormGrad::dbeta);
+  const Channels channels(args.input_shape(BatchNormGrad::dy));
   for (std::size_t c = 0; c < channels.channels; ++c) {
     const double mean = saved[c], invstd = saved[channels.channels + c];
     double sum = 0.0, product = 0.0;

@@ -6,8 +6,12 @@
 #include <vector>
 
 #include "backend/reference/kernels.h"
+#include "graph/operands.h"
 
 namespace redline::backend::reference {
+
+using namespace graph::operands;
+
 namespace {
 
 struct Planes {
@@ -45,10 +49,10 @@ Maximum window_maximum(const float* plane, const Planes& p, const graph::PoolAtt
 
 // `picked` (may be empty) takes what lies in `raw` where the maxima of x are.
 void pool_into(Arguments& args, const float* x, std::span<float> picked = {}, const float* raw = nullptr) {
-  const Planes p(args.input_shape(0), args.output_shape(0));
+  const Planes p(args.input_shape(MaxPool::x), args.output_shape(MaxPool::y));
   const auto& attr = args.attr<graph::PoolAttr>();
-  const auto y = args.out(0);
-  const auto index = args.out_bytes(1);
+  const auto y = args.out(MaxPool::y);
+  const auto index = args.out_bytes(MaxPool::index);
   std::size_t out = 0;
   for (std::int64_t plane = 0; plane < p.count; ++plane) {
     for (std::int64_t oy = 0; oy < p.out_h; ++oy) {
@@ -67,11 +71,11 @@ void pool_into(Arguments& args, const float* x, std::span<float> picked = {}, co
 
 }  // namespace
 
-void max_pool(Arguments& args) { pool_into(args, args.in(0).data()); }
+void max_pool(Arguments& args) { pool_into(args, args.in(MaxPool::x).data()); }
 
 void affine_pool(Arguments& args) {
-  const auto y = args.in(0), affine = args.in(1);
-  const graph::Shape& shape = args.input_shape(0);
+  const auto y = args.in(AffinePool::y), affine = args.in(AffinePool::affine);
+  const graph::Shape& shape = args.input_shape(AffinePool::y);
   const auto channels = static_cast<std::size_t>(shape.c()),
              plane = static_cast<std::size_t>(shape.h() * shape.w());
   std::vector<float> activated(y.size());
@@ -80,15 +84,15 @@ void affine_pool(Arguments& args) {
     const float value = affine[c] * y[i] + affine[channels + c];
     activated[i] = value < 0.0F ? 0.0F : value;
   }
-  pool_into(args, activated.data(), args.out(2), y.data());
+  pool_into(args, activated.data(), args.out(AffinePool::picked), y.data());
 }
 
 void max_pool_grad(Arguments& args) {
-  const Planes p(args.output_shape(0), args.input_shape(0));
+  const Planes p(args.output_shape(MaxPoolGrad::dx), args.input_shape(MaxPoolGrad::dy));
   const auto& attr = args.attr<graph::PoolAttr>();
-  const auto dy = args.in(0);
-  const auto index = args.in_bytes(1);
-  const auto dx = args.out(0);
+  const auto dy = args.in(MaxPoolGrad::dy);
+  const auto index = args.in_bytes(MaxPoolGrad::index);
+  const auto dx = args.out(MaxPoolGrad::dx);
   std::vector<double> sums(dx.size(), 0.0);
   std::size_t out = 0;
   for (std::int64_t plane = 0; plane < p.count; ++plane) {
@@ -104,8 +108,8 @@ void max_pool_grad(Arguments& args) {
 }
 
 void avg_pool(Arguments& args) {
-  const auto x = args.in(0);
-  const auto y = args.out(0);
+  const auto x = args.in(AvgPool::x);
+  const auto y = args.out(AvgPool::y);
   const std::size_t plane = x.size() / y.size();
   for (std::size_t i = 0; i < y.size(); ++i) {
     double sum = 0.0;
@@ -115,8 +119,8 @@ void avg_pool(Arguments& args) {
 }
 
 void avg_pool_grad(Arguments& args) {
-  const auto dy = args.in(0);
-  const auto dx = args.out(0);
+  const auto dy = args.in(AvgPoolGrad::dy);
+  const auto dx = args.out(AvgPoolGrad::dx);
   const std::size_t plane = dx.size() / dy.size();
   for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = dy[i / plane] / static_cast<float>(plane);
 }
@@ -145,10 +149,10 @@ void for_each_local_pixel(const Planes& p, std::int64_t kernel, Visit&& visit) {
 }  // namespace
 
 void local_avg_pool(Arguments& args) {
-  const auto x = args.in(0);
-  const auto y = args.out(0);
+  const auto x = args.in(LocalAvgPool::x);
+  const auto y = args.out(LocalAvgPool::y);
   std::vector<double> means(y.size(), 0.0);
-  for_each_local_pixel(Planes(args.input_shape(0), args.output_shape(0)),
+  for_each_local_pixel(Planes(args.input_shape(LocalAvgPool::x), args.output_shape(LocalAvgPool::y)),
                        args.attr<graph::LocalPoolAttr>().kernel,
                        [&](std::size_t window, std::size_t pixel, std::int64_t pixels) {
                          means[window] += static_cast<double>(x[pixel]) / static_cast<double>(pixels);
@@ -157,13 +161,14 @@ void local_avg_pool(Arguments& args) {
 }
 
 void local_avg_pool_grad(Arguments& args) {
-  const auto dy = args.in(0);
-  const auto dx = args.out(0);
-  for_each_local_pixel(Planes(args.output_shape(0), args.input_shape(0)),
-                       args.attr<graph::LocalPoolAttr>().kernel,
-                       [&](std::size_t window, std::size_t pixel, std::int64_t pixels) {
-                         dx[pixel] = dy[window] / static_cast<float>(pixels);
-                       });
+  const auto dy = args.in(LocalAvgPoolGrad::dy);
+  const auto dx = args.out(LocalAvgPoolGrad::dx);
+  for_each_local_pixel(
+      Planes(args.output_shape(LocalAvgPoolGrad::dx), args.input_shape(LocalAvgPoolGrad::dy)),
+      args.attr<graph::LocalPoolAttr>().kernel,
+      [&](std::size_t window, std::size_t pixel, std::int64_t pixels) {
+        dx[pixel] = dy[window] / static_cast<float>(pixels);
+      });
 }
 
 }  // namespace redline::backend::reference

@@ -5,8 +5,12 @@
 #include <vector>
 
 #include "backend/reference/kernels.h"
+#include "graph/operands.h"
 
 namespace redline::backend::reference {
+
+using namespace graph::operands;
+
 namespace {
 
 double sum_of_squares(std::span<const float> values) {
@@ -18,13 +22,13 @@ double sum_of_squares(std::span<const float> values) {
 }  // namespace
 
 void snapshot(Arguments& args) {
-  if (args.in(0)[graph::kAccumulateKeep] != 0.0F) return;
+  if (args.in(Snapshot::scalars)[graph::kAccumulateKeep] != 0.0F) return;
   for (int i = 0; i < args.outputs(); ++i) std::ranges::copy(args.in(i + 1), args.out(i).begin());
 }
 
 void accumulate(Arguments& args) {
-  const auto dw = args.in(1), scalars = args.in(2);
-  const auto total = args.out(0);
+  const auto dw = args.in(Accumulate::dw), scalars = args.in(Accumulate::scalars);
+  const auto total = args.out(Accumulate::new_total);
   const float keep = scalars[graph::kAccumulateKeep];
   for (std::size_t i = 0; i < total.size(); ++i) total[i] = keep == 0.0F ? dw[i] : keep * total[i] + dw[i];
 }
@@ -34,8 +38,10 @@ void all_reduce(Arguments&) {}
 
 void gradient_check(Arguments& args) {
   constexpr int kFirst = 4;  // gradient
-  const auto check = args.out(0), squares = args.out(1);
-  const auto loss_scale = args.out(2), good_steps = args.out(3), skipped_steps = args.out(4);
+  const auto check = args.out(GradientCheck::check), squares = args.out(GradientCheck::squares);
+  const auto loss_scale = args.out(GradientCheck::new_loss_scale),
+             good_steps = args.out(GradientCheck::new_good_steps),
+             skipped_steps = args.out(GradientCheck::new_skipped_steps);
   double total = 0.0;
   for (int i = kFirst; i < args.inputs(); ++i) {
     const double sum = sum_of_squares(args.in(i));
@@ -43,15 +49,15 @@ void gradient_check(Arguments& args) {
     total += sum;
   }
   const bool finite = std::isfinite(total);
-  const double unscale =
-      static_cast<double>(args.in(0)[graph::kGradientScale]) / static_cast<double>(loss_scale[0]);
+  const double unscale = static_cast<double>(args.in(GradientCheck::scalars)[graph::kGradientScale]) /
+                         static_cast<double>(loss_scale[0]);
   check[graph::kFinite] = finite ? 1.0F : 0.0F;
   const auto& attr = args.attr<graph::ScaleAttr>();
   const auto norm = static_cast<float>(std::sqrt(total) * unscale);
   check[graph::kUnscale] = static_cast<float>(unscale) * graph::clip_factor(attr, norm);
   check[graph::kGradientNorm] = norm;
   check[graph::kLossScale] = loss_scale[0];
-  check[graph::kTakenUpdates] = args.in(0)[graph::kUpdate] - skipped_steps[0];
+  check[graph::kTakenUpdates] = args.in(GradientCheck::scalars)[graph::kUpdate] - skipped_steps[0];
   const graph::ScaleState next =
       graph::next_scale(attr, {loss_scale[0], good_steps[0], skipped_steps[0]}, finite);
   loss_scale[0] = next.loss_scale;
@@ -60,14 +66,15 @@ void gradient_check(Arguments& args) {
 }
 
 void restore(Arguments& args) {
-  if (args.in(0)[graph::kFinite] != 0.0F) return;
+  if (args.in(Restore::check)[graph::kFinite] != 0.0F) return;
   for (int i = 0; i < args.outputs(); ++i) std::ranges::copy(args.in(i + 1), args.out(i).begin());
 }
 
 void sgd(Arguments& args) {
-  const auto dw = args.in(1), scalars = args.in(3), check = args.in(4);
+  const auto dw = args.in(Optimizer::dw), scalars = args.in(Optimizer::scalars),
+             check = args.in(Optimizer::check);
   if (check[graph::kFinite] == 0.0F) return;
-  const auto w = args.out(0), v = args.out(1);
+  const auto w = args.out(Optimizer::new_w), v = args.out(Optimizer::new_v);
   const auto& attr = args.attr<graph::SgdAttr>();
   const float lr = scalars[graph::kLearningRate] * attr.rate, scale = check[graph::kUnscale];
   for (std::size_t i = 0; i < w.size(); ++i) {
@@ -78,9 +85,10 @@ void sgd(Arguments& args) {
 }
 
 void lars(Arguments& args) {
-  const auto dw = args.in(1), scalars = args.in(3), check = args.in(4);
+  const auto dw = args.in(Optimizer::dw), scalars = args.in(Optimizer::scalars),
+             check = args.in(Optimizer::check);
   if (check[graph::kFinite] == 0.0F) return;
-  const auto w = args.out(0), v = args.out(1);
+  const auto w = args.out(Optimizer::new_w), v = args.out(Optimizer::new_v);
   const auto& attr = args.attr<graph::LarsAttr>();
   const float lr = scalars[graph::kLearningRate] * attr.rate, scale = check[graph::kUnscale];
   const double w_norm = std::sqrt(sum_of_squares(w)),
@@ -128,9 +136,9 @@ class Moments {
 }  // namespace
 
 void adamw(Arguments& args) {
-  const auto dw = args.in(1), scalars = args.in(4), check = args.in(5);
+  const auto dw = args.in(Adam::dw), scalars = args.in(Adam::scalars), check = args.in(Adam::check);
   if (check[graph::kFinite] == 0.0F) return;
-  const auto w = args.out(0), m = args.out(1), v = args.out(2);
+  const auto w = args.out(Adam::new_w), m = args.out(Adam::new_m), v = args.out(Adam::new_v);
   const auto& attr = args.attr<graph::AdamAttr>();
   const Moments moments(attr, check);
   const double lr = static_cast<double>(scalars[graph::kLearningRate] * attr.rate);
@@ -142,9 +150,9 @@ void adamw(Arguments& args) {
 }
 
 void lamb(Arguments& args) {
-  const auto dw = args.in(1), scalars = args.in(4), check = args.in(5);
+  const auto dw = args.in(Adam::dw), scalars = args.in(Adam::scalars), check = args.in(Adam::check);
   if (check[graph::kFinite] == 0.0F) return;
-  const auto w = args.out(0), m = args.out(1), v = args.out(2);
+  const auto w = args.out(Adam::new_w), m = args.out(Adam::new_m), v = args.out(Adam::new_v);
   const auto& attr = args.attr<graph::AdamAttr>();
   const Moments moments(attr, check);
   std::vector<double> step(w.size());
@@ -163,9 +171,9 @@ void lamb(Arguments& args) {
 }
 
 void ema(Arguments& args) {
-  const auto value = args.in(1), scalars = args.in(2);
-  if (args.in(3)[graph::kFinite] == 0.0F) return;
-  const auto average = args.out(0);
+  const auto value = args.in(Ema::value), scalars = args.in(Ema::scalars);
+  if (args.in(Ema::check)[graph::kFinite] == 0.0F) return;
+  const auto average = args.out(Ema::new_average);
   const float decay = scalars[graph::kEmaDecay];
   for (std::size_t i = 0; i < average.size(); ++i) {
     average[i] = decay * average[i] + (1.0F - decay) * value[i];

@@ -1,12 +1,12 @@
 #include "backend/cuda/kernels/conv3x3.h"
 
 #include <algorithm>
-#include <array>
 
 #include "backend/cuda/kernels/conv3x3.cuh"
 #include "backend/cuda/kernels/norm.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/tensor_map.h"
+#include "backend/cuda/kernels/tile_launch.cuh"
 
 // A tile is some rows of an image. Of it and the rows around it TMA brings 64 channels at a time into shared
 // memory, one position of 128 swizzled bytes for every pixel and one of zeros behind every row, which is the
@@ -25,6 +25,13 @@ namespace {
 using namespace conv3x3;
 
 constexpr int kConsumers = kGroups * kGroup, kBlock = kConsumers + kGroup;  // threads
+
+struct Conv3x3Maps {
+  CUtensorMap x, weights, out;
+  CUtensorMap y;          // of gradients
+  CUtensorMap activated;  // of the forward convolution
+};
+
 // What a launch gives a block, in eights for a thread: groups that ask for more would wait for ever.
 constexpr int kBlockRegisters = 65536 / kBlock / 8 * 8 * kBlock;
 
@@ -226,7 +233,7 @@ struct Consumer {
     for (int step = 0; step < kSlice / 16; ++step) {
       const std::uint64_t a = kGradient ? descriptor(weights + step * 2048, kWeightBytes, 1024)
                                         : descriptor(weights + step * 32, 16, 1024);
-      wgmma_wide<T, kGradient>(d, a, descriptor(from + step * 32, 16, 1024), add || step > 0);
+      wgmma<T, kGradient, false>(d, a, descriptor(from + step * 32, 16, 1024), add || step > 0);
     }
   }
 
@@ -468,67 +475,46 @@ __global__ void __launch_bounds__(kBlock, 1)
 #endif
 }
 
-// Calls body(kernel) with the kernel of a work's type, kind and tile size.
-template <typename Body>
-void with_kernel(const Conv3x3& work, int tile_size, const Body& body) {
-  const auto of_tile = [&]<typename T, bool kResident, int kTile>() {
-    work.gradient ? body(conv3x3_kernel<T, true, kResident, kTile>)
-                  : body(conv3x3_kernel<T, false, kResident, kTile>);
-  };
-  const auto of_type = [&]<typename T>() {
-    const auto of_size = [&]<bool kResident>() {
-      if (tile_size == 208) return of_tile.template operator()<T, kResident, 208>();
-      if (tile_size == 216) return of_tile.template operator()<T, kResident, 216>();
-      return of_tile.template operator()<T, kResident, 232>();
-    };
-    is_resident(work.from, work.to) ? of_size.template operator()<true>()
-                                    : of_size.template operator()<false>();
-  };
-  work.type == Type::f16 ? of_type.template operator()<__half>()
-                         : of_type.template operator()<__nv_bfloat16>();
-}
+using Kernel = void (*)(Conv3x3, Cut, Conv3x3Maps, int, ReduceSpace);
 
-// Blocks that share a tile, each with its own filters.
-int columns_of(const Conv3x3& work) { return std::max(1, work.to / (kGroups * kSlice)); }
+template <typename T>
+Kernel kernel_of(const Conv3x3& work, int tile_size) {
+  const auto of_size = [&]<bool kGradient, bool kResident>() -> Kernel {
+    if (tile_size == 208) return conv3x3_kernel<T, kGradient, kResident, 208>;
+    if (tile_size == 216) return conv3x3_kernel<T, kGradient, kResident, 216>;
+    return conv3x3_kernel<T, kGradient, kResident, 232>;
+  };
+  const auto of_kind = [&]<bool kGradient>() {
+    return is_resident(work.from, work.to) ? of_size.template operator()<kGradient, true>()
+                                           : of_size.template operator()<kGradient, false>();
+  };
+  return work.gradient ? of_kind.template operator()<true>() : of_kind.template operator()<false>();
+}
 
 }  // namespace
 
-Conv3x3Launch::Conv3x3Launch(const Conv3x3& work, const cudaDeviceProp& device, int tile_size)
-    : work_(work), tile_size_(tile_size) {
-  const bool resident = is_resident(work.from, work.to);
+TileLaunch conv3x3_conv(const Conv3x3& work, const cudaDeviceProp& device, int tile_size) {
   const Cut cut(work.images, work.h, work.w, tile_size);
-  x_stages_ = most_stages(cut);
+  const int stages = most_stages(cut);
+  const int columns = std::max(1, work.to / (kGroups * kSlice));  // blocks that share a tile
+  const int blocks = std::min(cut.tiles(), std::max(1, device.multiProcessorCount / columns));
   const int filters = work.gradient ? work.from : work.to, read = work.gradient ? work.to : work.from;
   const auto describe = [&](const void* data, int channels, int rows) {
-    return describe_tensor(
-        data, work.type == Type::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
-        std::array<std::int64_t, 4>{channels, work.w, work.h, work.images},
-        std::array<int, 4>{kSlice, cut.pitch(), rows, 1}, /*swizzled=*/true);
+    return describe_images(data, work.type, {work.images, work.h, work.w, channels}, cut.pitch(), rows);
   };
-  maps_.weights = describe_rows(work.weights, work.type, filters, kTaps * read, kSlice);
-  maps_.x = describe(work.x, work.from, cut.rows + 2);
-  maps_.out = describe(work.out, work.to, cut.rows);
-  maps_.y = describe(work.y, work.to, cut.rows);
-  maps_.activated = describe(work.activated, work.from, cut.rows);
-  blocks_ = std::min(cut.tiles(), std::max(1, device.multiProcessorCount / columns_of(work)));
-  shared_bytes_ = static_cast<std::size_t>(shared_bytes(cut, x_stages_));
-  with_kernel(work_, tile_size_, [&](auto kernel) {
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostShared);
-  });
-}
-
-std::size_t Conv3x3Launch::partials() const {
-  return static_cast<std::size_t>(blocks_) * 2 * static_cast<std::size_t>(work_.to);
-}
-
-void Conv3x3Launch::run(ReduceSpace space, cudaStream_t stream) const {
-  const Cut cut(work_.images, work_.h, work_.w, tile_size_);
-  with_kernel(work_, tile_size_, [&](auto kernel) {
-    launch(kernel,
-           {dim3(static_cast<unsigned>(columns_of(work_)), static_cast<unsigned>(blocks_)), kBlock,
-            shared_bytes_, false},
-           stream, work_, cut, maps_, x_stages_, space);
-  });
+  const Conv3x3Maps maps{.x = describe(work.x, work.from, cut.rows + 2),
+                         .weights = describe_rows(work.weights, work.type, filters, kTaps * read, kSlice),
+                         .out = describe(work.out, work.to, cut.rows),
+                         .y = describe(work.y, work.to, cut.rows),
+                         .activated = describe(work.activated, work.from, cut.rows)};
+  const TileGrid grid{.columns = columns,
+                      .blocks = blocks,
+                      .threads = kBlock,
+                      .shared_bytes = static_cast<std::size_t>(shared_bytes(cut, stages)),
+                      .partials = static_cast<std::size_t>(blocks) * 2 * static_cast<std::size_t>(work.to)};
+  const Kernel kernel =
+      work.type == Type::f16 ? kernel_of<__half>(work, tile_size) : kernel_of<__nv_bfloat16>(work, tile_size);
+  return make_launch(kernel, grid, device, work, cut, maps, stages);
 }
 
 }  // namespace redline::backend::cuda

@@ -3,13 +3,10 @@
 // sums of the norm that a gradient arrives at.
 #pragma once
 
-#include <cuda.h>
 #include <cuda_runtime_api.h>
 
-#include <cstddef>
-#include <cstdint>
-
 #include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/tile_launch.h"
 
 namespace redline::backend::cuda {
 
@@ -36,27 +33,7 @@ struct Conv3x3 {
   static constexpr int kMost = 512;  // channels
 };
 
-// What TMA moves of it: see conv3x3.cu.
-struct Conv3x3Maps {
-  CUtensorMap x, weights, out;
-  CUtensorMap y;          // of gradients
-  CUtensorMap activated;  // of the forward convolution
-};
-
-class Conv3x3Launch {
- public:
-  // tile_size: one of conv3x3::tile_sizes().
-  Conv3x3Launch(const Conv3x3& work, const cudaDeviceProp& device, int tile_size);
-  std::size_t partials() const;  // floats of reduce space
-  void run(ReduceSpace space, cudaStream_t stream) const;
-
- private:
-  Conv3x3 work_;
-  Conv3x3Maps maps_{};
-  int tile_size_;
-  int blocks_ = 1;
-  int x_stages_ = 3;
-  std::size_t shared_bytes_ = 0;
-};
+// tile_size: one of conv3x3::tile_sizes().
+TileLaunch conv3x3_conv(const Conv3x3& work, const cudaDeviceProp& device, int tile_size);
 
 }  // namespace redline::backend::cuda

@@ -1,11 +1,11 @@
 #include "backend/cuda/kernels/conv3x3_weight_grad.h"
 
 #include <algorithm>
-#include <array>
 
 #include "backend/cuda/kernels/conv3x3.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/tensor_map.h"
+#include "backend/cuda/kernels/tile_launch.cuh"
 
 // dw[to][tap][from] is a sum over positions of dy[position][to] * x[position + tap][from]: a product whose
 // depth is the positions. Tiles are as those of conv3x3.cu. Both operands lie in memory as wgmma can read
@@ -97,8 +97,8 @@ __device__ void multiply(const Share& share, Barriers& bars, float* partials) {
     const std::byte *dy = share.dy(at.stage), *x = share.x(at.stage) + shift;
     wgmma_fence();
     for (int k = 0; k < depth; k += 16) {
-      wgmma_transposed<T>(d, descriptor(dy + k * kPosition, 0, 1024),
-                          descriptor(x + k * kPosition, kPosition, 1024), true);
+      wgmma<T, true, true>(d, descriptor(dy + k * kPosition, 0, 1024),
+                           descriptor(x + k * kPosition, kPosition, 1024), true);
     }
     wgmma_commit();
     wgmma_wait<1>();
@@ -173,24 +173,21 @@ __global__ void __launch_bounds__(kThreads)
 TileLaunch conv3x3_weight_grad(const Conv3x3WeightGrad& work, const cudaDeviceProp& device) {
   const DeepCut cut(work.images, work.h, work.w);
   const int stages = cut.stages(), blocks = std::min(cut.tiles(), device.multiProcessorCount);
-  const auto describe = [&](const void* data, int rows) {
-    return describe_tensor(
-        data, work.type == Type::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
-        std::array<std::int64_t, 4>{kSlice, work.w, work.h, work.images},
-        std::array<int, 4>{kSlice, cut.pitch(), rows, 1}, /*swizzled=*/true);
-  };
-  const CUtensorMap x = describe(work.x, cut.rows + 2), dy = describe(work.dy, cut.rows);
-  const auto kernel = work.type == Type::f16 ? weight_grad_kernel<__half> : weight_grad_kernel<__nv_bfloat16>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, DeepCut::kMostBytes);
-  const Launch how{static_cast<unsigned>(blocks), kBlock, static_cast<std::size_t>(cut.shared_bytes(stages)),
-                   false};
-  return {static_cast<std::size_t>(blocks) * kEach, [=](ReduceSpace space, cudaStream_t stream) {
-            launch(kernel, how, stream, work, cut, x, dy, stages, space);
-            dispatch_type(work.dw_type, [&]<typename T>() {
-              launch(weight_grad_total_kernel<T>, {kEach / kTotals, kThreads, 0, true}, stream,
-                     static_cast<const float*>(space.partials), blocks, static_cast<T*>(work.dw));
-            });
-          }};
+  const ImageShape images{work.images, work.h, work.w, kSlice};
+  const TileGrid grid{.columns = blocks,
+                      .threads = kBlock,
+                      .shared_bytes = static_cast<std::size_t>(cut.shared_bytes(stages)),
+                      .partials = static_cast<std::size_t>(blocks) * kEach};
+  const TileLaunch gradient = make_launch(
+      work.type == Type::f16 ? weight_grad_kernel<__half> : weight_grad_kernel<__nv_bfloat16>, grid, device,
+      work, cut, describe_images(work.x, work.type, images, cut.pitch(), cut.rows + 2),
+      describe_images(work.dy, work.type, images, cut.pitch(), cut.rows), stages);
+  return with_total(gradient, [=](const float* partials, cudaStream_t stream) {
+    dispatch_type(work.dw_type, [&]<typename T>() {
+      launch(weight_grad_total_kernel<T>, {kEach / kTotals, kThreads, 0, true}, stream, partials, blocks,
+             static_cast<T*>(work.dw));
+    });
+  });
 }
 
 }  // namespace redline::backend::cuda

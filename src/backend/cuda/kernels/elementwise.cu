@@ -17,10 +17,9 @@ void launch_flat(std::int64_t count, void* y, cudaStream_t stream, Body body) {
   constexpr int kWide = 16 / sizeof(T);
   if (count % kWide == 0) {
     const std::int64_t vectors = count / kWide;
-    flat_kernel<T, kWide>
-        <<<static_cast<int>(divide_up(vectors, kThreads)), kThreads, 0, stream>>>(vectors, y, body);
+    flat_kernel<T, kWide><<<blocks_for(vectors), kThreads, 0, stream>>>(vectors, y, body);
   } else {
-    flat_kernel<T, 1><<<static_cast<int>(divide_up(count, kThreads)), kThreads, 0, stream>>>(count, y, body);
+    flat_kernel<T, 1><<<blocks_for(count), kThreads, 0, stream>>>(count, y, body);
   }
 }
 
@@ -180,7 +179,7 @@ __global__ void __launch_bounds__(kThreads) image_kernel(Images shape, From from
 template <typename From>
 void launch_image(Type type, const Images& shape, const From& from, void* x, cudaStream_t stream) {
   const ImageGrid of(shape);
-  const int grid = static_cast<int>(divide_up(shape.count * of.rows * of.fours, kThreads));
+  const int grid = blocks_for(shape.count * of.rows * of.fours);
   dispatch_type(type, [&]<typename T>() {
     if (shape.folded) {
       image_kernel<T, true><<<grid, kThreads, 0, stream>>>(shape, from, x);
@@ -251,14 +250,13 @@ void clear_folded_padding(Type type, std::int64_t filters, void* dw, cudaStream_
 }
 
 void fill_rows(std::int64_t rows, int columns, const float* bias, float* y, cudaStream_t stream) {
-  fill_rows_kernel<<<static_cast<int>(divide_up(rows * columns, kThreads)), kThreads, 0, stream>>>(
-      rows * columns, columns, bias, y);
+  fill_rows_kernel<<<blocks_for(rows * columns), kThreads, 0, stream>>>(rows * columns, columns, bias, y);
 }
 
 void column_sums(Type type, int rows, int columns, const void* dy, float* db, cudaStream_t stream) {
   dispatch_type(type, [&]<typename T>() {
-    column_sums_kernel<T><<<static_cast<int>(divide_up(columns, kThreads)), kThreads, 0, stream>>>(
-        rows, columns, static_cast<const T*>(dy), db);
+    column_sums_kernel<T>
+        <<<blocks_for(columns), kThreads, 0, stream>>>(rows, columns, static_cast<const T*>(dy), db);
   });
 }
 

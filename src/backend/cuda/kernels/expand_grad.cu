@@ -52,16 +52,13 @@ struct Memory {
         table(x.at(kXStages), kTo) {}
 };
 
-__device__ __forceinline__ int tiles_of(const ExpandGrad& work) {
-  return static_cast<int>((work.rows + kRows - 1) / kRows);
-}
-
 __device__ void produce(const ExpandGrad& work, const Maps& maps, Memory memory,
                         std::uint64_t* weights_full) {
   barrier_expect(weights_full, kWeightBytes);
   for (int i = 0; i < kBlocks; ++i)
     load_tile(memory.weights + i * kBlockBytes, maps.weights, 0, i * kWidth, weights_full);
-  for (int tile = static_cast<int>(blockIdx.y); tile < tiles_of(work); tile += static_cast<int>(gridDim.y)) {
+  for (int tile = static_cast<int>(blockIdx.y); tile < row_tiles(work.rows);
+       tile += static_cast<int>(gridDim.y)) {
     memory.x.fill_tile(maps.x, 0, tile * kRows);
     for (int channel = 0; channel < kTo; channel += kWidth) {
       memory.y.fill_tile(maps.y, channel, tile * kRows);
@@ -85,7 +82,7 @@ class Consumer {
 
   __device__ __forceinline__ void run(std::uint64_t* weights_full, ReduceSpace space) {
     barrier_wait(weights_full, 0);
-    for (int tile = static_cast<int>(blockIdx.y); tile < tiles_of(work_);
+    for (int tile = static_cast<int>(blockIdx.y); tile < row_tiles(work_.rows);
          tile += static_cast<int>(gridDim.y)) {
       row_ = tile * kRows;
       float dx[kFrom / 2];
@@ -265,26 +262,24 @@ TileLaunch expand_grad(const ExpandGrad& work, const cudaDeviceProp& device) {
   const Maps maps{map(work.norm.g, kTo, kRows), map(work.norm.y, kTo, kRows), map(work.x, kFrom, kRows),
                   describe_rows(work.weights, work.type, kTo, kFrom, hopper::kWidth),
                   map(work.dx, kFrom, hopper::kWarpRows)};
-  const int blocks =
-      static_cast<int>(std::min<std::int64_t>(device.multiProcessorCount, hopper::row_tiles(work.rows)));
-  const hopper::TileGrid grid{.blocks = blocks,
-                              .shared_bytes = kSharedBytes,
-                              .partials = static_cast<std::size_t>(blocks) * (kTo * kFrom + 2 * kFrom)};
-  void (*kernel)(ExpandGrad, Maps, ReduceSpace) = nullptr;
-  if (work.type == Type::f16) {
-    kernel = work.before ? expand_grad_kernel<__half, true> : expand_grad_kernel<__half, false>;
-  } else {
-    kernel = work.before ? expand_grad_kernel<__nv_bfloat16, true> : expand_grad_kernel<__nv_bfloat16, false>;
-  }
-  const TileLaunch gradients = hopper::make_launch(kernel, grid, device, work, maps);
-  return {gradients.partials, [=](ReduceSpace space, cudaStream_t stream) {
-            gradients.run(space, stream);
-            dispatch_type(work.dw_type, [&]<typename T>() {
-              launch(expand_total_kernel<T>, {dim3(kTo * kFrom / kTotals)}, stream,
-                     space.partials + std::size_t{2 * kFrom} * static_cast<std::size_t>(blocks), blocks,
-                     static_cast<T*>(work.dw));
-            });
-          }};
+  const int blocks = std::min(device.multiProcessorCount, hopper::row_tiles(work.rows));
+  const TileGrid grid{.blocks = blocks,
+                      .threads = hopper::kBlock,
+                      .shared_bytes = kSharedBytes,
+                      .partials = static_cast<std::size_t>(blocks) * (kTo * kFrom + 2 * kFrom)};
+  const auto kernel_of = [&]<typename T>() {
+    return work.before ? expand_grad_kernel<T, true> : expand_grad_kernel<T, false>;
+  };
+  const auto kernel = work.type == Type::f16 ? kernel_of.template operator()<__half>()
+                                             : kernel_of.template operator()<__nv_bfloat16>();
+  return with_total(make_launch(kernel, grid, device, work, maps),
+                    [=](const float* partials, cudaStream_t stream) {
+                      dispatch_type(work.dw_type, [&]<typename T>() {
+                        launch(expand_total_kernel<T>, {dim3(kTo * kFrom / kTotals)}, stream,
+                               partials + std::size_t{2 * kFrom} * static_cast<std::size_t>(blocks), blocks,
+                               static_cast<T*>(work.dw));
+                      });
+                    });
 }
 
 }  // namespace redline::backend::cuda

@@ -419,7 +419,7 @@ TileLaunch gemm(const Gemm& work, const cudaDeviceProp& device, const GemmCandid
   const GemmForm& form = candidate.form;
   const int columns = work.n / form.columns, stages = stages_of(work, device, candidate);
   const int wanted = std::max(1, device.multiProcessorCount * candidate.blocks_each / columns);
-  const int blocks = static_cast<int>(std::min<std::int64_t>(hopper::row_tiles(work.rows), wanted));
+  const int blocks = std::min(hopper::row_tiles(work.rows), wanted);
   const auto map = [&](const void* data, int channels, int box_rows) {
     return describe_rows(data, work.type, work.rows, channels, box_rows);
   };
@@ -438,13 +438,13 @@ TileLaunch gemm(const Gemm& work, const cudaDeviceProp& device, const GemmCandid
                           SparseRows::kMost)
           : map(work.other, work.n, kRows),
       map(work.out, work.n, kWarpRows)};
-  const hopper::TileGrid grid{
-      .columns = columns,
-      .blocks = blocks,
-      .shared_bytes = form.shared_bytes(work.k, stages),
-      .partials = static_cast<std::size_t>(blocks) * 2 * static_cast<std::size_t>(work.n),
-      .early = is_small(work.rows * std::max(work.k, work.n) / 8)};
-  return hopper::make_launch(kernel_of(work.type, form), grid, device, work, maps, stages);
+  const TileGrid grid{.columns = columns,
+                      .blocks = blocks,
+                      .threads = hopper::kBlock,
+                      .shared_bytes = form.shared_bytes(work.k, stages),
+                      .partials = static_cast<std::size_t>(blocks) * 2 * static_cast<std::size_t>(work.n),
+                      .early = is_small(work.rows * std::max(work.k, work.n) / 8)};
+  return make_launch(kernel_of(work.type, form), grid, device, work, maps, stages);
 }
 
 }  // namespace redline::backend::cuda

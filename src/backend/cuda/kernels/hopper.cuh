@@ -134,11 +134,6 @@ __device__ __forceinline__ void load_bytes(void* to, const void* from, unsigned 
       "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(barrier))
       : "memory");
 }
-// Brings bytes as far as L2; the same multiples.
-__device__ __forceinline__ void prefetch_bytes(const void* from, unsigned bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)), "r"(bytes)
-               : "memory");
-}
 __device__ __forceinline__ void store_bytes(void* to, const void* from, unsigned bytes) {
   asm volatile(
       "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
@@ -246,14 +241,14 @@ __device__ __forceinline__ void wgmma_wait() {
 
 // sum[64 x n] += a[64 x 16] * b[16 x n] for n = 2 * kSums, spread over the 128 threads of a warp group: a
 // thread holds, for each j below n / 8, the columns 8j + 2 * (lane % 4) + {0, 1} of rows lane / 4 and
-// lane / 4 + 8 of its warp's sixteen. kTransposed: the rows of b in memory run along n. `add` false starts
-// from zero.
+// lane / 4 + 8 of its warp's sixteen. `add` false starts from zero.
 // PTX names every register, so each width is written out; those that are used are here.
-#define REDLINE_REGISTERS8(I)                                                                             \
-  "+f"(d[(I)]), "+f"(d[(I) + 1]), "+f"(d[(I) + 2]), "+f"(d[(I) + 3]), "+f"(d[(I) + 4]), "+f"(d[(I) + 5]), \
-      "+f"(d[(I) + 6]), "+f"(d[(I) + 7])
+#define REDLINE_REGISTERS4(I) "+f"(d[(I)]), "+f"(d[(I) + 1]), "+f"(d[(I) + 2]), "+f"(d[(I) + 3])
+#define REDLINE_REGISTERS8(I) REDLINE_REGISTERS4(I), REDLINE_REGISTERS4((I) + 4)
 #define REDLINE_REGISTERS16(I) REDLINE_REGISTERS8(I), REDLINE_REGISTERS8((I) + 8)
 #define REDLINE_REGISTERS32(I) REDLINE_REGISTERS16(I), REDLINE_REGISTERS16((I) + 16)
+#define REDLINE_REGISTERS64(I) REDLINE_REGISTERS32(I), REDLINE_REGISTERS32((I) + 32)
+#define REDLINE_REGISTERS96(I) REDLINE_REGISTERS64(I), REDLINE_REGISTERS32((I) + 64)
 #define REDLINE_NAMES16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define REDLINE_NAMES32 \
   REDLINE_NAMES16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -269,7 +264,6 @@ __device__ __forceinline__ void wgmma_wait() {
 #define REDLINE_NAMES104 REDLINE_NAMES96 ", %96, %97, %98, %99, %100, %101, %102, %103"
 #define REDLINE_NAMES108 REDLINE_NAMES104 ", %104, %105, %106, %107"
 #define REDLINE_NAMES116 REDLINE_NAMES108 ", %108, %109, %110, %111, %112, %113, %114, %115"
-#define REDLINE_REGISTERS4(I) "+f"(d[(I)]), "+f"(d[(I) + 1]), "+f"(d[(I) + 2]), "+f"(d[(I) + 3])
 // For both types, of which T is one.
 #define REDLINE_WGMMA(N, SUMS, A, B, ADD, TRANSPOSES, ...)                 \
   if constexpr (__is_same(T, __half)) {                                    \
@@ -288,25 +282,42 @@ __device__ __forceinline__ void wgmma_wait() {
       ";\n"                                                                                   \
       "}\n"                                                                                   \
       : __VA_ARGS__)
-#define REDLINE_FROM_SHARED "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kTransposed ? 1 : 0)
+#define REDLINE_FROM_SHARED \
+  "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kTransposedA ? 1 : 0), "n"(kTransposedB ? 1 : 0)
 #define REDLINE_FROM_REGISTERS \
   "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add ? 1 : 0), "n"(kTransposed ? 1 : 0)
 
-template <typename T, bool kTransposed, int kSums>
+// Each in rows along K or, transposed, in rows across it.
+template <typename T, bool kTransposedA, bool kTransposedB, int kSums>
 __device__ __forceinline__ void wgmma(float (&d)[kSums], std::uint64_t a, std::uint64_t b, bool add) {
-  static_assert(kSums == 32 || kSums == 64, "wgmma of this width is not used yet");
+  static_assert(kSums == 32 || kSums == 64 || kSums == 96 || kSums == 104 || kSums == 108 || kSums == 116,
+                "wgmma of this width is not used yet");
   if constexpr (kSums == 32) {
-    REDLINE_WGMMA("64", REDLINE_NAMES32, "%32", "%33", "%34", "0, %35", REDLINE_REGISTERS32(0)
+    REDLINE_WGMMA("64", REDLINE_NAMES32, "%32", "%33", "%34", "%35, %36", REDLINE_REGISTERS32(0)
+                  : REDLINE_FROM_SHARED)
+  } else if constexpr (kSums == 64) {
+    REDLINE_WGMMA("128", REDLINE_NAMES64, "%64", "%65", "%66", "%67, %68", REDLINE_REGISTERS64(0)
+                  : REDLINE_FROM_SHARED)
+  } else if constexpr (kSums == 96) {
+    REDLINE_WGMMA("192", REDLINE_NAMES96, "%96", "%97", "%98", "%99, %100", REDLINE_REGISTERS96(0)
+                  : REDLINE_FROM_SHARED)
+  } else if constexpr (kSums == 104) {
+    REDLINE_WGMMA("208", REDLINE_NAMES104, "%104", "%105", "%106", "%107, %108", REDLINE_REGISTERS96(0),
+                  REDLINE_REGISTERS8(96)
+                  : REDLINE_FROM_SHARED)
+  } else if constexpr (kSums == 108) {
+    REDLINE_WGMMA("216", REDLINE_NAMES108, "%108", "%109", "%110", "%111, %112", REDLINE_REGISTERS96(0),
+                  REDLINE_REGISTERS8(96), REDLINE_REGISTERS4(104)
                   : REDLINE_FROM_SHARED)
   } else {
-    REDLINE_WGMMA("128", REDLINE_NAMES64, "%64", "%65", "%66", "0, %67", REDLINE_REGISTERS32(0),
-                  REDLINE_REGISTERS32(32)
+    REDLINE_WGMMA("232", REDLINE_NAMES116, "%116", "%117", "%118", "%119, %120", REDLINE_REGISTERS96(0),
+                  REDLINE_REGISTERS16(96), REDLINE_REGISTERS4(112)
                   : REDLINE_FROM_SHARED)
   }
 }
 
-// The same with a in registers: a thread holds the columns 2 * (lane % 4) + {0, 1} of rows lane / 4 and
-// lane / 4 + 8 of its warp's sixteen, then those eight columns further right.
+// The same with a in registers, and b transposed or not: a thread holds the columns 2 * (lane % 4) + {0, 1}
+// of rows lane / 4 and lane / 4 + 8 of its warp's sixteen, then those eight columns further right.
 template <typename T, bool kTransposed, int kSums>
 __device__ __forceinline__ void wgmma(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t b,
                                       bool add) {
@@ -323,42 +334,11 @@ __device__ __forceinline__ void wgmma(float (&d)[kSums], const std::uint32_t (&a
                   REDLINE_REGISTERS16(32), REDLINE_REGISTERS8(48)
                   : REDLINE_FROM_REGISTERS)
   } else {
-    REDLINE_WGMMA("128", REDLINE_NAMES64, "{%64, %65, %66, %67}", "%68", "%69", "%70", REDLINE_REGISTERS32(0),
-                  REDLINE_REGISTERS32(32)
+    REDLINE_WGMMA("128", REDLINE_NAMES64, "{%64, %65, %66, %67}", "%68", "%69", "%70", REDLINE_REGISTERS64(0)
                   : REDLINE_FROM_REGISTERS)
   }
 }
 
-// The same for wide products of a that lies in shared memory, in rows of depth or, with kTransposed, of its
-// own rows; b in rows of depth.
-#define REDLINE_FROM_SHARED_A "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kTransposed ? 1 : 0)
-template <typename T, bool kTransposed, int kSums>
-__device__ __forceinline__ void wgmma_wide(float (&d)[kSums], std::uint64_t a, std::uint64_t b, bool add) {
-  static_assert(kSums == 104 || kSums == 108 || kSums == 116, "no such product is used yet");
-  if constexpr (kSums == 104) {
-    REDLINE_WGMMA("208", REDLINE_NAMES104, "%104", "%105", "%106", "%107, 0", REDLINE_REGISTERS32(0),
-                  REDLINE_REGISTERS32(32), REDLINE_REGISTERS32(64), REDLINE_REGISTERS8(96)
-                  : REDLINE_FROM_SHARED_A)
-  } else if constexpr (kSums == 108) {
-    REDLINE_WGMMA("216", REDLINE_NAMES108, "%108", "%109", "%110", "%111, 0", REDLINE_REGISTERS32(0),
-                  REDLINE_REGISTERS32(32), REDLINE_REGISTERS32(64), REDLINE_REGISTERS8(96),
-                  REDLINE_REGISTERS4(104)
-                  : REDLINE_FROM_SHARED_A)
-  } else {
-    REDLINE_WGMMA("232", REDLINE_NAMES116, "%116", "%117", "%118", "%119, 0", REDLINE_REGISTERS32(0),
-                  REDLINE_REGISTERS32(32), REDLINE_REGISTERS32(64), REDLINE_REGISTERS16(96),
-                  REDLINE_REGISTERS4(112)
-                  : REDLINE_FROM_SHARED_A)
-  }
-}
-// The same where the rows of both in memory run across K.
-template <typename T>
-__device__ __forceinline__ void wgmma_transposed(float (&d)[96], std::uint64_t a, std::uint64_t b, bool add) {
-  REDLINE_WGMMA("192", REDLINE_NAMES96, "%96", "%97", "%98", "1, 1", REDLINE_REGISTERS32(0),
-                REDLINE_REGISTERS32(32), REDLINE_REGISTERS32(64)
-                : "l"(a), "l"(b), "r"(add ? 1 : 0))
-}
-#undef REDLINE_FROM_SHARED_A
 #undef REDLINE_NAMES116
 #undef REDLINE_NAMES108
 #undef REDLINE_NAMES104
@@ -372,6 +352,8 @@ __device__ __forceinline__ void wgmma_transposed(float (&d)[96], std::uint64_t a
 #undef REDLINE_NAMES56
 #undef REDLINE_NAMES32
 #undef REDLINE_NAMES16
+#undef REDLINE_REGISTERS96
+#undef REDLINE_REGISTERS64
 #undef REDLINE_REGISTERS32
 #undef REDLINE_REGISTERS16
 #undef REDLINE_REGISTERS8

@@ -196,28 +196,28 @@ struct UpdateChunk {
 };
 inline constexpr int kChunk = 8192;  // elements of a chunk at most
 
+// A launch for all of them. Nothing is changed when check says that the step is refused.
+struct Updates {
+  const UpdateChunk* chunks;
+  int count;
+  const float *scalars, *check;
+  float* partials;  // lars, lamb: two floats per chunk, work space
+};
 struct UpdateRule {
   float momentum;
   bool nesterov;
   float trust, epsilon;  // LARS
 };
-// Nothing is changed when check says that the step is refused.
-void sgd(const UpdateChunk* chunks, int count, UpdateRule rule, const float* scalars, const float* check,
-         cudaStream_t stream);
-// partials: two floats per chunk.
-void lars(const UpdateChunk* chunks, int count, UpdateRule rule, const float* scalars, const float* check,
-          float* partials, cudaStream_t stream);
+void sgd(const Updates& updates, UpdateRule rule, cudaStream_t stream);
+void lars(const Updates& updates, UpdateRule rule, cudaStream_t stream);
 struct AdamRule {
   float beta1, beta2, epsilon;
   float log_beta1, log_beta2;
 };
-void adamw(const UpdateChunk* chunks, int count, AdamRule rule, const float* scalars, const float* check,
-           cudaStream_t stream);
-// partials: two floats per chunk.
-void lamb(const UpdateChunk* chunks, int count, AdamRule rule, const float* scalars, const float* check,
-          float* partials, cudaStream_t stream);
+void adamw(const Updates& updates, AdamRule rule, cudaStream_t stream);
+void lamb(const Updates& updates, AdamRule rule, cudaStream_t stream);
 // v = decay * v + (1 - decay) * w
-void ema(const UpdateChunk* chunks, int count, const float* scalars, const float* check, cudaStream_t stream);
+void ema(const Updates& updates, cudaStream_t stream);
 
 struct GradientCheck {
   const UpdateChunk* chunks;  // of all gradients

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cuda/kernels/hopper.cuh"
+#include "backend/cuda/kernels/kernels.h"
 #include "backend/memory_pattern.h"
 
 namespace redline::backend::cuda {
@@ -207,12 +208,9 @@ __global__ void copy_bytes_kernel(std::uint8_t* to, const std::uint8_t* from, st
 
 // Enough blocks for `items` threads, and no more than run at once.
 int blocks_for(std::size_t items) {
-  int device = 0, processors = 1;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   constexpr int kBlocksEach = 2048 / kThreads;
   return static_cast<int>(std::clamp<std::size_t>((items + kThreads - 1) / kThreads, 1,
-                                                  static_cast<std::size_t>(processors) * kBlocksEach));
+                                                  static_cast<std::size_t>(multiprocessors()) * kBlocksEach));
 }
 
 template <typename Word>
@@ -225,11 +223,8 @@ void launch_copy(void* to, const void* from, std::size_t bytes, cudaStream_t str
 void launch_bulk(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
   constexpr int kShared = static_cast<int>(kBulkBytes) * kBulkStages, kBlocksEach = 3;
   cudaFuncSetAttribute(bulk_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-  int device = 0, processors = 1;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   const auto pieces = static_cast<int>(std::min<std::size_t>((bytes + kBulkBytes - 1) / kBulkBytes, 1 << 20));
-  bulk_kernel<<<std::min(pieces, processors * kBlocksEach), 32, kShared, stream>>>(
+  bulk_kernel<<<std::min(pieces, multiprocessors() * kBlocksEach), 32, kShared, stream>>>(
       static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes);
 }
 

@@ -102,21 +102,12 @@ void run_affine_act(const Matrix& m, const AffineAct& act, cudaStream_t stream) 
 
 enum class GateKind { none, affine, mask };
 
-GateKind kind_of(const Gate& gate) {
-  return gate.mask != nullptr ? GateKind::mask : gate.affine != nullptr ? GateKind::affine : GateKind::none;
-}
-
 // Calls body.template operator()<kind>().
 template <typename Body>
 void dispatch_gate(const Gate& gate, const Body& body) {
-  switch (kind_of(gate)) {
-    case GateKind::none:
-      return body.template operator()<GateKind::none>();
-    case GateKind::affine:
-      return body.template operator()<GateKind::affine>();
-    case GateKind::mask:
-      return body.template operator()<GateKind::mask>();
-  }
+  if (gate.mask != nullptr) return body.template operator()<GateKind::mask>();
+  if (gate.affine != nullptr) return body.template operator()<GateKind::affine>();
+  body.template operator()<GateKind::none>();
 }
 
 template <typename T, int N, GateKind kGate>
@@ -292,22 +283,15 @@ void affine_act(Type type, Matrix m, const AffineAct& args, cudaStream_t stream)
 
 void norm_grad_stats(Type type, Matrix m, const NormGradStats& args, ReduceSpace space, cudaStream_t stream) {
   dispatch(type, m.channels, [&]<typename T, int N>() {
-    const ReduceGrid grid(m, N);
-    const dim3 blocks = grid.blocks();
     const int row_vectors = m.channels / N;
-    const auto run = [&](auto kernel) {
-      launch(kernel, {blocks, kThreads, 0, is_small(m.rows * row_vectors)}, stream, m.rows, row_vectors, args,
-             space);
-    };
+    const Launch how{ReduceGrid(m, N).blocks(), kThreads, 0, is_small(m.rows * row_vectors)};
+    const auto run = [&](auto kernel) { launch(kernel, how, stream, m.rows, row_vectors, args, space); };
     dispatch_gate(args.gate, [&]<GateKind kGate>() {
-      if (args.g2 != nullptr && args.masked != nullptr) {
-        run(grad_stats_kernel<T, N, kGate, true, true>);
-      } else if (args.g2 != nullptr) {
-        run(grad_stats_kernel<T, N, kGate, true, false>);
-      } else if (args.masked != nullptr) {
-        run(grad_stats_kernel<T, N, kGate, false, true>);
+      const bool two = args.g2 != nullptr;
+      if (args.masked != nullptr) {
+        run(two ? grad_stats_kernel<T, N, kGate, true, true> : grad_stats_kernel<T, N, kGate, false, true>);
       } else {
-        run(grad_stats_kernel<T, N, kGate, false, false>);
+        run(two ? grad_stats_kernel<T, N, kGate, true, false> : grad_stats_kernel<T, N, kGate, false, false>);
       }
     });
   });

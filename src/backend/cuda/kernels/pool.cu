@@ -203,8 +203,6 @@ __global__ void __launch_bounds__(kThreads) local_avg_pool_grad_kernel(Pool p, c
   store<T, N>(dx, i, out);
 }
 
-int blocks_for(std::int64_t vectors) { return static_cast<int>(divide_up(vectors, kThreads)); }
-
 }  // namespace
 
 void max_pool(Type type, const Pool& p, const void* x, const float* affine, void* y, std::uint8_t* index,

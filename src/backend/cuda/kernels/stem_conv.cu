@@ -1,7 +1,6 @@
 #include "backend/cuda/kernels/stem_conv.h"
 
 #include <algorithm>
-#include <array>
 
 #include "backend/cuda/kernels/tensor_map.h"
 #include "backend/cuda/kernels/tiles.cuh"
@@ -372,10 +371,7 @@ void with_width(const StemShape& shape, const Body& body) {
 }
 
 CUtensorMap describe_outputs(const StemShape& shape, const void* y, int wide, int high) {
-  return describe_tensor(
-      y, shape.type == Type::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
-      std::array<std::int64_t, 4>{kFilters, shape.w / 2, shape.h / 2, shape.images},
-      std::array<int, 4>{kFilters, wide, high, 1}, /*swizzled=*/true);
+  return describe_images(y, shape.type, {shape.images, shape.h / 2, shape.w / 2, kFilters}, wide, high);
 }
 
 Walk walk_of(const StemShape& shape) { return {shape.images, shape.h, shape.w}; }
@@ -394,13 +390,12 @@ TileLaunch stem_forward(const StemShape& shape, const cudaDeviceProp& device, co
   with_width(shape, [&]<typename T, int kWidth>() {
     using Tile = ForwardTile<kWidth>;
     const int blocks = std::min(device.multiProcessorCount, tiles<Tile>(walk_of(shape)));
-    made = hopper::make_launch(stem_forward_kernel<T, Tile>,
-                               {.blocks = blocks,
-                                .threads = kStemBlock,
-                                .shared_bytes = forward_shared<Tile>(),
-                                .partials = static_cast<std::size_t>(blocks) * 2 * kFilters},
-                               device, walk_of(shape), x, weights, sums,
-                               describe_outputs(shape, y, Tile::kWide, 1));
+    made = make_launch(stem_forward_kernel<T, Tile>,
+                       {.blocks = blocks,
+                        .threads = kStemBlock,
+                        .shared_bytes = forward_shared<Tile>(),
+                        .partials = static_cast<std::size_t>(blocks) * 2 * kFilters},
+                       device, walk_of(shape), x, weights, sums, describe_outputs(shape, y, Tile::kWide, 1));
   });
   return made;
 }
@@ -412,19 +407,18 @@ TileLaunch stem_weight_gradient(const StemShape& shape, const cudaDeviceProp& de
     using Tile = GradientTile<kWidth>;
     const int blocks = std::min(device.multiProcessorCount, tiles<Tile>(walk_of(shape)));
     const TileLaunch gradient =
-        hopper::make_launch(stem_gradient_kernel<T, Tile>,
-                            {.blocks = blocks,
-                             .threads = kStemBlock,
-                             .shared_bytes = gradient_shared<Tile>(),
-                             .partials = static_cast<std::size_t>(blocks) * kFilters * kDepth},
-                            device, walk_of(shape), x, describe_outputs(shape, dy, Tile::kWide, Tile::kHigh));
-    made = {gradient.partials, [=](ReduceSpace space, cudaStream_t stream) {
-              gradient.run(space, stream);
-              dispatch_type(dw_type, [&]<typename To>() {
-                launch(stem_total_kernel<To>, {dim3(kFilters * kKernel)}, stream, space.partials, blocks,
-                       static_cast<To*>(dw));
-              });
-            }};
+        make_launch(stem_gradient_kernel<T, Tile>,
+                    {.blocks = blocks,
+                     .threads = kStemBlock,
+                     .shared_bytes = gradient_shared<Tile>(),
+                     .partials = static_cast<std::size_t>(blocks) * kFilters * kDepth},
+                    device, walk_of(shape), x, describe_outputs(shape, dy, Tile::kWide, Tile::kHigh));
+    made = with_total(gradient, [=](const float* partials, cudaStream_t stream) {
+      dispatch_type(dw_type, [&]<typename To>() {
+        launch(stem_total_kernel<To>, {dim3(kFilters * kKernel)}, stream, partials, blocks,
+               static_cast<To*>(dw));
+      });
+    });
   });
   return made;
 }

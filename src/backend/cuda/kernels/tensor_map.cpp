@@ -4,11 +4,15 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <cstddef>
+#include <span>
 
 namespace redline::backend::cuda {
+namespace {
 
-CUtensorMap describe_tensor(const void* data, CUtensorMapDataType type, std::size_t element_bytes,
-                            std::span<const std::int64_t> size, std::span<const int> box, bool swizzled) {
+// Dimensions from the fastest on, and the box of them that one copy moves.
+CUtensorMap describe(const void* data, Type type, std::span<const std::int64_t> size,
+                     std::span<const int> box) {
   static const auto encode = [] {
     void* entry = nullptr;
     cudaDriverEntryPointQueryResult found{};
@@ -20,7 +24,7 @@ CUtensorMap describe_tensor(const void* data, CUtensorMapDataType type, std::siz
   constexpr std::size_t kMost = 5;
   std::array<cuuint64_t, kMost> sizes{}, strides{};
   std::array<cuuint32_t, kMost> boxes{}, steps{};
-  cuuint64_t bytes = element_bytes;
+  cuuint64_t bytes = 2;  // of an element
   for (std::size_t i = 0; i < size.size(); ++i) {
     sizes[i] = static_cast<cuuint64_t>(size[i]);
     boxes[i] = static_cast<cuuint32_t>(box[i]);
@@ -28,18 +32,27 @@ CUtensorMap describe_tensor(const void* data, CUtensorMapDataType type, std::siz
     bytes *= sizes[i];
     strides[i] = bytes;  // of the next dimension
   }
-  encode(&map, type, static_cast<cuuint32_t>(size.size()), const_cast<void*>(data), sizes.data(),
-         strides.data(), boxes.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-         swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+  encode(&map, type == Type::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+         static_cast<cuuint32_t>(size.size()), const_cast<void*>(data), sizes.data(), strides.data(),
+         boxes.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
          // Rows of a box are 128 bytes or less, and the box beside it is read soon: faster than without.
          CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return map;
 }
 
+constexpr int kBoxChannels = 64;
+
+}  // namespace
+
 CUtensorMap describe_rows(const void* data, Type type, std::int64_t rows, int columns, int box_rows) {
-  return describe_tensor(
-      data, type == Type::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
-      std::array<std::int64_t, 2>{columns, rows}, std::array<int, 2>{64, box_rows}, /*swizzled=*/true);
+  return describe(data, type, std::array<std::int64_t, 2>{columns, rows},
+                  std::array<int, 2>{kBoxChannels, box_rows});
+}
+
+CUtensorMap describe_images(const void* data, Type type, const ImageShape& shape, int box_columns,
+                            int box_rows) {
+  return describe(data, type, std::array<std::int64_t, 4>{shape.channels, shape.w, shape.h, shape.images},
+                  std::array<int, 4>{kBoxChannels, box_columns, box_rows, 1});
 }
 
 }  // namespace redline::backend::cuda

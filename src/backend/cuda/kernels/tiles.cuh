@@ -13,7 +13,7 @@
 
 #include "backend/cuda/kernels/hopper.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
-#include "backend/cuda/kernels/tile_launch.h"
+#include "backend/cuda/kernels/tile_launch.cuh"
 
 namespace redline::backend::cuda::hopper {
 
@@ -25,29 +25,8 @@ inline constexpr int kWarps = kRows / kWarpRows, kConsumers = kWarps * 32;
 inline constexpr int kBlock = kConsumers + kGroup;  // registers are given by group, so the producer has one
 inline constexpr std::size_t kAlignment = 1024;  // dynamic shared memory beyond what is used: see aligned()
 
-inline std::int64_t row_tiles(std::int64_t rows) { return divide_up(rows, kRows); }
-
-// Makes a launch: `columns` by `blocks` blocks of `threads`, which reduce `partials` floats.
-struct TileGrid {
-  int columns = 1, blocks = 1;
-  int threads = kBlock;
-  std::size_t shared_bytes = 0, partials = 0;
-  bool early = false;  // as Launch
-};
-template <typename... Parameters, typename... Arguments>
-TileLaunch make_launch(void (*kernel)(Parameters...), const TileGrid& grid, const cudaDeviceProp& device,
-                       const Arguments&... arguments) {
-  // One limit for a kernel, whatever the shape: launches of several shapes share it.
-  cudaFuncAttributes attributes{};
-  cudaFuncGetAttributes(&attributes, kernel);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       static_cast<int>(device.sharedMemPerBlockOptin - attributes.sharedSizeBytes));
-  return {grid.partials, [=](ReduceSpace space, cudaStream_t stream) {
-            launch(kernel,
-                   {dim3(static_cast<unsigned>(grid.columns), static_cast<unsigned>(grid.blocks)),
-                    grid.threads, grid.shared_bytes, grid.early},
-                   stream, arguments..., space);
-          }};
+__host__ __device__ constexpr int row_tiles(std::int64_t rows) {
+  return static_cast<int>((rows + kRows - 1) / kRows);
 }
 
 #ifdef REDLINE_HOPPER
@@ -173,8 +152,8 @@ __device__ __forceinline__ void multiply_block(float (&d)[kSums], const std::byt
                                                bool add) {
 #pragma unroll
   for (int step = 0; step < kWidth / 16; ++step)
-    wgmma<T, kTransposed>(d, descriptor(a + step * 32, 16, 1024), b_operand<kTransposed>(b, step),
-                          add || step > 0);
+    wgmma<T, false, kTransposed>(d, descriptor(a + step * 32, 16, 1024), b_operand<kTransposed>(b, step),
+                                 add || step > 0);
 }
 
 // --- Prologues: A made of one tensor or of two ---

@@ -1,4 +1,6 @@
 // What guards a step and what ends it, over all tensors in one launch: a block per chunk.
+#include <algorithm>
+
 #include "backend/cuda/kernels/vec.cuh"
 #include "graph/op.h"
 
@@ -377,31 +379,26 @@ __global__ void accumulate_kernel(std::int64_t count, const float* scalars, floa
 
 }  // namespace
 
-void sgd(const UpdateChunk* chunks, int count, UpdateRule rule, const float* scalars, const float* check,
-         cudaStream_t stream) {
-  sgd_kernel<<<count, kThreads, 0, stream>>>(chunks, rule, scalars, check);
+void sgd(const Updates& u, UpdateRule rule, cudaStream_t stream) {
+  sgd_kernel<<<u.count, kThreads, 0, stream>>>(u.chunks, rule, u.scalars, u.check);
 }
 
-void lars(const UpdateChunk* chunks, int count, UpdateRule rule, const float* scalars, const float* check,
-          float* partials, cudaStream_t stream) {
-  norms_kernel<<<count, kThreads, 0, stream>>>(chunks, check, partials);
-  lars_kernel<<<count, kThreads, 0, stream>>>(chunks, rule, scalars, check, partials);
+void lars(const Updates& u, UpdateRule rule, cudaStream_t stream) {
+  norms_kernel<<<u.count, kThreads, 0, stream>>>(u.chunks, u.check, u.partials);
+  lars_kernel<<<u.count, kThreads, 0, stream>>>(u.chunks, rule, u.scalars, u.check, u.partials);
 }
 
-void adamw(const UpdateChunk* chunks, int count, AdamRule rule, const float* scalars, const float* check,
-           cudaStream_t stream) {
-  adamw_kernel<<<count, kThreads, 0, stream>>>(chunks, rule, scalars, check);
+void adamw(const Updates& u, AdamRule rule, cudaStream_t stream) {
+  adamw_kernel<<<u.count, kThreads, 0, stream>>>(u.chunks, rule, u.scalars, u.check);
 }
 
-void lamb(const UpdateChunk* chunks, int count, AdamRule rule, const float* scalars, const float* check,
-          float* partials, cudaStream_t stream) {
-  lamb_moments_kernel<<<count, kThreads, 0, stream>>>(chunks, rule, check, partials);
-  lamb_kernel<<<count, kThreads, 0, stream>>>(chunks, rule, scalars, check, partials);
+void lamb(const Updates& u, AdamRule rule, cudaStream_t stream) {
+  lamb_moments_kernel<<<u.count, kThreads, 0, stream>>>(u.chunks, rule, u.check, u.partials);
+  lamb_kernel<<<u.count, kThreads, 0, stream>>>(u.chunks, rule, u.scalars, u.check, u.partials);
 }
 
-void ema(const UpdateChunk* chunks, int count, const float* scalars, const float* check,
-         cudaStream_t stream) {
-  ema_kernel<<<count, kThreads, 0, stream>>>(chunks, scalars, check);
+void ema(const Updates& u, cudaStream_t stream) {
+  ema_kernel<<<u.count, kThreads, 0, stream>>>(u.chunks, u.scalars, u.check);
 }
 
 void gradient_check(const GradientCheck& args, cudaStream_t stream) {
@@ -416,10 +413,9 @@ void copy_unless(const float* flag, const CopyItem* items, int count, cudaStream
 
 void accumulate(Type type, std::int64_t count, const float* scalars, float* total, const void* g,
                 cudaStream_t stream) {
-  dispatch(type, 1, [&]<typename T, int N>() {
-    const std::int64_t blocks = divide_up(count, kThreads), most = multiprocessors() * 8;
-    accumulate_kernel<T><<<static_cast<int>(blocks < most ? blocks : most), kThreads, 0, stream>>>(
-        count, scalars, total, static_cast<const T*>(g));
+  dispatch_type(type, [&]<typename T>() {
+    const int blocks = std::min(blocks_for(count), multiprocessors() * 8);
+    accumulate_kernel<T><<<blocks, kThreads, 0, stream>>>(count, scalars, total, static_cast<const T*>(g));
   });
 }
 

@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <numeric>
 
 #include "backend/cuda/kernels/kernels.h"
 
@@ -13,6 +14,8 @@ namespace redline::backend::cuda {
 inline constexpr int kThreads = 256;
 
 inline std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+// Of a kernel that has a thread for each of so many items.
+inline int blocks_for(std::int64_t items) { return static_cast<int>(divide_up(items, kThreads)); }
 
 template <typename T>
 __device__ __forceinline__ float to_float(T value) {
@@ -197,13 +200,7 @@ void dispatch(Type type, int channels, const Body& body) {
 
 // A grid whose stride is a multiple of the vectors of a row, so that a thread sees one channel vector only.
 inline int grid_for(std::int64_t vectors, int row_vectors, int per_thread) {
-  std::int64_t unit = row_vectors;
-  for (std::int64_t a = unit, b = kThreads; b != 0;) {  // row_vectors / gcd(row_vectors, threads)
-    const std::int64_t rest = a % b;
-    a = b;
-    b = rest;
-    if (b == 0) unit = row_vectors / a;
-  }
+  const int unit = row_vectors / std::gcd(row_vectors, kThreads);
   const std::int64_t wanted = divide_up(vectors, std::int64_t{kThreads} * per_thread);
   const std::int64_t most = std::int64_t{multiprocessors()} * 16, blocks = wanted < most ? wanted : most;
   return static_cast<int>(divide_up(blocks, unit) * unit);

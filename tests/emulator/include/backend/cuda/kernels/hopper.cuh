@@ -124,21 +124,13 @@ inline void wgmma_commit() {}
 template <int kOpen>
 void wgmma_wait() {}
 
-template <typename T, bool kTransposed, int kSums>
+template <typename T, bool kTransposedA, bool kTransposedB, int kSums>
 void wgmma(float (&d)[kSums], std::uint64_t a, std::uint64_t b, bool add) {
-  emulator::multiply<T>(d, kSums, emulator::Matrix{a, false}, {b, kTransposed}, add);
+  emulator::multiply<T>(d, kSums, emulator::Matrix{a, kTransposedA}, {b, kTransposedB}, add);
 }
 template <typename T, bool kTransposed, int kSums>
 void wgmma(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t b, bool add) {
   emulator::multiply<T>(d, kSums, a, {b, kTransposed}, add);
-}
-template <typename T, bool kTransposed, int kSums>
-void wgmma_wide(float (&d)[kSums], std::uint64_t a, std::uint64_t b, bool add) {
-  emulator::multiply<T>(d, kSums, emulator::Matrix{a, kTransposed}, {b, false}, add);
-}
-template <typename T>
-void wgmma_transposed(float (&d)[96], std::uint64_t a, std::uint64_t b, bool add) {
-  emulator::multiply<T>(d, 96, emulator::Matrix{a, true}, {b, true}, add);
 }
 template <int kSums>
 void settle(float (&)[kSums]) {}

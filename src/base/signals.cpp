@@ -1,6 +1,8 @@
 #include "base/signals.h"
 
 #include <cerrno>
+#include <cstdint>
+#include <ctime>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -16,7 +18,9 @@ constexpr std::array kSignals{SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 std::atomic<bool> alive{false};
 std::atomic<bool> stop{false};
 std::atomic<int> received{0};
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
+std::atomic<std::int64_t> received_at{0};  // milliseconds
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
+                  std::atomic<std::int64_t>::is_always_lock_free,
               "only lock-free atomics are safe in a signal handler");
 
 // Where output goes once its terminal is gone, and which of stdout and stderr are a terminal.
@@ -30,13 +34,22 @@ void leave_terminal() {
   errno = before;
 }
 
+std::int64_t milliseconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{1000} * now.tv_sec + now.tv_nsec / 1'000'000;
+}
+
 void handle(int signal) {
+  constexpr std::int64_t kAtOnce = 250;  // faster than a person presses Ctrl-C twice
   if (signal == SIGHUP) leave_terminal();
-  int none = 0;
-  if (!received.compare_exchange_strong(none, signal)) {
-    if (signal == SIGHUP) return;
+  int first = 0;
+  if (!received.compare_exchange_strong(first, signal)) {
+    const std::int64_t at = received_at;  // 0: another thread is about to write it
+    if (signal == SIGHUP || (signal == first && (at == 0 || milliseconds() - at < kAtOnce))) return;
     ::_exit(128 + signal);
   }
+  received_at = milliseconds();
   stop.store(true);
 }
 
@@ -45,6 +58,7 @@ void handle(int signal) {
 StopSignals::StopSignals() {
   check(!alive.exchange(true), "two StopSignals at a time");
   received = 0;
+  received_at = 0;
   stop = false;
   struct sigaction action {};
   action.sa_handler = handle;

@@ -1,9 +1,10 @@
 // Stopping politely. While a StopSignals lives, the first SIGINT, SIGTERM, SIGUSR1 (which schedulers send
 // ahead of a preemption) or SIGHUP only raises a flag that long work polls (finish the step, write a
-// checkpoint, leave); a second one ends the process at once with 128+signal. SIGHUP is a terminal that was
-// closed: it may come several times, so the later ones do nothing, and what is still written to the terminal
-// is dropped instead of failing. Where it was ignored, as nohup has it, it stays so. Commands that hold no
-// StopSignals keep the system's behaviour: they die at the first.
+// checkpoint, leave); a second one ends the process at once with 128+signal. The same one again within a
+// quarter of a second is not a second one: timeout(1) and schedulers signal a process and then its group.
+// SIGHUP is a terminal that was closed: it may come several times, so the later ones do nothing, and what is
+// still written to the terminal is dropped instead of failing. Where it was ignored, as nohup has it, it
+// stays so. Commands that hold no StopSignals keep the system's behaviour: they die at the first.
 #pragma once
 
 #include <array>

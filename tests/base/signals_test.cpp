@@ -56,6 +56,29 @@ TEST(StopSignals, TheSecondEndsTheProcessWithItsCode) {
   EXPECT_EQ(WEXITSTATUS(status), 128 + SIGINT);
 }
 
+// As timeout(1) does: a process, and then its group.
+TEST(StopSignals, TheSameAtOnceIsNotASecond) {
+  const int status = status_of_child([] {
+    StopSignals signals;
+    ::raise(SIGINT);
+    ::raise(SIGINT);
+    ::_exit(signals.signal() == SIGINT ? 3 : 4);
+  });
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 3);
+}
+
+TEST(StopSignals, TheSameLaterIsASecond) {
+  const int status = status_of_child([] {
+    StopSignals signals;
+    ::raise(SIGINT);
+    ::usleep(300'000);
+    ::raise(SIGINT);
+  });
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGINT);
+}
+
 // A shell and the system both tell of a closed terminal.
 TEST(StopSignals, AClosedTerminalMayBeToldTwice) {
   const int status = status_of_child([] {

@@ -56,11 +56,24 @@ BROKEN = """[...document.querySelectorAll('th')].filter((head) => head.getClient
 })"""
 
 
+# Labels of a phone's tables that may not wrap, and so run into the value.
+ON_ONE_LINE = """[...new Set([...document.querySelectorAll('table.blocks td:not(:first-child)')]
+  .filter((cell) => innerWidth <= 600 && getComputedStyle(cell, '::before').whiteSpace !== 'normal').map((cell) => cell.dataset.title))]"""
+
+
+# The height in pixels of the highest name in the first column of a table.
+HIGHEST_NAME = """((table) => Math.max(...[...document.querySelectorAll(table + ' tbody tr')].map((row) => {
+  const range = document.createRange();
+  range.selectNodeContents(row.cells[0]);
+  return range.getBoundingClientRect().height;
+})))"""
+
+
 def fits(page, width):
-    """Nothing sticks out, no column is cut off, no word in a table's head is broken."""
+    """Nothing sticks out, no column is cut off, no word in a table's head is broken, no label runs into its value."""
     page.resize(width, 900)
     assert page.js("document.documentElement.scrollWidth") <= width, "it scrolls sideways"
-    for what in (OVERFLOWING, CUT, BROKEN):
+    for what in (OVERFLOWING, CUT, BROKEN, ON_ONE_LINE):
         assert page.js(what) == [], f"{width} px: {page.js(what)}"
 
 
@@ -258,11 +271,16 @@ def four_runs(browser, folder):
 
 def many_runs(browser, folder):
     """A table that is sorted and filtered; charts of the first few, or of those that the filter leaves."""
-    for index in range(24):
-        make_run(f"{folder}/many/run-{index:02d}-{'even' if index % 2 == 0 else 'odd'}", 60, speed=1 + 0.01 * index, seed=index, telemetry=False, profile=False)
+    for index in range(24):  # every third with what its GPU drew
+        make_run(f"{folder}/many/run-{index:02d}-{'even' if index % 2 == 0 else 'odd'}", 60, speed=1 + 0.01 * index, seed=index, telemetry=index % 3 == 0, profile=False)
     redline("report", *(f"{folder}/many/{name}" for name in sorted(os.listdir(f"{folder}/many"))), "-o", f"{folder}/many.html")
     page = browser.open(f"file://{folder}/many.html", width=1400)
     all_drawn(page, 5)
+    for width, kind in ((390, "many-phone"), (1400, "many")):
+        fits(page, width)
+        look(page, kind)
+    for changes in ("#changes", "#changes-device"):
+        assert page.js(f"{HIGHEST_NAME}('{changes}')") < 30, "names of runs are broken"
     assert page.js("cards.get('lr').chart.data.datasets.length") == 10
     assert page.js("document.querySelectorAll('#runs tbody tr').length") == 20
     page.js("document.querySelector('#runs').closest('.table').querySelector('.more').click()")
@@ -271,7 +289,6 @@ def many_runs(browser, folder):
     assert page.js("document.querySelectorAll('#runs tbody tr').length") == 12
     page.js("[...document.querySelectorAll('button')].find((button) => button.textContent.startsWith('draw those')).click()")
     assert page.js("cards.get('lr').chart.data.datasets.length") == 12
-    look(page, "many")
     page.close()
 
 
@@ -353,6 +370,7 @@ def many_devices(browser, folder):
     assert page.js("cards.get('rank').spec.sets.reduce((sum, set) => sum + set.points.length, 0)") == 800
     assert page.js("document.querySelector('#devices tbody td').textContent") == "node009-gpu5"
     assert page.js("document.querySelectorAll('#devices tbody tr').length") == 20
+    assert page.js(HIGHEST_NAME + "('#devices')") < 30, "names of devices are broken"
     page.js("saveCsv = (name, rows) => { window.saved = [name, rows.length, rows[0][0], rows[1][0]]; }")
     page.js("document.querySelector('#devices').closest('.table').querySelector('.bar button').click()")
     assert page.js("window.saved") == ["devices.csv", 801, "device", "node009-gpu5"], page.js("window.saved")

@@ -125,9 +125,12 @@ function changesByQuantity(doc) {
   return table("changes", "What was measured", [{title: "what", key: "name", text: true}, ...doc.runs.map((run, index) => ({
     title: run.label, head: runHead(run), get: (row) => row.values[index], cell: (row) => changeCell(row, index)}))], doc.comparison, {most: 40});
 }
+// In two tables, each of which fits a screen: what the device drew apart from the rest.
 function changesByRun(doc) {
-  return table("changes", "What was measured", [{title: "run", get: (run) => run.name, text: true, cell: runCell}, ...doc.comparison.map((row) => ({
-    title: row.name, get: (run) => row.values[run.index], cell: (run) => changeCell(row, run.index, true)}))], doc.runs);
+  const ofDevice = (row) => ["W", "J", "1/J", "MHz", "°C", "B"].includes(row.unit);
+  const part = (id, caption, quantities) => quantities.length ? table(id, caption, [{title: "run", get: (run) => run.name, text: true, cell: runCell}, ...quantities.map((row) => ({
+    title: row.name, get: (run) => row.values[run.index], cell: (run) => changeCell(row, run.index, true)}))], doc.runs) : null;
+  return [part("changes", "What was measured", doc.comparison.filter((row) => !ofDevice(row))), part("changes-device", "Energy and device", doc.comparison.filter(ofDevice))];
 }
 
 function differencesTable(doc) {

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/printable.h"
+#include "base/quantity.h"
 #include "base/signals.h"
 #include "base/text.h"
 #include "cli/command.h"
@@ -178,24 +179,36 @@ void print_unused(const char* prefix, const std::vector<data::LeftOut>& unused) 
   fmt::print("\n");
 }
 
+// "5,000", or "732 to 1,300".
+std::string range_text(std::int64_t least, std::int64_t most) {
+  return least == most ? format_grouped(least) : format_grouped(least) + " to " + format_grouped(most);
+}
+
+std::string size_text(const data::SplitInfo& s) {
+  if (s.min_width == s.max_width && s.min_height == s.max_height)
+    return fmt::format("all of {} x {} pixels", s.min_width, s.min_height);
+  return fmt::format("width {}, height {}, {:.0f} x {:.0f} on average", range_text(s.min_width, s.max_width),
+                     range_text(s.min_height, s.max_height), s.mean_width, s.mean_height);
+}
+
 void print_info(const data::DataInfo& info) {
   fmt::print("classes   {}", info.classes.size());
   for (std::size_t i = 0; i < info.classes.size() && i < 6; ++i)
     fmt::print("{} {}", i ? "," : " ", printable(info.classes[i]));
   fmt::print("{}\n", info.classes.size() > 6 ? ", …" : "");
   for (const data::SplitInfo& s : info.splits) {
-    fmt::print("{:<9} {} images, {}; {} to {} a class", data::split_name(s.split), s.images, s.kind, s.fewest,
-               s.most);
+    fmt::print("{:<9} {} images, {}; {} a class", data::split_name(s.split), format_grouped(s.images), s.kind,
+               range_text(s.fewest, s.most));
     if (s.without) fmt::print("; {} classes have none", s.without);
-    fmt::print("\n          {} looked at:", s.looked_at);
-    for (const auto& [format, count] : s.formats) fmt::print(" {} {},", count, format);
-    fmt::print(" {} on average,\n          width {} to {}, height {} to {}, {:.0f} x {:.0f} on average\n",
-               format_bytes(static_cast<std::uint64_t>(s.mean_bytes)), s.min_width, s.max_width, s.min_height,
-               s.max_height, s.mean_width, s.mean_height);
+    fmt::print("\n          {} looked at:", format_grouped(s.looked_at));
+    for (const auto& [format, count] : s.formats) fmt::print(" {} {},", format_grouped(count), format);
+    fmt::print(" {} on average,\n          {}\n", format_bytes(static_cast<std::uint64_t>(s.mean_bytes)),
+               size_text(s));
     if (s.unreadable)
       fmt::print("          {} unreadable, the first: {}\n", s.unreadable, printable(s.first_unreadable));
     for (const data::LeftOut& one : s.left_out)
-      fmt::print("          left out: {} {}, the first {}\n", one.count, one.what, printable(one.first));
+      fmt::print("          left out: {} {}, the first {}\n", format_grouped(one.count), one.what,
+                 printable(one.first));
     for (const std::string& damage : s.damage) fmt::print("          damaged: {}\n", printable(damage));
   }
   print_unused("not used ", info.unused);

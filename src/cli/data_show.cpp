@@ -34,8 +34,7 @@ data::Split split_of(const std::string& name) {
 int run_show(const ShowFlags& flags) {
   const train::Config config = flags.train.config();
   train::validate(config);
-  if (config.data.path.empty() || config.data.path == "synthetic")
-    throw UsageError("give the data set to show");
+  if (config.data.path.empty() || config.data.synthetic()) throw UsageError("give the data set to show");
   if (flags.images < 1 || flags.images > 4096)
     throw UsageError("--images {} is not between 1 and 4096", flags.images);
   if (flags.epoch < 0) throw UsageError("--epoch {} is negative", flags.epoch);

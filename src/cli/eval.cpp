@@ -30,7 +30,7 @@ struct Options {
 // The data that the network was trained on, unless other data is named.
 std::string data_of(const train::TrainedModel& model, const std::string& named) {
   if (!named.empty()) return named;
-  if (model.config && model.config->data.path != "synthetic") return model.config->data.path;
+  if (model.config && !model.config->data.synthetic()) return model.config->data.path;
   throw UsageError("no data: give a data set after the model");
 }
 

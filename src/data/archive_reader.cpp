@@ -25,7 +25,7 @@ ArchiveReader::ArchiveReader(const std::filesystem::path& path)
   archive_read_support_format_tar(state_->handle);
   archive_read_support_format_zip(state_->handle);
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) throw IoError("there is no file {}", path.string());
+  if (!std::filesystem::is_regular_file(path, error)) throw IoError("{}: no such file", path.string());
   if (archive_read_open_filename(state_->handle, path.c_str(), 1 << 18) != ARCHIVE_OK)
     throw DataError("{} is not an archive: {}", path.string(), state_->reason());
 }

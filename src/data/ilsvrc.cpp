@@ -205,7 +205,7 @@ class IlsvrcTar final : public RecordSource {
  private:
   static RandomFile open_tar(const fs::path& path, Split split) {
     const fs::path tar = ilsvrc_tar(path, split);
-    if (!fs::exists(tar)) throw UsageError("there is no {}", tar.string());
+    if (!fs::exists(tar)) throw UsageError("{}: no such file", tar.string());
     return RandomFile(tar);
   }
   const RecordIndex::Entry& entry(std::int64_t index) const {

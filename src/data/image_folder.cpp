@@ -3,9 +3,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
+#include <initializer_list>
+#include <optional>
 #include <utility>
 
 #include "base/atomic_file.h"
@@ -163,6 +164,15 @@ std::vector<std::string> class_folders(const fs::path& split) {
   return names;
 }
 
+std::unique_ptr<RecordSource> open_class_folders(const fs::path& path, const SourceOptions& options) {
+  const std::optional<std::vector<std::string>> order = read_class_list(path);
+  FileListing listing;
+  listing.root = listing.words = path;
+  listing.classes = order ? *order : class_folders(path);
+  Lister(listing).add_class_folders((path / kClassesFile).string());
+  return std::make_unique<FileList>(std::move(listing), options);
+}
+
 std::unique_ptr<RecordSource> open_labelled_folder(const fs::path& root, std::vector<std::string> classes,
                                                    const SourceOptions& options) {
   FileListing listing;
@@ -215,17 +225,32 @@ std::unique_ptr<RecordSource> open_image_folder(const fs::path& path, Split spli
   return std::make_unique<FileList>(std::move(listing), options);
 }
 
+bool is_class_folders(const fs::path& path) {
+  const auto holds_images = [&](const std::string& name) {
+    for (const fs::path& folder : {path / name, path / name / "images"}) {
+      std::error_code error;
+      for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+        if (is_image_name(it->path().filename().string())) return true;
+    }
+    return false;
+  };
+  int classes = 0;
+  for (const std::string& name : class_folders(path)) {
+    classes += holds_images(name) ? 1 : 0;
+    if (classes == 2) return true;
+  }
+  return false;
+}
+
 bool is_image_folder(const fs::path& path) {
   return !split_folder(path, Split::train).empty() || !split_folder(path, Split::val).empty();
 }
 
 fs::path split_folder(const fs::path& path, Split split) {
-  static constexpr std::array<const char*, 1> kTrain{"train"};
-  static constexpr std::array<const char*, 3> kVal{"val", "validation", "valid"};
-  const std::span<const char* const> names =
-      split == Split::train ? std::span<const char* const>(kTrain) : std::span<const char* const>(kVal);
+  const std::initializer_list<const char*> train{"train", "training", "Train", "Training"};
+  const std::initializer_list<const char*> val{"val", "validation", "valid", "Val", "Validation", "Valid"};
   for (const fs::path& root : {path, path / "ILSVRC/Data/CLS-LOC", path / "Data/CLS-LOC"})
-    for (const char* name : names) {
+    for (const char* name : split == Split::train ? train : val) {
       std::error_code ignored;
       if (fs::is_directory(root / name, ignored)) return root / name;
     }

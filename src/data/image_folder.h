@@ -3,6 +3,8 @@
 // folders where there are any, so both splits agree; a file classes.txt beside them gives another order
 // (class_list.h).
 //
+// Class folders alone, PATH/<class>/…, are a data set without a val split.
+//
 // Validation images may also lie in one folder without classes, where a list tells them:
 //     Tiny ImageNet      val/images, and val/val_annotations.txt
 //     Kaggle's ImageNet  ILSVRC/Data/CLS-LOC/val, and LOC_val_solution.csv in the folder above ILSVRC
@@ -23,6 +25,10 @@ namespace redline::data {
 // Whether path looks like one: a folder with a train or val folder in it.
 bool is_image_folder(const std::filesystem::path& path);
 
+// Whether path holds class folders itself: at least two folders with images right in them, or in `images` as
+// Tiny ImageNet has it.
+bool is_class_folders(const std::filesystem::path& path);
+
 // The folder of a split under path; empty when there is none.
 std::filesystem::path split_folder(const std::filesystem::path& path, Split split);
 
@@ -37,6 +43,10 @@ std::vector<LeftOut> unused_entries(const std::filesystem::path& path);
 // links that go in circles.
 std::unique_ptr<RecordSource> open_image_folder(const std::filesystem::path& path, Split split,
                                                 const SourceOptions& options);
+
+// All images of class folders.
+std::unique_ptr<RecordSource> open_class_folders(const std::filesystem::path& path,
+                                                 const SourceOptions& options);
 
 // The class folders of `root`, or its images where a list tells their classes, as a split whose classes are
 // given.

@@ -23,8 +23,8 @@ void require_path(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found)
-    throw UsageError("there is no {}; make a data set with 'redline data synth {}'", path.string(),
-                     path.string());
+    throw UsageError("{}: no such file or folder; 'redline data synth {}' would draw a data set there",
+                     path.string(), path.string());
   if (error) throw IoError("cannot look at {}: {}", path.string(), error.message());
 }
 
@@ -32,7 +32,15 @@ bool is_tfrecord_folder(const fs::path& path) {
   return !shard_names(path, Split::train).empty() || !shard_names(path, Split::val).empty();
 }
 
-enum class Kind { image_folder, ilsvrc, tfrecord_folder, tiny_imagenet_zip, web_dataset, cifar };
+enum class Kind {
+  image_folder,
+  class_folders,
+  ilsvrc,
+  tfrecord_folder,
+  tiny_imagenet_zip,
+  web_dataset,
+  cifar
+};
 
 std::optional<Kind> find_kind(const fs::path& path) {
   if (is_zip_name(path)) return Kind::tiny_imagenet_zip;
@@ -43,6 +51,18 @@ std::optional<Kind> find_kind(const fs::path& path) {
   if (is_cifar(path)) return Kind::cifar;
   if (!tar_names(path, Split::train).empty() || !tar_names(path, Split::val).empty())
     return Kind::web_dataset;
+  if (is_class_folders(path)) return Kind::class_folders;
+  return {};
+}
+
+// " (flowers/images is one)", of the data sets in a folder that is none.
+std::string nested_hint(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    if (it->is_directory(ignored) && find_kind(it->path()))
+      return fmt::format(" ({} in it is one)", it->path().filename().string());
+  }
   return {};
 }
 
@@ -53,10 +73,10 @@ Kind kind_of(const fs::path& path) {
   if (!fs::is_directory(path))
     throw UsageError("{} is not a data set; give a folder with train/<class>/<image>.jpg", path.string());
   throw UsageError(
-      "{} is not a data set: it has neither a train nor a val folder (train/<class>/<image>.jpg), nor "
-      "TFRecord shards (train-00000-of-00001), nor ImageNet's tars ({}), nor another layout that "
-      "docs/data.md names; for folders of classes alone, --val-split 0.1 holds out a tenth of their images",
-      path.string(), kIlsvrcTrain);
+      "{} is not a data set{}: it has neither a train nor a val folder (train/<class>/<image>.jpg), nor "
+      "folders of images (<class>/<image>.jpg), nor TFRecord shards (train-00000-of-00001), nor ImageNet's "
+      "tars ({}), nor another layout that docs/data.md names",
+      path.string(), nested_hint(path), kIlsvrcTrain);
 }
 
 }  // namespace
@@ -79,6 +99,8 @@ std::unique_ptr<RecordSource> open_kind(Kind kind, const fs::path& path, Split s
   switch (kind) {
     case Kind::image_folder:
       return open_image_folder(path, split, options);
+    case Kind::class_folders:
+      return open_class_folders(path, options);
     case Kind::tfrecord_folder:
       return open_tfrecord_folder(path, split, options);
     case Kind::ilsvrc:
@@ -113,6 +135,14 @@ std::unique_ptr<RecordSource> open_val_dir(const fs::path& path, const std::vect
   return val;
 }
 
+// Where it is known what to validate on, class folders may hold their images at any depth.
+std::unique_ptr<RecordSource> open_to_train(const fs::path& path, const SourceOptions& options) {
+  require_path(path);
+  if (!find_kind(path) && fs::is_directory(path) && !class_folders(path).empty())
+    return warned(open_class_folders(path, options), options);
+  return open_source(path, Split::train, options);
+}
+
 }  // namespace
 
 std::unique_ptr<RecordSource> open_source(const fs::path& path, Split split, const SourceOptions& options) {
@@ -126,10 +156,7 @@ OpenSplits open_splits(const fs::path& path, const fs::path& val_dir, const Sour
     if (has_split(path, Split::val)) splits.val = open_source(path, Split::val, options);
     return splits;
   }
-  require_path(path);
-  splits.train = !find_kind(path) && fs::is_directory(path)
-                     ? warned(open_labelled_folder(path, class_folders(path), options), options)
-                     : open_source(path, Split::train, options);
+  splits.train = open_to_train(path, options);
   splits.val = open_val_dir(val_dir, splits.train->classes(), options);
   return splits;
 }
@@ -137,17 +164,17 @@ OpenSplits open_splits(const fs::path& path, const fs::path& val_dir, const Sour
 OpenSplits open_with_held_out(const fs::path& path, double share, std::uint64_t seed,
                               const SourceOptions& options) {
   require_path(path);
-  if (!find_kind(path) && fs::is_directory(path) && !class_folders(path).empty())
-    return hold_out(warned(open_labelled_folder(path, class_folders(path), options), options), share, seed);
-  if (has_split(path, Split::val))
+  if (find_kind(path) && has_split(path, Split::val))
     throw UsageError("{} has validation images: leave out --val-split", path.string());
-  return hold_out(open_source(path, Split::train, options), share, seed);
+  return hold_out(open_to_train(path, options), share, seed);
 }
 
 bool has_split(const fs::path& path, Split split) {
   switch (kind_of(path)) {
     case Kind::image_folder:
       return !split_folder(path, split).empty();
+    case Kind::class_folders:
+      return split == Split::train;
     case Kind::tfrecord_folder:
       return !shard_names(path, split).empty();
     case Kind::ilsvrc:

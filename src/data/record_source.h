@@ -71,8 +71,9 @@ struct SourceOptions {
   std::function<bool()> stop;
 };
 
-// Opens one split of the data set at path, whatever kind it is. Throws UsageError when path is not a data
-// set, DataError when it is one but broken; both name the path and say what to do.
+// Opens one split of the data set at path, whatever kind it is; of class folders alone all images, whichever
+// split is asked for. Throws UsageError when path is not a data set, DataError when it is one but broken;
+// both name the path and say what to do.
 std::unique_ptr<RecordSource> open_source(const std::filesystem::path& path, Split split,
                                           const SourceOptions& options = {});
 

@@ -256,6 +256,12 @@ int frozen_parts(const OptimizerConfig& optimizer) {
   return static_cast<int>(trained - named.begin());
 }
 
+std::string checkpoint_interval(const Config& config) {
+  constexpr const char* kUsual = "10m";  // loses little, and costs little however long an epoch is
+  if (!config.run.checkpoint_every.empty()) return config.run.checkpoint_every;
+  return config.data.synthetic() ? "off" : kUsual;
+}
+
 std::int64_t images_per_step(const Config& config) {
   return config.optimizer.batch_size * config.optimizer.accumulate * config.ranks;
 }

@@ -32,6 +32,8 @@ struct DataConfig {
   std::int64_t max_image_pixels = 100'000'000;
   std::int64_t max_image_bytes = std::int64_t{256} << 20;
   std::int64_t synthetic_batches = 100;
+
+  bool synthetic() const { return path == "synthetic"; }
 };
 
 // What happens to training images.
@@ -148,6 +150,9 @@ void validate(const Config& config);
 // How many parts of the network, from its beginning on, are not trained. Throws UsageError where --freeze
 // names anything but such a beginning.
 int frozen_parts(const OptimizerConfig& optimizer);
+
+// --checkpoint-every, or what it is where it was not given.
+std::string checkpoint_interval(const Config& config);
 
 // Samples that one update sees, over all ranks.
 std::int64_t images_per_step(const Config& config);

@@ -1,6 +1,5 @@
 #include "train/setup.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -8,30 +7,21 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "comm/communicator.h"
 #include "data/class_match.h"
-#include "data/hold_out.h"
 #include "data/info.h"
-#include "data/loader.h"
 #include "train/cores.h"
-#include "train/interval.h"
 #include "train/schedule.h"
 
 namespace redline::train {
 namespace {
 
-constexpr const char* kSynthetic = "synthetic";
 constexpr const char* kTf32 = "tf32";
 constexpr const char* kAuto = "auto";
 constexpr const char* kAsConfigured = "as configured";
 constexpr std::int64_t kSyntheticClasses = 1000;
-constexpr std::int64_t kMostWorkers = 8;      // by default: enough to feed a CPU's training step
-constexpr std::int64_t kMostGpuWorkers = 32;  // and a GPU's
-constexpr int kSlots = 4;
 constexpr std::int64_t kLookedAt = 64;                     // images, to learn how large they are
 constexpr std::uint64_t kSeedStride = 0x9e3779b97f4a7c15;  // between the ranks' synthetic data
-constexpr const char* kCheckpointEvery = "10m";  // loses little, and costs little however long an epoch is
 
 // Says once a second how far the choice of kernels is.
 std::function<void(std::int64_t, std::int64_t)> tell_tuning() {
@@ -40,38 +30,6 @@ std::function<void(std::int64_t, std::int64_t)> tell_tuning() {
     watch.emplace();
     log_info("timing kernels to take the fastest: {} of {}", made, all);
   };
-}
-
-bool fits_into(const Memory& need, const Memory& available) {
-  const auto fits = [](std::uint64_t wanted, std::uint64_t there) { return there == 0 || wanted <= there; };
-  return fits(need.host, available.host) && fits(need.device, available.device);
-}
-
-// Largest batch below the configured one whose plans fit; 0 when not even one image does.
-std::int64_t largest_batch(const Config& config, const backend::Backend& backend, graph::DType dtype,
-                           std::int64_t classes, const Memory& available, const Decoding& decoding) {
-  std::int64_t fits = 0, too_large = config.optimizer.batch_size;
-  while (fits + 1 < too_large) {
-    const std::int64_t middle = fits + (too_large - fits) / 2;
-    const bool ok =
-        fits_into(memory_need(config, make_plans(config, backend, dtype, classes, middle), backend, decoding),
-                  available);
-    (ok ? fits : too_large) = middle;
-  }
-  return fits;
-}
-
-[[noreturn]] void refuse(const std::string& problem, std::int64_t fits) {
-  if (fits == 0)
-    throw BatchTooLarge("{}: not even one image fits; try a smaller --image-size or --model", problem);
-  throw BatchTooLarge("{}: the largest batch that fits is {} (--accumulate makes a step of several)", problem,
-                      fits);
-}
-
-// --checkpoint-every, or what it is where it was not given.
-std::string checkpoint_interval(const Config& config) {
-  if (!config.run.checkpoint_every.empty()) return config.run.checkpoint_every;
-  return config.data.path == kSynthetic ? "off" : kCheckpointEvery;
 }
 
 // As PyTorch does: the norms of the last layers have no variance over a single value, and training would go
@@ -98,11 +56,6 @@ std::int64_t resolve_classes(const Config& config, const data::RecordSource* rec
   return classes;
 }
 
-std::int64_t default_workers(const Machine& machine, const backend::Backend& backend) {
-  return std::clamp<std::int64_t>(machine.cores_allowed, 1,
-                                  backend.runs_ahead() ? kMostGpuWorkers : kMostWorkers);
-}
-
 Config resolve(const Setup& setup) {
   Config config = setup.config;
   config.model.classes = setup.classes;
@@ -123,193 +76,7 @@ Config resolve(const Setup& setup) {
   return config;
 }
 
-data::DistortOptions distort_options(const AugmentConfig& augment) {
-  data::DistortOptions options;
-  if (augment.auto_augment == "ra") options.policy = data::AutoAugment::rand_augment;
-  if (augment.auto_augment == "ta_wide") options.policy = data::AutoAugment::trivial_augment_wide;
-  options.magnitude = static_cast<int>(augment.ra_magnitude);
-  options.operations = static_cast<int>(augment.ra_num_ops);
-  std::vector<double> jitter = augment.color_jitter;
-  if (jitter.size() == 1) jitter.resize(3, jitter[0]);
-  jitter.resize(4);
-  options.jitter = {jitter[0], jitter[1], jitter[2], jitter[3]};
-  options.erase.probability = augment.random_erase;
-  options.erase.scale_min = augment.random_erase_scale[0];
-  options.erase.scale_max = augment.random_erase_scale[1];
-  options.erase.ratio_min = augment.random_erase_ratio[0];
-  options.erase.ratio_max = augment.random_erase_ratio[1];
-  return options;
-}
-
-data::MixOptions mix_options(const AugmentConfig& augment) {
-  return {augment.mixup_alpha, augment.cutmix_alpha};
-}
-
 }  // namespace
-
-data::LoaderOptions loader_options(const Config& config, bool train) {
-  data::LoaderOptions options;
-  options.ranks = static_cast<int>(config.ranks);
-  options.fixed_split = config.device.deterministic || config.data.decode == "gpu";
-  options.batch_size = static_cast<int>(config.optimizer.batch_size);
-  options.threads = static_cast<int>(config.data.workers);
-  options.slots = kSlots;
-  options.seed = static_cast<std::uint64_t>(config.run.seed);
-  options.max_bad = config.data.max_bad;
-  options.transform.train = train;
-  options.transform.size = static_cast<int>(config.model.image_size);
-  options.transform.filter =
-      config.data.interpolation == "bicubic" ? Interpolation::bicubic : Interpolation::bilinear;
-  options.transform.scale_min = config.augment.scale[0];
-  options.transform.scale_max = config.augment.scale[1];
-  options.transform.ratio_min = config.augment.ratio[0];
-  options.transform.ratio_max = config.augment.ratio[1];
-  options.transform.flip = config.augment.hflip;
-  options.transform.distort = distort_options(config.augment);
-  options.transform.centre = config.data.crop_pct;
-  options.mix = mix_options(config.augment);
-  options.limits.max_pixels = config.data.max_image_pixels;
-  return options;
-}
-
-namespace {
-
-data::LoaderOptions loader_options(const Config& config, const backend::Backend& backend, int rank,
-                                   bool train) {
-  data::LoaderOptions options = loader_options(config, train);
-  options.rank = rank;
-  options.allocator = backend.input_allocator();
-  return options;
-}
-
-}  // namespace
-
-std::int64_t image_size_of(const plan::Plan& plan) {
-  return plan.graph().tensor(plan.model.images).shape.h();
-}
-
-namespace {
-
-void set_optimizer(const OptimizerConfig& optimizer, plan::Options& options) {
-  using enum plan::OptimizerKind;
-  const std::string& name = optimizer.name;
-  options.optimizer = name == "lars" ? lars : name == "adamw" ? adamw : name == "lamb" ? lamb : sgd;
-  options.momentum = static_cast<float>(optimizer.momentum);
-  options.nesterov = optimizer.nesterov;
-  options.weight_decay = static_cast<float>(optimizer.weight_decay);
-  options.lars_trust = static_cast<float>(optimizer.lars_trust);
-  options.beta1 = static_cast<float>(optimizer.betas[0]);
-  options.beta2 = static_cast<float>(optimizer.betas[1]);
-  const double usual = options.optimizer == lamb ? 1e-6 : 1e-8;
-  options.epsilon = static_cast<float>(optimizer.epsilon > 0 ? optimizer.epsilon : usual);
-  options.clip_norm = static_cast<float>(optimizer.clip_norm);
-  if (optimizer.head_lr > 0) options.head_rate = static_cast<float>(optimizer.head_lr / optimizer.lr);
-  options.layer_decay = static_cast<float>(optimizer.layer_decay);
-}
-
-}  // namespace
-
-plan::Options train_plan_options(const Config& config, graph::DType dtype, std::int64_t classes,
-                                 std::int64_t batch) {
-  plan::Options options;
-  options.model.model = config.model.name;
-  options.model.classes = classes;
-  options.model.image_size = train_sizes(config).front();
-  options.model.batch = batch;
-  options.model.dtype = dtype;
-  options.model.label_smoothing = static_cast<float>(config.optimizer.label_smoothing);
-  options.model.mixed_labels = mix_options(config.augment).any();
-  options.model.frozen_parts = frozen_parts(config.optimizer);
-  set_optimizer(config.optimizer, options);
-  options.accumulate = static_cast<int>(config.optimizer.accumulate);
-  options.ema = config.model.ema;
-  options.fuse = !config.device.no_fuse;
-  options.bucket_bytes = static_cast<std::size_t>(config.comm.bucket_mb * (1 << 20));
-  options.all_reduce = config.ranks > 1 || config.comm.when_alone;
-  options.gradient_wire = graph::parse_dtype(config.comm.grad_dtype);
-  options.synchronised_norms = config.comm.sync_bn && config.ranks > 1;
-  return options;
-}
-
-plan::Options eval_plan_options(const Config& config, graph::DType dtype, std::int64_t classes,
-                                std::int64_t batch) {
-  plan::Options options = train_plan_options(config, dtype, classes, batch);
-  options.model.image_size = config.model.image_size;
-  options.model.training = false;
-  options.model.frozen_parts = 0;
-  options.model.label_smoothing = 0;
-  options.model.mixed_labels = false;
-  options.optimizer = plan::OptimizerKind::none;
-  options.all_reduce = options.synchronised_norms = false;
-  options.accumulate = 1;
-  options.ema = false;
-  return options;
-}
-
-Plans make_plans(const Config& config, const plan::Capabilities& backend, graph::DType dtype,
-                 std::int64_t classes, std::int64_t batch) {
-  Plans plans;
-  plan::Options train = train_plan_options(config, dtype, classes, batch);
-  for (const std::int64_t size : train_sizes(config)) {
-    train.model.image_size = size;
-    auto plan = std::make_shared<plan::Plan>(make_plan(train, backend));
-    if (plans.train == nullptr)
-      plans.train = std::move(plan);
-    else
-      plans.smaller.push_back(std::move(plan));
-  }
-  plans.eval =
-      std::make_shared<plan::Plan>(make_plan(eval_plan_options(config, dtype, classes, batch), backend));
-  return plans;
-}
-
-std::size_t Decoding::memory_need(const plan::Plan& train) const {
-  if (decoder == nullptr) return 0;
-  const graph::Shape& images = train.graph().tensor(train.model.images).shape;
-  return decoder->memory_need(static_cast<int>(images.n()), static_cast<int>(image_size_of(train)), kSlots,
-                              pixels);
-}
-
-Memory memory_need(const Config& config, const Plans& plans, const backend::Backend& backend,
-                   const Decoding& decoding) {
-  const plan::MemoryUse train = plan::memory_use(*plans.train), eval = plan::memory_use(*plans.eval);
-  const std::size_t slots = kSlots * (train.inputs + eval.inputs);
-  // They run in turn: activations need the memory of the largest.
-  std::size_t work = train.total() - train.activations + std::max(train.activations, eval.activations) +
-                     eval.inputs + backend.memory_overhead(*plans.train, /*owns_weights=*/true) +
-                     backend.memory_overhead(*plans.eval, /*owns_weights=*/false);
-  for (const auto& plan : plans.smaller)
-    work += plan::memory_use(*plan).inputs + backend.memory_overhead(*plan, /*owns_weights=*/false);
-  work += decoding.memory_need(*plans.train);
-  const bool checkpoints =
-      parse_interval(checkpoint_interval(config), "--checkpoint-every").unit != Interval::Unit::never;
-  const std::size_t host =
-      slots + (checkpoints ? train.parameters + train.statistics + train.optimizer + train.average : 0);
-  return backend.device_memory() ? Memory{host, work} : Memory{host + work, 0};
-}
-
-Memory memory_available(const Machine& machine, const backend::Backend& backend) {
-  const auto device = backend.device_memory();
-  return {machine.memory_available, device ? device->free : 0};
-}
-
-void check_memory(const Config& config, const backend::Backend& backend, graph::DType dtype,
-                  std::int64_t classes, const Plans& plans, const Memory& available,
-                  const Decoding& decoding) {
-  const Memory need = memory_need(config, plans, backend, decoding);
-  if (fits_into(need, available)) return;
-  const bool on_device = available.device != 0 && need.device > available.device;
-  refuse(fmt::format("--batch-size {} needs {} of {}memory and {} are available", config.optimizer.batch_size,
-                     format_bytes(on_device ? need.device : need.host), on_device ? "device " : "",
-                     format_bytes(on_device ? available.device : available.host)),
-         largest_batch(config, backend, dtype, classes, available, decoding));
-}
-
-void refuse_batch(const Setup& setup, const std::string& what) {
-  refuse(fmt::format("--batch-size {} does not fit: {}", setup.config.optimizer.batch_size, what),
-         largest_batch(setup.config, *setup.backend, setup.dtype, setup.classes,
-                       memory_available(setup.machine, *setup.backend), setup.decoding));
-}
 
 std::unique_ptr<backend::Backend> open_device(const Config& config,
                                               std::shared_ptr<comm::Communicator> communicator,
@@ -366,52 +133,15 @@ Precision resolve_dtype(const Config& config, const backend::Backend& backend) {
   return {graph::DType::f32, gpu ? "the default on this GPU" : "the default on a CPU"};
 }
 
-std::shared_ptr<backend::ImageDecoder> resolve_decoder(const Config& config, backend::Backend& backend) {
-  if (config.data.decode == "cpu" || config.data.path == kSynthetic) return nullptr;
-  if (config.device.input_copy != kAuto) {  // whoever names a method wants batches to take it
-    if (config.data.decode == "gpu")
-      throw UsageError(
-          "--decode gpu and --input-copy {} contradict each other: images that a GPU decodes are "
-          "there already",
-          config.device.input_copy);
-    return nullptr;
-  }
-  if (distort_options(config.augment).any() || mix_options(config.augment).any()) {
-    constexpr const char* kWhy =
-        "a GPU's decoder gives crops and mirror images alone, without --auto-augment, --color-jitter, "
-        "--random-erase, --mixup-alpha and --cutmix-alpha";
-    if (config.data.decode == "gpu") throw UsageError("--decode gpu: {}", kWhy);
-    if (backend.device_memory()) log_info("the CPU decodes images: {}", kWhy);
-    return nullptr;
-  }
-  try {
-    return backend.make_image_decoder();
-  } catch (const UnavailableError& why) {
-    if (config.data.decode == "gpu") throw UnavailableError("--decode gpu: {}", why.what());
-    if (backend.device_memory()) log_info("the CPU decodes images: {}", why.what());
-    return nullptr;
-  }
+void refuse_batch(const Setup& setup, const std::string& what) {
+  refuse_batch(setup.config, *setup.backend, setup.dtype, setup.classes,
+               memory_available(setup.machine, *setup.backend), setup.decoding,
+               fmt::format("--batch-size {} does not fit: {}", setup.config.optimizer.batch_size, what));
 }
 
 std::string Setup::data_text() const {
   if (synthetic()) return "synthetic";
   return fmt::format("{} ({})", config.data.path, train_records->kind());
-}
-
-data::OpenSplits open_splits(const Config& config) {
-  data::SourceOptions limits;
-  limits.max_bytes = config.data.max_image_bytes;
-  const auto seed = static_cast<std::uint64_t>(config.run.seed);
-  return config.data.val_split > 0
-             ? data::open_with_held_out(config.data.path, config.data.val_split, seed, limits)
-             : data::open_splits(config.data.path, config.data.val_dir, limits);
-}
-
-std::string remedy_without_val(const std::string& path) {
-  const std::vector<data::LeftOut> unused = data::unused_in(path);
-  if (std::ranges::any_of(unused, [](const data::LeftOut& one) { return one.what == "test/"; }))
-    return fmt::format("--val-dir {} takes those images", (std::filesystem::path(path) / "test").string());
-  return "--val-split 0.1 holds out a tenth of its images";
 }
 
 namespace {
@@ -448,7 +178,7 @@ Setup prepare(const Config& config, const std::shared_ptr<comm::Communicator>& c
   Precision precision = resolve_dtype(config, *setup.backend);
   setup.dtype = precision.dtype;
   setup.why_dtype = std::move(precision.why);
-  if (config.data.path != kSynthetic) open_records(setup, class_names);
+  if (!config.data.synthetic()) open_records(setup, class_names);
   if (!setup.synthetic()) check_norms(config);
   if (!config.optimizer.freeze.empty() && config.model.init.empty() && !setup.synthetic())
     log_warning("--freeze {} without --init: random weights stay as they are", config.optimizer.freeze);
@@ -491,14 +221,6 @@ std::unique_ptr<data::BatchSource> train_batches(const Setup& setup) {
 std::unique_ptr<data::BatchSource> val_batches(const Setup& setup) {
   if (setup.val_records == nullptr) return nullptr;
   return evaluation_batches(setup.config, *setup.backend, setup.val_records, setup.rank);
-}
-
-std::unique_ptr<data::Loader> evaluation_batches(const Config& config, const backend::Backend& backend,
-                                                 std::shared_ptr<const data::RecordSource> records,
-                                                 int rank) {
-  data::LoaderOptions options = loader_options(config, backend, rank, /*train=*/false);
-  if (options.threads == 0) options.threads = static_cast<int>(default_workers(inspect_machine(), backend));
-  return std::make_unique<data::Loader>(std::move(records), options);
 }
 
 }  // namespace redline::train

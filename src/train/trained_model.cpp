@@ -26,7 +26,7 @@ constexpr std::string_view kAverageSuffix = ".ema";
 // The checkpoint folder that a path means; empty for a file.
 fs::path checkpoint_folder(const fs::path& path) {
   if (fs::is_regular_file(path)) return {};
-  if (!fs::exists(path)) throw UsageError("there is no {}", path.string());
+  if (!fs::exists(path)) throw UsageError("{}: no such file or folder", path.string());
   for (const fs::path& folder : {path, path / "checkpoints" / "latest"}) {
     if (fs::exists(folder / kModelFile)) return fs::canonical(folder);
   }

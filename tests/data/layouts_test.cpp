@@ -285,15 +285,58 @@ TEST(Layouts, RecordsOfTfds) {
   EXPECT_EQ(Decoder().open(source->read(0, scratch)).width, 16);
 }
 
+TEST(Layouts, ClassFoldersAlone) {
+  const TemporaryFolder folder;
+  put(folder / "a/cat/1.jpg", gradient_jpeg(16, 16));
+  // One folder of images is no set of classes.
+  EXPECT_THROW(open_source(folder / "a", Split::train), UsageError);
+  put(folder / "a/dog/2.jpg", gradient_jpeg(17, 16));
+  EXPECT_TRUE(has_split(folder / "a", Split::train));
+  EXPECT_FALSE(has_split(folder / "a", Split::val));
+  EXPECT_FALSE(open_splits(folder / "a", {}).val);
+  // To be evaluated on, it is all there is.
+  const auto source = open_source(folder / "a", Split::val);
+  EXPECT_EQ(source->classes(), (Names{"cat", "dog"}));
+  EXPECT_EQ(source->label(1), 1);
+  put(folder / "a/classes.txt", std::string("dog\ncat\n"));
+  EXPECT_EQ(open_source(folder / "a", Split::train)->label(0), 1);
+  fs::remove(folder / "a/classes.txt");
+  put(folder / "a/classes.txt", std::string("cat\n"));
+  EXPECT_TRUE(
+      contains(message_of<DataError>([&] { open_source(folder / "a", Split::train); }), "classes.txt"));
+  // As Tiny ImageNet's are.
+  put(folder / "b/cat/images/1.jpg", gradient_jpeg(16, 16));
+  put(folder / "b/dog/images/2.jpg", gradient_jpeg(16, 16));
+  EXPECT_EQ(open_source(folder / "b", Split::train)->count(), 2);
+}
+
+TEST(Layouts, FoldersOfSplitsAreNotTakenForClasses) {
+  const TemporaryFolder folder;
+  for (const char* name :
+       {"a/learn/cat/1.jpg", "a/learn/dog/1.jpg", "a/check/cat/1.jpg", "a/check/dog/1.jpg"})
+    put(folder / name, gradient_jpeg(16, 16));
+  const std::string message = message_of<UsageError>([&] { open_source(folder / "a", Split::train); });
+  EXPECT_TRUE(contains(message, "(check in it is one)") || contains(message, "(learn in it is one)"))
+      << message;
+  for (const char* name : {"b/Training/cat/1.jpg", "b/Training/dog/1.jpg", "b/Validation/dog/1.jpg"})
+    put(folder / name, gradient_jpeg(16, 16));
+  const OpenSplits splits = open_splits(folder / "b", {});
+  EXPECT_EQ(splits.train->count(), 2);
+  EXPECT_EQ(splits.val->label(0), 1);
+}
+
 TEST(Layouts, ValidationImagesFromAnotherFolder) {
   const TemporaryFolder folder;
   put(folder / "a/cat/1.jpg", gradient_jpeg(16, 16));
   put(folder / "a/dog/2.jpg", gradient_jpeg(17, 16));
   put(folder / "b/dog/3.jpg", gradient_jpeg(18, 16));
-  // Class folders without train/ will do where val is given.
   const OpenSplits bare = open_splits(folder / "a", folder / "b");
   EXPECT_EQ(bare.train->count(), 2);
   EXPECT_EQ(bare.val->label(0), 1);
+  // Where val is given, classes may hold folders of images.
+  put(folder / "deep/cat/tom/1.jpg", gradient_jpeg(16, 16));
+  put(folder / "deep/dog/rex/1.jpg", gradient_jpeg(16, 16));
+  EXPECT_EQ(open_splits(folder / "deep", folder / "b").train->count(), 2);
   put(folder / "c/train/cat/1.jpg", gradient_jpeg(16, 16));
   EXPECT_FALSE(open_splits(folder / "c", {}).val);
   EXPECT_TRUE(contains(message_of<DataError>([&] { open_splits(folder / "c", folder / "b"); }), "class dog"));

@@ -6,7 +6,6 @@
 #include <deque>
 #include <exception>
 #include <iterator>
-#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -15,7 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "data/bad_limit.h"
+#include "data/bad_samples.h"
 #include "data/decode_split.h"
 #include "data/gpu_batch.h"
 #include "data/sampler.h"
@@ -27,7 +26,6 @@ constexpr std::uint64_t kReplaceStream = 0x7265706c;
 constexpr int kReplaceAttempts = 16;  // with the default limit, this many bad samples in a row do not happen
 // A GPU that fails at more than one in four of this many is not asked again.
 constexpr int kGpuTrial = 64;
-constexpr int kLoggedBad = 20;  // named in the log; bad_samples() has them all
 
 bool mixes(const LoaderOptions& o) { return o.transform.train && o.mix.any(); }
 
@@ -70,11 +68,11 @@ class Loader::Pool : public std::enable_shared_from_this<Loader::Pool> {
   bool next(Batch& batch);
   double cpu_share() const;
   StageSeconds stage_seconds() const;
-  std::vector<BadSample> bad_samples() const;
 
   const std::shared_ptr<const RecordSource> source_;
   LoaderOptions options_;  // the image size changes, only while there are no threads
   const Sampler sampler_;  // of no epoch: each has a copy with its order
+  BadSamples bad_;
   double waited_ = 0;
 
  private:
@@ -107,7 +105,6 @@ class Loader::Pool : public std::enable_shared_from_this<Loader::Pool> {
   void note_gpu(int rows, int failed);
   Place load_row(Worker& worker, Slot& slot, int row, Place preferred);
   void mix_slot(Worker& worker, Slot& slot);
-  void note_bad(std::int64_t sample, const Error& reason);
   void reset(Slot& slot) const;  // for the next batch
   // Ends a lease. A slot of an earlier image size is freed.
   void give_back(std::unique_ptr<Slot> slot, int generation);
@@ -115,8 +112,6 @@ class Loader::Pool : public std::enable_shared_from_this<Loader::Pool> {
   bool row_available() const {
     return !failure_ && !draining_ && next_batch_ < end_batch_ && (next_row_ > 0 || !free_.empty());
   }
-
-  std::int64_t max_bad_;
 
   mutable std::mutex mutex_;
   std::condition_variable work_ready_;
@@ -139,10 +134,8 @@ class Loader::Pool : public std::enable_shared_from_this<Loader::Pool> {
   DecodeSplit split_;
   std::int64_t gpu_rows_ = 0, gpu_failed_ = 0;
   bool gpu_given_up_ = false;
-  Stopwatch since_gpu_;                      // decoded the last batch
-  std::map<std::int64_t, std::string> bad_;  // sample -> reason
+  Stopwatch since_gpu_;  // decoded the last batch
   StageSeconds seconds_;
-  std::int64_t unreadable_ = 0;  // of these, those that could not be read
   std::exception_ptr failure_;
 
   std::vector<std::thread> threads_;
@@ -152,8 +145,8 @@ Loader::Pool::Pool(std::shared_ptr<const RecordSource> source, const LoaderOptio
     : source_(std::move(source)),
       options_(options),
       sampler_(sampler_options(options, source_->count())),
+      bad_(source_, options.max_bad),
       split_(options.threads, options.fixed_split) {
-  max_bad_ = bad_limit(options.max_bad, source_->count());
   make_slots();
   start_threads();
 }
@@ -436,7 +429,7 @@ Loader::Pool::Place Loader::Pool::load_row(Worker& worker, Slot& slot, int row, 
       return place;
     } catch (const Error& error) {
       if (error.code() != ExitCode::bad_data && error.code() != ExitCode::io) throw;
-      note_bad(sample, error);
+      bad_.note(sample, error);
     }
     if (!options_.transform.train) break;
     sample = static_cast<std::int64_t>(replacement.below(static_cast<std::uint64_t>(source_->count())));
@@ -453,27 +446,6 @@ void Loader::Pool::mix_slot(Worker& worker, Slot& slot) {
             options_.transform.size, slot.memory, worker.scratch);
 }
 
-void Loader::Pool::note_bad(std::int64_t sample, const Error& reason) {
-  const std::lock_guard lock(mutex_);
-  if (!bad_.emplace(sample, reason.what()).second) return;
-  if (reason.code() == ExitCode::io) ++unreadable_;
-  const auto count = static_cast<std::int64_t>(bad_.size());
-  if (count <= kLoggedBad) log_warning("skipped {}: {}", source_->name(sample), reason.what());
-  if (count == kLoggedBad) log_warning("further bad samples are counted, not named");
-  if (count <= max_bad_) return;
-  const std::string which = fmt::format("more than the {} that --max-bad {} allows; the last was {}: {}",
-                                        max_bad_, options_.max_bad, source_->name(sample), reason.what());
-  // The files are gone or their disk is: nothing is wrong with the data as such.
-  if (2 * unreadable_ > count) {
-    throw IoError("{} of {} samples cannot be read, {}. See whether the data is still there, and try again",
-                  count, source_->count(), which);
-  }
-  throw DataError(
-      "{} of {} samples are bad, {}. Remove the bad files ('redline data verify' lists them) or raise "
-      "--max-bad",
-      count, source_->count(), which);
-}
-
 double Loader::Pool::cpu_share() const {
   const std::lock_guard lock(mutex_);
   return split_.cpu_share();
@@ -482,13 +454,6 @@ double Loader::Pool::cpu_share() const {
 StageSeconds Loader::Pool::stage_seconds() const {
   const std::lock_guard lock(mutex_);
   return seconds_;
-}
-
-std::vector<BadSample> Loader::Pool::bad_samples() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<BadSample> list;
-  for (const auto& [sample, reason] : bad_) list.push_back({source_->name(sample), reason});
-  return list;
 }
 
 Loader::Loader(std::shared_ptr<const RecordSource> source, const LoaderOptions& options) {
@@ -511,6 +476,6 @@ bool Loader::next(Batch& batch) { return pool_->next(batch); }
 double Loader::waited_seconds() const { return pool_->waited_; }
 double Loader::cpu_share() const { return pool_->cpu_share(); }
 StageSeconds Loader::stage_seconds() const { return pool_->stage_seconds(); }
-std::vector<BadSample> Loader::bad_samples() const { return pool_->bad_samples(); }
+std::vector<BadSample> Loader::bad_samples() const { return pool_->bad_.list(); }
 
 }  // namespace redline::data

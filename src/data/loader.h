@@ -15,11 +15,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "backend/image_decoder.h"
 #include "data/augment.h"
+#include "data/bad_samples.h"
 #include "data/batch_source.h"
 #include "data/decode.h"
 #include "data/host_memory.h"
@@ -42,11 +42,6 @@ struct LoaderOptions {
   HostAllocator allocator;                         // empty: ordinary memory
   std::shared_ptr<backend::ImageDecoder> decoder;  // a GPU's; empty: the threads decode everything
   bool fixed_split = false;                        // what the GPU can decode it does, however long that takes
-};
-
-struct BadSample {
-  std::string name;
-  std::string reason;
 };
 
 class Loader final : public BatchSource {

@@ -104,7 +104,7 @@ int run_synth(SynthFlags& flags) {
                         [&](const data::Progress& progress) { data::write_synth(flags.options, progress); });
   if (code == 0)
     fmt::print("{}: {} training and {} validation images of {} classes, {}, in {}\n", flags.path,
-               flags.options.train, flags.options.val, flags.options.classes,
+               format_grouped(flags.options.train), format_grouped(flags.options.val), flags.options.classes,
                flags.options.imagenet_sizes
                    ? std::string("with ImageNet's sizes")
                    : fmt::format("{} x {} pixels", flags.options.width, flags.options.height),
@@ -274,9 +274,10 @@ nlohmann::ordered_json to_json(const data::Verification& result, const std::stri
 void print_verification(const data::Verification& result) {
   constexpr std::size_t kShown = 20;
   for (const data::VerifiedSplit& s : result.splits) {
-    fmt::print("{:<6} {} images, {}; width {} to {}, height {} to {}; {} bad, {} with warnings\n",
-               data::split_name(s.split), s.images, format_bytes(static_cast<std::uint64_t>(s.bytes)),
-               s.min_width, s.max_width, s.min_height, s.max_height, s.bad.size(), s.odd.size());
+    fmt::print("{:<6} {} images, {}; width {}, height {}; {} bad, {} with warnings\n",
+               data::split_name(s.split), format_grouped(s.images),
+               format_bytes(static_cast<std::uint64_t>(s.bytes)), range_text(s.min_width, s.max_width),
+               range_text(s.min_height, s.max_height), s.bad.size(), s.odd.size());
     for (std::size_t i = 0; i < std::min(kShown, s.bad.size()); ++i)
       fmt::print("       bad: {}: {}\n", printable(s.bad[i].name), printable(s.bad[i].reason));
     if (s.bad.size() > kShown)
@@ -360,7 +361,7 @@ int run_unpack(const ConvertFlags& flags, Work&& work) {
   if (code != 0) return code;
   print_left_out(result.bad);
   fmt::print("{}: {} images, {} of them found whole, {} left out as bad, in {}\n", flags.target,
-             result.written + result.found, result.found, result.bad.size(),
+             format_grouped(result.written + result.found), format_grouped(result.found), result.bad.size(),
              format_duration(watch.seconds()));
   return 0;
 }
@@ -390,8 +391,8 @@ int run_convert(ConvertFlags& flags) {
   print_left_out(result.bad);
   fmt::print(
       "{}: {} images, {} encoded anew, {} with boxes, {} left out as bad, {} shards found whole, in {}\n",
-      flags.target, result.written, result.reencoded, result.boxed, result.bad.size(), result.shards_found,
-      format_duration(watch.seconds()));
+      flags.target, format_grouped(result.written), format_grouped(result.reencoded),
+      format_grouped(result.boxed), result.bad.size(), result.shards_found, format_duration(watch.seconds()));
   print_unused("not converted:", data::unused_in(flags.source));
   return 0;
 }

@@ -9,6 +9,7 @@
 #include "base/atomic_file.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/quantity.h"
 #include "base/signals.h"
 #include "cli/command.h"
 #include "cli/forward_options.h"
@@ -57,7 +58,7 @@ void print_classes(const train::EvaluationResult& result) {
 void print_result(const train::EvaluationResult& result, bool per_class) {
   fmt::print("  model     {}, {} px, {} on {}\n", result.model, result.image_size, result.dtype,
              result.device);
-  fmt::print("  data      {}: {} images in {}\n", result.data, result.samples,
+  fmt::print("  data      {}: {} images in {}\n", result.data, format_grouped(result.samples),
              format_duration(result.seconds));
   fmt::print("  accuracy  top-1 {:.2f}%  top-5 {:.2f}%  loss {:.4f}\n", 100 * result.top1, 100 * result.top5,
              result.loss);

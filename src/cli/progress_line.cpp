@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "base/quantity.h"
 #include "base/text.h"
 
 namespace redline::cli {
@@ -31,8 +32,8 @@ void ProgressLine::update(std::int64_t done, std::int64_t total) {
   last_ = now;
   const double rate = static_cast<double>(done) / now;
   const std::string text =
-      fmt::format("{} {} of {} {}, {}/s, {} left", what_, done, total, unit_, format_count(rate),
-                  format_duration(static_cast<double>(total - done) / rate));
+      fmt::format("{} {} of {} {}, {}/s, {} left", what_, format_grouped(done), format_grouped(total), unit_,
+                  format_count(rate), format_duration(static_cast<double>(total - done) / rate));
   if (terminal_)
     line_.draw(text);
   else

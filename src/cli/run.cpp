@@ -131,6 +131,8 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"--cutmix", "--cutmix-alpha"},
     {"--aa", "--auto-augment"},
     {"--reprob", "--random-erase"},
+    {"--grad-checkpointing", "--recompute blocks"},
+    {"--gradient-checkpointing", "--recompute blocks"},
     {"--fp16", "--dtype fp16"},
     {"--bf16", "--dtype bf16"},
     {"--half", "--dtype fp16"},

@@ -300,6 +300,11 @@ Plan make_plan(const Options& options, const Capabilities& backend) {
     }
   }
   plan.fusions = count_fused(plan.graph());
+  if (options.recompute != Recompute::none) {
+    const std::vector<Group> groups =
+        find_groups(plan.graph(), backend.group_rows(), backend.side_stream_groups());
+    plan.model.graph = recomputed(plan.graph(), groups, options.recompute);
+  }
   group_and_place(plan, backend, options.bucket_bytes, /*keep_all=*/false);
   if (options.all_reduce) {
     add_all_reduce(plan, options.gradient_wire);

@@ -12,6 +12,7 @@
 #include "graph/models/resnet.h"
 #include "plan/groups.h"
 #include "plan/layout.h"
+#include "plan/recompute.h"
 
 namespace redline::plan {
 
@@ -28,11 +29,12 @@ struct Options {
   float beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;  // adamw and lamb
   float clip_norm = 0.0F;                               // the longest gradient; 0: any
   float head_rate = 1.0F;                               // of the last layer, in learning rates
-  float layer_decay = 1.0F;  // each layer's rate in that of the next one; the head's is whole
-  int accumulate = 1;        // batches whose gradients are summed before an update
-  bool ema = false;          // keep a moving average of parameters and statistics
-  bool fuse = true;          // rewrite around the pending affine where the backend can
-  float loss_scale = 0.0F;   // initial; 0: chosen by the type of activations
+  float layer_decay = 1.0F;               // each layer's rate in that of the next one; the head's is whole
+  int accumulate = 1;                     // batches whose gradients are summed before an update
+  bool ema = false;                       // keep a moving average of parameters and statistics
+  bool fuse = true;                       // rewrite around the pending affine where the backend can
+  Recompute recompute = Recompute::none;  // what backward computes again; needs `fuse`
+  float loss_scale = 0.0F;                // initial; 0: chosen by the type of activations
   std::size_t bucket_bytes = std::size_t{25} << 20;  // gradient bucket size for all-reduce
   bool all_reduce = false;                           // put all-reduce ops between backward and update
   graph::DType gradient_wire = graph::DType::f32;    // of gradients between ranks

@@ -49,7 +49,7 @@ constexpr NumberColumn kOwnNumbers[] = {{"together", "", &DeviceRun::together},
 constexpr const char* kThrottle = "throttle";
 constexpr const char* kSettings[] = {"model",      "data",          "classes", "image_size", "batch_size",
                                      "accumulate", "ranks",         "dtype",   "optimizer",  "device_kind",
-                                     "version",    "deterministic", "no_fuse"};
+                                     "version",    "deterministic", "no_fuse", "recompute"};
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 

@@ -66,7 +66,7 @@ Pairs settings_of(const Run& run) {
                                      {"device_kind", info.device},
                                      {"version", fmt::format("{} ({})", info.version, info.commit)}});
   for (const auto& [key, value] : run.options)
-    if (key == "device.deterministic" || key == "device.no_fuse")
+    if (key == "device.deterministic" || key == "device.no_fuse" || key == "device.recompute")
       settings.emplace_back(key.substr(key.find('.') + 1), value);
   return settings;
 }

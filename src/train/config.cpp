@@ -189,6 +189,7 @@ void check_comm(const CommConfig& comm) {
 void check_device_and_run(const Config& config) {
   exclusive(config.device.amp, "--amp", !config.device.dtype.empty() && config.device.dtype != "auto",
             "--dtype");
+  exclusive(config.device.no_fuse, "--no-fuse", config.device.recompute != "none", "--recompute");
   at_least("--threads", config.device.threads, 0);
   at_most("--threads", config.device.threads, 4096);
   at_least("--seed", config.run.seed, 0);

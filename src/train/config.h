@@ -93,6 +93,7 @@ struct DeviceConfig {
   bool deterministic = false;
   bool tune = false;  // times every kernel that could be taken before the first step
   bool no_fuse = false;
+  std::string recompute = "none";  // activations not kept for backward: "none", "activations", "blocks"
   // How batches get to a GPU: "auto", or a name of backend::InputCopy.
   std::string input_copy = "auto";
 };

@@ -273,6 +273,13 @@ std::vector<Field> device_fields() {
        [](Config& c) -> bool& { return c.device.tune; }},
       {"device", "no_fuse", "--no-fuse", "run every op on its own, without fusion",
        [](Config& c) -> bool& { return c.device.no_fuse; }},
+      {"device",
+       "recompute",
+       "--recompute",
+       "save memory by computing activations again in the backward pass: those within blocks, or also the "
+       "output of every second block; the results are the same",
+       [](Config& c) -> Text& { return c.device.recompute; },
+       {"none", "activations", "blocks"}},
       {"device", "input_copy", "--input-copy",
        "how batches are copied to the GPU; anything but auto keeps --decode auto on the CPU (auto: pinned)",
        [](Config& c) -> Text& { return c.device.input_copy; }, input_copies()},

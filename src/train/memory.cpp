@@ -59,8 +59,9 @@ void refuse_batch(const Config& config, const backend::Backend& backend, graph::
   const std::int64_t fits = largest_batch(config, backend, dtype, classes, available, decoding);
   if (fits == 0)
     throw BatchTooLarge("{}: not even one image fits; try a smaller --image-size or --model", problem);
-  throw BatchTooLarge("{}: the largest batch that fits is {} (--accumulate makes a step of several)", problem,
-                      fits);
+  const bool may_recompute = config.device.recompute != "blocks" && !config.device.no_fuse;
+  throw BatchTooLarge("{}: the largest batch that fits is {} (--accumulate makes a step of several{})",
+                      problem, fits, may_recompute ? ", --recompute blocks needs less memory" : "");
 }
 
 void check_memory(const Config& config, const backend::Backend& backend, graph::DType dtype,

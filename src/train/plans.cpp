@@ -1,10 +1,17 @@
 #include "train/plans.h"
 
+#include <string>
+
 #include "train/batches.h"
 #include "train/schedule.h"
 
 namespace redline::train {
 namespace {
+
+plan::Recompute recompute_of(const std::string& name) {
+  using enum plan::Recompute;
+  return name == "blocks" ? blocks : name == "activations" ? activations : none;
+}
 
 void set_optimizer(const OptimizerConfig& optimizer, plan::Options& options) {
   using enum plan::OptimizerKind;
@@ -44,6 +51,7 @@ plan::Options train_plan_options(const Config& config, graph::DType dtype, std::
   options.accumulate = static_cast<int>(config.optimizer.accumulate);
   options.ema = config.model.ema;
   options.fuse = !config.device.no_fuse;
+  options.recompute = recompute_of(config.device.recompute);
   options.bucket_bytes = static_cast<std::size_t>(config.comm.bucket_mb * (1 << 20));
   options.all_reduce = config.ranks > 1 || config.comm.when_alone;
   options.gradient_wire = graph::parse_dtype(config.comm.grad_dtype);

@@ -15,10 +15,10 @@ namespace fs = std::filesystem;
 namespace {
 
 // Options that say where results go and how the run is shown, or that are told in words of their own.
-constexpr std::array<std::string_view, 12> kIrrelevant = {
-    "run.output_dir", "run.name",         "run.log_every",  "run.quiet", "run.checkpoint_every",
-    "run.keep",       "run.mlperf_log",   "run.mlperf_org", "data.path", "data.workers",
-    "model.classes",  "device.input_copy"};
+constexpr std::array<std::string_view, 13> kIrrelevant = {
+    "run.output_dir", "run.name",          "run.log_every",   "run.quiet", "run.checkpoint_every",
+    "run.keep",       "run.mlperf_log",    "run.mlperf_org",  "data.path", "data.workers",
+    "model.classes",  "device.input_copy", "device.recompute"};
 
 void set_aside(const fs::path& path) {
   const fs::path aside = path.string() + ".damaged";

@@ -85,6 +85,20 @@ TEST(CudaGroups, InFp32HaveNoKernelsOfSixteenBits) {
   EXPECT_EQ(count(plan::make_plan(options, Gpu(true))).count(groups::kGradientSums), 0U);
 }
 
+// What a step at batch 256 needs, in GiB.
+TEST(CudaGroups, RecomputingSavesMemory) {
+  const auto need = [](plan::Recompute what) {
+    plan::Options options = training("resnet50");
+    options.model.batch = 256;
+    options.model.classes = 1000;
+    options.recompute = what;
+    return static_cast<double>(plan::memory_use(plan::make_plan(options, Gpu(true))).total()) / 0x1p30;
+  };
+  EXPECT_NEAR(need(plan::Recompute::none), 9.73, 0.05);
+  EXPECT_NEAR(need(plan::Recompute::activations), 8.75, 0.05);
+  EXPECT_NEAR(need(plan::Recompute::blocks), 7.27, 0.05);
+}
+
 // Kernels of our own know no groups of channels.
 TEST(CudaGroups, LeaveConvolutionsWithGroupsToCudnn) {
   const plan::Plan plan = plan::make_plan(training("resnext50_32x4d"), Gpu(true));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -92,6 +93,26 @@ TEST_F(StepTest, FrozenPartsStayAsTheyAre) {
 }
 
 // LAMB's step is as long as the rate says, whatever the gradients are.
+TEST_F(StepTest, RecomputingChangesNothing) {
+  const auto trained = [](plan::Recompute what) {
+    plan::Options options = small_resnet(kNarrow);
+    options.recompute = what;
+    SmallTraining training(same_bits(), options, 5);
+    for (int i = 0; i < 3; ++i) training.step();
+    return std::pair(training.metrics().sums.loss(), training.values());
+  };
+  const auto [loss, values] = trained(plan::Recompute::none);
+  for (const plan::Recompute what : {plan::Recompute::activations, plan::Recompute::blocks}) {
+    const auto [again, values_again] = trained(what);
+#ifdef REDLINE_TEST_CUDA  // a fused kernel may round an activation otherwise than one of its own
+    EXPECT_NEAR(again, loss, kRounding * loss);
+#else
+    EXPECT_EQ(again, loss);
+    EXPECT_EQ(values_again, values);
+#endif
+  }
+}
+
 TEST_F(StepTest, LambMovesByARateOfTheWeightsNorm) {
   plan::Options options = small_resnet(kNarrow);
   options.optimizer = plan::OptimizerKind::lamb;

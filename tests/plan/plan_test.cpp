@@ -54,6 +54,13 @@ std::vector<Variant> variants() {
     add("recomputing", [](Variant& v) {
       v.backend.rows = {fake_rows::kRecomputing, fake_rows::kUnstored, fake_rows::kThroughNorm};
     });
+    add("recomputing activations", [](Variant& v) { v.options.recompute = Recompute::activations; });
+    add("recomputing blocks, overlapping", [](Variant& v) {
+      v.options.recompute = Recompute::blocks;
+      v.backend.side_stream = 2;
+      v.backend.rows = {fake_rows::kThroughNorm, fake_rows::kWeightGradient};
+      v.options.all_reduce = true;
+    });
     add("bf16", [](Variant& v) { v.options.model.dtype = graph::DType::bf16; });
     add("accumulating", [](Variant& v) { v.options.accumulate = 4; });
     add("ema and reduce", [](Variant& v) { v.options.ema = v.options.all_reduce = true; });

@@ -162,7 +162,7 @@ TEST(Memory, ARefusedAllocationNamesWhatFits) {
   } catch (const UsageError& error) {
     EXPECT_EQ(std::string(error.what()),
               "--batch-size 16 does not fit: the device is full: the largest batch that fits is 7 "
-              "(--accumulate makes a step of several)");
+              "(--accumulate makes a step of several, --recompute blocks needs less memory)");
   }
 }
 

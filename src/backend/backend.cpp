@@ -27,7 +27,7 @@ std::unique_ptr<Backend> make_backend(const DeviceOptions& options) {
   if (options.device == "auto") return make_best_backend(options);
   if (options.device == "cpu") return make_cpu_backend(options);
   if (options.device == "cuda" || gpu_number(options.device)) return load_cuda_backend(options);
-  if (options.device == "reference") return make_reference_backend(options.communicator);
+  if (options.device == "reference") return make_reference_backend(options);
   throw UsageError("unknown device '{}': choose auto, cpu, cuda, cuda:N or reference", options.device);
 }
 

@@ -67,6 +67,14 @@ struct OpTime {
   std::chrono::nanoseconds start{}, duration{};
 };
 
+// Thrown by run() of a backend in main memory, where DeviceOptions::stop was raised and the run would have
+// gone on for more than a moment. Nothing has changed but the loss scale's tensors (TensorKind::scaler), as
+// by a step whose gradients are not finite; the other ranks refuse this step too.
+class Abandoned : public Error {
+ public:
+  Abandoned() : Error(ExitCode::try_again, "a step was abandoned") {}
+};
+
 // Which part of a plan to run: forward and backward, the update after them, or both as one unit.
 enum class Section { compute, update, step };
 
@@ -103,7 +111,7 @@ class Executable {
   virtual void take_images(graph::TensorId, const DeviceImages&) {
     throw InternalError("images in the memory of another device");
   }
-  // `times`, when given, is filled with one entry per group run (and slows a device down).
+  // `times`, when given, is filled with one entry per group run (and slows a device down). Throws Abandoned.
   virtual void run(Section section, std::vector<OpTime>* times = nullptr) = 0;
   // Any tensor that is still alive when a section ends: metrics, logits, gradients, state. Plain fp32.
   virtual void read(graph::TensorId id, std::span<float> values) const = 0;
@@ -162,9 +170,10 @@ struct DeviceOptions {
   bool tf32 = false;           // cuda: fp32 products may round their inputs to tf32
   std::string cache_dir = {};  // cuda: where the choice of kernels is remembered; empty for nowhere
   bool tune = false;  // cuda: times every candidate kernel before the first step, however long it takes
-  // cuda, while kernels are timed. stop: true ends the timing; called from any thread. tuning: how many
-  // choices are made; called by the thread that compiles.
+  // True ends the timing of kernels (cuda), and runs (cpu, reference: see Abandoned). Called from any thread.
   std::function<bool()> stop = {};
+  std::chrono::milliseconds stop_grace{500};  // a run that ends by itself within this is not abandoned
+  // cuda: how many choices of kernels are made; called by the thread that compiles.
   std::function<void(std::int64_t made, std::int64_t all)> tuning = {};
   InputCopy input_copy = InputCopy::pinned;  // cuda: how inputs get to the device
   // The ranks that train one model, perhaps this process alone; empty: nothing is exchanged.

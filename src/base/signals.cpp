@@ -17,6 +17,7 @@ constexpr std::array kSignals{SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 // A signal handler can reach nothing but globals; these are written only by it and by StopSignals.
 std::atomic<bool> alive{false};
 std::atomic<bool> stop{false};
+std::atomic<bool> at_once{false};
 std::atomic<int> received{0};
 std::atomic<std::int64_t> received_at{0};  // milliseconds
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
@@ -42,6 +43,7 @@ std::int64_t milliseconds() {
 
 void handle(int signal) {
   constexpr std::int64_t kAtOnce = 250;  // faster than a person presses Ctrl-C twice
+  if (signal == SIGINT && at_once) ::_exit(128 + SIGINT);
   if (signal == SIGHUP) leave_terminal();
   int first = 0;
   if (!received.compare_exchange_strong(first, signal)) {
@@ -59,7 +61,7 @@ StopSignals::StopSignals() {
   check(!alive.exchange(true), "two StopSignals at a time");
   received = 0;
   received_at = 0;
-  stop = false;
+  stop = at_once = false;
   struct sigaction action {};
   action.sa_handler = handle;
   ::sigemptyset(&action.sa_mask);
@@ -83,5 +85,7 @@ StopSignals::~StopSignals() {
 const std::atomic<bool>& StopSignals::flag() const { return stop; }
 
 int StopSignals::signal() const { return received; }
+
+void StopSignals::end_at_once(bool yes) { at_once = yes; }
 
 }  // namespace redline

@@ -4,7 +4,8 @@
 // quarter of a second is not a second one: timeout(1) and schedulers signal a process and then its group.
 // SIGHUP is a terminal that was closed: it may come several times, so the later ones do nothing, and what is
 // still written to the terminal is dropped instead of failing. Where it was ignored, as nohup has it, it
-// stays so. Commands that hold no StopSignals keep the system's behaviour: they die at the first.
+// stays so. While nothing would be lost (end_at_once), SIGINT ends the process the first time. Commands that
+// hold no StopSignals keep the system's behaviour: they die at the first.
 #pragma once
 
 #include <array>
@@ -26,6 +27,9 @@ class StopSignals {
   const std::atomic<bool>& flag() const;
   bool requested() const { return flag().load(std::memory_order_relaxed); }
   int signal() const;  // which one came; 0 while none did
+
+  // Whether SIGINT ends the process at once, with 130: for set-ups, which poll nothing and leave nothing.
+  void end_at_once(bool yes);
 
  private:
   std::array<struct sigaction, 4> old_{};  // as in signals.cpp's list

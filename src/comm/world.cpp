@@ -161,7 +161,7 @@ World find_world(const Environment& environment) {
   const auto rank = environment("RANK"), size = environment("WORLD_SIZE");
   if (rank && size) {
     from_rank_variables(environment, world);
-  } else if (environment(kOpenMpi.size)) {
+  } else if (environment(kOpenMpi.rank) || environment(kOpenMpi.size)) {
     from_launcher(kOpenMpi, environment, world);
   } else if (environment("SLURM_STEP_NUM_TASKS")) {  // srun's: a batch script outside it is one process
     from_slurm(environment, world);
@@ -172,6 +172,12 @@ World find_world(const Environment& environment) {
   } else if (rank || size) {
     throw UsageError("{} is set and {} is not: set both, or unset it to train alone",
                      rank ? "RANK" : "WORLD_SIZE", rank ? "WORLD_SIZE" : "RANK");
+  } else if (const auto pmix = environment("PMIX_RANK"); pmix && *pmix != "0") {
+    throw UsageError(
+        "PMIX_RANK={} says that this is one of several processes, and nothing says how many: set RANK, "
+        "WORLD_SIZE "
+        "and MASTER_ADDR, or unset PMIX_RANK to train alone",
+        *pmix);
   }
   if (world.size == 1) return World{};
   if (is_loopback_name(world.master_host)) world.one_machine = true;

@@ -58,15 +58,18 @@ std::int64_t Ranks::most(std::int64_t mine) {
 }
 
 void Ranks::exchange(Step& step) {
-  constexpr std::size_t kStop = graph::kLossMetrics, kExposed = kStop + 1, kWork = kExposed + 1;
+  constexpr std::size_t kStop = graph::kLossMetrics, kAbandoned = kStop + 1, kExposed = kAbandoned + 1,
+                        kWork = kExposed + 1;
   std::vector<double> values(kWork + work_.size());
   std::ranges::copy(step.sums.values, values.begin());
   values[kStop] = step.stop ? 1 : 0;
+  values[kAbandoned] = step.abandoned ? 1 : 0;
   values[kExposed] = step.exposed;
   values[kWork + static_cast<std::size_t>(rank())] = step.work;
   add_up(values);
   std::copy_n(values.begin(), step.sums.values.size(), step.sums.values.begin());
   step.stop = values[kStop] > 0;
+  step.abandoned = values[kAbandoned] > 0;
   step.exposed = values[kExposed] / size();
   const auto work = std::span(values).subspan(kWork);
   const auto slowest = std::ranges::max_element(work);

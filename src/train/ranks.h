@@ -43,11 +43,12 @@ class Ranks {
   // One step, told by each rank and then known to all.
   struct Step {
     graph::LossSums sums;
-    bool stop = false;     // somebody wants the run to end
-    double work = 0;       // seconds of this rank's part, without waiting for others
-    double exposed = 0;    // seconds of waiting for others' numbers; afterwards the mean over ranks
-    int slowest = 0;       // afterwards: the rank with the most work,
-    double most_work = 0;  // and how much that was
+    bool stop = false;       // somebody wants the run to end
+    bool abandoned = false;  // and did not finish this step, which then no rank has made
+    double work = 0;         // seconds of this rank's part, without waiting for others
+    double exposed = 0;      // seconds of waiting for others' numbers; afterwards the mean over ranks
+    int slowest = 0;         // afterwards: the rank with the most work,
+    double most_work = 0;    // and how much that was
   };
   void exchange(Step& step);
   // After each exchange: a sentence about a rank that has been slower than the others for a while, when there

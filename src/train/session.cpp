@@ -168,7 +168,7 @@ struct Job {
   Ranks& ranks;
   metrics::Recorder& recorder;
   std::optional<Profiling>& profiled;
-  const StopSignals& signals;
+  StopSignals& signals;
   std::chrono::system_clock::time_point began;  // when the program did
 };
 
@@ -183,6 +183,7 @@ Outcome follow(Job& job) {
   if (!telemetry) job.profiled.reset();  // there is nowhere to write to
   if (job.profiled) job.profiled->attach(job.trainer, *telemetry);
   job.recorder.add(std::make_unique<OutcomeSink>(outcome));
+  job.signals.end_at_once(false);
   const bool finished = job.trainer.run(job.signals.flag());
   outcome.signal = signal_of(job.ranks, job.signals, finished);
   if (outcome.signal != 0) outcome.checkpointed = job.ranks.broadcast(false);
@@ -250,6 +251,7 @@ Outcome lead(Job& job, const std::vector<std::string>& arguments, const Console&
   Trainer& trainer = job.trainer;
   const std::string started = utc_timestamp();
   const bool resuming = !existing.empty();
+  job.signals.end_at_once(false);  // from here on there is a folder to be left in order
   const auto folder = open_folder(config, existing, started);
   Outcome outcome;
   outcome.folder = folder->path().string();
@@ -295,7 +297,7 @@ Outcome lead(Job& job, const std::vector<std::string>& arguments, const Console&
 // Trains as one rank of a job, or alone.
 Outcome train(Config config, const std::vector<std::string>& arguments, const Console& console,
               const Resume& resume, const std::optional<profile::SessionOptions>& profiling,
-              const StopSignals& signals, const std::shared_ptr<comm::Communicator>& communicator) {
+              StopSignals& signals, const std::shared_ptr<comm::Communicator>& communicator) {
   const auto began = std::chrono::system_clock::now();
   validate(config);
   Ranks ranks(communicator);
@@ -316,6 +318,8 @@ Outcome train(Config config, const std::vector<std::string>& arguments, const Co
                      config.run.patience > 0 ? "--patience" : "--target-accuracy", setup.data_text());
   std::optional<Profiling> profiled;
   if (profiling) profiled.emplace(*profiling, setup, ranks.rank(), ranks.size());
+  // A GPU's kernels are timed next, which listens to signals and keeps what it has measured.
+  if (setup.backend->runs_ahead()) signals.end_at_once(false);
   metrics::Recorder recorder;
   const std::unique_ptr<Trainer> trainer = [&] {
     try {
@@ -344,18 +348,22 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
                      const Resume& resume, const std::optional<profile::SessionOptions>& profiling,
                      const comm::World& world) {
   StopSignals signals;
+  signals.end_at_once(true);
   Config shared = config;
   std::shared_ptr<comm::Communicator> communicator;
   try {
     communicator = join_ranks(shared, world, signals.flag());
-  } catch (const comm::PeerError&) {
-    if (!signals.requested()) throw;
+    return train(shared, arguments, console, resume, profiling, signals, communicator);
+  } catch (const comm::PeerError& failure) {
+    // Ranks that are stopped leave each other in no order.
+    const bool joined = communicator != nullptr;
+    if (!(joined ? signals.signal() == SIGINT : signals.requested())) {
+      if (joined) communicator->leave(failure.what());
+      throw;
+    }
     Outcome outcome;
     outcome.signal = signals.signal();
     return outcome;
-  }
-  try {
-    return train(shared, arguments, console, resume, profiling, signals, communicator);
   } catch (const std::exception& failure) {
     if (communicator != nullptr) communicator->leave(failure.what());  // the others then name it
     throw;

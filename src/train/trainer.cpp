@@ -42,7 +42,8 @@ Trainer::Trainer(const Config& config, const Plans& plans, backend::Backend& bac
       steps_per_epoch_(train::steps_per_epoch(config, train)),
       schedule_(make_schedule(config, steps_per_epoch_)),
       state_(backend.make_state()),
-      ahead_(ranks_.alone() || backend.runs_ahead() ? kAhead : 0) {
+      host_computes_(!backend.runs_ahead()),
+      ahead_(ranks_.alone() || !host_computes_ ? kAhead : 0) {
   compile(plans, backend);
   initialise();
 }
@@ -153,7 +154,6 @@ bool Trainer::finished() const {
 
 bool Trainer::run(const std::atomic<bool>& stop) {
   stop_ = &stop;
-  keep_statistics();
   if (ranks_.any(stop.load(std::memory_order_relaxed))) last_step_ = steps_;
   clock_.start(std::chrono::steady_clock::now());
   for (;;) {
@@ -258,27 +258,28 @@ void Trainer::write_scalars(double rate, bool first_of_step) {
 }
 
 void Trainer::step() {
+  keep_unsteady();
   if (session_ != nullptr) session_->begin_step(steps_ + 1);
   const double rate = learning_rate(schedule_, steps_ - schedule_shift_);
+  Started started;
   try {
-    run_batches(rate);
+    started.whole = run_batches(rate);
   } catch (const comm::PeerError&) {
     peers_lost_ = true;
-    put_statistics_back();
+    put_unsteady_back();
     throw;
   }
-  Started started;
-  started.record.step = ++steps_;
+  const std::int64_t made = started.record.step = ++steps_;
   started.record.epoch = epoch_;
   started.record.step_in_epoch = step_in_epoch_++;
   started.record.learning_rate = rate;
   started_.push_back(std::move(started));
   mid_step_ = evaluated_ = false;
-  keep_statistics();
   // Several ranks finish a step only where all of them do.
   while (ranks_.alone() ? finish_step(started_.size() > ahead_)
                         : started_.size() > ahead_ && finish_step(/*wait=*/true)) {
   }
+  if (steps_ < made) return;  // undone
   const std::int64_t check_every = config_.comm.check_every;
   if (!ranks_.alone() && check_every > 0 && steps_ % check_every == 0) {
     finish_steps();
@@ -289,7 +290,7 @@ void Trainer::step() {
   if (every > 0 && steps_ % every == 0) record_spread();
 }
 
-void Trainer::run_batches(double rate) {
+bool Trainer::run_batches(double rate) {
   const std::int64_t batches = config_.optimizer.accumulate;
   for (std::int64_t i = 0; i < batches; ++i) {
     data::Batch batch;
@@ -309,32 +310,46 @@ void Trainer::run_batches(double rate) {
       write_scalars(rate, i == 0);
     }
     const auto section = i + 1 == batches ? backend::Section::step : backend::Section::compute;
-    if (session_ != nullptr)
-      session_->run(*train_, section);
-    else
-      train_->run(section);
+    try {
+      if (session_ != nullptr)
+        session_->run(*train_, section);
+      else
+        train_->run(section);
+    } catch (const backend::Abandoned&) {
+      return false;
+    }
     clock_.launched(std::chrono::steady_clock::now());
     train_->request_metrics();
   }
+  return true;
 }
 
 // Where a step is done when run() returns: weights change after all exchanges, so only the statistics do not
 // stay as they were. Where the device runs ahead, nobody knows how far it came.
-void Trainer::keep_statistics() {
-  if (ranks_.alone() || ahead_ > 0 || checkpointer_ == nullptr) return;
+void Trainer::keep_unsteady() {
+  if (!host_computes_) return;
   for (const std::string& name : state_->names()) {
     const graph::Tensor& tensor = state_->tensor(name);
-    if (tensor.kind != graph::TensorKind::statistic) continue;
-    std::vector<float>& values = statistics_[name];
+    const bool unsteady = tensor.kind == graph::TensorKind::scaler ||
+                          (tensor.kind == graph::TensorKind::statistic && !ranks_.alone());
+    if (!unsteady) continue;
+    std::vector<float>& values = unsteady_[name];
     values.resize(static_cast<std::size_t>(tensor.shape.elements()));
     state_->read(name, values);
   }
 }
 
-void Trainer::put_statistics_back() {
-  if (statistics_.empty()) return;
-  for (const auto& [name, values] : statistics_) state_->write(name, values);
+void Trainer::put_unsteady_back() {
+  if (unsteady_.empty()) return;
+  for (const auto& [name, values] : unsteady_) state_->write(name, values);
   mid_step_ = false;
+}
+
+void Trainer::undo(const metrics::Step& step) {
+  put_unsteady_back();
+  steps_ = step.step - 1;
+  step_in_epoch_ = step.step_in_epoch;
+  last_step_ = steps_;
 }
 
 bool Trainer::stopping(const std::atomic<bool>& stop) const {

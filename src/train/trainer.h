@@ -42,7 +42,8 @@ class Trainer {
 
   // Trains to the end of the schedule, evaluating on the way, or until an evaluation reaches
   // config.run.target_accuracy or none is better for config.run.patience epochs; false when `stop` was raised
-  // first. A step whose gradients are not finite changes nothing but the loss scale; config.run.max_bad_steps
+  // first. Where the device is the host, `stop` is also DeviceOptions::stop, and ends a long step without a
+  // trace. A step whose gradients are not finite changes nothing but the loss scale; config.run.max_bad_steps
   // of them in a row throw UsageError. Steps are recorded in order, a few steps late where the device works
   // on its own; all are recorded when this returns, and before an evaluation. Called once.
   bool run(const std::atomic<bool>& stop);
@@ -101,6 +102,7 @@ class Trainer {
   // A step that was started and whose numbers are still to come.
   struct Started {
     metrics::Step record;
+    bool whole = true;         // no rank abandoned it
     std::int64_t batches = 0;  // whose numbers of this rank are there
     graph::LossSums sums;
     Spent time;
@@ -111,10 +113,12 @@ class Trainer {
 
   bool run_epoch(const std::atomic<bool>& stop);  // what is left of it; false when stopped
   void step();
-  void run_batches(double rate);
-  // The statistics as the last whole step left them: a step that a lost peer breaks off has moved them.
-  void keep_statistics();
-  void put_statistics_back();
+  bool run_batches(double rate);  // false when this rank abandoned the step
+  // The loss scale and, with other ranks, the statistics as the last whole step left them: a step that is
+  // abandoned has changed the one, a step that a lost peer breaks off has moved the others.
+  void keep_unsteady();
+  void put_unsteady_back();
+  void undo(const metrics::Step& step);  // that was abandoned
   // Takes this rank's numbers of a step; false when they are still to come and `wait` is false.
   bool collect(Started& step, bool wait);
   // Records the oldest step under way; false when there is none, or it is not done and `wait` is false. Ranks
@@ -151,7 +155,8 @@ class Trainer {
   std::map<std::int64_t, std::unique_ptr<backend::Executable>> by_size_;
   backend::Executable* train_ = nullptr;
   std::unique_ptr<backend::Executable> eval_;
-  const std::size_t ahead_;  // steps that may be under way while the next is prepared
+  const bool host_computes_;  // a step is done when run() returns
+  const std::size_t ahead_;   // steps that may be under way while the next is prepared
 
   Checkpointer* checkpointer_ = nullptr;
   profile::Session* session_ = nullptr;
@@ -175,8 +180,8 @@ class Trainer {
   const std::atomic<bool>* stop_ = nullptr;  // while run() runs
   std::optional<std::int64_t> last_step_;    // that the ranks agreed to make before they stop
   double communication_seconds_ = 0;
-  bool peers_lost_ = false;                               // nothing is exchanged any more
-  std::map<std::string, std::vector<float>> statistics_;  // by name; empty where they are not kept
+  bool peers_lost_ = false;                             // nothing is exchanged any more
+  std::map<std::string, std::vector<float>> unsteady_;  // by name; empty where they are not kept
 };
 
 }  // namespace redline::train

@@ -52,6 +52,7 @@ std::optional<metrics::Evaluation> Trainer::evaluate(bool averages, const std::a
     return true;
   };
   recorder_.evaluating(0, val_source_->samples());
+  bool abandoned = false;
   val_source_->start_epoch(0);
   for (data::Batch batch; val_source_->next(batch);) {
     if (ranks_.any(stop.load(std::memory_order_relaxed))) {
@@ -60,12 +61,19 @@ std::optional<metrics::Evaluation> Trainer::evaluate(bool averages, const std::a
     }
     under_way.push_back(batch.count);
     write_batch(*eval_, std::move(batch));
-    eval_->run(backend::Section::compute);
+    try {
+      eval_->run(backend::Section::compute);
+    } catch (const backend::Abandoned&) {
+      abandoned = true;  // the next exchange tells the others
+      under_way.pop_back();
+      continue;
+    }
     eval_->request_metrics();
     while (!under_way.empty() && take(under_way.size() > kAhead)) {
     }
   }
   while (!under_way.empty()) take(/*wait=*/true);
+  if (ranks_.any(abandoned)) return {};
   ranks_.add_up(sums.values);
   metrics::Evaluation record;
   record.step = steps_;

@@ -65,7 +65,7 @@ bool Trainer::finish_step(bool wait) {
   if (started_.empty()) return false;
   const profile::Span span(session_, profile::HostWork::read);
   try {
-    if (!collect(started_.front(), wait)) return false;
+    if (started_.front().whole && !collect(started_.front(), wait)) return false;
     record_step(started_.front());
   } catch (const comm::PeerError&) {
     mid_step_ = mid_step_ || started_.size() > 1;  // what the device still had to do stays undone
@@ -78,6 +78,10 @@ bool Trainer::finish_step(bool wait) {
 void Trainer::record_step(Started& oldest) {
   if (!ranks_.alone() && !peers_lost_) combine(oldest);
   metrics::Step record = std::move(oldest.record);
+  if (!oldest.whole) {
+    started_.pop_front();
+    return undo(record);
+  }
   record.loss = oldest.sums.loss();
   if (std::isnan(record.loss))
     record.loss = std::numeric_limits<double>::quiet_NaN();  // its sign says nothing
@@ -106,6 +110,7 @@ void Trainer::combine(Started& own) {
   metrics::Step& record = own.record;
   Ranks::Step step;
   step.sums = own.sums;
+  step.abandoned = !own.whole;
   step.stop = stop_ != nullptr && stop_->load(std::memory_order_relaxed);
   step.exposed = own.exposed;
   step.work = std::max(0.0, own.time.seconds - own.exposed) + own.time.gap.data + own.time.gap.host;
@@ -114,6 +119,7 @@ void Trainer::combine(Started& own) {
     ranks_.exchange(step);
   }
   own.sums = step.sums;
+  own.whole = !step.abandoned;
   // No rank has begun more steps than these when it learns of this one.
   if (step.stop && !last_step_) last_step_ = record.step + static_cast<std::int64_t>(ahead_);
   record.ranks = ranks_.size();

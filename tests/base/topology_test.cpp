@@ -77,6 +77,8 @@ TEST(Topology, EachProcessTakesTheCoresNearItsDevice) {
   // Devices need not be in the order of the cores.
   EXPECT_EQ(shares({second, first}), (Cores{{2, 6, 3, 7}, {0, 4, 1, 5}}));
   EXPECT_EQ(shares({second, first, second, first}), (Cores{{2, 6}, {0, 4}, {3, 7}, {1, 5}}));
+  // Every core is somebody's, also where they cannot be divided evenly.
+  EXPECT_EQ(shares({second, first, first}), (Cores{{2, 6}, {0, 4}, {1, 5, 3, 7}}));
   // All devices at one node: its cores are divided, and the others are not left unused.
   EXPECT_EQ(shares({second, second}), (Cores{{0, 4, 2, 6}, {1, 5, 3, 7}}));
   // Where nothing is known: as without devices.

@@ -372,6 +372,10 @@ TEST(World, HalfOfItIsAnError) {
         << name;
   }
   EXPECT_THROW(find_world(environment({{"PMI_RANK", "1"}})), UsageError);
+  EXPECT_THROW(find_world(environment({{"OMPI_COMM_WORLD_RANK", "0"}})), UsageError);
+  // PMIx's own launcher says which process this is, and not of how many.
+  EXPECT_THROW(find_world(environment({{"PMIX_RANK", "1"}})), UsageError);
+  EXPECT_EQ(find_world(environment({{"PMIX_RANK", "0"}})).size, 1);
   EXPECT_THROW(find_world(environment({{"FLUX_TASK_RANK", "1"}})), UsageError);
 }
 

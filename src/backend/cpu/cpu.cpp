@@ -98,8 +98,8 @@ cpu::StepMaker maker_of(OpKind kind) {
 class CpuExecutable final : public HostExecutable {
  public:
   CpuExecutable(std::shared_ptr<const plan::Plan> plan, const std::shared_ptr<State>& state,
-                const cpu::Threads& threads, std::shared_ptr<comm::Communicator> communicator)
-      : HostExecutable(std::move(plan), state, std::move(communicator)), threads_(threads) {
+                const cpu::Threads& threads, const DeviceOptions& options)
+      : HostExecutable(std::move(plan), state, options), threads_(threads) {
     const cpu::Threads::Lead lead(threads_);  // oneDNN sizes its scratch by the team it sees
     const auto& ops = HostExecutable::plan().graph().ops();
     for (const graph::Op& op : ops) {
@@ -132,7 +132,7 @@ class CpuExecutable final : public HostExecutable {
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const DeviceOptions& options)
-      : threads_(options.threads, options.pin_threads), communicator_(options.communicator) {}
+      : options_(options), threads_(options.threads, options.pin_threads) {}
 
   bool supports(OpKind, DType dtype) const override {
     return dtype == DType::bf16 ? onednn_info().avx512 : dtype != DType::f16;
@@ -172,7 +172,7 @@ class CpuBackend final : public Backend {
   }
   std::unique_ptr<Executable> compile(std::shared_ptr<const plan::Plan> plan,
                                       std::shared_ptr<State> state) override {
-    return std::make_unique<CpuExecutable>(std::move(plan), state, threads_, communicator_);
+    return std::make_unique<CpuExecutable>(std::move(plan), state, threads_, options_);
   }
 
  private:
@@ -185,8 +185,8 @@ class CpuBackend final : public Backend {
     return false;
   }
 
+  const DeviceOptions options_;
   cpu::Threads threads_;
-  std::shared_ptr<comm::Communicator> communicator_;
 };
 
 }  // namespace

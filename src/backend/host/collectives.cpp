@@ -1,6 +1,7 @@
 #include "backend/host/collectives.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -21,6 +22,8 @@ Collectives::Collectives(std::shared_ptr<comm::Communicator> communicator, const
   std::size_t next = 0, longest = 0;
   const auto& ops = plan.graph().ops();
   for (std::size_t i = 0; i < ops.size(); ++i) {
+    const auto* norm = std::get_if<graph::NormAttr>(&ops[i].attributes);
+    averages_ = averages_ || (norm != nullptr && norm->synchronised);
     if (ops[i].kind != graph::OpKind::all_reduce) continue;
     check(next < works_.size(), "more all-reduces than buckets");
     wire_ = ops[i].attr<graph::ReduceAttr>().wire;
@@ -75,6 +78,22 @@ void Collectives::finish(std::size_t op) {
   exposed_ += Clock::now() - begun;
   if (failure_ != nullptr) std::rethrow_exception(failure_);
   found->state = State::idle;
+}
+
+bool Collectives::can_spoil() {
+  const std::lock_guard lock(mutex_);
+  const bool all_begun =
+      !works_.empty() && std::ranges::none_of(works_, [](const Work& w) { return w.state == State::idle; });
+  return !averages_ && !all_begun;
+}
+
+void Collectives::spoil() {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < works_.size(); ++i) {
+    if (works_[i].state != State::idle) continue;
+    std::fill_n(works_[i].values, works_[i].count, std::numeric_limits<float>::quiet_NaN());
+    begin(i);
+  }
 }
 
 std::chrono::nanoseconds Collectives::take_exposed() {

@@ -37,6 +37,12 @@ class Collectives {
   // to be done. Throws what the reduction threw.
   void finish(std::size_t op);
 
+  // Whether this rank still has something to give to a step, so that spoil() can make all ranks refuse it;
+  // not where ranks also exchange the sums of norms.
+  bool can_spoil();
+  // Gives the buckets that were not begun as NaN.
+  void spoil();
+
   // How long average() and finish(), called by one thread, waited for other ranks since the last call.
   std::chrono::nanoseconds take_exposed();
 
@@ -56,6 +62,7 @@ class Collectives {
 
   const std::shared_ptr<comm::Communicator> communicator_;
   graph::DType wire_ = graph::DType::f32;
+  bool averages_ = false;               // norms are synchronised
   std::vector<std::uint16_t> halves_;   // a bucket as it travels
   std::chrono::nanoseconds exposed_{};  // of the thread that calls
   std::mutex mutex_;                    // of what follows

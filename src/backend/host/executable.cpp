@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "backend/stored_copy.h"
@@ -54,12 +55,15 @@ std::shared_ptr<HostState> own_state(const std::shared_ptr<State>& state) {
 }  // namespace
 
 HostExecutable::HostExecutable(std::shared_ptr<const plan::Plan> plan, const std::shared_ptr<State>& state,
-                               std::shared_ptr<comm::Communicator> communicator)
-    : plan_(std::move(plan)), state_(own_state(state)), tensors_(*plan_, *state_) {
+                               const DeviceOptions& options)
+    : plan_(std::move(plan)),
+      state_(own_state(state)),
+      tensors_(*plan_, *state_),
+      stop_(options.stop),
+      stop_grace_(options.stop_grace) {
   check(plan_->groups.size() == plan_->graph().ops().size(), "the plan has groups of another backend");
-  if (communicator != nullptr)
-    collectives_ =
-        std::make_unique<Collectives>(std::move(communicator), *plan_, tensors_.gradients().data());
+  if (options.communicator != nullptr)
+    collectives_ = std::make_unique<Collectives>(options.communicator, *plan_, tensors_.gradients().data());
 }
 
 void HostExecutable::write_input(graph::TensorId id, const void* data, std::size_t bytes, Lease) {
@@ -87,20 +91,41 @@ void HostExecutable::run(Section section, std::vector<OpTime>* times) {
   end_ = Clock::now();
 }
 
+// Not before the first op, which copies the statistics that a refused step puts back; nor once others may
+// have all that this rank gives to a step; nor where every rank waits for the others' sums of norms.
+bool HostExecutable::should_abandon(std::size_t op) {
+  if (!stop_ || op == 0 || !stop_()) return false;
+  const Clock::time_point now = Clock::now();
+  if (!asked_to_stop_) asked_to_stop_ = now;
+  return now - *asked_to_stop_ >= stop_grace_ && (collectives_ == nullptr || collectives_->can_spoil());
+}
+
+// Leaves a step by the way of those whose gradients are not finite, so that every rank refuses it.
+void HostExecutable::abandon() {
+  if (plan_->check != graph::kNone) {
+    const std::span<float> gradients(reinterpret_cast<float*>(tensors_.gradients().data()),
+                                     tensors_.gradients().size() / sizeof(float));
+    if (collectives_ == nullptr)
+      std::ranges::fill(gradients, std::numeric_limits<float>::quiet_NaN());
+    else
+      collectives_->spoil();
+    for (auto i = static_cast<std::size_t>(plan_->update_begin); i < plan_->groups.size(); ++i)
+      execute_any(i, /*whole_step=*/true);
+  }
+  throw Abandoned();
+}
+
 void HostExecutable::run_ops(Section section, std::vector<OpTime>* times) {
   const auto border = static_cast<std::size_t>(plan_->update_begin);
   const std::size_t begin = section == Section::update ? border : 0;
   const std::size_t end = section == Section::compute ? border : plan_->groups.size();
-  if (times == nullptr) {
-    for (std::size_t i = begin; i < end; ++i) execute_any(i, section == Section::step);
-    return;
-  }
-  times->clear();
+  if (times != nullptr) times->clear();
   const Clock::time_point origin = Clock::now();
   for (std::size_t i = begin; i < end; ++i) {
-    const Clock::time_point start = Clock::now();
+    if (i < border && should_abandon(i)) abandon();
+    const Clock::time_point start = times == nullptr ? origin : Clock::now();
     execute_any(i, section == Section::step);
-    times->push_back({static_cast<int>(i), start - origin, Clock::now() - start});
+    if (times != nullptr) times->push_back({static_cast<int>(i), start - origin, Clock::now() - start});
   }
 }
 

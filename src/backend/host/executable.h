@@ -29,9 +29,10 @@ class HostState final : public StoredState<StateEntry<HostMemory>> {
 
 class HostExecutable : public Executable {
  public:
-  // Throws InternalError when the state was made by another backend.
+  // Of the options, `communicator`, `stop` and `stop_grace` count. Throws InternalError when the state was
+  // made by another backend.
   HostExecutable(std::shared_ptr<const plan::Plan> plan, const std::shared_ptr<State>& state,
-                 std::shared_ptr<comm::Communicator> communicator);
+                 const DeviceOptions& options);
 
   const plan::Plan& plan() const final { return *plan_; }
   void write_input(graph::TensorId id, const void* data, std::size_t bytes, Lease lease) final;
@@ -52,6 +53,8 @@ class HostExecutable : public Executable {
  private:
   void run_ops(Section section, std::vector<OpTime>* times);
   void execute_any(std::size_t op, bool whole_step);
+  bool should_abandon(std::size_t op);
+  [[noreturn]] void abandon();
 
   std::shared_ptr<const plan::Plan> plan_;
   std::shared_ptr<HostState> state_;
@@ -59,6 +62,9 @@ class HostExecutable : public Executable {
   Metrics::Time begin_{}, end_{};       // of the last run
   std::chrono::nanoseconds exposed_{};  // waiting for other ranks, in it
   std::deque<Metrics> metrics_;         // asked for and not taken
+  const std::function<bool()> stop_;
+  const std::chrono::milliseconds stop_grace_;
+  std::optional<Metrics::Time> asked_to_stop_;
   std::unique_ptr<Collectives> collectives_;
 };
 

@@ -18,8 +18,8 @@ constexpr std::byte kPoison{0xFF};  // NaN in every floating-point dtype
 class ReferenceExecutable final : public HostExecutable {
  public:
   ReferenceExecutable(std::shared_ptr<const plan::Plan> plan, const std::shared_ptr<State>& state,
-                      std::shared_ptr<comm::Communicator> communicator)
-      : HostExecutable(std::move(plan), state, std::move(communicator)) {
+                      const DeviceOptions& options)
+      : HostExecutable(std::move(plan), state, options) {
     find_dying();
     for (std::size_t i = 0; i < this->plan().placements.size(); ++i) {
       if (this->plan().placements[i].region == Region::arena) poison(static_cast<TensorId>(i));
@@ -76,8 +76,7 @@ class ReferenceExecutable final : public HostExecutable {
 
 class ReferenceBackend final : public Backend {
  public:
-  explicit ReferenceBackend(std::shared_ptr<comm::Communicator> communicator)
-      : communicator_(std::move(communicator)) {}
+  explicit ReferenceBackend(const DeviceOptions& options) : options_(options) {}
   bool supports(graph::OpKind, graph::DType) const override { return true; }
 
   // Images come as bytes in the order in which decoders write them.
@@ -94,17 +93,17 @@ class ReferenceBackend final : public Backend {
 
   std::unique_ptr<Executable> compile(std::shared_ptr<const plan::Plan> plan,
                                       std::shared_ptr<State> state) override {
-    return std::make_unique<ReferenceExecutable>(std::move(plan), state, communicator_);
+    return std::make_unique<ReferenceExecutable>(std::move(plan), state, options_);
   }
 
  private:
-  std::shared_ptr<comm::Communicator> communicator_;
+  const DeviceOptions options_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_reference_backend(std::shared_ptr<comm::Communicator> communicator) {
-  return std::make_unique<ReferenceBackend>(std::move(communicator));
+std::unique_ptr<Backend> make_reference_backend(const DeviceOptions& options) {
+  return std::make_unique<ReferenceBackend>(options);
 }
 
 }  // namespace redline::backend

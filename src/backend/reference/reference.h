@@ -12,6 +12,6 @@
 
 namespace redline::backend {
 
-std::unique_ptr<Backend> make_reference_backend(std::shared_ptr<comm::Communicator> communicator = {});
+std::unique_ptr<Backend> make_reference_backend(const DeviceOptions& options = {});
 
 }  // namespace redline::backend

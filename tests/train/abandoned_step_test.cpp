@@ -1,0 +1,169 @@
+// Steps that are abandoned because somebody wants the run to end: the state is that of the step before, to
+// the bit, on every rank, and a run that goes on from there ends as an undisturbed one.
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/comm/run_ranks.h"
+#include "tests/train/fakes.h"
+#include "train/trainer.h"
+
+namespace redline::train {
+namespace {
+
+constexpr int kSize = 16, kClasses = 6, kSteps = 3;
+
+using Weights = std::map<std::string, std::vector<float>>;
+
+Config small(int ranks) {
+  Config config;
+  config.model.name = "resnet18";
+  config.model.image_size = kSize;
+  config.model.classes = kClasses;
+  config.model.ema = true;
+  config.data.path = "synthetic";
+  config.device.name = "reference";
+  config.optimizer.batch_size = 2;
+  config.optimizer.accumulate = 2;
+  config.optimizer.lr = 0.02;
+  config.schedule.steps = kSteps;
+  config.comm.bucket_mb = 4;
+  config.run.seed = 7;
+  config.ranks = ranks;
+  return config;
+}
+
+// A trainer of one rank, which wants to end when its device has asked for the `stop_at`th time.
+struct Bench {
+  explicit Bench(std::optional<std::int64_t> stop_at = {},
+                 const std::shared_ptr<comm::Communicator>& communicator = {})
+      : config(small(communicator == nullptr ? 1 : communicator->size())),
+        backend(make_backend(stop_at, communicator)),
+        train(4 * kSteps, 2, kSize, kClasses, communicator == nullptr ? 1U : 1U + communicator->rank()),
+        val(3, 2, kSize, kClasses, 9),
+        plans(make_plans(config, *backend, graph::DType::f32, kClasses, 2)) {
+    recorder.add(std::make_unique<KeepingSink>(records));
+    trainer = std::make_unique<Trainer>(config, plans, *backend, train, &val, recorder, communicator);
+  }
+  std::unique_ptr<backend::Backend> make_backend(std::optional<std::int64_t> stop_at,
+                                                 const std::shared_ptr<comm::Communicator>& communicator) {
+    backend::DeviceOptions options;
+    options.device = "reference";
+    options.communicator = communicator;
+    options.stop_grace = std::chrono::milliseconds(0);
+    options.stop = [this, stop_at] {
+      if (++asked == stop_at) stop = true;
+      return stop.load();
+    };
+    return backend::make_backend(options);
+  }
+  // How often the device asks in a step: twice over all ops of forward and backward but the first.
+  std::int64_t asks_in_step() const { return 2 * (std::int64_t{plans.train->update_begin} - 1); }
+  Weights weights() const {
+    Weights all;
+    for (const std::string& name : trainer->state().names()) {
+      auto& values = all[name];
+      values.resize(static_cast<std::size_t>(trainer->state().tensor(name).shape.elements()));
+      trainer->state().read(name, values);
+    }
+    return all;
+  }
+
+  std::atomic<bool> stop{false};
+  std::int64_t asked = 0;
+  Config config;
+  std::unique_ptr<backend::Backend> backend;
+  FakeBatches train, val;
+  Plans plans;
+  Records records;
+  metrics::Recorder recorder;
+  std::unique_ptr<Trainer> trainer;
+};
+
+// Where a step may be: shortly after it began, in the middle of its first batch, and at the end of the
+// second.
+std::vector<std::int64_t> moments(const Bench& bench) {
+  const std::int64_t step = bench.asks_in_step();
+  return {1, step / 4, step / 2 + 1, step * 15 / 16, step};
+}
+
+TEST(AbandonedStep, LeavesTheStateOfTheStepBeforeAndGoesOnToTheSameEnd) {
+  Bench whole;
+  Weights after_one;
+  int batches = 0;
+  whole.train.on_next = [&] {
+    if (++batches == 3) after_one = whole.weights();
+  };
+  EXPECT_TRUE(whole.trainer->run(whole.stop));
+  EXPECT_NE(after_one, whole.weights());
+  for (const std::int64_t moment : moments(whole)) {
+    Bench cut(whole.asks_in_step() + moment);
+    EXPECT_FALSE(cut.trainer->run(cut.stop));
+    EXPECT_EQ(cut.trainer->progress().step, 1) << moment;
+    EXPECT_EQ(cut.trainer->progress().step_in_epoch, 1) << moment;
+    EXPECT_EQ(cut.records.steps.size(), 1U);
+    EXPECT_TRUE(cut.trainer->can_save());
+    EXPECT_EQ(cut.weights(), after_one) << moment;
+    if (moment != 1) continue;
+    Bench rest;
+    for (const auto& [name, values] : cut.weights()) rest.trainer->state().write(name, values);
+    rest.trainer->go_on(cut.trainer->progress());
+    EXPECT_TRUE(rest.trainer->run(rest.stop));
+    EXPECT_EQ(rest.weights(), whole.weights());
+  }
+}
+
+TEST(AbandonedStep, AnEvaluationIsRepeatedByWhoGoesOn) {
+  Bench whole;
+  EXPECT_TRUE(whole.trainer->run(whole.stop));
+  ASSERT_EQ(whole.records.evaluations.size(), 2U);
+  for (const std::int64_t last : {0, 1}) {  // in the first batch of two, and in the last of the averages'
+    const std::int64_t asks = whole.asked - kSteps * whole.asks_in_step();
+    Bench cut(kSteps * whole.asks_in_step() + (last == 1 ? asks : 2));
+    EXPECT_FALSE(cut.trainer->run(cut.stop));
+    EXPECT_EQ(cut.records.evaluations.size(), static_cast<std::size_t>(last));
+    EXPECT_EQ(cut.weights(), whole.weights());
+    EXPECT_FALSE(cut.trainer->progress().evaluated);
+  }
+}
+
+TEST(AbandonedStep, IsNoStepOnAnyRank) {
+  std::vector<Weights> after_one(2);
+  std::int64_t asks = 0;
+  std::vector<std::int64_t> all;
+  const auto undisturbed = comm::run_ranks(2, [&](const comm::ConnectOptions& options) {
+    Bench bench({}, comm::connect(options));
+    const auto rank = static_cast<std::size_t>(options.world.rank);
+    int batches = 0;
+    bench.train.on_next = [&] {
+      if (++batches == 3) after_one[rank] = bench.weights();
+    };
+    EXPECT_TRUE(bench.trainer->run(bench.stop));
+    if (rank != 0) return;
+    asks = bench.asks_in_step();
+    all = {asks / 4, asks * 15 / 16};  // before and after the first gradients are given
+  });
+  ASSERT_EQ(undisturbed, std::vector<std::string>(2));
+  for (const std::int64_t moment : all) {
+    for (const int stopped : {0, 1}) {
+      const auto failures = comm::run_ranks(2, [&](const comm::ConnectOptions& options) {
+        const int rank = options.world.rank;
+        Bench bench(rank == stopped ? std::optional(asks + moment) : std::nullopt, comm::connect(options));
+        EXPECT_FALSE(bench.trainer->run(bench.stop));
+        EXPECT_EQ(bench.trainer->progress().step, 1) << moment;
+        EXPECT_EQ(bench.records.steps.size(), 1U);
+        EXPECT_EQ(bench.weights(), after_one[static_cast<std::size_t>(rank)]) << moment << " rank " << rank;
+      });
+      EXPECT_EQ(failures, std::vector<std::string>(2));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace redline::train

@@ -169,7 +169,8 @@ const std::map<std::string, RuleTest>& rule_tests() {
           f.telemetry->faulted = 0.3;
         },
         "cooling",
-        {[](Facts& f) { f.telemetry->faulted = 0; }, [](Facts& f) { f.telemetry->throttle = 128; }},
+        {[](Facts& f) { f.telemetry->faulted = 0; }, [](Facts& f) { f.telemetry->throttle = 128; },
+         [](Facts& f) { f.telemetry->throttle = 8; }},  // the hardware does not say why
         {[](Facts& f) { f.telemetry.reset(); }}}},
       {"power_supply",
        {[](Facts& f) {
@@ -178,6 +179,7 @@ const std::map<std::string, RuleTest>& rule_tests() {
         },
         "power supply",
         {[](Facts& f) { f.telemetry->faulted = 0; }, [](Facts& f) { f.telemetry->throttle = 64; },
+         [](Facts& f) { f.telemetry->throttle = 8; },
          [](Facts& f) { f.telemetry->throttle = 32 | 128; }},  // heat is what it asked for
         {[](Facts& f) { f.telemetry.reset(); }}}},
   };
@@ -206,6 +208,23 @@ TEST(Advice, EveryRuleSpeaksWhereItIsTrueAndIsSilentWhereItIsNot) {
     }
   }
   EXPECT_EQ(rule_tests().size(), rules().size());
+}
+
+TEST(Advice, EveryCauseHasItsOwnRules) {
+  std::map<Cause, std::vector<std::string>> filed;
+  for (const Rule& rule : rules()) filed[rule.cause].emplace_back(rule.name);
+  const std::map<Cause, std::vector<std::string>> expected = {
+      {Cause::input, {"more_workers", "decode_gpu", "convert_to_shards", "bench_data"}},
+      {Cause::launch, {"larger_launches"}},
+      {Cause::communication, {"exchange_less"}},
+      {Cause::host, {"fewer_histograms", "fewer_lines", "own_cores"}},
+      {Cause::op, {"narrower_type", "fuse", "any_kernel", "longer_kernels"}},
+      {Cause::copies, {"send_files"}},
+      {Cause::threads, {"divide_the_batch"}},
+      {Cause::neighbours, {"quiet_machine"}},
+      {Cause::power, {"raise_power_limit"}},
+      {Cause::heat, {"cool", "power_supply"}}};
+  EXPECT_EQ(filed, expected);
 }
 
 TEST(Advice, NothingKnownIsNothingSaid) {
@@ -369,8 +388,8 @@ TEST(Losses, ThePowerLimitIsNamedAsWhatBoundsTheSpeed) {
   facts.telemetry->power_w = 686;
   facts.telemetry->sm_clock_mhz = 1680;
   Summary summary;
-  summary.steps = 1;
-  summary.elapsed = summary.busy = 1;
+  summary.steps = 4;
+  summary.elapsed = summary.busy = 2;
   summary.telemetry = *facts.telemetry;
   find_losses(summary, false, facts.run);
   EXPECT_EQ(
@@ -381,6 +400,7 @@ TEST(Losses, ThePowerLimitIsNamedAsWhatBoundsTheSpeed) {
   find_losses(summary, false, facts.run);
   ASSERT_EQ(summary.losses.size(), 1U);
   EXPECT_NE(summary.losses[0].advice.find("1000 W"), std::string::npos);
+  EXPECT_NEAR(summary.losses[0].seconds, 0.5 * (1 - 1680.0 / 1980), 1e-12) << "of a step";
   summary.telemetry.power_w = 400;
   summary.bound.clear();
   find_losses(summary, false, facts.run);

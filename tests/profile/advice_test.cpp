@@ -270,11 +270,27 @@ TEST(Losses, OpsAreNotBlamedForWhatNeighboursTook) {
   const Summary busy = on_cpu(*facts.telemetry, facts.run);
   ASSERT_EQ(busy.losses.size(), 1U);
   EXPECT_EQ(busy.losses[0].what,
-            "other processes took 45% of the CPU time, so ops and threads cannot be judged");
+            "other processes took 45% of the CPU time, so ops and threads cannot be judged: at most");
   EXPECT_DOUBLE_EQ(busy.losses[0].seconds, 0.45);
   EXPECT_NE(busy.losses[0].advice.find("quiet"), std::string::npos);
   facts.telemetry->cpu = CpuShares{0.8, 0.05, 0.1};
   EXPECT_NEAR(on_cpu(*facts.telemetry, facts.run).losses.at(0).seconds, 0.15, 1e-12) << "steal counts";
+}
+
+// One thread on two of its eight processors' worth of work: what others take of the rest costs it nothing.
+TEST(Losses, ToNeighboursAreOfTheProcessorsThatTheRunCouldUse) {
+  Facts facts = content();
+  facts.run.gpu = false;
+  facts.run.threads = facts.run.workers = 1;
+  facts.telemetry->cpu = CpuShares{0.15, 0.84, 0};
+  // It wants a quarter of the CPU time; 0.84 - 0.75 of it was taken.
+  EXPECT_NEAR(lost_to_neighbours(facts), 0.09 / 0.25, 1e-12);
+  EXPECT_NEAR(on_cpu(*facts.telemetry, facts.run).losses.at(0).seconds, 0.36, 1e-12);
+  facts.telemetry->cpu = CpuShares{0.25, 0.7, 0};
+  EXPECT_EQ(lost_to_neighbours(facts), 0) << "there was room";
+  EXPECT_NE(on_cpu(*facts.telemetry, facts.run).losses.at(0).what.find("conv takes"), std::string::npos);
+  facts.run.workers.reset();
+  EXPECT_NEAR(lost_to_neighbours(facts), 0.7, 1e-12) << "as far as known, it could use all";
 }
 
 // Four steps on a GPU of which nothing is lost.
@@ -313,6 +329,14 @@ TEST(Losses, AreSecondsOfAStep) {
   copies.copies_exposed = 1.2;
   ASSERT_EQ(losses_of(copies).size(), 1U);
   EXPECT_DOUBLE_EQ(losses_of(copies)[0].seconds, 0.3);
+}
+
+TEST(Losses, OfLessThanAThousandthOfTheStepAreNotTold) {
+  Summary summary = on_gpu();
+  summary.gap_seconds[1] = 0.0019;
+  EXPECT_TRUE(losses_of(summary).empty());
+  summary.gap_seconds[1] = 0.0021;
+  EXPECT_EQ(losses_of(summary).size(), 1U);
 }
 
 TEST(Losses, TheThreeLargestAreTold) {

@@ -142,27 +142,41 @@ TEST_F(TwoRuns, AreUnlikeInWhatTheirSettingsChange) {
   struct Case {
     const char* name;
     std::function<void(report::Run&)> change;
-    bool speed, accuracy;  // comparable
+    bool speed, step, accuracy, loss;  // comparable
+  };
+  const auto set = [](const char* name, const char* value) {
+    return [=](report::Run& run) {
+      std::ranges::find(run.options, name, &Pairs::value_type::first)->second = value;
+    };
   };
   const Case cases[] = {
-      {"model.name", [](auto& run) { run.info.model = "resnet50"; }, false, true},
-      {"model.image_size", [](auto& run) { run.info.image_size = 96; }, false, true},
-      {"model.classes", [](auto& run) { run.info.classes = 1000; }, false, false},
-      {"data", [](auto& run) { run.info.data = "leaves"; }, false, false},
-      {"validation images", [](auto& run) { run.info.val_samples = 99; }, true, false},
-      {"schedule.train_sizes", [](auto& run) { run.options.back().second = "64:1"; }, false, true},
-      {"optimizer.batch_size", [](auto& run) { run.info.batch_size = 16; }, true, true},
-      {"optimizer.accumulate", [](auto& run) { run.info.accumulate = 4; }, true, true},
-      {"ranks", [](auto& run) { run.info.ranks = 2; }, true, true},
-      {"device.dtype", [](auto& run) { run.info.dtype = "bf16"; }, true, true}};
-  for (report::Run& run : runs_) run.options.emplace_back("schedule.train_sizes", "32:1");
+      {"model.name", [](auto& run) { run.info.model = "resnet50"; }, false, false, true, true},
+      {"model.image_size", [](auto& run) { run.info.image_size = 96; }, false, false, true, true},
+      {"model.classes", [](auto& run) { run.info.classes = 1000; }, false, false, false, false},
+      {"data", [](auto& run) { run.info.data = "leaves"; }, false, false, false, false},
+      {"validation images", [](auto& run) { run.info.val_samples = 99; }, true, true, false, true},
+      {"schedule.train_sizes", set("schedule.train_sizes", "64:1"), false, false, true, true},
+      {"optimizer.batch_size", [](auto& run) { run.info.batch_size = 16; }, true, false, true, true},
+      {"optimizer.accumulate", [](auto& run) { run.info.accumulate = 4; }, true, false, true, true},
+      {"ranks", [](auto& run) { run.info.ranks = 2; }, true, true, true, true},
+      {"device.dtype", [](auto& run) { run.info.dtype = "bf16"; }, true, true, true, true},
+      {"optimizer.label_smoothing", set("optimizer.label_smoothing", "0.1"), true, true, true, false},
+      {"augment.mixup_alpha", set("augment.mixup_alpha", "0.2"), true, true, true, false},
+      {"augment.cutmix_alpha", set("augment.cutmix_alpha", "1"), true, true, true, false}};
+  for (report::Run& run : runs_) {
+    for (const char* name : {"optimizer.label_smoothing", "augment.mixup_alpha", "augment.cutmix_alpha"})
+      run.options.emplace_back(name, "0");
+    run.options.emplace_back("schedule.train_sizes", "32:1");
+  }
   const report::Run alike = runs_[1];
   for (const Case& one : cases) {
     runs_[1] = alike;
     one.change(runs_[1]);
     const Compared compared = compare(pointers_, summaries_of(pointers_));
     EXPECT_EQ(compared.rows[0].verdicts[1], one.speed ? "faster" : "unlike") << one.name;
+    EXPECT_EQ(row_of(compared, "median step").verdicts[1], one.step ? "faster" : "unlike") << one.name;
     EXPECT_EQ(row_of(compared, "best top-1").verdicts[1], one.accuracy ? "undecided" : "unlike") << one.name;
+    EXPECT_EQ(row_of(compared, "final training loss").verdicts[1], one.loss ? "" : "unlike") << one.name;
     const auto row = std::ranges::find(compared.differences, one.name, &Difference::name);
     ASSERT_NE(row, compared.differences.end()) << one.name;
     EXPECT_NE(row->values[0], row->values[1]) << one.name;
@@ -180,7 +194,10 @@ TEST_F(TwoRuns, OfOtherNumbersOfImagesDidOtherWork) {
   runs_[1].info.batch_size *= 2;
   const Compared compared = compare(pointers_, summaries_of(pointers_));
   EXPECT_EQ(compared.rows[0].verdicts[1], "faster");
-  EXPECT_TRUE(compared.unlike[1].empty());
+  EXPECT_EQ(row_of(compared, "median step").verdicts[1], "unlike") << "a step has twice the work";
+  EXPECT_EQ(
+      compared.unlike[1],
+      std::vector<std::string>{"optimizer.batch_size 16 against 8: the time of a step is not comparable"});
   EXPECT_EQ(compared.differences.at(0).name, "optimizer.batch_size") << "and that is said";
 }
 

@@ -239,6 +239,39 @@ TEST(Summary, HasPeaksOfMemoryAndHeatAndTheMedianClock) {
   EXPECT_EQ(summary.clock_mhz, 1900);
 }
 
+TEST(Summary, NamesStalls) {
+  std::vector<double> seconds(101, 0.1), gaps(101, 0);
+  EXPECT_FALSE(summarize(made_run("even", seconds)).stalls);
+  seconds[0] = 50;  // the warm-up
+  seconds[30] = 8.1;
+  gaps[60] = 2;       // before the step
+  seconds[70] = 0.4;  // long, but no stall
+  report::Run run = made_run("run", seconds, gaps);
+  run.steps.gap_seconds[80] = run.steps.evaluation_seconds[80] = 30;
+  const auto stalls = summarize(run).stalls;
+  ASSERT_TRUE(stalls);
+  EXPECT_EQ(stalls->steps, 2u);
+  EXPECT_NEAR(stalls->seconds, 10, 1e-9);
+  EXPECT_NEAR(stalls->share, 10 / (98 * 0.1 + 8.1 + 2.1 + 0.3), 1e-9);
+  EXPECT_EQ(stalls->longest_step, 31);
+  EXPECT_NEAR(stalls->longest_seconds, 8.1, 1e-9);
+  EXPECT_NE(
+      terminal_text({&run}).find("  stalls      2 steps took over 5 times the median: 10 s lost, 49% of the "
+                                 "time (the longest: step 31, 8.1 s)\n"),
+      std::string::npos)
+      << terminal_text({&run});
+  run.steps.seconds[30] = run.steps.seconds[70] = 0.1;
+  run.steps.gap_seconds[60] = 0;
+  run.steps.seconds[40] = 0.6;  // half a second, of ten and a half
+  EXPECT_TRUE(summarize(run).stalls);
+  const report::Run longer = [] {
+    std::vector<double> many(2001, 0.1);
+    many[40] = 0.6;
+    return made_run("longer", many);
+  }();
+  EXPECT_FALSE(summarize(longer).stalls) << "too little to matter";
+}
+
 TEST(Summary, LastsUntilItsEndWhereThatIsKnown) {
   report::Run run = made_run("run", std::vector<double>(4, 1));
   EXPECT_EQ(summarize(run).seconds, 4);

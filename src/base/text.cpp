@@ -62,6 +62,12 @@ std::string format_count(double count) {
   return count < 0 ? "-" + scaled(-count, 1000, kUnits) : scaled(count, 1000, kUnits);
 }
 
+std::string format_count(double count, std::string_view unit) {
+  std::string text = format_count(count);
+  const std::size_t digits = text.find_first_not_of("-0123456789.");
+  return text.insert(std::min(digits, text.size()), " ") + std::string(unit);
+}
+
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   std::string best;
   std::size_t best_edits = std::max<std::size_t>(1, word.size() / 3) + 1;

@@ -13,6 +13,8 @@ std::string format_bytes(std::uint64_t bytes);
 
 // "950", "25.6K", "1.28M", "4.09G": three significant digits, powers of 1000.
 std::string format_count(double count);
+// The same with a unit: "4.09 GFLOP/s".
+std::string format_count(double count, std::string_view unit);
 
 // The candidate that word most likely meant: within one edit in three letters, counting a swap of neighbours
 // as one edit, or the only candidate that begins with word. Empty when none is near.

@@ -167,8 +167,8 @@ std::string op_table(const std::vector<OpTiming>& ops, const OpLimits& limits,
     text += fmt::format(", {:.1f} images/s", static_cast<double>(options.plan.model.batch) / total);
   text += "\n";
   if (limits.ceilings.bytes > 0)
-    text += fmt::format("ceilings measured: {}FLOP/s, {}B/s\n", format_count(limits.ceilings.flops),
-                        format_count(limits.ceilings.bytes));
+    text += fmt::format("ceilings measured: {}, {}\n", format_count(limits.ceilings.flops, "FLOP/s"),
+                        format_count(limits.ceilings.bytes, "B/s"));
   if (std::ranges::any_of(ops, in_caches))
     text += "roof above 100%: the op's data comes from caches, which are faster than the memory\n";
   return text + copies_text(ops);

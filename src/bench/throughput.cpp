@@ -33,10 +33,7 @@ class StepTimes final : public metrics::Sink {
       round_.warmup_seconds += step.training_seconds();
       if (step.step == warmup_) telemetry_.restart();
     } else {
-      round_.step_seconds.push_back(step.seconds);
-      round_.gap_seconds += step.gap.total() - step.gap.evaluation;
-      round_.data_seconds += step.gap.data;
-      round_.skipped += step.skipped ? 1 : 0;
+      round_.add(step);
     }
     if (!progress_(step.step)) stop_ = true;
   }
@@ -193,6 +190,13 @@ void validate(const ThroughputOptions& options) {
   if (options.warmup >= options.stop_iteration)
     throw UsageError("--warmup {} leaves nothing to measure with --stop-iteration {}: raise the latter",
                      options.warmup, options.stop_iteration);
+}
+
+void ThroughputRound::add(const metrics::Step& step) {
+  step_seconds.push_back(step.seconds);
+  gap_seconds += step.gap.total() - step.gap.evaluation;
+  data_seconds += step.gap.data;
+  skipped += step.skipped ? 1 : 0;
 }
 
 double ThroughputRound::seconds() const {

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/statistics.h"
+#include "metrics/records.h"
 #include "profile/telemetry.h"
 #include "train/config.h"
 
@@ -45,7 +46,8 @@ struct ThroughputRound {
   double warmup_seconds = 0;
   profile::TelemetrySummary telemetry;
 
-  double seconds() const;  // of all steps and the gaps between them
+  void add(const metrics::Step& step);  // one that is timed
+  double seconds() const;               // of all steps and the gaps between them
 };
 
 // One model, type, batch size and power limit.

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <system_error>
@@ -90,10 +91,15 @@ double parse_percent(const std::string& text, const char* flag) {
 }
 
 double parse_seconds(const std::string& text, const char* flag) {
-  const train::Interval interval = train::parse_interval(text, flag);
-  if (interval.unit != train::Interval::Unit::seconds)
-    throw UsageError("{} '{}' is not a time: write 90s, 5m or 1h", flag, text);
-  return static_cast<double>(interval.count);
+  std::optional<train::Interval> interval;
+  try {
+    interval = train::parse_interval(text, flag);
+  } catch (const UsageError&) {  // it would suggest steps and epochs
+  }
+  if (!interval || interval->unit != train::Interval::Unit::seconds)
+    throw UsageError("{} '{}' is not a whole number of seconds, minutes or hours: write 90s, 5m or 1h", flag,
+                     text);
+  return static_cast<double>(interval->count);
 }
 
 // A folder that is removed with this object.

@@ -1,5 +1,7 @@
 #include "profile/advice.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "profile/disturbance.h"
@@ -71,7 +73,9 @@ Advice fewer_lines(const Facts& f) {
   return when(*f.run.log_every < kSeldom, "a larger --log-every");
 }
 
-Advice own_cores(const Facts& f) { return when(has_neighbours(f), "processors that no one else uses"); }
+Advice own_cores(const Facts& f) {
+  return when(lost_to_neighbours(f) > 0, "processors that no one else uses");
+}
 
 // Ops are far from the ceilings.
 
@@ -110,7 +114,7 @@ Advice divide_the_batch(const Facts& f) {
 }
 
 Advice quiet_machine(const Facts& f) {
-  return when(has_neighbours(f),
+  return when(lost_to_neighbours(f) > 0,
               "to measure again on a quiet machine, or on processors that no one else uses");
 }
 
@@ -165,8 +169,14 @@ const std::vector<Rule>& rules() {
   return all;
 }
 
-bool has_neighbours(const Facts& f) {
-  return known(f.telemetry, f.run.ranks) && *f.run.ranks == 1 && cpu_disturbed(*f.telemetry);
+double lost_to_neighbours(const Facts& f) {
+  const RunFacts& r = f.run;
+  if (!known(f.telemetry, r.ranks) || *r.ranks != 1 || !cpu_disturbed(*f.telemetry)) return 0;
+  double wanted = 1;  // of the CPU time
+  if (known(r.threads, r.workers, r.cores) && *r.threads > 0 && *r.cores > 0)
+    wanted = std::min(1.0, static_cast<double>(*r.threads + *r.workers) / static_cast<double>(*r.cores));
+  const double taken = f.telemetry->cpu->others + f.telemetry->cpu->stolen;
+  return std::max(0.0, taken - (1 - wanted)) / wanted;
 }
 
 std::string advice(Cause cause, const Facts& facts) {

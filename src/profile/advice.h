@@ -52,8 +52,9 @@ struct Facts {
   std::optional<OpFacts> op;  // with Cause::op
 };
 
-// Whether other processes took CPU time that the run could have used. Other ranks of its job count as others.
-bool has_neighbours(const Facts& facts);
+// The fraction of its time that a run waits for processors at most, because other processes have them: what
+// they took, less what the run has no threads for. 0 if that is unknown, or if other ranks may be the others.
+double lost_to_neighbours(const Facts& facts);
 
 struct Rule {
   const char* name;

@@ -13,6 +13,7 @@ namespace redline::profile {
 namespace {
 
 constexpr std::size_t kMostLosses = 3;
+constexpr double kLeastLoss = 1e-3;  // of the step: smaller ones are not worth a line
 
 struct GapWords {
   Cause cause;
@@ -89,13 +90,13 @@ void find_losses(Summary& summary, bool host_computes, const RunFacts& run) {
   if (summary.copies_exposed > 0)
     all.push_back({"copies between host and device are not overlapped with computation",
                    summary.copies_exposed / steps, advice(Cause::copies, facts)});
-  if (host_computes && has_neighbours(facts)) {
+  if (const double lost = lost_to_neighbours(facts); host_computes && lost > 0) {
     // An op that waits for a processor looks slow, and so does a thread that waits for such an op.
     const CpuShares& cpu = *summary.telemetry.cpu;
-    all.push_back(
-        {fmt::format("other processes took {:.0f}% of the CPU time, so ops and threads cannot be judged",
-                     100 * (cpu.others + cpu.stolen)),
-         (cpu.others + cpu.stolen) * summary.elapsed / steps, advice(Cause::neighbours, facts)});
+    all.push_back({fmt::format("other processes took {:.0f}% of the CPU time, so ops and threads cannot be "
+                               "judged: at most",
+                               100 * (cpu.others + cpu.stolen)),
+                   lost * summary.elapsed / steps, advice(Cause::neighbours, facts)});
   } else {
     add_ops(summary, facts, all);
     if (host_computes) add_host(summary, facts, steps, all);
@@ -103,6 +104,7 @@ void find_losses(Summary& summary, bool host_computes, const RunFacts& run) {
   add_clock(summary, facts, steps, all);
   if (power_bound(summary.telemetry))
     summary.bound = "the power limit sets the speed: " + power_text(summary.telemetry);
+  std::erase_if(all, [&](const Loss& loss) { return loss.seconds < kLeastLoss * summary.elapsed / steps; });
   std::ranges::stable_sort(all, std::ranges::greater{}, &Loss::seconds);
   if (all.size() > kMostLosses) all.resize(kMostLosses);
   summary.losses = std::move(all);

@@ -26,6 +26,13 @@ bool names_a_run(std::string_view name) {
 bool makes_speed_unlike(std::string_view name) {
   return is_one_of(name, {"model.name", "data", "model.image_size", "model.classes", "schedule.train_sizes"});
 }
+bool makes_step_unlike(std::string_view name) {
+  return is_one_of(name, {"optimizer.batch_size", "optimizer.accumulate"});
+}
+bool makes_loss_unlike(std::string_view name) {
+  return is_one_of(name, {"data", "model.classes", "optimizer.label_smoothing", "augment.mixup_alpha",
+                          "augment.cutmix_alpha"});
+}
 bool makes_accuracy_unlike(std::string_view name) {
   return is_one_of(name, {"data", "model.classes", "validation images"});
 }
@@ -70,13 +77,14 @@ std::vector<Comparison> rows_of(const std::vector<const Run*>& runs, const std::
     for (std::size_t i = 0; i < runs.size(); ++i)
       if (rows.back().values[i]) *rows.back().values[i] /= static_cast<double>(runs[i]->info.ranks);
   }
-  add("median step", "s", Better::lower, of_steps(&Summary::median), Kind::speed);
+  add("median step", "s", Better::lower, of_steps(&Summary::median), Kind::step);
   add("99th percentile step", "s", Better::lower, of_steps(&Summary::p99));
   add("waiting for data", "part", Better::lower, [](const auto& run) { return run.data_wait; });
   add(
       "best top-1", "part", Better::higher,
       [](const RunSummary& run) { return run.best ? Optional(run.best->top1) : Optional(); }, Kind::accuracy);
-  add("final training loss", "", Better::lower, [](const auto& run) { return run.final_loss; });
+  add(
+      "final training loss", "", Better::lower, [](const auto& run) { return run.final_loss; }, Kind::loss);
   add("mean power", "W", Better::lower, of_energy(&Energy::power_w));
   add("energy", "J", Better::lower, of_energy(&Energy::joules));
   add("energy a step", "J", Better::lower, of_energy(&Energy::joules_per_step));
@@ -126,8 +134,8 @@ std::optional<Change> compare_runs(const Comparison& row, const Run& before, con
   if (row.kind == Kind::accuracy && old_summary.best && new_summary.best &&
       std::isfinite(old_summary.best->top1) && std::isfinite(new_summary.best->top1))
     return compare_accuracies(*old_summary.best, *new_summary.best);
-  if (row.kind != Kind::speed) return {};
-  const bool of_step = row.better == Better::lower;
+  if (!row.timed()) return {};
+  const bool of_step = row.kind == Kind::step;
   const std::vector<double> old_seconds = of_step ? step_seconds(before) : seconds_per_image(before);
   const std::vector<double> new_seconds = of_step ? step_seconds(after) : seconds_per_image(after);
   if (old_seconds.empty() || new_seconds.empty()) return {};
@@ -147,8 +155,8 @@ std::optional<Change> compare_groups(const Comparison& row, const RunGroup& firs
 }
 
 std::string verdict_of(const Comparison& row, const std::optional<Change>& change, bool comparable) {
-  if (!row.judged() || !change) return "";
   if (!comparable) return "unlike";
+  if (!row.judged() || !change) return "";
   const Verdict verdict = change->verdict(row.kind == Kind::accuracy ? kSameAccuracy : kSameWithin);
   if (verdict == Verdict::same || verdict == Verdict::undecided) return redline::name_of(verdict);
   const bool good = (verdict == Verdict::more) == (row.better == Better::higher);
@@ -156,10 +164,26 @@ std::string verdict_of(const Comparison& row, const std::optional<Change>& chang
   return good ? "faster" : "slower";
 }
 
-// Why a group's speed or accuracy is not comparable with the first group's.
+// What of a group is not comparable with the first group, and why.
 struct Unlike {
-  bool speed = false, accuracy = false;
+  bool speed = false, step = false, accuracy = false, loss = false;
   std::vector<std::string> reasons;
+
+  bool comparable(const Comparison& row) const {
+    switch (row.kind) {
+      case Kind::speed:
+        return !speed;
+      case Kind::step:
+        return !speed && !step;
+      case Kind::accuracy:
+        return !accuracy;
+      case Kind::loss:
+        return !loss;
+      case Kind::other:
+        break;
+    }
+    return true;
+  }
 };
 
 Unlike unlike_first(const std::vector<Difference>& rows, const std::vector<RunSummary>& summaries,
@@ -167,16 +191,20 @@ Unlike unlike_first(const std::vector<Difference>& rows, const std::vector<RunSu
   Unlike unlike;
   for (const Difference& row : rows) {
     const std::string &before = row.values[first.runs.front()], &after = row.values[other.runs.front()];
-    if (before == after || before.empty() || after.empty() || !(row.unlike_speed || row.unlike_accuracy))
-      continue;
+    if (before == after || before.empty() || after.empty()) continue;
     unlike.speed |= row.unlike_speed;
+    unlike.step |= row.unlike_step;
     unlike.accuracy |= row.unlike_accuracy;
-    const char* what = row.unlike_speed && row.unlike_accuracy ? "speed and accuracy"
-                       : row.unlike_speed                      ? "speed"
-                                                               : "accuracy";
-    unlike.reasons.push_back(
-        fmt::format("{} {} against {}: {} not comparable", row.name, after, before,
-                    what + std::string(row.unlike_speed && row.unlike_accuracy ? " are" : " is")));
+    unlike.loss |= row.unlike_loss;
+    const char* what = row.unlike_speed && row.unlike_accuracy ? "speed and accuracy are"
+                       : row.unlike_speed                      ? "speed is"
+                       : row.unlike_accuracy                   ? "accuracy is"
+                       : row.unlike_step                       ? "the time of a step is"
+                       : row.unlike_loss                       ? "the training loss is"
+                                                               : nullptr;
+    if (what != nullptr)
+      unlike.reasons.push_back(
+          fmt::format("{} {} against {}: {} not comparable", row.name, after, before, what));
   }
   for (const RunGroup* group : {&first, &other}) {
     const auto done = [&](std::size_t i) { return summaries[i].state == State::finished; };
@@ -189,33 +217,32 @@ Unlike unlike_first(const std::vector<Difference>& rows, const std::vector<RunSu
 
 std::vector<std::string> advice_for(const std::vector<Comparison>& rows, std::size_t group, bool repeated) {
   std::vector<std::string> advice;
-  const auto undecided = [&](Kind kind) {
-    return std::ranges::any_of(
-        rows, [&](const Comparison& row) { return row.kind == kind && row.verdicts[group] == "undecided"; });
-  };
-  const auto judged = [&](Kind kind) {
+  // Whether a timed row has a verdict, or else an accuracy, and of which kind.
+  const auto judged = [&](bool timed, std::string_view only = "") {
     return std::ranges::any_of(rows, [&](const Comparison& row) {
-      return row.kind == kind && !row.verdicts[group].empty() && row.verdicts[group] != "unlike";
+      const std::string& verdict = row.verdicts[group];
+      return row.judged() && row.timed() == timed && !verdict.empty() && verdict != "unlike" &&
+             (only.empty() || verdict == only);
     });
   };
   const auto untold = [&](const Comparison& row) {
     const std::optional<Change>& change = row.changes[group];
-    return row.kind == Kind::speed && row.verdicts[group] == "undecided" && change->interval.coverage <= 0;
+    return row.timed() && row.verdicts[group] == "undecided" && change->interval.coverage <= 0;
   };
   if (!repeated && std::ranges::any_of(rows, untold))
     advice.push_back(
         "too few steps, or too uneven, to compare speeds: use longer runs on a quiet machine, or 'redline "
         "bench ab', which alternates repeats of both");
-  else if (!repeated && judged(Kind::speed))
+  else if (!repeated && judged(/*timed=*/true))
     advice.push_back(
         "one run per side: this compares these two runs only, and assumes a spread of at least 1% between "
         "runs; 'redline bench ab', which alternates repeats of both, settles it");
-  if (repeated && undecided(Kind::speed))
+  if (repeated && judged(/*timed=*/true, "undecided"))
     advice.emplace_back("the runs vary too much to tell; more repeats narrow the interval");
-  if (!repeated && judged(Kind::accuracy))
+  if (!repeated && judged(/*timed=*/false))
     advice.emplace_back(
         "one seed per side: the effect of the seed is unknown; repeat both with other values of --seed");
-  if (repeated && undecided(Kind::accuracy))
+  if (repeated && judged(/*timed=*/false, "undecided"))
     advice.emplace_back("accuracies vary too much between seeds to tell; more seeds narrow the interval");
   return advice;
 }
@@ -237,7 +264,8 @@ std::vector<Difference> differences(const std::vector<const Run*>& runs) {
     const bool same = std::ranges::all_of(
         row.values, [&](const std::string& value) { return value == row.values.front(); });
     if (!same && !names_a_run(row.name))
-      found.push_back({row.name, row.values, makes_speed_unlike(row.name), makes_accuracy_unlike(row.name)});
+      found.push_back({row.name, row.values, makes_speed_unlike(row.name), makes_step_unlike(row.name),
+                       makes_accuracy_unlike(row.name), makes_loss_unlike(row.name)});
   }
   return found;
 }
@@ -299,8 +327,7 @@ Compared compare(const std::vector<const Run*>& runs, const std::vector<RunSumma
       const std::size_t a = first.runs.front(), b = other.runs.front();
       row.changes[g] = repeated ? compare_groups(row, first, other)
                                 : compare_runs(row, *runs[a], summaries[a], *runs[b], summaries[b]);
-      const bool comparable = !(row.kind == Kind::speed ? unlike.speed : unlike.accuracy);
-      row.verdicts[g] = verdict_of(row, row.changes[g], comparable || judge_unlike);
+      row.verdicts[g] = verdict_of(row, row.changes[g], unlike.comparable(row) || judge_unlike);
     }
     result.advice[g] = advice_for(result.rows, g, repeated);
   }

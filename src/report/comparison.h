@@ -23,8 +23,9 @@ struct Difference {
   std::string name;
   std::vector<std::string> values;  // one per run; "" where missing
   // What it makes incomparable. Another model, image size, data set or number of classes changes the work of
-  // a step; other validation images change what the accuracy means.
-  bool unlike_speed = false, unlike_accuracy = false;
+  // an image, another batch size that of a step; other validation images change what the accuracy means, and
+  // label smoothing or mixed images what the training loss is.
+  bool unlike_speed = false, unlike_step = false, unlike_accuracy = false, unlike_loss = false;
 };
 std::vector<Difference> differences(const std::vector<const Run*>& runs);
 
@@ -32,8 +33,8 @@ std::vector<Difference> differences(const std::vector<const Run*>& runs);
 struct Comparison {
   std::string name, unit;
   enum class Better { higher, lower, neither } better = Better::neither;
-  enum class Kind { speed, accuracy, other } kind = Kind::other;  // only the first two are judged
-  std::vector<std::optional<double>> values;                      // one per run
+  enum class Kind { speed, step, accuracy, loss, other } kind = Kind::other;  // the first three are judged
+  std::vector<std::optional<double>> values;                                  // one per run
   // One per group, against the first group; empty for the first and where the noise is unknown. Absolute for
   // fractions (unit "part"), relative otherwise.
   std::vector<std::optional<Change>> changes;
@@ -41,7 +42,8 @@ struct Comparison {
   // not comparable; "" where there is nothing to judge.
   std::vector<std::string> verdicts;
 
-  bool judged() const { return kind != Kind::other; }
+  bool judged() const { return timed() || kind == Kind::accuracy; }
+  bool timed() const { return kind == Kind::speed || kind == Kind::step; }  // one value for each step
   bool by_difference() const { return unit == "part"; }
 };
 

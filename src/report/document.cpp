@@ -165,6 +165,13 @@ Json summary_json(const Writer& writer, const Run& run, const RunSummary& summar
                {"energy", summary.energy ? energy_json(writer, *summary.energy) : Json(nullptr)},
                {"throttling", Json::array()},
                {"disturbances", summary.disturbances}};
+  json["stalls"] = nullptr;
+  if (const auto& stalls = summary.stalls)
+    json["stalls"] = {{"steps", stalls->steps},
+                      {"seconds", writer.number(stalls->seconds)},
+                      {"share", writer.number(stalls->share)},
+                      {"longest_step", stalls->longest_step},
+                      {"longest_seconds", writer.number(stalls->longest_seconds)}};
   for (const Throttle& held : summary.throttling)
     json["throttling"].push_back({{"reason", held.reason}, {"share", writer.number(held.share)}});
   if (summary.images_per_second_interval)
@@ -443,16 +450,21 @@ Json comparison_json(const Writer& writer, const Compared& compared, const Compa
   for (const auto& value : row.values) values.push_back(writer.number(value));
   // One per run: runs of a group share it.
   std::vector<Json> changes(row.values.size(), nullptr);
-  for (std::size_t g = 1; g < compared.groups.size(); ++g)
-    for (std::size_t run : compared.groups[g].runs)
+  std::vector<std::size_t> unlike;
+  for (std::size_t g = 1; g < compared.groups.size(); ++g) {
+    for (std::size_t run : compared.groups[g].runs) {
       if (row.changes[g]) changes[run] = change_json(writer, *row.changes[g], row.verdicts[g]);
+      if (row.verdicts[g] == "unlike") unlike.push_back(run);
+    }
+  }
   return {{"name", row.name},
           {"unit", row.unit},
           {"better", kBetter[static_cast<int>(row.better)]},
           {"measure", row.by_difference() ? "difference" : "ratio"},
           {"judged", row.judged()},
           {"values", std::move(values)},
-          {"changes", std::move(changes)}};
+          {"changes", std::move(changes)},
+          {"unlike", std::move(unlike)}};
 }
 
 void put_comparison(const Writer& writer, const Compared& compared, Json& json) {
@@ -467,7 +479,9 @@ void put_comparison(const Writer& writer, const Compared& compared, Json& json) 
     json["differences"].push_back({{"name", row.name},
                                    {"values", row.values},
                                    {"unlike_speed", row.unlike_speed},
-                                   {"unlike_accuracy", row.unlike_accuracy}});
+                                   {"unlike_step", row.unlike_step},
+                                   {"unlike_accuracy", row.unlike_accuracy},
+                                   {"unlike_loss", row.unlike_loss}});
 }
 
 }  // namespace

@@ -100,6 +100,27 @@ std::optional<double> final_loss_of(const Steps& steps) {
   return last.empty() ? std::nullopt : std::optional(mean(last));
 }
 
+std::optional<Stalls> stalls_of(const Run& run) {
+  constexpr double kMuch = 0.01;
+  std::vector<double> times;
+  for (std::size_t i : timed_steps(run)) times.push_back(training_seconds(run.steps, i));
+  if (times.empty()) return {};
+  const double usual = median(times), all = sum_of_finite(times);
+  Stalls stalls;
+  for (std::size_t i : timed_steps(run)) {
+    const double seconds = training_seconds(run.steps, i);
+    if (seconds <= kStallMedians * usual) continue;
+    ++stalls.steps;
+    stalls.seconds += seconds - usual;
+    if (seconds > stalls.longest_seconds) {
+      stalls.longest_seconds = seconds;
+      stalls.longest_step = static_cast<std::int64_t>(run.steps.step[i]);
+    }
+  }
+  stalls.share = stalls.seconds / all;
+  return stalls.share < kMuch ? std::nullopt : std::optional(stalls);
+}
+
 void summarize_speed(const Run& run, RunSummary& summary) {
   if (const std::vector<double> times = step_seconds(run); !times.empty()) {
     summary.step_seconds = redline::summarize(times);
@@ -139,6 +160,7 @@ RunSummary summarize(const Run& run) {
                     : steps.size() > 0 && std::isfinite(steps.elapsed.back()) ? steps.elapsed.back()
                                                                               : 0;
   summarize_speed(run, summary);
+  summary.stalls = stalls_of(run);
   const double total = sum_of_finite(steps.seconds) + sum_of_finite(steps.gap_seconds) -
                        sum_of_finite(steps.evaluation_seconds);
   if (total > 0) summary.data_wait = sum_of_finite(steps.data_seconds) / total;

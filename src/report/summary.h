@@ -17,6 +17,16 @@ enum class State { finished, interrupted, failed, unfinished };
 State state_of(const Run& run);
 const char* name_of(State state);
 
+// Steps that took so much longer than the median, with the wait before them, that something held them up.
+struct Stalls {
+  std::size_t steps = 0;
+  double seconds = 0;  // beyond as many median steps
+  double share = 0;    // of the training time
+  std::int64_t longest_step = 0;
+  double longest_seconds = 0;
+};
+inline constexpr double kStallMedians = 5;  // times the median
+
 struct RunSummary {
   State state = State::unfinished;
   std::int64_t steps = 0, total_steps = 0;
@@ -25,9 +35,10 @@ struct RunSummary {
   std::optional<double> images_per_second;  // stalls count, evaluations do not
   std::optional<ConfidenceInterval> images_per_second_interval;
   std::optional<double> images_per_second_at_median;  // at the median step, so without stalls
-  std::optional<double> data_wait;                    // fraction of the training time
-  std::optional<double> final_loss;                   // mean over the last tenth of the steps, at most 100
-  std::optional<metrics::Evaluation> last, best;      // evaluations; best by top-1
+  std::optional<Stalls> stalls;                   // if they took at least a hundredth of the training time
+  std::optional<double> data_wait;                // fraction of the training time
+  std::optional<double> final_loss;               // mean over the last tenth of the steps, at most 100
+  std::optional<metrics::Evaluation> last, best;  // evaluations; best by top-1
   std::optional<Energy> energy;
   std::optional<double> temperature_c;    // the highest
   std::optional<double> clock_mhz;        // median

@@ -90,6 +90,11 @@ void put_numbers(const RunSummary& summary, const std::optional<metrics::Target>
     text.row("step", "median {}, 90% {}, 99% {}, slowest {}", time_text(step.median), time_text(step.p90),
              time_text(step.p99), time_text(step.max));
   }
+  if (const auto& stalls = summary.stalls)
+    text.row(
+        "stalls", "{} took over {} times the median: {} lost, {:.0f}% of the time (the longest: step {}, {})",
+        counted(static_cast<std::int64_t>(stalls->steps), "step"), kStallMedians, time_text(stalls->seconds),
+        100 * stalls->share, stalls->longest_step, time_text(stalls->longest_seconds));
   if (summary.data_wait)
     text.row("data", "{:.1f}% of the training time spent waiting for data", 100 * *summary.data_wait);
   if (summary.best) {
@@ -225,6 +230,7 @@ std::string change_text(const Comparison& row, std::size_t group, std::optional<
   const bool points = row.by_difference();
   const char* unit = points ? " points" : "%";
   const auto& change = row.changes[group];
+  if (!change && row.verdicts[group] == "unlike") return "not comparable";
   if (!change) {
     if (points) return fmt::format("{:+.2f} points  (noise not known)", 100 * (*after - *before));
     if (*before == 0) return "";
@@ -243,8 +249,7 @@ std::string change_text(const Comparison& row, std::size_t group, std::optional<
       return fmt::format("{}  ({} by the number of images alone)  undecided", size, between(*change->within));
     if (change->evidence == Evidence::repeats) return size + "  (too few or too uneven runs to judge)";
     if (two_runs) return size + "  (too few or too uneven steps to judge)";
-    return size +
-           (row.kind == Comparison::Kind::speed ? "  (too few steps to judge)" : "  (one run per side)");
+    return size + (row.timed() ? "  (too few steps to judge)" : "  (one run per side)");
   }
   std::string words = verdict;
   if (two_runs && !verdict.empty() && verdict != "undecided") words += " in these two runs";

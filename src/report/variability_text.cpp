@@ -17,6 +17,9 @@ std::string counted(std::size_t count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
+// Rounded for two digits, and no "-0.00".
+double hundredths(double value) { return std::round(100 * value) / 100 + 0.0; }
+
 std::string deviations_text(const Deviations& deviations) {
   std::vector<std::string> parts;
   const auto add = [&](double value, const char* what) {
@@ -115,10 +118,11 @@ std::string terminal_text(const Variability& study) {
       text += fmt::format("  {:<18}does not vary\n", entry.with);
       continue;
     }
-    text += fmt::format("  {:<18}Pearson {:+.2f}", entry.with, entry.pearson);
+    text += fmt::format("  {:<18}Pearson {:+.2f}", entry.with, hundredths(entry.pearson));
     if (entry.interval.coverage > 0)
-      text += fmt::format(" (95%: {:+.2f} to {:+.2f})", entry.interval.low, entry.interval.high);
-    text += fmt::format(", Spearman {:+.2f}, {}\n", entry.spearman, counted(entry.pairs, "run"));
+      text += fmt::format(" (95%: {:+.2f} to {:+.2f})", hundredths(entry.interval.low),
+                          hundredths(entry.interval.high));
+    text += fmt::format(", Spearman {:+.2f}, {}\n", hundredths(entry.spearman), counted(entry.pairs, "run"));
   }
   for (const std::string& problem : study.problems)
     text += fmt::format("  warning       {}\n", printable(problem));

@@ -27,6 +27,8 @@ TEST(Counts, KeepThreeDigits) {
   EXPECT_EQ(format_count(1'281'167), "1.28M");
   EXPECT_EQ(format_count(4.089e9), "4.09G");
   EXPECT_EQ(format_count(-1500), "-1.5K");
+  EXPECT_EQ(format_count(4.089e9, "FLOP/s"), "4.09 GFLOP/s");
+  EXPECT_EQ(format_count(950, "B/s"), "950 B/s");
   EXPECT_EQ(format_count(std::nan("")), "?");
 }
 

@@ -148,7 +148,7 @@ TEST(OpLimits, TheTableAndItsSumsTellHowNearOpsAre) {
             "    4.000     1      4.00  44.4%    750.0     0.0   75%       -  op\n"
             "    1.000     1      1.00  11.1%        -     1.0   50%    150%  op\n"
             "3 distinct ops, 9.00 ms a step, 10000.0 images/s\n"
-            "ceilings measured: 1TFLOP/s, 2GB/s\n"
+            "ceilings measured: 1 TFLOP/s, 2 GB/s\n"
             "memory bounds 3 ops, 5.00 ms a step; plain copies of as many bytes take 5.14 ms, 103%\n");
   const nlohmann::ordered_json json = op_json(ops, limits);
   EXPECT_EQ(json["ops"][0]["bound"], "memory");

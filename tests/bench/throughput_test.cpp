@@ -41,6 +41,21 @@ TEST(Throughput, IsAllImagesOverTheTimeTheyTook) {
   EXPECT_NEAR(median(result.step_seconds()), 0.5, 1e-9);
 }
 
+TEST(Throughput, ARoundAddsUpWhatTheStepsTook) {
+  ThroughputRound round;
+  metrics::Step step;
+  step.seconds = 0.5;
+  step.gap = {0.1, 0.2, 0.03, 9, 0.04};  // an evaluation is no part of training
+  round.add(step);
+  step.skipped = true;
+  round.add(step);
+  EXPECT_EQ(round.step_seconds, (std::vector<double>{0.5, 0.5}));
+  EXPECT_NEAR(round.gap_seconds, 2 * 0.37, 1e-12);
+  EXPECT_NEAR(round.data_seconds, 2 * 0.1, 1e-12);
+  EXPECT_NEAR(round.seconds(), 2 * 0.87, 1e-12);
+  EXPECT_EQ(round.skipped, 1);
+}
+
 TEST(Throughput, ItsIntervalIsOfTheSpreadBetweenRounds) {
   EXPECT_EQ(measured(64, {0.5}).images_per_second_interval().coverage, 0);
   const Throughput result = measured(64, {0.49, 0.5, 0.51});
@@ -95,6 +110,9 @@ TEST(Throughput, ItsTelemetryIsOfAllRounds) {
   one.cpu = profile::CpuShares{0.2, 0.6, 0.04};
   one.faulted = one.power_capped = 0.4;
   one.other_processes = 2;
+  one.throttle = 64;
+  one.power_w = 300;  // which the other round does not tell
+  two.throttle = 4;
   two.samples = 100;
   two.seconds = 10;
   two.cpu = profile::CpuShares{0.6, 0.2, 0};
@@ -103,6 +121,8 @@ TEST(Throughput, ItsTelemetryIsOfAllRounds) {
   EXPECT_DOUBLE_EQ(all.faulted, 0.3);
   EXPECT_DOUBLE_EQ(all.power_capped, 0.3);
   EXPECT_EQ(all.other_processes, 2U);
+  EXPECT_EQ(all.throttle, 64U | 4U);
+  EXPECT_EQ(all.power_w, 300);
   ASSERT_TRUE(all.cpu);
   EXPECT_DOUBLE_EQ(all.cpu->own, 0.3);
   EXPECT_DOUBLE_EQ(all.cpu->others, 0.5);
@@ -124,6 +144,9 @@ TEST(Throughput, SaysWhatDisturbedIt) {
   result.rounds[0].telemetry.throttle = 64;
   EXPECT_EQ(result.disturbances(),
             std::vector<std::string>{"the GPU's clock was held down in 50.0% of the samples (hw_thermal)"});
+  result.rounds[0].telemetry = telemetry(686, 700, 1680, 4);
+  result.rounds[0].telemetry.seconds = 20;
+  EXPECT_TRUE(result.disturbances().empty()) << "a power limit is a bound";
 }
 
 TEST(Throughput, RefusesWhatMakesNoSense) {
@@ -182,6 +205,50 @@ TEST(Throughput, WritesEveryColumnWhateverIsKnown) {
   EXPECT_EQ(to_json(broken)["reason"], "a fault");
 }
 
+// A table's only row.
+std::map<std::string, std::string> only_row(const Throughput& result) {
+  std::istringstream csv(throughput_csv({result}));
+  std::string header, row;
+  std::getline(csv, header);
+  std::getline(csv, row);
+  return csv_row(header, row);
+}
+
+// Rounds of 20 steps of 0.1 s and 0.11 s, one of them five times as long, at 1,000 and 1,200 J.
+TEST(Throughput, WritesEachFigureInItsPlace) {
+  Throughput result = measured(8, {});
+  for (const double level : {0.1, 0.11}) {
+    ThroughputRound& round = result.rounds.emplace_back();
+    round.step_seconds.assign(20, level);
+    round.step_seconds[7] = 5 * level;
+    round.telemetry.joules = 1e4 * level;
+  }
+  const Summary steps = summarize(result.step_seconds());
+  ASSERT_GT(steps.mean, 1.1 * steps.median);
+  ASSERT_GT(steps.p99, 1.1 * steps.p90);
+  auto cells = only_row(result);
+  EXPECT_EQ(cells["step_p50_s"], fmt::format("{:.6f}", steps.median));
+  EXPECT_EQ(cells["step_p90_s"], fmt::format("{:.6f}", steps.p90));
+  EXPECT_EQ(cells["step_p99_s"], fmt::format("{:.6f}", steps.p99));
+  EXPECT_EQ(cells["joules_per_step"], "52.5000");
+  EXPECT_EQ(cells["images_per_joule"], "0.152");
+  const ConfidenceInterval interval = result.images_per_second_interval();
+  EXPECT_EQ(cells["images_per_second_low"], fmt::format("{:.3f}", interval.low));
+  EXPECT_EQ(cells["images_per_second_high"], fmt::format("{:.3f}", interval.high));
+  const auto json = to_json(result);
+  EXPECT_EQ(json["step_seconds_p50"], steps.median);
+  EXPECT_EQ(json["step_seconds_p90"], steps.p90);
+  EXPECT_EQ(json["step_seconds_p99"], steps.p99);
+  EXPECT_EQ(json["joules"], 2100);
+  EXPECT_EQ(json["joules_per_step"], 52.5);
+  EXPECT_NEAR(json["rounds"][0]["images_per_second"].get<double>(), 8 * 20 / 2.4, 1e-9);
+  EXPECT_NEAR(json["rounds"][1]["images_per_second"].get<double>(), 8 * 20 / 2.64, 1e-9);
+  const std::string log = throughput_log(result);
+  EXPECT_NE(log.find("iterations 0.000000 s\niteration 3 "), std::string::npos)
+      << "after two of warm-up: " << log;
+  EXPECT_EQ(log.find("iteration 23 "), std::string::npos) << log;
+}
+
 // 40 steps of 0.1 s with 4 s between them, 1 s of it for want of a batch.
 TEST(Throughput, WritesWhatWasMeasured) {
   Throughput result = measured(8, {0.1, 0.1});
@@ -192,11 +259,7 @@ TEST(Throughput, WritesWhatWasMeasured) {
     round.skipped = 3;
     round.telemetry = telemetry(686, 700, 1680, 4);
   }
-  std::istringstream csv(throughput_csv({result}));
-  std::string header, row;
-  std::getline(csv, header);
-  std::getline(csv, row);
-  auto cells = csv_row(header, row);
+  auto cells = only_row(result);
   EXPECT_EQ(cells["images_per_second"], "40.000");
   EXPECT_EQ(cells["step_p50_s"], "0.100000");
   EXPECT_EQ(cells["data_wait_pct"], "12.50");
@@ -271,6 +334,20 @@ TEST(ThroughputSweep, MeasuresEverySettingInEveryRound) {
   EXPECT_NE(first, second);
 }
 
+TEST(ThroughputSweep, LeavesTheWarmUpOut) {
+  Watched watched;
+  ThroughputOptions options = tiny();
+  options.batch_sizes = {8};
+  options.stop_iteration = 22;
+  options.warmup = 20;
+  options.rounds = 1;
+  const auto results = bench_throughput(options, watched.hooks);
+  const ThroughputRound& round = results.at(0).rounds.at(0);
+  EXPECT_EQ(round.step_seconds.size(), 2U);
+  EXPECT_GT(round.telemetry.seconds, 0);
+  EXPECT_LT(round.telemetry.seconds, round.warmup_seconds + round.seconds()) << "clocks and power too";
+}
+
 TEST(ThroughputSweep, CannotDiverge) {
   Watched watched;
   ThroughputOptions options = tiny();
@@ -287,7 +364,10 @@ TEST(ThroughputSweep, GoesOnAfterWhatFails) {
   Watched watched;
   ThroughputOptions options = tiny();
   options.batch_sizes = {1'000'000, 1};
+  options.dtypes = {"auto"};
   const auto results = bench_throughput(options, watched.hooks);
+  EXPECT_EQ(results[0].dtype, results[1].dtype) << "its row is among those of the type that was chosen";
+  EXPECT_EQ(results[0].device, results[1].device);
   EXPECT_STREQ(results[0].status(), "does not fit");
   EXPECT_FALSE(results[0].failure.empty());
   EXPECT_EQ(results[1].rounds.size(), 2U);

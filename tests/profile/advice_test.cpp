@@ -169,7 +169,8 @@ const std::map<std::string, RuleTest>& rule_tests() {
           f.telemetry->faulted = 0.3;
         },
         "cooling",
-        {[](Facts& f) { f.telemetry->faulted = 0; }, [](Facts& f) { f.telemetry->throttle = 128; }},
+        {[](Facts& f) { f.telemetry->faulted = 0; }, [](Facts& f) { f.telemetry->throttle = 128; },
+         [](Facts& f) { f.telemetry->throttle = 8; }},  // the hardware does not say why
         {[](Facts& f) { f.telemetry.reset(); }}}},
       {"power_supply",
        {[](Facts& f) {
@@ -178,6 +179,7 @@ const std::map<std::string, RuleTest>& rule_tests() {
         },
         "power supply",
         {[](Facts& f) { f.telemetry->faulted = 0; }, [](Facts& f) { f.telemetry->throttle = 64; },
+         [](Facts& f) { f.telemetry->throttle = 8; },
          [](Facts& f) { f.telemetry->throttle = 32 | 128; }},  // heat is what it asked for
         {[](Facts& f) { f.telemetry.reset(); }}}},
   };
@@ -206,6 +208,23 @@ TEST(Advice, EveryRuleSpeaksWhereItIsTrueAndIsSilentWhereItIsNot) {
     }
   }
   EXPECT_EQ(rule_tests().size(), rules().size());
+}
+
+TEST(Advice, EveryCauseHasItsOwnRules) {
+  std::map<Cause, std::vector<std::string>> filed;
+  for (const Rule& rule : rules()) filed[rule.cause].emplace_back(rule.name);
+  const std::map<Cause, std::vector<std::string>> expected = {
+      {Cause::input, {"more_workers", "decode_gpu", "convert_to_shards", "bench_data"}},
+      {Cause::launch, {"larger_launches"}},
+      {Cause::communication, {"exchange_less"}},
+      {Cause::host, {"fewer_histograms", "fewer_lines", "own_cores"}},
+      {Cause::op, {"narrower_type", "fuse", "any_kernel", "longer_kernels"}},
+      {Cause::copies, {"send_files"}},
+      {Cause::threads, {"divide_the_batch"}},
+      {Cause::neighbours, {"quiet_machine"}},
+      {Cause::power, {"raise_power_limit"}},
+      {Cause::heat, {"cool", "power_supply"}}};
+  EXPECT_EQ(filed, expected);
 }
 
 TEST(Advice, NothingKnownIsNothingSaid) {
@@ -251,11 +270,27 @@ TEST(Losses, OpsAreNotBlamedForWhatNeighboursTook) {
   const Summary busy = on_cpu(*facts.telemetry, facts.run);
   ASSERT_EQ(busy.losses.size(), 1U);
   EXPECT_EQ(busy.losses[0].what,
-            "other processes took 45% of the CPU time, so ops and threads cannot be judged");
+            "other processes took 45% of the CPU time, so ops and threads cannot be judged: at most");
   EXPECT_DOUBLE_EQ(busy.losses[0].seconds, 0.45);
   EXPECT_NE(busy.losses[0].advice.find("quiet"), std::string::npos);
   facts.telemetry->cpu = CpuShares{0.8, 0.05, 0.1};
   EXPECT_NEAR(on_cpu(*facts.telemetry, facts.run).losses.at(0).seconds, 0.15, 1e-12) << "steal counts";
+}
+
+// One thread on two of its eight processors' worth of work: what others take of the rest costs it nothing.
+TEST(Losses, ToNeighboursAreOfTheProcessorsThatTheRunCouldUse) {
+  Facts facts = content();
+  facts.run.gpu = false;
+  facts.run.threads = facts.run.workers = 1;
+  facts.telemetry->cpu = CpuShares{0.15, 0.84, 0};
+  // It wants a quarter of the CPU time; 0.84 - 0.75 of it was taken.
+  EXPECT_NEAR(lost_to_neighbours(facts), 0.09 / 0.25, 1e-12);
+  EXPECT_NEAR(on_cpu(*facts.telemetry, facts.run).losses.at(0).seconds, 0.36, 1e-12);
+  facts.telemetry->cpu = CpuShares{0.25, 0.7, 0};
+  EXPECT_EQ(lost_to_neighbours(facts), 0) << "there was room";
+  EXPECT_NE(on_cpu(*facts.telemetry, facts.run).losses.at(0).what.find("conv takes"), std::string::npos);
+  facts.run.workers.reset();
+  EXPECT_NEAR(lost_to_neighbours(facts), 0.7, 1e-12) << "as far as known, it could use all";
 }
 
 // Four steps on a GPU of which nothing is lost.
@@ -294,6 +329,14 @@ TEST(Losses, AreSecondsOfAStep) {
   copies.copies_exposed = 1.2;
   ASSERT_EQ(losses_of(copies).size(), 1U);
   EXPECT_DOUBLE_EQ(losses_of(copies)[0].seconds, 0.3);
+}
+
+TEST(Losses, OfLessThanAThousandthOfTheStepAreNotTold) {
+  Summary summary = on_gpu();
+  summary.gap_seconds[1] = 0.0019;
+  EXPECT_TRUE(losses_of(summary).empty());
+  summary.gap_seconds[1] = 0.0021;
+  EXPECT_EQ(losses_of(summary).size(), 1U);
 }
 
 TEST(Losses, TheThreeLargestAreTold) {
@@ -369,8 +412,8 @@ TEST(Losses, ThePowerLimitIsNamedAsWhatBoundsTheSpeed) {
   facts.telemetry->power_w = 686;
   facts.telemetry->sm_clock_mhz = 1680;
   Summary summary;
-  summary.steps = 1;
-  summary.elapsed = summary.busy = 1;
+  summary.steps = 4;
+  summary.elapsed = summary.busy = 2;
   summary.telemetry = *facts.telemetry;
   find_losses(summary, false, facts.run);
   EXPECT_EQ(
@@ -381,6 +424,7 @@ TEST(Losses, ThePowerLimitIsNamedAsWhatBoundsTheSpeed) {
   find_losses(summary, false, facts.run);
   ASSERT_EQ(summary.losses.size(), 1U);
   EXPECT_NE(summary.losses[0].advice.find("1000 W"), std::string::npos);
+  EXPECT_NEAR(summary.losses[0].seconds, 0.5 * (1 - 1680.0 / 1980), 1e-12) << "of a step";
   summary.telemetry.power_w = 400;
   summary.bound.clear();
   find_losses(summary, false, facts.run);

@@ -17,6 +17,7 @@
 
 #include "base/csv_row.h"
 #include "base/error.h"
+#include "base/shared_library.h"
 #include "base/temporary_folder.h"
 
 namespace redline::profile {
@@ -244,11 +245,15 @@ TEST(Telemetry, ARowHasTheUnitsOfItsColumns) {
   sample.cpu_power_w = 12.5;
   sample.cpu_use = 1.75;
   sample.cpu_shares = CpuShares{0.5, 0.25, 0.02};
+  sample.pcie.received = 7;
+  sample.pcie.sent = 9;
   auto cells = csv_row(telemetry_header(), telemetry_row(sample, {0, "host", "cpu"}));
   EXPECT_EQ(cells["cpu_power_mw"], "12500");
   EXPECT_EQ(cells["cpu_use"], "1.750");
   EXPECT_EQ(cells["cpu_steal_pct"], "2.00");
   EXPECT_EQ(cells["cpu_others_pct"], "25.00");
+  EXPECT_EQ(cells["pcie_received_kb_s"], "7");
+  EXPECT_EQ(cells["pcie_sent_kb_s"], "9");
   EXPECT_EQ(cells["device"], "cpu");
 }
 
@@ -360,6 +365,22 @@ TEST(Telemetry, KeepsNoMoreSamplesThanAsked) {
   EXPECT_EQ(live_text(telemetry.latest()), "GPU 97%  1980 MHz  412 W");
 }
 
+// Other processes and PCIe counters take a driver milliseconds to tell.
+TEST(Telemetry, AsksForSlowValuesOnceASecond) {
+  const SharedLibrary driver(FAKE_NVML);
+  int (*asked)() = driver.find("fakeStateQuestions");
+  ASSERT_NE(asked, nullptr);
+  const int before = asked();
+  const auto started = std::chrono::steady_clock::now();
+  {
+    Telemetry telemetry(fast());
+    for (int i = 0; i < 20; ++i) telemetry.restart();
+  }
+  const auto passed = std::chrono::steady_clock::now() - started;
+  EXPECT_GE(asked() - before, 1);
+  EXPECT_LE(asked() - before, 1 + passed / std::chrono::seconds(1));
+}
+
 TEST(Telemetry, SumsUpWhatIsBetweenRestartAndSummary) {
   TelemetryOptions options = fast();
   options.interval = std::chrono::seconds(60);  // no sample but the asked ones
@@ -369,6 +390,8 @@ TEST(Telemetry, SumsUpWhatIsBetweenRestartAndSummary) {
   const TelemetrySummary summary = telemetry.summary();
   EXPECT_EQ(summary.samples, 2);
   EXPECT_EQ(summary.sm_clock_mhz, 1980);
+  EXPECT_EQ(summary.memory_clock_mhz, 3201);
+  EXPECT_EQ(summary.use_pct, 97);
   EXPECT_DOUBLE_EQ(*summary.power_w, 412.345);
   EXPECT_EQ(summary.temperature_c, 55);
   EXPECT_EQ(summary.throttle, 68U);

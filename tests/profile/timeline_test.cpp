@@ -181,6 +181,18 @@ TEST(Summary, WhatIsDoneTogetherGoesByItsConvolution) {
   EXPECT_DOUBLE_EQ(summary.ops[0].flops, made.conv_flops());
 }
 
+// Ceilings that were measured on a busy machine are lower than what ops reach.
+TEST(Summary, ArithmeticCanDoAtLeastWhatAnOpReached) {
+  const HandMade made;
+  const double reached = made.conv_flops() / 2e-3;
+  const Summary summary = summarize(made.timeline(), {made.runs()}, {reached / 3, 1e15}, {});
+  EXPECT_NEAR(summary.ceilings.flops, reached, 1e-6 * reached);
+  EXPECT_NEAR(summary.ops[0].of_ceiling(), 1, 1e-9);
+  EXPECT_DOUBLE_EQ(summary.ops[0].flops, made.conv_flops()) << "nothing is counted twice";
+  EXPECT_NEAR(summary.ops[0].seconds, 2e-3, 1e-12);
+  EXPECT_DOUBLE_EQ(summarize(made.timeline(), {made.runs()}, {1e12, 1e9}, {}).ceilings.flops, 1e12);
+}
+
 TEST(Summary, WorkIsCountedAsOftenAsItIsDone) {
   const HandMade made;
   PlanRuns accumulating = made.runs();

@@ -1,6 +1,7 @@
 // Thinning, runs beside each other, the terminal and the tables.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include "../base/temporary_folder.h"
 #include "base/atomic_file.h"
 #include "base/random.h"
+#include "made_run.h"
 #include "report/comparison.h"
 #include "report/csv.h"
 #include "report/document.h"
@@ -88,6 +90,11 @@ TEST_F(TwoRuns, SpeakOfTheseTwo) {
   EXPECT_NEAR(1 + speed.changes[1]->change, *speed.values[1] / *speed.values[0], 1e-9);
   EXPECT_EQ(speed.changes[1]->evidence, Evidence::two_runs);
   EXPECT_EQ(speed.verdicts[1], "faster");
+  ASSERT_TRUE(speed.changes[1]->within && step.changes[1]->within);
+  for (const Comparison* row : {&speed, &step}) {
+    EXPECT_LT(row->changes[1]->within->low, row->changes[1]->change) << row->name;
+    EXPECT_GT(row->changes[1]->within->high, row->changes[1]->change) << row->name;
+  }
   EXPECT_NEAR(step.changes[1]->change, 0.45 / 0.5 - 1, 1e-9);
   EXPECT_EQ(step.verdicts[1], "faster");
   ASSERT_EQ(compared.advice[1].size(), 2u);
@@ -100,6 +107,7 @@ TEST_F(TwoRuns, OfOneSeedEachHaveNoBetterAccuracy) {
   const Compared compared = compare(pointers_, summaries_of(pointers_));
   const Comparison& accuracy = row_of(compared, "best top-1");
   EXPECT_EQ(accuracy.verdicts[1], "undecided");
+  EXPECT_EQ(accuracy.changes[1]->evidence, Evidence::two_runs);
   EXPECT_NEAR(accuracy.changes[1]->change, 0.3, 1e-9) << "a difference in parts of one";
   ASSERT_TRUE(accuracy.changes[1]->within);
   EXPECT_NEAR(accuracy.changes[1]->within->high - 0.3, 2.0537489 * std::sqrt((0.24 + 0.09) / 1000), 1e-6);
@@ -129,6 +137,55 @@ TEST_F(TwoRuns, ThatDidOtherWorkAreNotJudged) {
   EXPECT_NE(terminal_text(pointers_).find("not comparable"), std::string::npos);
 }
 
+// What was set differently, and whether speed and accuracy can still be compared.
+TEST_F(TwoRuns, AreUnlikeInWhatTheirSettingsChange) {
+  struct Case {
+    const char* name;
+    std::function<void(report::Run&)> change;
+    bool speed, step, accuracy, loss;  // comparable
+  };
+  const auto set = [](const char* name, const char* value) {
+    return [=](report::Run& run) {
+      std::ranges::find(run.options, name, &Pairs::value_type::first)->second = value;
+    };
+  };
+  const Case cases[] = {
+      {"model.name", [](auto& run) { run.info.model = "resnet50"; }, false, false, true, true},
+      {"model.image_size", [](auto& run) { run.info.image_size = 96; }, false, false, true, true},
+      {"model.classes", [](auto& run) { run.info.classes = 1000; }, false, false, false, false},
+      {"data", [](auto& run) { run.info.data = "leaves"; }, false, false, false, false},
+      {"validation images", [](auto& run) { run.info.val_samples = 99; }, true, true, false, true},
+      {"schedule.train_sizes", set("schedule.train_sizes", "64:1"), false, false, true, true},
+      {"optimizer.batch_size", [](auto& run) { run.info.batch_size = 16; }, true, false, true, true},
+      {"optimizer.accumulate", [](auto& run) { run.info.accumulate = 4; }, true, false, true, true},
+      {"ranks", [](auto& run) { run.info.ranks = 2; }, true, true, true, true},
+      {"device.dtype", [](auto& run) { run.info.dtype = "bf16"; }, true, true, true, true},
+      {"optimizer.label_smoothing", set("optimizer.label_smoothing", "0.1"), true, true, true, false},
+      {"augment.mixup_alpha", set("augment.mixup_alpha", "0.2"), true, true, true, false},
+      {"augment.cutmix_alpha", set("augment.cutmix_alpha", "1"), true, true, true, false}};
+  for (report::Run& run : runs_) {
+    for (const char* name : {"optimizer.label_smoothing", "augment.mixup_alpha", "augment.cutmix_alpha"})
+      run.options.emplace_back(name, "0");
+    run.options.emplace_back("schedule.train_sizes", "32:1");
+  }
+  const report::Run alike = runs_[1];
+  for (const Case& one : cases) {
+    runs_[1] = alike;
+    one.change(runs_[1]);
+    const Compared compared = compare(pointers_, summaries_of(pointers_));
+    EXPECT_EQ(compared.rows[0].verdicts[1], one.speed ? "faster" : "unlike") << one.name;
+    EXPECT_EQ(row_of(compared, "median step").verdicts[1], one.step ? "faster" : "unlike") << one.name;
+    EXPECT_EQ(row_of(compared, "best top-1").verdicts[1], one.accuracy ? "undecided" : "unlike") << one.name;
+    EXPECT_EQ(row_of(compared, "final training loss").verdicts[1], one.loss ? "" : "unlike") << one.name;
+    const auto row = std::ranges::find(compared.differences, one.name, &Difference::name);
+    ASSERT_NE(row, compared.differences.end()) << one.name;
+    EXPECT_NE(row->values[0], row->values[1]) << one.name;
+  }
+  runs_[1] = alike;
+  runs_[1].options.pop_back();  // it did not record it
+  EXPECT_EQ(compare(pointers_, summaries_of(pointers_)).rows[0].verdicts[1], "faster");
+}
+
 TEST_F(TwoRuns, OfOtherNumbersOfImagesDidOtherWork) {
   runs_[1].info.train_samples += 100;
   EXPECT_EQ(compare(pointers_, summaries_of(pointers_)).rows[0].verdicts[1], "unlike") << "other data";
@@ -137,7 +194,10 @@ TEST_F(TwoRuns, OfOtherNumbersOfImagesDidOtherWork) {
   runs_[1].info.batch_size *= 2;
   const Compared compared = compare(pointers_, summaries_of(pointers_));
   EXPECT_EQ(compared.rows[0].verdicts[1], "faster");
-  EXPECT_TRUE(compared.unlike[1].empty());
+  EXPECT_EQ(row_of(compared, "median step").verdicts[1], "unlike") << "a step has twice the work";
+  EXPECT_EQ(
+      compared.unlike[1],
+      std::vector<std::string>{"optimizer.batch_size 16 against 8: the time of a step is not comparable"});
   EXPECT_EQ(compared.differences.at(0).name, "optimizer.batch_size") << "and that is said";
 }
 
@@ -153,24 +213,43 @@ TEST_F(TwoRuns, OfOtherDataHaveNoComparableAccuracy) {
       << "a type is what people compare";
 }
 
-// Steps given by how long the device took, and how long it stood still before.
-report::Run made_run(const std::string& name, const std::vector<double>& seconds,
-                     const std::vector<double>& gaps = {}, double images = 64) {
-  report::Run run;
-  run.name = name;
-  run.info.model = "resnet18";
-  double elapsed = 0;
-  for (std::size_t i = 0; i < seconds.size(); ++i) {
-    for (const StepColumn& column : step_columns()) (run.steps.*column.values).push_back(0);
-    const double gap = i < gaps.size() ? gaps[i] : 0;
-    elapsed += seconds[i] + gap;
-    run.steps.step.back() = static_cast<double>(i + 1);
-    run.steps.seconds.back() = seconds[i];
-    run.steps.gap_seconds.back() = run.steps.data_seconds.back() = gap;
-    run.steps.samples.back() = images;
-    run.steps.elapsed.back() = elapsed;
+// Figures that differ by which of them is taken: a slow step in ten, an accuracy that falls in the end.
+TEST(Comparison, EveryRowHasItsOwnFigure) {
+  std::vector<report::Run> runs;
+  for (const double level : {0.5, 0.4}) {
+    std::vector<double> seconds(41, level);
+    for (std::size_t i = 5; i < seconds.size(); i += 10) seconds[i] = level == 0.5 ? 2 : 9;
+    seconds[20] = 20;
+    runs.push_back(made_run(level == 0.5 ? "a" : "b", seconds));
+    report::Run& run = runs.back();
+    run.steps.loss.assign(41, level);
+    for (const double top1 : {0.8, 0.7}) run.evaluations.push_back({41, 1, "model", 1, top1, 0.9, 100, 1, 9});
+    Telemetry telemetry;
+    telemetry.add_line("seconds,gpu_power_mw,gpu_temperature_c,gpu_memory_used_bytes,gpu_sm_clock_mhz");
+    for (int i = 0; i <= 100; ++i) telemetry.add_line(fmt::format("{},200000,{},{},1500", i, 50 + i % 20, i));
+    run.telemetry.push_back(telemetry);
   }
-  return run;
+  const std::vector<const report::Run*> pointers = {&runs[0], &runs[1]};
+  const std::vector<RunSummary> summaries = summaries_of(pointers);
+  const Compared compared = compare(pointers, summaries);
+  const auto value = [&](const char* name) { return row_of(compared, name).values[0].value_or(-1); };
+  EXPECT_NEAR(value("images per second"), 40 * 64 / (35 * 0.5 + 4 * 2 + 20), 1e-9);
+  EXPECT_EQ(value("median step"), 0.5);
+  EXPECT_EQ(value("99th percentile step"), summaries[0].step_seconds->p99);
+  EXPECT_LT(value("99th percentile step"), 20) << "not the slowest";
+  EXPECT_EQ(value("waiting for data"), 0);
+  EXPECT_EQ(value("best top-1"), 0.8);
+  EXPECT_EQ(value("final training loss"), 0.5);
+  EXPECT_NEAR(value("mean power"), 200, 1e-6);
+  EXPECT_NEAR(value("energy"), 200 * 100, 1e-3);
+  EXPECT_NEAR(value("energy a step"), *summaries[0].energy->joules_per_step, 1e-9);
+  EXPECT_NEAR(value("images per joule"), *summaries[0].energy->images_per_joule, 1e-9);
+  EXPECT_EQ(value("median clock"), 1500);
+  EXPECT_EQ(value("highest temperature"), 69);
+  EXPECT_EQ(value("most memory"), 100);
+  EXPECT_NEAR(value("duration"), 36 * 0.5 + 4 * 2 + 20, 1e-9);
+  EXPECT_NEAR(row_of(compared, "median step").changes[1]->change, 0.4 / 0.5 - 1, 1e-9)
+      << "of the medians: the mean step got longer";
 }
 
 // 6,400 images that took 3:28, most of it standing still, against 42.7 images a second without a stall.
@@ -305,6 +384,32 @@ TEST_F(Repeats, AreGroupedAndTheirSpreadIsUsed) {
             std::string::npos);
 }
 
+TEST_F(Repeats, NeedNoOtherProofOnceDecided) {
+  EXPECT_TRUE(compare(pointers_, summaries_of(pointers_)).advice[1].empty());
+  for (std::size_t i = 3; i < 6; ++i) runs_[i].evaluations[0].top1 += 0.1;
+  EXPECT_EQ(row_of(compare(pointers_, summaries_of(pointers_)), "best top-1").verdicts[1], "better");
+  for (std::size_t i = 3; i < 6; ++i) runs_[i].evaluations[0].top1 -= 0.2;
+  EXPECT_EQ(row_of(compare(pointers_, summaries_of(pointers_)), "best top-1").verdicts[1], "worse");
+}
+
+TEST_F(Repeats, ThatVaryTooMuchAreToBeRepeatedMore) {
+  for (std::size_t i = 0; i < 6; ++i) {
+    for (double& seconds : runs_[i].steps.seconds) seconds *= 1 + 0.3 * static_cast<double>(i % 3);
+    runs_[i].evaluations[0].top1 += 0.05 * static_cast<double>(i % 3);
+  }
+  const Compared compared = compare(pointers_, summaries_of(pointers_));
+  ASSERT_EQ(compared.advice[1].size(), 2u);
+  EXPECT_NE(compared.advice[1][0].find("more repeats narrow the interval"), std::string::npos);
+  EXPECT_NE(compared.advice[1][1].find("more seeds narrow the interval"), std::string::npos);
+}
+
+TEST_F(Repeats, OfOneSideAreRepeatsToo) {
+  const std::vector<const report::Run*> runs = {pointers_[0], pointers_[3], pointers_[4], pointers_[5]};
+  const Compared compared = compare(runs, summaries_of(runs));
+  ASSERT_EQ(compared.groups.size(), 2u);
+  EXPECT_EQ(compared.rows[0].changes[1]->evidence, Evidence::repeats);
+}
+
 TEST_F(Repeats, HaveTheChangeOfTheValuesBesideIt) {
   const std::vector<RunGroup> groups{{"a", {0, 1}}, {"b", {2, 3}}};
   Comparison speed{"images per second",
@@ -337,207 +442,6 @@ TEST_F(Repeats, OfSeedsAloneAreComparedAsTheyAre) {
   }
 }
 
-// Two devices of 100 and 300 W over 20 steps of half a second in two epochs, an evaluation between them.
-TEST(Energy, OfStepsEpochsAndTheRun) {
-  report::Run run = made_run("run", std::vector<double>(20, 0.5));
-  for (std::size_t i = 10; i < 20; ++i) {
-    run.steps.epoch[i] = 1;
-    run.steps.elapsed[i] += 2;
-  }
-  run.steps.gap_seconds[10] = run.steps.evaluation_seconds[10] = 2;
-  for (const char* device : {"0000:01", "0000:02", "0000:02"}) {  // two ranks share the second
-    Telemetry telemetry;
-    telemetry.source = device;
-    telemetry.add_line("seconds,gpu_power_mw,gpu_throttle,rank,host,device");
-    const int milliwatts = std::string(device) == "0000:01" ? 100'000 : 300'000;
-    for (int i = 0; i <= 24; ++i)
-      telemetry.add_line(
-          fmt::format("{},{},{},0,box,{}", 0.5 * i, milliwatts, i < 12 ? "none" : "sw_power_cap", device));
-    run.telemetry.push_back(telemetry);
-  }
-  const RunSummary summary = summarize(run);
-  ASSERT_TRUE(summary.energy);
-  EXPECT_NEAR(summary.energy->power_w, 400, 1e-3);
-  EXPECT_NEAR(*summary.energy->joules, 400 * 12, 1e-2);
-  EXPECT_NEAR(*summary.energy->joules_per_step, 200, 1e-3) << "the evaluation is left out";
-  EXPECT_NEAR(*summary.energy->images_per_joule, 64 / 200.0, 1e-6);
-  ASSERT_EQ(summary.energy->epochs.size(), 2u);
-  EXPECT_NEAR(summary.energy->epochs[1].joules, 2000, 1e-2);
-  EXPECT_EQ(summary.energy->epochs[1].images, 640);
-  ASSERT_EQ(summary.throttling.size(), 1u);
-  EXPECT_EQ(summary.throttling[0].reason, "sw_power_cap");
-  EXPECT_NEAR(summary.throttling[0].share, 0.5, 1e-9);
-  const std::string text = terminal_text({&run});
-  EXPECT_NE(text.find("  energy      4.8 kJ, 200 J a step, 2 kJ an epoch, 0.32 images/J\n"),
-            std::string::npos)
-      << text;
-  EXPECT_NE(text.find("  throttled   sw_power_cap 50% of the time\n"), std::string::npos) << text;
-  run.resumes = 1;
-  EXPECT_TRUE(energy_of(run)->epochs.empty()) << "where a process ended, the axes part";
-  EXPECT_NEAR(*energy_of(run)->joules_per_step, 200, 1e-3);
-}
-
-// 100 W for the first two of four steps; then the process that sampled is gone, or its counter begins anew.
-TEST(Energy, IsOfWhatTheSamplesCover) {
-  report::Run run = made_run("run", std::vector<double>(4, 1));
-  Telemetry telemetry;
-  telemetry.add_line("seconds,gpu_power_mw,gpu_energy_mj");
-  for (int i = 0; i <= 2; ++i) telemetry.add_line(fmt::format("{},100000,{}", i, i == 2 ? 7 : 110'000 * i));
-  run.telemetry.push_back(telemetry);
-  const auto energy = energy_of(run);
-  ASSERT_TRUE(energy && energy->joules && energy->joules_per_step);
-  EXPECT_NEAR(*energy->joules, 200, 1e-2) << "by its power: the counter went back";
-  EXPECT_NEAR(*energy->joules_per_step, 100, 1e-2) << "of the two steps that were sampled";
-  ASSERT_EQ(energy->epochs.size(), 1u);
-  EXPECT_EQ(energy->epochs[0].steps, 2u);
-}
-
-TEST(Energy, IsTheCountersWhereThereIsOne) {
-  report::Run run = made_run("run", std::vector<double>(4, 1));
-  Telemetry telemetry;
-  telemetry.add_line("seconds,gpu_power_mw,gpu_energy_mj");
-  for (int i = 0; i <= 4; ++i) telemetry.add_line(fmt::format("{},100000,{}", i, 5000 + 110'000 * i));
-  run.telemetry.push_back(telemetry);
-  EXPECT_NEAR(*energy_of(run)->joules, 440, 1e-2);
-  EXPECT_NEAR(*energy_of(run)->joules_per_step, 110, 1e-2);
-}
-
-// A driver that is loaded for a month has counted more than a float can tell joules of.
-TEST(Energy, IsExactHoweverFarTheCounterIs) {
-  report::Run run = made_run("run", std::vector<double>(4, 1));
-  Telemetry telemetry;
-  telemetry.add_line("seconds,gpu_power_mw,gpu_energy_mj");
-  for (int i = 0; i <= 4; ++i)
-    telemetry.add_line(fmt::format("{},100000,{}", i, 1'800'000'000'000 + 110'000 * i));
-  run.telemetry.push_back(telemetry);
-  EXPECT_NEAR(*energy_of(run)->joules, 440, 1e-2);
-}
-
-// 100 W for ten seconds, an hour in which the run was not there, and 100 W for ten seconds.
-TEST(Energy, LeavesOutThePauseBeforeARunWasResumed) {
-  for (const bool counted : {false, true}) {
-    report::Run run = made_run("run", std::vector<double>(4, 1));
-    run.resumes = 1;
-    Telemetry telemetry;
-    telemetry.add_line(counted ? "seconds,gpu_power_mw,gpu_energy_mj" : "seconds,gpu_power_mw");
-    for (int i = 0; i <= 20; ++i) {
-      const int later = i > 10 ? 3600 : 0;
-      telemetry.add_line(fmt::format("{},100000", i + later) +
-                         (counted ? fmt::format(",{}", 100'000 * i + (i > 10 ? 70'000'000 : 0)) : ""));
-    }
-    run.telemetry.push_back(telemetry);
-    EXPECT_NEAR(*energy_of(run)->joules, 1900, 1) << counted;  // a second of them joins the two
-  }
-}
-
-TEST(Terminal, TellsOfRanksProfileAndWhatDisturbed) {
-  report::Run run = made_run("run", std::vector<double>(20, 40.0));
-  run.info.ranks = 2;
-  for (std::size_t i = 0; i < 20; ++i) {
-    run.steps.slowest_rank[i] = i < 15 ? 1 : 0;
-    run.steps.communication_seconds[i] = 4;
-  }
-  run.notices.push_back({9, "disturbed", "other processes used 35% of the CPU time"});
-  run.notices.push_back({20, "bound", "the power limit bounds the speed"});
-  run.steps.skipped = 1;
-  run.profile =
-      Profile{"profile/summary.json",
-              R"({"steps":4,"utilisation":0.953,"busy_seconds":0.2,"kinds":[{"name":"conv","seconds":0.04}],)"
-              R"("losses":[{"what":"norms move 2.1 GB","seconds":0.006}]})"};
-  const std::string text = terminal_text({&run});
-  for (const char* line :
-       {"  ranks       2 ranks, 10.0% of the step waiting for others' gradients, rank 1 "
-        "the slowest in 75% of the steps\n",
-        "  step        median 40 s, 90% 40 s, 99% 40 s, slowest 40 s\n",
-        "  profile     4 steps profiled, device busy 95.3% of them: conv 80%\n",
-        "  lost        norms move 2.1 GB (6 ms a step)\n", "  bound       the power limit bounds the speed\n",
-        "  disturbed   other processes used 35% of the CPU time\n",
-        "  warning     1 step was skipped: a gradient was not finite\n"})
-    EXPECT_NE(text.find(line), std::string::npos) << line << text;
-  run.profile = Profile{"profile/summary.json", R"({"steps":"many","kinds":7})"};
-  EXPECT_EQ(terminal_text({&run}).find("  profile"), std::string::npos);
-}
-
-// One device, whose power is `watts` by the second.
-report::Run run_of_power(const std::vector<double>& watts, const std::vector<std::string>& throttle = {}) {
-  report::Run run = made_run("run", std::vector<double>(watts.size() - 1, 1));
-  Telemetry telemetry;
-  telemetry.add_line("seconds,gpu_power_mw,gpu_throttle,gpu_sm_clock_mhz");
-  for (std::size_t i = 0; i < watts.size(); ++i)
-    telemetry.add_line(fmt::format("{},{},{},{}", i, 1000 * watts[i],
-                                   i < throttle.size() ? throttle[i] : "none", i == 0 ? 300 : 1980));
-  run.telemetry.push_back(telemetry);
-  return run;
-}
-
-TEST(Terminal, TellsEnergyInTheUnitThatFits) {
-  report::Run run = run_of_power(std::vector<double>(11, 797));
-  EXPECT_NE(terminal_text({&run}).find("  energy      7.97 kJ, 797 J a step, 7.97 kJ an epoch, "),
-            std::string::npos)
-      << terminal_text({&run});
-  run = run_of_power(std::vector<double>(11, 720'000));
-  EXPECT_NE(terminal_text({&run}).find("  energy      2 kWh, "), std::string::npos) << terminal_text({&run});
-  run = run_of_power({500, 500, 500, 500});
-  run.steps.epoch = {0, 0, 1};
-  EXPECT_NE(terminal_text({&run}).find(" 1 kJ an epoch"), std::string::npos)
-      << "the last one ended early: " << terminal_text({&run});
-}
-
-TEST(Summary, TellsWhatHeldTheClockDownTheLongestFirst) {
-  const report::Run run = run_of_power(std::vector<double>(11, 500),
-                                       {"idle", "idle", "hw_thermal", "sw_power_cap", "sw_power_cap",
-                                        "sw_power_cap|sw_thermal", "sw_power_cap", "none"});
-  const RunSummary summary = summarize(run);
-  ASSERT_EQ(summary.throttling.size(), 3u) << "an idle clock is not held down";
-  EXPECT_EQ(summary.throttling[0].reason, "sw_power_cap");
-  EXPECT_NEAR(summary.throttling[0].share, 0.4, 1e-9);
-  EXPECT_NEAR(summary.throttling[1].share, 0.1, 1e-9);
-  EXPECT_EQ(summary.clock_mhz, 1980) << "the median: a slow start is no slow run";
-}
-
-// What the run said itself; where it said nothing, what its samples show.
-TEST(Summary, NamesWhatDisturbedTheRun) {
-  report::Run run = made_run("run", std::vector<double>(4, 1));
-  Telemetry telemetry;
-  telemetry.add_line("seconds,cpu_steal_pct,cpu_others_pct,gpu_other_processes");
-  for (int i = 0; i < 4; ++i) telemetry.add_line(fmt::format("{},1.9,9,0", i));
-  run.telemetry = {telemetry};
-  EXPECT_TRUE(summarize(run).disturbances.empty()) << "less than matters";
-  telemetry = {};
-  telemetry.add_line("seconds,cpu_steal_pct,cpu_others_pct,gpu_other_processes");
-  for (int i = 0; i < 4; ++i) telemetry.add_line(fmt::format("{},4,30,{}", i, i));
-  run.telemetry = {telemetry};
-  EXPECT_EQ(summarize(run).disturbances,
-            (std::vector<std::string>{"the host of the virtual machine took 4.0% of the CPU time",
-                                      "other processes used 30% of the CPU time",
-                                      "up to 3 other processes used the GPU"}));
-  const report::Run quiet = made_run("quiet", std::vector<double>(4, 1));
-  const std::string compared = terminal_text({&quiet, &run});
-  EXPECT_NE(compared.find("  disturbed, run: other processes used 30% of the CPU time\n"), std::string::npos)
-      << compared;
-  run.notices = {{4, "disturbed", "a neighbour"}, {4, "disturbed", "a neighbour"}};
-  EXPECT_EQ(summarize(run).disturbances, std::vector<std::string>{"a neighbour"});
-  EXPECT_EQ(terminal_text({&run}).find("warning"), std::string::npos) << "it is told once, among the numbers";
-  EXPECT_EQ(terminal_text({&run}).find("  ranks"), std::string::npos);
-}
-
-TEST(Summary, TheBestEvaluationIsNotTheLast) {
-  report::Run run = made_run("run", std::vector<double>(4, 1));
-  for (const double top1 : {0.5, 0.8, 0.7})
-    run.evaluations.push_back({4, 1, "model", 1, top1, 0.9, 100, 1, 9});
-  EXPECT_EQ(summarize(run).best->top1, 0.8);
-  EXPECT_EQ(summarize(run).last->top1, 0.7);
-}
-
-TEST(Terminal, FoldsManyWarnings) {
-  report::Run run = made_run("run", std::vector<double>(20, 1));
-  for (int i = 1; i <= 34; ++i) run.notices.push_back({i, "loss_spike", "the loss jumped"});
-  const std::string text = terminal_text({&run});
-  EXPECT_NE(text.find("  warning     step 10: the loss jumped\n"), std::string::npos) << text;
-  EXPECT_EQ(text.find("step 11: "), std::string::npos) << text;
-  EXPECT_NE(text.find("and 24 more warnings\n"), std::string::npos) << text;
-}
-
 TEST_F(TwoRuns, ThatDidNotFinishHaveNoComparableAccuracy) {
   runs_[1].end->reason = "interrupted";
   const Compared compared = compare(pointers_, summaries_of(pointers_));
@@ -549,6 +453,11 @@ TEST_F(TwoRuns, ThatDidNotFinishHaveNoComparableAccuracy) {
 }
 
 TEST_F(TwoRuns, DifferInWhatWasSet) {
+  for (report::Run& run : runs_) {
+    for (const char* name : {"name", "started", "command"}) run.facts.emplace_back(name, run.name);
+    for (const char* name : {"run.name", "run.output_dir"}) run.options.emplace_back(name, run.name);
+    run.options.emplace_back("model.classes", "from the data " + run.name);  // 10, as the first line says
+  }
   const auto rows = differences(pointers_);
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0].name, "note");

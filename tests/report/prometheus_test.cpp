@@ -44,9 +44,21 @@ TEST(Prometheus, SpeedIsOfTheLastStepsAndUnitsAreBaseUnits) {
     run.steps.data_seconds.back() = i <= 50 ? 0 : 1;
     run.steps.host_seconds.back() = 0.25;
     run.steps.evaluation_seconds.back() = i == 100 ? 500 : 0;
+    run.steps.epoch.back() = i / 75;
+    run.steps.loss.back() = 3.0 / i;
+    run.steps.top1.back() = i / 300.0;
+    run.steps.learning_rate.back() = 0.1;
+    run.steps.gradient_norm.back() = 7;
+    run.steps.loss_scale.back() = 1024;
     run.steps.gap_seconds.back() =
         run.steps.data_seconds.back() + run.steps.host_seconds.back() + run.steps.evaluation_seconds.back();
   }
+  run.steps.step.back() = 1150;  // of a resumed run whose first part is gone
+  run.steps.skipped = 4;
+  run.info.total_steps = 2000;
+  for (const double top1 : {0.9, 0.7})
+    run.evaluations.push_back({100, 1, "model", 1.5, top1, 0.95, 10, 1, 9});
+  run.notices.resize(6);
   run.checkpoints.resize(3);
   run.checkpoints[1].error = "the disk is full";
   Telemetry telemetry;
@@ -61,6 +73,19 @@ TEST(Prometheus, SpeedIsOfTheLastStepsAndUnitsAreBaseUnits) {
     return at == std::string::npos ? NAN : std::stod(text.substr(text.find("} ", at) + 2));
   };
   EXPECT_NEAR(value("redline_images_per_second{"), 64 / 2.25, 1e-9);
+  EXPECT_EQ(value("redline_steps_total{"), 1150);
+  EXPECT_EQ(value("redline_planned_steps{"), 2000);
+  EXPECT_EQ(value("redline_skipped_steps_total{"), 4);
+  EXPECT_EQ(value("redline_epoch{"), 2);
+  EXPECT_EQ(value("redline_train_loss{"), 0.02);
+  EXPECT_EQ(value("redline_train_top1_ratio{"), 0.5);
+  EXPECT_EQ(value("redline_learning_rate{"), 0.1);
+  EXPECT_EQ(value("redline_gradient_norm{"), 7);
+  EXPECT_EQ(value("redline_loss_scale{"), 1024);
+  EXPECT_EQ(value("redline_validation_top1_ratio{"), 0.7) << "of the last";
+  EXPECT_EQ(value("redline_validation_top5_ratio{"), 0.95);
+  EXPECT_EQ(value("redline_validation_loss{"), 1.5);
+  EXPECT_EQ(value("redline_notices_total{"), 6);
   EXPECT_EQ(value("redline_step_seconds_total{"), 300);
   EXPECT_EQ(value("redline_gap_seconds_total{run=\"made\",cause=\"data\"}"), 100);
   EXPECT_EQ(value("redline_gap_seconds_total{run=\"made\",cause=\"host\"}"), 37.5);

@@ -78,6 +78,29 @@ TEST(StepClock, ShortGapsBetweenStepsAreTheLaunch) {
   EXPECT_NEAR(second.gap.host, 8e-6, 1e-9);
 }
 
+TEST(StepClock, ALaunchThatIsToldLateMakesNoGapLonger) {
+  StepClock clock;
+  clock.start(at(0));
+  clock.launched(at(0));
+  clock.ran(at(0), at(10));
+  clock.launched(at(13));
+  const Spent second = clock.ran(at(12), at(20));  // the clocks are off by a millisecond
+  EXPECT_NEAR(second.gap.total(), 0.002, 1e-12);
+  EXPECT_NEAR(second.seconds, 0.008, 1e-12);
+}
+
+TEST(StepClock, RanksThatWaitForEachOtherBetweenStepsExchange) {
+  StepClock clock;
+  clock.start(at(0));
+  clock.launched(at(0));
+  clock.ran(at(0), at(10));
+  spend(clock, Cause::exchange, 10, 14);
+  clock.launched(at(14));
+  const Spent second = clock.ran(at(14), at(20));
+  EXPECT_NEAR(second.gap.exchange, 0.004, 1e-12);
+  EXPECT_NEAR(second.gap.total(), 0.004, 1e-12);
+}
+
 TEST(StepClock, EvaluationsAndCheckpointsHaveLinesOfTheirOwn) {
   StepClock clock;
   clock.start(at(0));

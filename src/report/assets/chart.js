@@ -113,8 +113,15 @@ class Card {
     return {min: low - room, max: high + room};
   }
 
+  // The value of lines that hardly change: a scale of its own size would have labels that are all alike.
+  flat() {
+    let low = Infinity, high = -Infinity;
+    for (const set of this.spec.sets) for (const p of set.points) if (isNumber(p.y)) { low = Math.min(low, p.y); high = Math.max(high, p.y); }
+    return !this.spec.zero && high - low < 1e-3 * Math.abs(high) ? high : 0;
+  }
+
   config() {
-    const spec = this.spec, ink = variable("--soft"), line = variable("--line"), shown = this.range || this.bounds;
+    const spec = this.spec, flat = this.flat(), ink = variable("--soft"), line = variable("--line"), shown = this.range || this.bounds;
     const datasets = spec.sets.map((set, index) => {
       const tint = set.tint ? set.tint() : colour(set.index);
       return {
@@ -125,7 +132,7 @@ class Card {
         order: spec.stacked ? index : set.faint ? 2 : 1,
       };
     });
-    const unit = (value) => format(value, spec.unit);
+    const unit = (value) => format(value, spec.unit, true);
     return {
       type: "line", data: {datasets}, plugins: [marks, selection, ranges, boxes, beyond, tags],
       options: {
@@ -135,10 +142,11 @@ class Card {
           x: {type: spec.xLog ? "logarithmic" : "linear", min: shown.min, max: shown.max, grid: {color: line, drawTicks: false},
             title: {display: true, text: spec.x, color: ink},
             ticks: {color: ink, includeBounds: !spec.scatter && !spec.boxes, maxRotation: spec.boxes ? 60 : 0, autoSkipPadding: 16, stepSize: spec.boxes ? 1 : undefined, autoSkip: ({chart}) => !spec.boxes || 14 * spec.boxes.length > chart.width,
-              callback: (value) => spec.boxes ? (Number.isInteger(value) && spec.boxes[value] ? spec.boxes[value].label.slice(0, 24) : "") : format(value, spec.xUnit)}},
+              callback: (value) => spec.xLog && !/^[13]/.test(value.toExponential()) ? "" : spec.boxes ? (Number.isInteger(value) && spec.boxes[value] ? spec.boxes[value].label.slice(0, 24) : "") : format(value, spec.xUnit)}},
           y: {type: this.logarithmic || spec.yLog ? "logarithmic" : "linear", grid: {color: line, drawTicks: false}, beginAtZero: Boolean(spec.zero), stacked: Boolean(spec.stacked),
             ...(this.limits && !this.whole ? {min: this.limits.min, max: this.limits.max}
-              : spec.boxes ? {suggestedMin: Math.min(...spec.boxes.map((box) => box.low)), suggestedMax: Math.max(...spec.boxes.map((box) => box.high))} : {}),
+              : spec.boxes ? {suggestedMin: Math.min(...spec.boxes.map((box) => box.low)), suggestedMax: Math.max(...spec.boxes.map((box) => box.high))}
+              : flat ? {suggestedMin: flat - 0.005 * Math.abs(flat), suggestedMax: flat + 0.005 * Math.abs(flat)} : {}),
             ticks: {color: ink, callback: unit, maxTicksLimit: 8, includeBounds: false, stepSize: spec.unit === "B" ? this.byteStep() : undefined}, title: {display: false}},
         },
         plugins: {

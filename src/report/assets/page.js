@@ -131,10 +131,12 @@ function warnings(doc) {
       const [first, ...rest] = run.notices.filter((notice) => notice.what === what);
       say(run, (what === "bound" ? "" : `step ${plain(first.step)}: `) + first.text + (rest.length ? `; ${rest.length} more of this kind, the last at step ${plain(rest[rest.length - 1].step)}` : ""));
     }
-    if (run.summary.skipped_steps) say(run, `${run.summary.skipped_steps} steps were skipped: a gradient was not finite`);
+    if (run.summary.skipped_steps) say(run, `${run.summary.skipped_steps === 1 ? "1 step was" : run.summary.skipped_steps + " steps were"} skipped: a gradient was not finite`);
     for (const checkpoint of run.checkpoints) if (checkpoint.error) say(run, `the checkpoint of step ${checkpoint.step} was not written: ${checkpoint.error}`);
     for (const held of run.summary.throttling || []) if (held.share > 0.05) say(run, `the clocks were held down for ${format(held.share, "part")} of the time: ${throttleWords[held.reason] || held.reason}`);
     for (const text of run.summary.disturbances || []) say(run, text);
+    const stalls = run.summary.stalls;
+    if (stalls) say(run, `${stalls.steps === 1 ? "1 step" : plain(stalls.steps) + " steps"} took over 5 times the median: ${duration(stalls.seconds)} lost, ${format(stalls.share, "part")} of the time (the longest: step ${plain(stalls.longest_step)}, ${duration(stalls.longest_seconds)})`);
     if (run.summary.data_wait > 0.1) say(run, `${format(run.summary.data_wait, "part")} of the training time was spent waiting for data`);
   }
   if (!lines.length) return null;
@@ -178,7 +180,7 @@ function renderReport(doc) {
   const compared = comparison(doc), sections = [compared, learning(doc), speed(doc), profileSection(doc), communication(doc), device(doc), records(doc), whatWasRun(doc)].filter(Boolean);
   return {
     title,
-    words: [el("p", {class: "soft long"}, several(doc) ? breakable(doc.runs.map((run) => short(run.name)).join(", ")) : words),
+    words: [el("p", {class: "soft long"}, several(doc) ? whole(doc.runs.map((run) => short(run.name)).join(", ")) : words),
       several(doc) ? null : el("p", {}, stateOf(first), " ", el("span", {class: "soft"}, first.info.started ? "started " + first.info.started : ""))],
     content: [overview(doc), warnings(doc), compared, controls(doc), ...sections.filter((part) => part !== compared)], sections,
     note: `Redline ${doc.program.version} (${doc.program.commit}), ${doc.generated}.` + (doc.thinned ? " Long series are thinned for drawing: the lowest and the highest value of each stretch stay." : ""),

@@ -75,7 +75,7 @@ function profileOf(doc, run, index) {
     fact("exchanging gradients", format(profile.communication_seconds / profile.elapsed_seconds, "part"), `of the time; ${format(profile.communication_exposed_seconds / profile.elapsed_seconds, "part")} with nothing beside it`);
   if (isNumber(profile.named_share)) fact("time with a name", format(profile.named_share, "part"), "belongs to an op of the plan");
   const losses = list(profile.losses).map((loss) => el("li", {}, el("strong", {}, `${format(loss.seconds, "s")} a step: `), String(loss.what),
-    loss.try ? el("div", {class: "soft"}, "Try: " + String(loss.try)) : null));
+    loss.try ? el("div", {class: "soft"}, whole("Try " + String(loss.try))) : null));
   const trace = profile.trace || {}, left = [];
   if (profile.steps_left_out > 0) left.push(`${plain(profile.steps_left_out)} more steps were asked for: the bound on records was reached.`);
   if (trace.steps_left_out > 0) left.push(`The trace has the first ${plain(trace.steps)} of them, to stay small enough for viewers.`);

@@ -99,37 +99,40 @@ const verdictMarks = {faster: "better", better: "better", slower: "worse", worse
 
 function comparison(doc) {
   if (!several(doc)) return null;
-  const base = doc.runs[0], groups = doc.groups || [], known = doc.comparison.flatMap((row) => row.changes).find((change) => change && change.interval.coverage >= 0.949);
+  const groups = doc.groups || [], first = groups[0], known = doc.comparison.flatMap((row) => row.changes).find((change) => change && change.interval.coverage >= 0.949);
   const coverage = Number((100 * (known ? known.interval.coverage : 0.95)).toPrecision(2));
-  const claims = doc.comparison.flatMap((row) => row.changes.map((change, index) => ({row, change, index}))).filter(({row, change}) => change && change.beyond_noise && row.name !== "median step");
-  const words = claims.slice(0, 12).map(({row, index}) => el("li", {}, runHead(doc.runs[index]), `: ${row.name} ${changeOf(row, index).text}`));
+  const groupHead = (group) => [runHead(doc.runs[group.runs[0]]), repeatsOf(group)];
+  const claims = groups.flatMap((group) => doc.comparison.map((row) => ({group, row, change: row.changes[group.runs[0]]}))).filter(({change}) => change && change.beyond_noise);
+  const words = claims.slice(0, 12).map(({group, row}) => el("li", {}, groupHead(group), `: ${row.name} ${changeOf(row, group.runs[0]).text}`));
   const unlike = groups.flatMap((group) => (group.unlike || []).map((text) => el("li", {}, `${short(group.name)}: ${text}`)));
-  const advice = [...new Set(groups.flatMap((group) => group.advice || []))].map((text) => el("p", {class: "soft"}, text));
+  const advice = [...new Set(groups.flatMap((group) => group.advice || []))].map((text) => el("p", {class: "soft"}, whole(text)));
   return section("comparison", "Comparison",
     differencesTable(doc),
     unlike.length ? el("ul", {class: "warnings", "aria-label": "Not comparable"}, unlike) : null,
-    el("p", {class: "soft"}, "Changes are against ", runHead(base), `, with their ${coverage}% intervals. Those in grey claim nothing: no change is within the interval, or a quantity has one value a run, whose noise is not known.`),
+    el("p", {class: "soft"}, "Changes are against ", groupHead(first), `, with their ${coverage}% intervals. Those in grey claim nothing: no change is within the interval, or a quantity has one value a run, whose noise is not known.`,
+      groups.some((group) => group.runs.length > 1) ? " Runs that differ by seed alone are repeats: what is next to each is the change of all of them together." : ""),
     words.length ? el("div", {}, el("p", {}, "Beyond noise:"), el("ul", {}, words), claims.length > words.length ? el("p", {class: "soft"}, `and ${claims.length - words.length} more, in the table`) : null)
       : el("p", {}, "Nothing that can be judged differs beyond noise."),
     advice, doc.runs.length > mostColumns ? changesByRun(doc) : changesByQuantity(doc));
 }
 
+const repeatsOf = (group) => group.runs.length > 1 ? ` and ${group.runs.length - 1} repeat${group.runs.length > 2 ? "s" : ""}` : "";
 const valueText = (row, index) => format(row.values[index], row.unit === "" && row.name.includes("top-1") ? "part" : row.unit);
-function changeCell(row, index, brief) {
-  if (index === 0) return valueText(row, 0);
+function changeCell(doc, row, index, brief) {
+  if (doc.groups[0].runs.includes(index)) return valueText(row, index);
   const {text, short, mark} = changeOf(row, index);
   return el("span", brief ? {title: text} : {}, valueText(row, index), el("small", {class: "change " + mark}, brief ? short : text));
 }
 
 function changesByQuantity(doc) {
   return table("changes", "What was measured", [{title: "what", key: "name", text: true}, ...doc.runs.map((run, index) => ({
-    title: run.label, head: runHead(run), get: (row) => row.values[index], cell: (row) => changeCell(row, index)}))], doc.comparison, {most: 40});
+    title: run.label, head: runHead(run), get: (row) => row.values[index], cell: (row) => changeCell(doc, row, index)}))], doc.comparison, {most: 40});
 }
 // In two tables, each of which fits a screen: what the device drew apart from the rest.
 function changesByRun(doc) {
   const ofDevice = (row) => ["W", "J", "1/J", "MHz", "°C", "B"].includes(row.unit);
   const part = (id, caption, quantities) => quantities.length ? table(id, caption, [{title: "run", get: (run) => run.name, text: true, cell: runCell}, ...quantities.map((row) => ({
-    title: row.name, get: (run) => row.values[run.index], cell: (run) => changeCell(row, run.index, true)}))], doc.runs) : null;
+    title: row.name, get: (run) => row.values[run.index], cell: (run) => changeCell(doc, row, run.index, true)}))], doc.runs) : null;
   return [part("changes", "What was measured", doc.comparison.filter((row) => !ofDevice(row))), part("changes-device", "Energy and device", doc.comparison.filter(ofDevice))];
 }
 
@@ -148,6 +151,10 @@ function changeOf(row, index) {
   if (!isNumber(before) || !isNumber(now) || (before === 0 && !points)) return {text: "", short: "", mark: ""};
   const say = points ? (value) => percent(value).replace("%", "points") : percent;
   const unsure = (value, why) => ({text: `${say(value)} (${why})`, short: say(value), mark: "soft"});
+  if (row.unlike.includes(index)) {
+    const text = (change ? say(change.change) + ", " : "") + "not comparable";
+    return {text, short: text, mark: "soft"};
+  }
   if (!change) return unsure(points ? now - before : now / before - 1, "one value");
   if (change.interval.coverage < 0.949)
     return unsure(change.change, points ? "one run per side" : {repeats: "too few or too uneven runs", "two runs": "too few or too uneven steps"}[change.evidence] || "too few steps");

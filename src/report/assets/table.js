@@ -42,13 +42,14 @@ function scaled(value, units, base) {
   return plain(value) + "\u00a0" + units[at];
 }
 
-// A value with its unit, as a person reads it; a line never ends between them.
-function format(value, unit) {
+// A value with its unit, as a person reads it; a line never ends between them. A share too small to matter is not told
+// exactly, except `exactly`, as beside the lines of a chart.
+function format(value, unit, exactly) {
   if (!isNumber(value)) return "–";
   switch (unit) {
     case "s": return duration(value);
     case "ms": return duration(value / 1e3);
-    case "part": return Number((100 * value).toPrecision(Math.abs(value) >= 0.1 ? 4 : 3)) + "\u00a0%";
+    case "part": if (!exactly && value > 0 && value < 5e-5) return "<\u00a00.01\u00a0%"; return Number((100 * value).toPrecision(Math.abs(value) >= 0.1 ? 4 : 3)) + "\u00a0%";
     case "B": return scaled(value, ["B", "KiB", "MiB", "GiB", "TiB"], 1024);
     case "B/s": return scaled(value, ["B/s", "KB/s", "MB/s", "GB/s", "TB/s"], 1000);
     case "FLOP": return scaled(value, ["FLOP", "KFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"], 1000);
@@ -66,6 +67,9 @@ const percent = (change) => {
 
 // Text that may wrap after punctuation, never within a word.
 const breakable = (text) => String(text).split(/(?<=[-_\/.,:=+@])/).flatMap((part, index) => index ? [el("wbr"), part] : [part]);
+
+// Text that wraps at spaces alone, not within "--seed" or "top-1".
+const whole = (text) => String(text).split(" ").flatMap((word, index) => [index ? " " : "", word.length < 30 ? el("span", {class: "whole"}, word) : word]);
 
 const tables = new Map();  // state by id: sort column and direction, filter, whether all rows are shown
 const mostRows = 20;       // shown at first
@@ -95,8 +99,8 @@ function table(id, caption, columns, rows, options) {
   const state = tables.get(id), most = options.most || mostRows, blocks = columns.length > 3;
   const body = el("tbody", {role: "rowgroup"});
   const sortBy = (index, down) => { state.order = {index, down}; draw(); };
-  const heads = columns.map((column, index) => el("th", {scope: "col", role: "columnheader", class: column.text ? "" : "number"}, options.fixed ? column.head || column.title
-    : el("button", {type: "button", onclick: () => sortBy(index, state.order && state.order.index === index ? !state.order.down : !column.text)}, column.head || column.title)));
+  const heads = columns.map((column, index) => el("th", {scope: "col", role: "columnheader", class: column.text ? "" : "number"}, options.fixed ? column.head || whole(column.title)
+    : el("button", {type: "button", onclick: () => sortBy(index, state.order && state.order.index === index ? !state.order.down : !column.text)}, column.head || whole(column.title))));
   const shownText = (column, row) => column.text ? String(valueOf(column, row) ?? "") : format(valueOf(column, row), column.unit);
   const matches = (row) => state.words.toLowerCase().split(/\s+/).every((word) => columns.some((column) => column.text && shownText(column, row).toLowerCase().includes(word)));
   const filtered = () => state.words ? rows.filter(matches) : rows;

@@ -55,7 +55,7 @@ const groupColumns = (kind, groups) => [
 ].filter((column) => groups.some((group) => { const value = valueOf(column, group); return column.text ? value : isNumber(value); }));
 const groupTable = (id, caption, kind, level) => table(id, caption, groupColumns(kind, level.groups), level.groups);
 
-const two = (value) => isNumber(value) ? value.toFixed(2) : "–";
+const two = (value) => isNumber(value) ? value.toFixed(2).replace(/^-(0\.00)$/, "$1") : "–";
 const words = {clock_mhz: "Clock", memory_clock_mhz: "Memory clock", temperature_c: "Temperature", power_w: "Power"};
 const units = {clock_mhz: "MHz", memory_clock_mhz: "MHz", temperature_c: "°C", power_w: "W"};
 

@@ -69,7 +69,8 @@ void combine(JpegCodes& codes) {
   }
 }
 
-// Fills in the tables from counts and symbols; false when they are no code, or none of a baseline image.
+// Fills in the tables from counts and symbols; false when they are not a code, or not one of a baseline
+// image.
 bool build(JpegCodes& codes, bool ac) {
   codes.lookup.fill(0);
   codes.limit.fill(0);

@@ -22,7 +22,7 @@ struct NamedBox {
 };
 
 // The boxes of one annotation file, as shares of the size that it gives for its image. A box without an area
-// inside the image is left out. Throws DataError, with the line, for what is no such file; one that declares
+// inside the image is left out. Throws DataError, with the line, for anything else; a file that declares
 // entities is refused before they can grow.
 std::vector<NamedBox> parse_annotation(std::string_view xml);
 

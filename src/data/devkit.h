@@ -31,8 +31,8 @@ struct Devkit {
 };
 
 // path: the archive, or the folder it was unpacked to. Throws IoError when the file cannot be read, DataError
-// when it is no development kit or a damaged one; both name the file. Members other than the two are passed
-// over.
+// when it is not a development kit, or a damaged one; both name the file. Members other than the two are
+// passed over.
 Devkit read_devkit(const std::filesystem::path& path);
 
 // The classes in meta.mat's bytes, and the ids in the ground truth's. Throw DataError.

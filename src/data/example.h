@@ -33,7 +33,7 @@ struct ImageExample {
 
 // Fields of TFDS's records are known too (image, label from 0, file_name). Fields that the message lacks keep
 // their defaults; fields it has beyond these are passed over. Throws
-// DataError for bytes that are no tf.Example, or one without an image or label.
+// DataError for bytes that are not a tf.Example, or one without an image or label.
 ImageExample parse_example(std::span<const std::uint8_t> message);
 
 // The same example gives the same bytes: features in alphabetical order.

@@ -13,7 +13,7 @@
 namespace redline::train {
 
 // Why a run is not of MLPerf Training 4.0's closed division for ResNet, naming the option; empty when no
-// option speaks against it. Rules that are no options (which data, which hardware) are the submitter's.
+// option speaks against it. Rules that are not options (which data, which hardware) are the submitter's.
 std::string open_division_reason(const Config& config, const metrics::RunInfo& info);
 
 // The facts of a run's log. `config` is resolved, but for the schedule's length, which `info` has.

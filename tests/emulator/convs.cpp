@@ -86,35 +86,27 @@ void convolve(const ConvShape& s, const ConvPointers& at) {
   }
 }
 
-class LoopPlan final : public ConvPlan {
- public:
-  explicit LoopPlan(ConvShape shape) : shape_(std::move(shape)) {}
-  const std::string& name() const override { return name_; }
-  std::size_t workspace_bytes() const override { return 0; }
-  void run(const ConvPointers& pointers, void*, cudaStream_t stream) const override {
-    // A grid of one thread, so that it takes its place in a graph.
-    emulator::launch({dim3(1), dim3(1)}, stream, [shape = shape_, pointers] {
-      switch (shape.dtype) {
-        case graph::DType::f16:
-          return convolve<__half>(shape, pointers);
-        case graph::DType::bf16:
-          return convolve<__nv_bfloat16>(shape, pointers);
-        default:
-          return convolve<float>(shape, pointers);
-      }
-    });
-  }
-
- private:
-  ConvShape shape_;
-  std::string name_ = "loops";
-};
+// A grid of one thread, so that it takes its place in a graph.
+void launch_loops(const ConvShape& shape, const ConvPointers& pointers, cudaStream_t stream) {
+  emulator::launch({dim3(1), dim3(1)}, stream, [shape, pointers] {
+    switch (shape.dtype) {
+      case graph::DType::f16:
+        return convolve<__half>(shape, pointers);
+      case graph::DType::bf16:
+        return convolve<__nv_bfloat16>(shape, pointers);
+      default:
+        return convolve<float>(shape, pointers);
+    }
+  });
+}
 
 class LoopLibrary final : public ConvLibrary {
  public:
   void build(std::vector<ConvRequest>, int, const std::function<bool()>&) override {}
   std::vector<std::shared_ptr<const ConvPlan>> plans(const ConvShape& shape) const override {
-    return {std::make_shared<LoopPlan>(shape)};
+    return {std::make_shared<ConvPlan>(
+        "loops", 0,
+        [shape](const ConvPointers& at, void*, cudaStream_t stream) { launch_loops(shape, at, stream); })};
   }
 };
 

@@ -1,10 +1,9 @@
-#include "backend/cuda/choose.h"
-
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <utility>
 
+#include "backend/cuda/step.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "plan/traffic.h"
@@ -12,7 +11,6 @@
 namespace redline::backend::cuda {
 namespace {
 
-using graph::DType;
 using graph::TensorId;
 using plan::Region;
 
@@ -144,106 +142,103 @@ std::vector<double> values_of(const plan::Plan& plan) {
   return values;
 }
 
-class Chooser {
- public:
-  Chooser(const plan::Plan& plan, const Places& places, Shared& shared, Choices& choices,
-          const ChoosingRules& rules)
-      : plan_(plan),
-        places_(places),
-        shared_(shared),
-        choices_(choices),
-        rules_(rules),
-        values_(values_of(plan)) {}
+struct Chooser {
+  const plan::Plan& plan;
+  const Places& places;
+  const DeviceMemory &activations, &gradients;
+  Shared& shared;
+  Choices& choices;
+  const ChoosingRules& rules;
+  std::vector<double> values = values_of(plan);  // by group
+  std::vector<Candidates> candidates = {};       // by group
 
-  std::vector<Step> run(const DeviceMemory& activations, const DeviceMemory& gradients) {
-    build_convs();
-    for (const plan::Group& group : plan_.groups)
-      candidates_.push_back(candidates_of({plan_, group, places_}));
-    const std::map<std::string, std::size_t> chosen = choose(activations, gradients);
+  std::vector<Step> run() {
+    make_all_candidates();
+    const std::map<std::string, std::size_t> chosen = choose();
     std::vector<Step> steps;
-    for (const Candidates& candidates : candidates_) {
-      const std::size_t which = candidates.list.size() > 1 ? chosen.at(candidates.key) : 0;
-      steps.push_back(candidates.list.at(which).make());
+    for (const Candidates& of_group : candidates) {
+      const std::size_t which = of_group.list.size() > 1 ? chosen.at(of_group.key) : 0;
+      steps.push_back(of_group.list.at(which).make());
     }
-    shared_.allocate();
+    shared.allocate();
     return steps;
   }
 
- private:
+  GroupView group(std::size_t i) const { return {plan, plan.groups[i], places}; }
   double seconds(double limited) const {
-    if (rules_.deterministic) return 0;
-    return rules_.tune_all ? kNever : limited;
+    if (rules.deterministic) return 0;
+    return rules.tune_all ? kNever : limited;
   }
 
-  // Where the answer is remembered, only the plan that it names is built.
-  void build_convs() {
+  // cuDNN is asked for plans, all shapes at once, before its candidates can be made. Where the answer is
+  // remembered, only the plan that it names is built; where the first candidate is a kernel of our own and
+  // will be taken, none.
+  void make_all_candidates() {
     std::map<std::string, ConvRequest> requests;
-    for (std::size_t i = 0; i < plan_.groups.size(); ++i) {
-      const auto question = conv_question(GroupView(plan_, plan_.groups[i], places_));
-      if (!question || (rules_.deterministic && question->fused)) continue;
-      const auto known = choices_.find(question->key);
-      for (const auto& [prefix, shape] : question->plans) {
+    for (std::size_t i = 0; i < plan.groups.size(); ++i) {
+      const Candidates& own = candidates.emplace_back(make_candidates(group(i), shared));
+      if (rules.deterministic && !own.list.empty()) continue;
+      const auto known = choices.find(own.key);
+      for (const auto& [prefix, shape] : own.cudnn) {
         const bool named = known && known->starts_with(prefix);
         if (known && !named) continue;
-        const std::string plan =
+        const std::string name =
             named ? known->substr(prefix.size(), known->find(kWith) - prefix.size()) : "";
         ConvRequest& request =
-            requests.try_emplace(shape.key() + plan, ConvRequest{shape, plan}).first->second;
-        request.value += values_[i];
+            requests.try_emplace(shape.key() + name, ConvRequest{shape, name}).first->second;
+        request.value += values[i];
       }
     }
     std::vector<ConvRequest> all;
     for (auto& [key, request] : requests) all.push_back(std::move(request));
     const Stopwatch watch;
     const double limit = seconds(kBuildSeconds);
-    shared_.convs().build(std::move(all), rules_.deterministic ? 1 : kMostPlans,
-                          [&] { return watch.seconds() < limit && !(rules_.stop && rules_.stop()); });
-  }
-
-  Candidates candidates_of(const GroupView& group) {
-    Candidates candidates = make_candidates(group, shared_);
-    if (!candidates.list.empty()) return candidates;
-    // What is remembered was none of them, so that cuDNN was not asked.
-    std::vector<ConvRequest> requests;
-    if (const auto question = conv_question(group)) {
-      for (const ConvQuestion::Plans& plans : question->plans) requests.push_back({plans.shape});
+    shared.convs().build(std::move(all), rules.deterministic ? 1 : kMostPlans,
+                         [&] { return watch.seconds() < limit && !(rules.stop && rules.stop()); });
+    for (std::size_t i = 0; i < plan.groups.size(); ++i) {
+      if (candidates[i].cudnn.empty()) continue;
+      candidates[i] = make_candidates(group(i), shared);
+      if (!candidates[i].list.empty()) continue;
+      // What is remembered was none of them, so that cuDNN was not asked.
+      std::vector<ConvRequest> first;
+      for (const CudnnPlans& plans : candidates[i].cudnn) first.push_back({plans.shape});
+      shared.convs().build(std::move(first), 1, [] { return false; });
+      candidates[i] = make_candidates(group(i), shared);
     }
-    shared_.convs().build(std::move(requests), 1, [] { return false; });
-    return make_candidates(group, shared_);
   }
 
   // By key, the candidate to take.
-  std::map<std::string, std::size_t> choose(const DeviceMemory& activations, const DeviceMemory& gradients) {
+  std::map<std::string, std::size_t> choose() {
     std::map<std::string, std::size_t> position;  // of a question
     std::vector<Question> questions;
     std::vector<std::size_t> askers;  // by question, a group
-    for (std::size_t i = 0; i < candidates_.size(); ++i) {
-      const Candidates& candidates = candidates_[i];
-      if (candidates.list.size() < 2) continue;
-      const auto [found, added] = position.try_emplace(candidates.key, questions.size());
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      const auto& [key, list, cudnn] = candidates[i];
+      if (list.size() < 2) continue;
+      const auto [found, added] = position.try_emplace(key, questions.size());
       if (added) {
-        questions.push_back({candidates.key, {}, 0, {}});
-        for (const Candidate& one : candidates.list) questions.back().candidates.push_back(one.name);
+        questions.push_back({key, {}, 0, {}});
+        for (const Candidate& one : list) questions.back().candidates.push_back(one.name);
         askers.push_back(i);
       }
-      questions[found->second].value += values_[i];
+      questions[found->second].value += values[i];
     }
     std::optional<Bench> bench;  // made when something has to be timed
     for (std::size_t q = 0; q < questions.size(); ++q) {
       questions[q].time = [&, group = askers[q]](std::size_t candidate, double best) {
         // Few choices are not worth a long warm-up.
         const double warm_up = std::min(0.3, 0.01 * static_cast<double>(questions.size()));
-        if (!bench) bench.emplace(plan_, places_, activations, gradients, shared_, rules_.tf32, warm_up);
+        if (!bench) bench.emplace(*this, warm_up);
         return bench->time(group, candidate, best);
       };
     }
     const Stopwatch watch;
     const std::vector<std::size_t> answers =
-        tune(questions, choices_,
-             {seconds(kTimingSeconds), [&] { return watch.seconds(); }, rules_.stop, rules_.progress});
+        tune(questions, choices,
+             {seconds(kTimingSeconds), [&] { return watch.seconds(); }, rules.stop, rules.progress});
     const auto left = std::ranges::count_if(
-        questions, [&](const Question& question) { return !choices_.find(question.key); });
-    if (left > 0 && !rules_.deterministic)
+        questions, [&](const Question& question) { return !choices.find(question.key); });
+    if (left > 0 && !rules.deterministic)
       log_info(
           "{} of {} kernels are not the fastest for sure: later runs go on timing them, and --tune times all",
           left, questions.size());
@@ -258,12 +253,11 @@ class Chooser {
     StepTimer timer;
     const plan::Plan& plan;
 
-    Bench(const plan::Plan& of, const Places& places, const DeviceMemory& activations,
-          const DeviceMemory& gradients, Shared& like, bool tf32, double warm_up)
-        : memory(of, places, activations, gradients),
-          shared(like.convs(), like.device(), tf32, nullptr),
+    Bench(const Chooser& of, double warm_up)
+        : memory(of.plan, of.places, of.activations, of.gradients),
+          shared(of.shared.convs(), of.shared.device(), of.rules.tf32, nullptr),
           timer(warm_up),
-          plan(of) {}
+          plan(of.plan) {}
 
     double time(std::size_t group, std::size_t candidate, double best) {
       try {
@@ -280,14 +274,6 @@ class Chooser {
       }
     }
   };
-
-  const plan::Plan& plan_;
-  const Places& places_;
-  Shared& shared_;
-  Choices& choices_;
-  const ChoosingRules& rules_;
-  std::vector<double> values_;          // by group
-  std::vector<Candidates> candidates_;  // by group
 };
 
 }  // namespace
@@ -295,7 +281,7 @@ class Chooser {
 std::vector<Step> make_steps(const plan::Plan& plan, const Places& places, const DeviceMemory& activations,
                              const DeviceMemory& gradients, Shared& shared, Choices& choices,
                              const ChoosingRules& rules) {
-  return Chooser(plan, places, shared, choices, rules).run(activations, gradients);
+  return Chooser{plan, places, activations, gradients, shared, choices, rules}.run();
 }
 
 }  // namespace redline::backend::cuda

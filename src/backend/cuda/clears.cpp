@@ -21,14 +21,10 @@ Nodes nodes_by(const List& list) {
 }
 
 Nodes earlier_than(cudaGraphNode_t node) {
-  return nodes_by([=](cudaGraphNode_t* nodes, cudaGraphEdgeData* edges, std::size_t* count) {
-    return cudaGraphNodeGetDependencies(node, nodes, edges, count);
-  });
+  return nodes_by([=](auto... to) { return cudaGraphNodeGetDependencies(node, to...); });
 }
 Nodes later_than(cudaGraphNode_t node) {
-  return nodes_by([=](cudaGraphNode_t* nodes, cudaGraphEdgeData* edges, std::size_t* count) {
-    return cudaGraphNodeGetDependentNodes(node, nodes, edges, count);
-  });
+  return nodes_by([=](auto... to) { return cudaGraphNodeGetDependentNodes(node, to...); });
 }
 
 cudaGraphNodeType type_of(cudaGraphNode_t node) {
@@ -90,24 +86,21 @@ void FirstClears::after(cudaStream_t stream) {
     std::ranges::copy(earlier_than(node), std::back_inserter(next));
   }
   Nodes first;
-  for (bool more = true; more;) {
-    more = false;
-    for (cudaGraphNode_t node : own) {
-      if (type_of(node) != cudaGraphNodeTypeMemset || std::ranges::count(first, node) > 0) continue;
-      const Nodes waits_for = earlier_than(node);
-      if (!std::ranges::all_of(waits_for, [&](cudaGraphNode_t earlier) {
-            return std::ranges::count(own, earlier) == 0 || std::ranges::count(first, earlier) > 0;
-          }))
-        continue;
-      first.push_back(node);
-      more = true;
-    }
+  const auto is_first = [&](cudaGraphNode_t node) {
+    return type_of(node) == cudaGraphNodeTypeMemset && std::ranges::count(first, node) == 0 &&
+           std::ranges::all_of(earlier_than(node), [&](cudaGraphNode_t earlier) {
+             return std::ranges::count(own, earlier) == 0 || std::ranges::count(first, earlier) > 0;
+           });
+  };
+  for (auto found = own.begin(); found != own.end();) {
+    found = std::ranges::find_if(own, is_first);
+    if (found != own.end()) first.push_back(*found);
   }
   std::ranges::copy(first, std::back_inserter(memsets_));
 }
 
 std::shared_ptr<DeviceMemory> FirstClears::gather(cudaGraph_t graph,
-                                                  std::span<const MemorySpan> owned) const {
+                                                  std::span<const std::span<const std::byte>> owned) const {
   std::vector<ClearItem> items;
   if (std::ranges::any_of(nodes_of(graph), allocates)) return nullptr;
   for (cudaGraphNode_t node : memsets_) {
@@ -116,16 +109,15 @@ std::shared_ptr<DeviceMemory> FirstClears::gather(cudaGraph_t graph,
     const auto* begin = reinterpret_cast<const std::byte*>(item->at);
     const std::byte* end = begin + static_cast<std::size_t>(item->words) * sizeof(unsigned);
     const bool ours = std::ranges::any_of(
-        owned, [&](const MemorySpan& span) { return begin >= span.begin && end <= span.begin + span.bytes; });
+        owned, [&](const auto& span) { return begin >= span.data() && end <= span.data() + span.size(); });
     if (!ours) continue;
     items.push_back(*item);
     remove(graph, node);
   }
   if (items.empty()) return nullptr;
   auto table = make_table(items);
-  const Nodes roots = nodes_by([=](cudaGraphNode_t* nodes, cudaGraphEdgeData*, std::size_t* count) {
-    return cudaGraphGetRootNodes(graph, nodes, count);
-  });
+  const Nodes roots =
+      nodes_by([=](auto nodes, auto, auto count) { return cudaGraphGetRootNodes(graph, nodes, count); });
   cudaGraphNode_t first = nullptr;
   check_cuda(add_clear(graph, &first, reinterpret_cast<const ClearItem*>(table->data()),
                        static_cast<int>(items.size())),

@@ -14,11 +14,6 @@
 
 namespace redline::backend::cuda {
 
-struct MemorySpan {
-  const std::byte* begin = nullptr;
-  std::size_t bytes = 0;
-};
-
 // Watches a capture op by op for the memsets that an op begins with: later ones may clear what it used
 // itself.
 class FirstClears {
@@ -30,7 +25,8 @@ class FirstClears {
   // Takes those to zero that lie in `owned` out of the captured graph and puts a kernel for all of them
   // before it. Keep what it returns as long as the graph runs. Null where there are none, or CUDA does not
   // allow it.
-  std::shared_ptr<DeviceMemory> gather(cudaGraph_t graph, std::span<const MemorySpan> owned) const;
+  std::shared_ptr<DeviceMemory> gather(cudaGraph_t graph,
+                                       std::span<const std::span<const std::byte>> owned) const;
 
  private:
   std::vector<cudaGraphNode_t> ends_;  // of what was captured before the op

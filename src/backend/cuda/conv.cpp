@@ -1,26 +1,16 @@
-#include <fmt/format.h>
-
-#include <algorithm>
-
 #include "backend/cuda/group_table.h"
-#include "backend/cuda/kernels/conv3x3_weight_grad.h"
+#include "backend/cuda/kernels/conv3x3.h"
 #include "backend/cuda/kernels/stem_conv.h"
 #include "backend/cuda/step.h"
 
 namespace redline::backend::cuda {
 namespace {
 
-namespace operands = graph::operands;
-using graph::OpKind;
 using operands::conv_tensors;
 using operands::ConvTensors;
 
 // What candidates are called: this, and the name of cuDNN's plan.
 constexpr const char *kCudnn = "cudnn ", *kCudnnSums = "cudnn_sums ";
-
-bool is_conv(OpKind kind) {
-  return kind == OpKind::conv || kind == OpKind::conv_grad_input || kind == OpKind::conv_grad_weight;
-}
 
 bool is_folded(const plan::Plan& plan, const graph::Op& op) {
   return plan.placement(conv_tensors(op).x).layout == plan::Layout::folded;
@@ -99,14 +89,10 @@ std::optional<StemShape> stem_of(const plan::Plan& plan, const graph::Op& op) {
 
 Step cudnn_step(std::shared_ptr<const ConvPlan> plan, const ConvPointers& pointers, Shared& shared) {
   // Counters, mostly: in memory of their own they can be cleared before the step.
-  if (const auto own = shared.need_own(plan->workspace_bytes())) {
-    return [plan = std::move(plan), pointers, at = *own, &shared](cudaStream_t stream) {
-      plan->run(pointers, shared.own_work(at), stream);
-    };
-  }
-  shared.need(plan->workspace_bytes());
-  return [plan = std::move(plan), pointers, &shared](cudaStream_t stream) {
-    plan->run(pointers, shared.work(), stream);
+  const std::optional<std::size_t> own = shared.need_own(plan->workspace_bytes);
+  if (!own) shared.need(plan->workspace_bytes);
+  return [plan = std::move(plan), pointers, own, &shared](cudaStream_t stream) {
+    plan->run(pointers, own ? shared.own_work(*own) : shared.work(), stream);
   };
 }
 
@@ -114,17 +100,10 @@ Step cudnn_step(std::shared_ptr<const ConvPlan> plan, const ConvPointers& pointe
 template <typename Make>
 void add_cudnn(Candidates& candidates, const char* prefix, const ConvShape& shape, Shared& shared,
                const Make& make) {
+  candidates.cudnn.push_back({prefix, shape});
   for (const auto& plan : shared.convs().plans(shape)) {
-    candidates.list.push_back({prefix + plan->name(), [plan, make] { return make(plan); }});
+    candidates.list.push_back({prefix + plan->name, [plan, make] { return make(plan); }});
   }
-}
-
-Step by_stem(const GroupView& group, const StemShape& shape, Shared& shared) {
-  using operands::Conv;
-  const OpView op = group.op();
-  return reducing_step(stem_forward(shape, shared.device(), op.in(Conv::x), group.weights(op),
-                                    op.out(Conv::y), op.out<float>(Conv::sums)),
-                       shared);
 }
 
 // In the order in which a weight gradient is made: by a kernel, widened where it is wanted in fp32 though
@@ -157,12 +136,12 @@ Step cudnn_weight_gradient(const GroupView& group, std::shared_ptr<const ConvPla
   const OpView op = group.op(OpKind::conv_grad_weight);
   ConvPointers pointers{op.in(Grad::x), op.out(Grad::dw), op.in(Grad::dy), nullptr};
   std::shared_ptr<DeviceMemory> narrow;
-  if (const graph::DType dtype = op.in_tensor(Grad::x).dtype; dtype != op.out_tensor(Grad::dw).dtype) {
+  if (const DType dtype = op.in_tensor(Grad::x).dtype; dtype != op.out_tensor(Grad::dw).dtype) {
     narrow = std::make_shared<DeviceMemory>(static_cast<std::size_t>(op.out_stored(Grad::dw)) *
                                             graph::size_of(dtype));
     pointers.w = narrow->data();
   }
-  shared.side_work().need(plan->workspace_bytes());
+  shared.side_work().need(plan->workspace_bytes);
   const Step kernel = [plan = std::move(plan), pointers, &shared](cudaStream_t stream) {
     plan->run(pointers, shared.side_work().data(), stream);
   };
@@ -176,32 +155,6 @@ Step own_weight_gradient(const GroupView& group, const TileLaunch& own, Shared& 
     own.run({reinterpret_cast<float*>(shared.side_work().data()), nullptr}, stream);
   };
   return finished_weight_gradient(group, kernel, nullptr);
-}
-
-Step stem_gradient_step(const GroupView& group, const StemShape& shape, Shared& shared) {
-  using Grad = operands::ConvGradWeight;
-  const OpView op = group.op(OpKind::conv_grad_weight);
-  return own_weight_gradient(group,
-                             stem_weight_gradient(shape, shared.device(), op.in(Grad::x), op.in(Grad::dy),
-                                                  op.out(Grad::dw), type_of(op.out_tensor(Grad::dw).dtype)),
-                             shared);
-}
-
-Step weight_gradient3x3_step(const GroupView& group, Shared& shared) {
-  using Grad = operands::ConvGradWeight;
-  const OpView op = group.op(OpKind::conv_grad_weight), act = group.op(OpKind::affine_act);
-  const graph::Shape& x = op.in_tensor(Grad::x).shape;
-  Conv3x3WeightGrad work;
-  work.type = type_of(op.in_tensor(Grad::x).dtype);
-  work.images = static_cast<int>(x.n());
-  work.h = static_cast<int>(x.h());
-  work.w = static_cast<int>(x.w());
-  work.x = act.in(operands::AffineAct::y);
-  work.affine = act.in<float>(operands::AffineAct::affine);
-  work.dy = op.in(Grad::dy);
-  work.dw = op.out(Grad::dw);
-  work.dw_type = type_of(op.out_tensor(Grad::dw).dtype);
-  return own_weight_gradient(group, conv3x3_weight_grad(work, shared.device()), shared);
 }
 
 // The shape as a key, with what else the answer depends on.
@@ -231,9 +184,13 @@ Candidates make_conv(const GroupView& group, Shared& shared) {
   const ConvPointers pointers{op.in(Conv::x), group.weights(op), op.out(Conv::y), op.out<float>(Conv::sums)};
   const bool sums = gives_sums(op.op());
   Candidates candidates{key_of(group, op)};
-  if (const auto stem = stem_of(group.plan(), op.op()))
-    candidates.list.push_back(
-        {"stem", [group, stem = *stem, &shared] { return by_stem(group, stem, shared); }});
+  if (const auto stem = stem_of(group.plan(), op.op())) {
+    candidates.list.push_back({"stem", [=, stem = *stem, &shared] {
+                                 return reducing_step(stem_forward(stem, shared.device(), pointers.x,
+                                                                   pointers.w, pointers.y, pointers.sums),
+                                                      shared);
+                               }});
+  }
   if (sums) {
     for (Candidate& own : pointwise_convs(group, shared)) candidates.list.push_back(std::move(own));
     add_cudnn(candidates, kCudnnSums, shape_of(group.plan(), op.op(), ConvPass::forward_sums), shared,
@@ -266,11 +223,17 @@ Candidates make_dense_grad_input(const GroupView& group, Shared& shared) {
 }
 
 Candidates make_weight_gradient(const GroupView& group, Shared& shared) {
+  using Grad = operands::ConvGradWeight;
   const OpView op = group.op(OpKind::conv_grad_weight);
   Candidates candidates{key_of(group, op)};
   if (const auto stem = stem_of(group.plan(), op.op())) {
     candidates.list.push_back(
-        {"stem", [group, stem = *stem, &shared] { return stem_gradient_step(group, stem, shared); }});
+        {"stem", [=, stem = *stem, to = type_of(op.out_tensor(Grad::dw).dtype), &shared] {
+           return own_weight_gradient(group,
+                                      stem_weight_gradient(stem, shared.device(), op.in(Grad::x),
+                                                           op.in(Grad::dy), op.out(Grad::dw), to),
+                                      shared);
+         }});
   }
   add_cudnn(candidates, kCudnn, shape_of(group.plan(), op.op(), ConvPass::grad_weight), shared,
             [group, &shared](const auto& plan) { return cudnn_weight_gradient(group, plan, shared); });
@@ -278,36 +241,20 @@ Candidates make_weight_gradient(const GroupView& group, Shared& shared) {
 }
 
 Candidates make_weight_gradient3x3(const GroupView& group, Shared& shared) {
-  return only([group, &shared] { return weight_gradient3x3_step(group, shared); });
-}
-
-std::optional<ConvQuestion> conv_question(const GroupView& group) {
-  const std::string parts = key_of_parts(group);
-  if (group.group().name == groups::kSparseGradientSums) {
-    const graph::Op& branch = branch_of(group).op();
-    return ConvQuestion{parts,
-                        {{kCudnn, dense_shape_of(group.plan(), branch)},
-                         {std::string(kApart) + kCudnn, shape_of(group.plan(), branch, pass_of(branch))}}};
-  }
-  if (!parts.empty()) {
-    auto question = conv_question(group.part({OpKind::conv, OpKind::conv_grad_input}));
-    for (ConvQuestion::Plans& plans : question->plans) plans.prefix = kApart + plans.prefix;
-    question->key = parts;
-    question->fused = true;
-    return question;
-  }
-  const OpView op = group.op();  // what else a group of cuDNN's does comes after its convolution
-  const std::string& name = group.group().name;
-  const bool alone = name.empty() || name == groups::kWeightGradient;
-  if (!alone || !is_conv(op.kind())) return std::nullopt;
-  ConvQuestion question{key_of(group, op), {}};
-  const auto add = [&](const char* prefix, ConvPass pass) {
-    question.plans.push_back({prefix, shape_of(group.plan(), op.op(), pass)});
-  };
-  const ConvPass pass = pass_of(op.op());
-  if (pass == ConvPass::forward_sums) add(kCudnnSums, pass);
-  add(kCudnn, pass == ConvPass::forward_sums ? ConvPass::forward : pass);
-  return question;
+  using Grad = operands::ConvGradWeight;
+  const OpView op = group.op(OpKind::conv_grad_weight), act = group.op(OpKind::affine_act);
+  const graph::Shape& x = op.in_tensor(Grad::x).shape;
+  Conv3x3WeightGrad work;
+  work.type = type_of(op.in_tensor(Grad::x).dtype);
+  work.images = static_cast<int>(x.n());
+  work.h = static_cast<int>(x.h());
+  work.w = static_cast<int>(x.w());
+  work.x = act.in(operands::AffineAct::y);
+  work.affine = act.in<float>(operands::AffineAct::affine);
+  work.dy = op.in(Grad::dy);
+  work.dw = op.out(Grad::dw);
+  work.dw_type = type_of(op.out_tensor(Grad::dw).dtype);
+  return only(own_weight_gradient(group, conv3x3_weight_grad(work, shared.device()), shared));
 }
 
 }  // namespace redline::backend::cuda

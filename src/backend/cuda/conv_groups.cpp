@@ -1,22 +1,17 @@
-// 1x1 convolutions that do the work of the norms around them, on Hopper: each spares a pass over memory.
+// 1x1 and 3x3 convolutions that do the work of the norms around them, on Hopper: each spares a pass over
+// memory.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "backend/cuda/group_table.h"
-#include "backend/cuda/kernels/expand_grad.h"
+#include "backend/cuda/kernels/conv3x3.h"
 #include "backend/cuda/kernels/gemm.h"
 #include "backend/cuda/step.h"
 
 namespace redline::backend::cuda {
 namespace {
 
-namespace operands = graph::operands;
-using graph::kNone;
-using graph::OpKind;
 using operands::EitherConv;
 
-std::int64_t rows_of(const graph::Shape& shape) { return shape.n() * shape.h() * shape.w(); }
 int channels(const graph::Tensor& tensor) { return static_cast<int>(tensor.shape.c()); }
 
 std::vector<Candidate> gemm_steps(const Gemm& work, Shared& shared) {
@@ -28,38 +23,36 @@ std::vector<Candidate> gemm_steps(const Gemm& work, Shared& shared) {
   return found;
 }
 
-// The convolution of a GEMM: forward with the norm's sums.
-Gemm forward_of(const GroupView& group, const OpView& conv) {
-  using operands::Conv;
-  const graph::Tensor &x = conv.in_tensor(Conv::x), &y = conv.out_tensor(Conv::y);
+// The convolution of a GEMM, forward or back to its input.
+Gemm gemm_of(const GroupView& group, const OpView& conv) {
+  const graph::Tensor &from = conv.in_tensor(EitherConv::from), &to = conv.out_tensor(EitherConv::to);
   Gemm work;
-  work.type = type_of(x.dtype);
-  work.rows = rows_of(y.shape);
-  work.k = channels(x);
-  work.n = channels(y);
-  work.a = conv.in(Conv::x);
+  work.type = type_of(from.dtype);
+  work.rows = matrix_of(to.shape).rows;
+  work.k = channels(from);
+  work.n = channels(to);
+  work.a = conv.in(EitherConv::from);
   work.b = group.weights(conv);
-  work.out = conv.out(Conv::y);
-  work.first = conv.out<float>(Conv::sums);
+  work.out = conv.out(EitherConv::to);
+  return work;
+}
+
+// Forward with the norm's sums.
+Gemm forward_of(const GroupView& group, const OpView& conv) {
+  Gemm work = gemm_of(group, conv);
+  work.first = conv.out<float>(operands::Conv::sums);
   work.second = work.first + work.n;
   return work;
 }
 
 // Its input gradient, with the sums of the norm that it arrives at.
 Gemm gradient_of(const GroupView& group, const OpView& conv) {
-  using Grad = operands::ConvGradInput;
   using Stats = operands::NormGradStats;
   const OpView sums = group.op(OpKind::norm_grad_stats);
-  const bool dx_first = sums.op().inputs[Stats::g] == conv.op().outputs[Grad::dx];
-  Gemm work;
-  work.type = type_of(conv.in_tensor(Grad::dy).dtype);
+  const bool dx_first = sums.op().inputs[Stats::g] == conv.op().outputs[EitherConv::to];
+  Gemm work = gemm_of(group, conv);
   work.epilogue = sums.in(Stats::mask) != nullptr ? Epilogue::joined : Epilogue::gated;
-  work.rows = rows_of(conv.out_tensor(Grad::dx).shape);
-  work.k = channels(conv.in_tensor(Grad::dy));
-  work.n = channels(conv.out_tensor(Grad::dx));
-  work.a = conv.in(Grad::dy);
-  work.b = group.weights(conv);
-  work.out = sums.out(Stats::masked) != nullptr ? sums.out(Stats::masked) : conv.out(Grad::dx);
+  if (sums.out(Stats::masked) != nullptr) work.out = sums.out(Stats::masked);
   work.y = sums.in(Stats::y);
   work.y_affine = sums.in<float>(Stats::affine);
   work.mask = sums.in<std::uint8_t>(Stats::mask);
@@ -72,41 +65,12 @@ Gemm gradient_of(const GroupView& group, const OpView& conv) {
 
 Gemm gradient_of(const GroupView& group) { return gradient_of(group, group.op(OpKind::conv_grad_input)); }
 
-// Of sparse_gradient_sums: the convolution without a stride.
-OpView trunk_of(const GroupView& group) {
-  const graph::Op* branch = &branch_of(group).op();
+// Of sparse_gradient_sums, which has one of stride 1 and one of stride 2.
+OpView input_gradient(const GroupView& group, int stride) {
   for (const OpView& op : group.ops()) {
-    if (op.kind() == OpKind::conv_grad_input && &op.op() != branch) return op;
+    if (op.kind() == OpKind::conv_grad_input && op.attr<graph::ConvAttr>().stride == stride) return op;
   }
-  throw InternalError("group '{}' has one convolution", group.group().name);
-}
-
-Step expand_gradient_step(const GroupView& group, Shared& shared) {
-  using operands::ConvGradInput;
-  using operands::ConvGradWeight;
-  using Stats = operands::NormGradStats;
-  const OpView apply = group.op(OpKind::norm_grad_apply), input = group.op(OpKind::conv_grad_input);
-  const OpView weight = group.op(OpKind::conv_grad_weight);
-  const graph::Tensor& y = apply.in_tensor(operands::NormGradApply::y);
-  ExpandGrad work;
-  work.type = type_of(y.dtype);
-  work.rows = rows_of(y.shape);
-  work.norm = norm_grad_apply_of(apply);
-  work.x = weight.in(ConvGradWeight::x);
-  work.weights = group.weights(input);
-  work.dx = input.out(ConvGradInput::dx);
-  work.dw = weight.out(ConvGradWeight::dw);
-  work.dw_type = type_of(weight.out_tensor(ConvGradWeight::dw).dtype);
-  if (group.has(OpKind::norm_grad_stats)) {
-    const OpView sums = group.op(OpKind::norm_grad_stats);
-    work.before = true;
-    work.x = sums.in(Stats::y);
-    work.affine = sums.in<float>(Stats::affine);
-    work.saved = sums.in<float>(Stats::saved);
-    work.dgamma = sums.out<float>(Stats::dgamma);
-    work.dbeta = sums.out<float>(Stats::dbeta);
-  }
-  return reducing_step(expand_grad(work, shared.device()), shared);
+  throw InternalError("group '{}' has no convolution of stride {}", group.group().name, stride);
 }
 
 Gemm norm_gradient_of(const GroupView& group) {
@@ -150,26 +114,68 @@ Gemm activated_of(const GroupView& group, const Shared& shared) {
   return work;
 }
 
+Conv3x3 conv3x3_of(const GroupView& group, const OpView& conv) {
+  const graph::Tensor &from = conv.in_tensor(EitherConv::from), &to = conv.out_tensor(EitherConv::to);
+  Conv3x3 work;
+  work.type = type_of(from.dtype);
+  work.images = static_cast<int>(to.shape.n());
+  work.h = static_cast<int>(to.shape.h());
+  work.w = static_cast<int>(to.shape.w());
+  work.from = static_cast<int>(from.shape.c());
+  work.to = static_cast<int>(to.shape.c());
+  work.gradient = conv.kind() == OpKind::conv_grad_input;
+  work.x = conv.in(EitherConv::from);
+  work.weights = group.weights(conv);
+  work.out = conv.out(EitherConv::to);
+  return work;
+}
+
+Conv3x3 activated_conv_of(const GroupView& group, const Shared& shared) {
+  const OpView act = group.op(OpKind::affine_act), conv = group.op(OpKind::conv);
+  Conv3x3 work = conv3x3_of(group, conv);
+  work.norm = norm_finalize_of(group.op(OpKind::norm_stats), shared);
+  work.x = act.in(operands::AffineAct::y);
+  if (group.group().unstored.empty()) work.activated = act.out(operands::AffineAct::z);
+  work.sums = conv.out<float>(operands::Conv::sums);
+  return work;
+}
+
+Conv3x3 gated_gradient_of(const GroupView& group) {
+  using Stats = operands::NormGradStats;
+  const OpView sums = group.op(OpKind::norm_grad_stats);
+  Conv3x3 work = conv3x3_of(group, group.op(OpKind::conv_grad_input));
+  work.y = sums.in(Stats::y);
+  work.affine = sums.in<float>(Stats::affine);
+  work.saved = sums.in<float>(Stats::saved);
+  work.dgamma = sums.out<float>(Stats::dgamma);
+  work.dbeta = sums.out<float>(Stats::dbeta);
+  return work;
+}
+
+// Kernels for all of a group around a 3x3 convolution, the largest tiles first.
+std::vector<Candidate> conv3x3_candidates(const GroupView& group, Shared& shared) {
+  const Conv3x3 work = group.has(OpKind::conv) ? activated_conv_of(group, shared) : gated_gradient_of(group);
+  std::vector<Candidate> found;
+  for (const int size : conv3x3::tile_sizes(work.h, work.w, work.from, work.to)) {
+    found.push_back({fmt::format("conv3x3 tiles of {}", size), [work, size, &shared] {
+                       return reducing_step(conv3x3_conv(work, shared.device(), size), shared);
+                     }});
+  }
+  return found;
+}
+
 // The tuning key: the shape of a group's convolution, and what it does besides.
 std::string key_of(const GroupView& group) {
   const std::string& name = group.group().name;
   const OpView conv = name == groups::kSparseGradientSums
-                          ? trunk_of(group)
+                          ? input_gradient(group, 1)
                           : group.op(group.has(OpKind::conv) ? OpKind::conv : OpKind::conv_grad_input);
   const graph::Tensor &from = conv.in_tensor(EitherConv::from), &to = conv.out_tensor(EitherConv::to);
   const std::string key = fmt::format("{}{}{}_{}_{}x{}x{}", name, group.group().ops.size(),
                                       group.group().unstored.empty() ? "" : "_joined", name_of(from.dtype),
-                                      rows_of(to.shape), channels(from), channels(to));
+                                      matrix_of(to.shape).rows, channels(from), channels(to));
   const bool pointwise = name != groups::kActivatedConv3x3 && name != groups::kGradientSums3x3;
   return pointwise ? key : fmt::format("{}_{}x{}", key, to.shape.h(), to.shape.w());
-}
-
-// Whether the ops of a fused convolution can run one after the other: all that lies between them is stored.
-// (That of sparse_gradient_sums is dense or sparse, as its candidate wants it.)
-bool runs_apart(const GroupView& group) {
-  const bool fused =
-      !group.group().name.empty() && (group.has(OpKind::conv) || group.has(OpKind::conv_grad_input));
-  return fused && (group.group().unstored.empty() || group.group().name == groups::kSparseGradientSums);
 }
 
 // Two steps one after the other, the first of which may be none.
@@ -199,43 +205,37 @@ void add_in_parts(Candidates& candidates, const std::string& prefix, const std::
     found = std::move(longer);
   }
   candidates.list.insert(candidates.list.end(), found.begin(), found.end());
+  for (const Candidates& part : parts) {
+    for (const auto& [name, shape] : part.cudnn) candidates.cudnn.push_back({prefix + name, shape});
+  }
 }
 
-// The parts of a group: of a forward convolution, and of an input gradient.
-using Parts = std::vector<Candidates>(const GroupView& group, Shared& shared);
-std::vector<Candidates> forward_parts(const GroupView& group, Shared& shared) {
-  return {make_affine_act(group.part({OpKind::norm_stats, OpKind::affine_act}), shared),
-          make_conv(group.part({OpKind::conv}), shared)};
-}
-std::vector<Candidates> gradient_parts(const GroupView& group, Shared& shared) {
+// The parts of a group, around a forward convolution or an input gradient.
+std::vector<Candidates> parts_of(const GroupView& group, Shared& shared) {
+  if (group.has(OpKind::conv))
+    return {make_affine_act(group.part({OpKind::norm_stats, OpKind::affine_act}), shared),
+            make_conv(group.part({OpKind::conv}), shared)};
   return {make_conv_grad_input(group.part({OpKind::conv_grad_input}), shared),
           make_norm_grad_stats(group.part({OpKind::norm_grad_stats}), shared)};
 }
 
-// Kernels for the whole group first. Where tensors are small, those for its ops may be faster.
-Candidates whole_or_parts(const GroupView& group, std::vector<Candidate> whole, Parts& parts,
-                          Shared& shared) {
+// Kernels for the whole group first. Where tensors are small, those for its ops may be faster: they can run
+// one after the other where all that lies between them is stored.
+Candidates whole_or_parts(const GroupView& group, std::vector<Candidate> whole, Shared& shared) {
   Candidates candidates{key_of(group), std::move(whole)};
-  if (runs_apart(group)) add_in_parts(candidates, kApart, parts(group, shared));
+  if (group.group().unstored.empty()) add_in_parts(candidates, kApart, parts_of(group, shared));
   return candidates;
 }
 
 }  // namespace
 
-OpView branch_of(const GroupView& group) {
-  for (const OpView& op : group.ops()) {
-    if (op.kind() == OpKind::conv_grad_input && op.attr<graph::ConvAttr>().stride > 1) return op;
-  }
-  throw InternalError("group '{}' has no convolution with a stride", group.group().name);
-}
-
 // The convolution with a stride leaves the pixels that it read one next to the other, or where they belong.
 Candidates make_sparse_gradient_sums(const GroupView& group, Shared& shared) {
-  const GroupView branch = group.part(branch_of(group));
-  const Gemm joined = gradient_of(group, trunk_of(group));
+  const GroupView branch = group.part(input_gradient(group, 2));
+  const Gemm joined = gradient_of(group, input_gradient(group, 1));
   Gemm sparse = joined;
   sparse.epilogue = Epilogue::joined_sparse;
-  const graph::Shape& images = trunk_of(group).out_tensor(operands::ConvGradInput::dx).shape;
+  const graph::Shape& images = input_gradient(group, 1).out_tensor(EitherConv::to).shape;
   sparse.sparse = {static_cast<int>(images.h()), static_cast<int>(images.w())};
   Candidates candidates{key_of(group)};
   add_in_parts(candidates, "", {make_dense_grad_input(branch, shared), {"", gemm_steps(sparse, shared)}});
@@ -246,23 +246,44 @@ Candidates make_sparse_gradient_sums(const GroupView& group, Shared& shared) {
 }
 
 Candidates make_expand_gradient(const GroupView& group, Shared& shared) {
-  return only([group, &shared] { return expand_gradient_step(group, shared); });
+  using operands::ConvGradInput;
+  using operands::ConvGradWeight;
+  using Stats = operands::NormGradStats;
+  const OpView apply = group.op(OpKind::norm_grad_apply), input = group.op(OpKind::conv_grad_input);
+  const OpView weight = group.op(OpKind::conv_grad_weight);
+  const graph::Tensor& y = apply.in_tensor(operands::NormGradApply::y);
+  ExpandGrad work;
+  work.type = type_of(y.dtype);
+  work.rows = matrix_of(y.shape).rows;
+  work.norm = norm_grad_apply_of(apply);
+  work.x = weight.in(ConvGradWeight::x);
+  work.weights = group.weights(input);
+  work.dx = input.out(ConvGradInput::dx);
+  work.dw = weight.out(ConvGradWeight::dw);
+  work.dw_type = type_of(weight.out_tensor(ConvGradWeight::dw).dtype);
+  if (group.has(OpKind::norm_grad_stats)) {
+    const OpView sums = group.op(OpKind::norm_grad_stats);
+    work.before = true;
+    work.x = sums.in(Stats::y);
+    work.affine = sums.in<float>(Stats::affine);
+    work.saved = sums.in<float>(Stats::saved);
+    work.dgamma = sums.out<float>(Stats::dgamma);
+    work.dbeta = sums.out<float>(Stats::dbeta);
+  }
+  return only(reducing_step(expand_grad(work, shared.device()), shared));
 }
 
 Candidates make_activated_conv(const GroupView& group, Shared& shared) {
-  return whole_or_parts(group, gemm_steps(activated_of(group, shared), shared), forward_parts, shared);
+  return whole_or_parts(group, gemm_steps(activated_of(group, shared), shared), shared);
 }
 Candidates make_join(const GroupView& group, Shared& shared) {
-  return whole_or_parts(group, gemm_steps(join_of(group, shared), shared), forward_parts, shared);
-}
-Candidates make_activated_conv3x3(const GroupView& group, Shared& shared) {
-  return whole_or_parts(group, conv3x3_candidates(group, shared), forward_parts, shared);
+  return whole_or_parts(group, gemm_steps(join_of(group, shared), shared), shared);
 }
 Candidates make_gradient_sums(const GroupView& group, Shared& shared) {
-  return whole_or_parts(group, gemm_steps(gradient_of(group), shared), gradient_parts, shared);
+  return whole_or_parts(group, gemm_steps(gradient_of(group), shared), shared);
 }
-Candidates make_gradient_sums3x3(const GroupView& group, Shared& shared) {
-  return whole_or_parts(group, conv3x3_candidates(group, shared), gradient_parts, shared);
+Candidates make_conv3x3_group(const GroupView& group, Shared& shared) {
+  return whole_or_parts(group, conv3x3_candidates(group, shared), shared);
 }
 
 // The norm's gradient alone or with the rest, and the rest by one kernel or by two.
@@ -271,13 +292,11 @@ Candidates make_norm_gradient(const GroupView& group, Shared& shared) {
   const Candidates apply = make_norm_grad_apply(group.part({OpKind::norm_grad_apply}), shared);
   const GroupView rest = group.part({OpKind::conv_grad_input, OpKind::norm_grad_stats});
   add_in_parts(candidates, kApart, {apply, {"", gemm_steps(gradient_of(rest), shared)}});
-  std::vector<Candidates> parts = gradient_parts(group, shared);
+  std::vector<Candidates> parts = parts_of(group, shared);
   parts.insert(parts.begin(), apply);
   add_in_parts(candidates, kApart, parts);
   return candidates;
 }
-
-std::string key_of_parts(const GroupView& group) { return runs_apart(group) ? key_of(group) : ""; }
 
 std::vector<Candidate> pointwise_convs(const GroupView& group, Shared& shared) {
   using operands::Conv;

@@ -1,4 +1,4 @@
-#include "backend/cuda/counters.h"
+#include "backend/cuda/trace.h"
 
 #include <cuda.h>
 #include <cupti_profiler_host.h>
@@ -7,50 +7,14 @@
 #include <cupti_target.h>
 #include <cxxabi.h>
 
-#include <cmath>
 #include <cstdlib>
 #include <limits>
-#include <memory>
-#include <utility>
 
 #include "backend/cuda/device.h"
 #include "base/error.h"
 
 namespace redline::backend::cuda {
 namespace {
-
-// Calls of the library, each taking one structure that begins with its own size.
-class Calls {
- public:
-  explicit Calls(const SharedLibrary& library) : library_(library) {}
-
-  template <typename Params>
-  CUptiResult try_call(const char* name, Params& params) const {
-    CUptiResult (*const function)(Params*) = library_.find(name);
-    if (function == nullptr) throw UnavailableError("no counters: this CUPTI lacks {}", name);
-    return function(&params);
-  }
-
-  template <typename Params>
-  void call(const char* name, Params& params) const {
-    const CUptiResult result = try_call(name, params);
-    if (result == CUPTI_SUCCESS) return;
-    if (result == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES ||
-        result == CUPTI_ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES)
-      throw UnavailableError(
-          "no counters: the driver keeps them for administrators; run as root (CAP_SYS_ADMIN), or have the "
-          "module "
-          "option NVreg_RestrictProfilingToAdminUsers=0 set (it shows as RmProfilingAdminOnly in "
-          "/proc/driver/nvidia/params)");
-    const char* text = nullptr;
-    CUptiResult (*const explain)(CUptiResult, const char**) = library_.find("cuptiGetResultString");
-    if (explain != nullptr) explain(result, &text);
-    throw UnavailableError("no counters: {}: {}", name, text == nullptr ? "unknown error" : text);
-  }
-
- private:
-  const SharedLibrary& library_;
-};
 
 // One of the library's structures, with its size filled in.
 #define CUPTI_PARAMS(type, name) \
@@ -69,11 +33,7 @@ std::string kernel_name(CUgraphNode node) {
   if (cuGraphKernelNodeGetParams(node, &params) != CUDA_SUCCESS) return "unknown";
   const bool found = params.kern != nullptr ? cuKernelGetName(&name, params.kern) == CUDA_SUCCESS
                                             : cuFuncGetName(&name, params.func) == CUDA_SUCCESS;
-  if (!found || name == nullptr) return "unknown";
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> plain(abi::__cxa_demangle(name, nullptr, nullptr, &status),
-                                                     std::free);
-  return plain ? plain.get() : name;
+  return found && name != nullptr ? demangled(name) : "unknown";
 }
 
 // The kernels of one group, in order: found by capturing it, which runs nothing.
@@ -88,25 +48,25 @@ void plan_kernels(GroupLauncher& groups, std::size_t i, std::vector<Planned>& ke
 
 class RangeProfiler {
  public:
-  explicit RangeProfiler(const SharedLibrary& library) : calls_(library) {
+  explicit RangeProfiler(const SharedLibrary& library) : library_(library) {
     check_cuda(cudaFree(nullptr), "waking the device");
     if (cuCtxGetCurrent(&context_) != CUDA_SUCCESS) throw UnavailableError("no counters: no context");
     CUPTI_PARAMS(CUpti_Profiler_Initialize_Params, initialize);
-    calls_.call("cuptiProfilerInitialize", initialize);
+    call("cuptiProfilerInitialize", initialize);
     CUPTI_PARAMS(CUpti_Device_GetChipName_Params, chip);
     chip.deviceIndex = static_cast<std::size_t>(current_device());
-    calls_.call("cuptiDeviceGetChipName", chip);
+    call("cuptiDeviceGetChipName", chip);
     CUPTI_PARAMS(CUpti_Profiler_GetCounterAvailability_Params, available);
     available.ctx = context_;
-    calls_.call("cuptiProfilerGetCounterAvailability", available);
+    call("cuptiProfilerGetCounterAvailability", available);
     availability_.resize(available.counterAvailabilityImageSize);
     available.pCounterAvailabilityImage = availability_.data();
-    calls_.call("cuptiProfilerGetCounterAvailability", available);
+    call("cuptiProfilerGetCounterAvailability", available);
     CUPTI_PARAMS(CUpti_Profiler_Host_Initialize_Params, host);
     host.profilerType = CUPTI_PROFILER_TYPE_RANGE_PROFILER;
     host.pChipName = chip.pChipName;
     host.pCounterAvailabilityImage = availability_.data();
-    calls_.call("cuptiProfilerHostInitialize", host);
+    call("cuptiProfilerHostInitialize", host);
     host_ = host.pHostObject;
   }
   ~RangeProfiler() {
@@ -114,13 +74,13 @@ class RangeProfiler {
       if (profiler_ != nullptr) {
         CUPTI_PARAMS(CUpti_RangeProfiler_Disable_Params, disable);
         disable.pRangeProfilerObject = profiler_;
-        calls_.try_call("cuptiRangeProfilerDisable", disable);
+        try_call("cuptiRangeProfilerDisable", disable);
       }
       CUPTI_PARAMS(CUpti_Profiler_Host_Deinitialize_Params, end);
       end.pHostObject = host_;
-      calls_.try_call("cuptiProfilerHostDeinitialize", end);
+      try_call("cuptiProfilerHostDeinitialize", end);
       CUPTI_PARAMS(CUpti_Profiler_DeInitialize_Params, finish);
-      calls_.try_call("cuptiProfilerDeInitialize", finish);
+      try_call("cuptiProfilerDeInitialize", finish);
     } catch (const UnavailableError&) {  // a function that is not there
     }
   }
@@ -131,7 +91,7 @@ class RangeProfiler {
     CUPTI_PARAMS(CUpti_Profiler_Host_GetMetricProperties_Params, properties);
     properties.pHostObject = host_;
     properties.pMetricName = metric.c_str();
-    return calls_.try_call("cuptiProfilerHostGetMetricProperties", properties) == CUPTI_SUCCESS;
+    return try_call("cuptiProfilerHostGetMetricProperties", properties) == CUPTI_SUCCESS;
   }
 
   // Makes ready to count these in up to `kernels` kernels.
@@ -151,7 +111,7 @@ class RangeProfiler {
 
     CUPTI_PARAMS(CUpti_RangeProfiler_Enable_Params, enable);
     enable.ctx = context_;
-    calls_.call("cuptiRangeProfilerEnable", enable);
+    call("cuptiRangeProfilerEnable", enable);
     profiler_ = enable.pRangeProfilerObject;
     CUPTI_PARAMS(CUpti_RangeProfiler_GetCounterDataSize_Params, data);
     data.pMetricNames = metrics_.data();
@@ -192,7 +152,7 @@ class RangeProfiler {
     CUPTI_PARAMS(CUpti_RangeProfiler_GetCounterDataInfo_Params, info);
     info.pCounterDataImage = data_.data();
     info.counterDataImageSize = data_.size();
-    calls_.call("cuptiRangeProfilerGetCounterDataInfo", info);
+    call("cuptiRangeProfilerGetCounterDataInfo", info);
     return info.numTotalRanges;
   }
   std::vector<double> values(std::size_t kernel) {
@@ -209,19 +169,43 @@ class RangeProfiler {
   }
 
  private:
-  // Calls of the two objects, which name theirs first.
+  // Calls of the library take one structure that begins with its own size.
+  template <typename Params>
+  CUptiResult try_call(const char* name, Params& params) const {
+    CUptiResult (*const function)(Params*) = library_.find(name);
+    if (function == nullptr) throw UnavailableError("no counters: this CUPTI lacks {}", name);
+    return function(&params);
+  }
+
+  template <typename Params>
+  void call(const char* name, Params& params) const {
+    const CUptiResult result = try_call(name, params);
+    if (result == CUPTI_SUCCESS) return;
+    if (result == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES ||
+        result == CUPTI_ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES)
+      throw UnavailableError(
+          "no counters: the driver keeps them for administrators; run as root (CAP_SYS_ADMIN), or have the "
+          "module "
+          "option NVreg_RestrictProfilingToAdminUsers=0 set (it shows as RmProfilingAdminOnly in "
+          "/proc/driver/nvidia/params)");
+    const char* text = nullptr;
+    CUptiResult (*const explain)(CUptiResult, const char**) = library_.find("cuptiGetResultString");
+    if (explain != nullptr) explain(result, &text);
+    throw UnavailableError("no counters: {}: {}", name, text == nullptr ? "unknown error" : text);
+  }
+  // Those of the two objects name theirs first.
   template <typename Params>
   void of_host(const char* name, Params& params) const {
     params.pHostObject = host_;
-    calls_.call(name, params);
+    call(name, params);
   }
   template <typename Params>
   void of_profiler(const char* name, Params& params) const {
     params.pRangeProfilerObject = profiler_;
-    calls_.call(name, params);
+    call(name, params);
   }
 
-  Calls calls_;
+  const SharedLibrary& library_;
   CUcontext context_ = nullptr;
   CUpti_Profiler_Host_Object* host_ = nullptr;
   CUpti_RangeProfiler_Object* profiler_ = nullptr;
@@ -232,6 +216,13 @@ class RangeProfiler {
 #undef CUPTI_PARAMS
 
 }  // namespace
+
+std::string demangled(const char* name) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> plain(abi::__cxa_demangle(name, nullptr, nullptr, &status),
+                                                     std::free);
+  return plain ? plain.get() : name;
+}
 
 std::vector<KernelCounts> count_kernels(const SharedLibrary& cupti, GroupLauncher& groups, Section section,
                                         const std::vector<std::string>& metrics) {

@@ -1,18 +1,14 @@
 // The plugin: device, state, executable, and the entry that the program looks up.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <utility>
 
 #include "backend/backend.h"
-#include "backend/cuda/choose.h"
-#include "backend/cuda/counters.h"
 #include "backend/cuda/group_table.h"
-#include "backend/cuda/inputs.h"
+#include "backend/cuda/host_copy.h"
 #include "backend/cuda/jpeg.h"
-#include "backend/cuda/layouts.h"
 #include "backend/cuda/metrics_ring.h"
 #include "backend/cuda/reductions.h"
 #include "backend/cuda/state.h"
@@ -41,12 +37,8 @@ class CudaExecutable final : public Executable, public GroupLauncher {
       : plan_(std::move(plan)),
         tracer_(std::move(tracer)),
         state_(std::move(state)),
-        stream_(make_stream(/*urgent=*/true)),
-        side_(make_stream()),
-        copies_(make_stream()),
         shared_(convs, device, rules.tf32, nccl),
         tensors_(*plan_, *state_),
-        record_(sizeof(RunRecord)),
         metrics_(std::move(clock)) {
     for (TensorId id : plan_->graph().of_kind(TensorKind::input)) {
       if (address(id) != nullptr) inputs_.try_emplace(id, plan_->placement(id).bytes, input_copy);
@@ -167,8 +159,8 @@ class CudaExecutable final : public Executable, public GroupLauncher {
 
   // Memory that is nobody else's from the beginning of a step to the group it belongs to: the sums that
   // convolutions add to, which the plan keeps free, and work space of single groups.
-  std::vector<MemorySpan> cleared_before() const {
-    std::vector<MemorySpan> spans{shared_.own_work()};
+  std::vector<std::span<const std::byte>> cleared_before() const {
+    std::vector<std::span<const std::byte>> spans{shared_.own_work()};
     for (const graph::Op& op : plan_->graph().ops()) {
       if (const TensorId sums = plan::sums_of(op); sums != graph::kNone)
         spans.push_back({address(sums), plan_->placement(sums).bytes});
@@ -252,13 +244,13 @@ class CudaExecutable final : public Executable, public GroupLauncher {
   std::vector<std::shared_ptr<DeviceMemory>> tables_;  // that graphs read
   std::shared_ptr<CuptiTracer> tracer_;                // null unless one was there when this was compiled
   std::shared_ptr<CudaState> state_;
-  Stream stream_, side_, copies_;
+  Stream stream_ = make_stream(/*urgent=*/true), side_ = make_stream(), copies_ = make_stream();
   std::unique_ptr<Reductions> reductions_;
   Shared shared_;
   PlacedTensors<DeviceMemory> tensors_;
   std::map<TensorId, InputSlots> inputs_;
-  DeviceMemory record_;       // of the last run: a RunRecord
-  Metrics::Time launched_{};  // the last run, by the host
+  DeviceMemory record_{sizeof(RunRecord)};  // of the last run
+  Metrics::Time launched_{};                // the last run, by the host
   MetricsRing metrics_;
   std::vector<Step> steps_;  // by group
   GraphExec graphs_[3];      // by section

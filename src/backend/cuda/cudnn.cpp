@@ -3,6 +3,7 @@
 #include <cudnn_frontend.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -21,21 +22,15 @@ fe::DataType_t data_type(graph::DType dtype) {
   return name_in_library(dtype, fe::DataType_t::FLOAT, fe::DataType_t::HALF, fe::DataType_t::BFLOAT16);
 }
 
-class CudnnHandle {
- public:
-  CudnnHandle() {
-    const cudnnStatus_t status = cudnnCreate(&handle_);
-    if (status != CUDNN_STATUS_SUCCESS)
-      throw UnavailableError("cuDNN does not start: {}", cudnnGetErrorString(status));
-  }
-  ~CudnnHandle() { cudnnDestroy(handle_); }
-  CudnnHandle(const CudnnHandle&) = delete;
-  CudnnHandle& operator=(const CudnnHandle&) = delete;
-  cudnnHandle_t get() const { return handle_; }
+using Handle = std::shared_ptr<cudnnContext>;
 
- private:
-  cudnnHandle_t handle_ = nullptr;
-};
+Handle make_handle() {
+  cudnnHandle_t handle = nullptr;
+  const cudnnStatus_t status = cudnnCreate(&handle);
+  if (status != CUDNN_STATUS_SUCCESS)
+    throw UnavailableError("cuDNN does not start: {}", cudnnGetErrorString(status));
+  return {handle, cudnnDestroy};
+}
 
 // Ids of a graph's tensors, the same in every graph.
 enum Uid : std::int64_t { kX = 1, kW, kY, kSum, kSquares };
@@ -47,32 +42,32 @@ class ConvGraph {
     graph_.set_io_data_type(data_type(s.dtype))
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
+    const Dims x{s.n, s.c, s.h, s.w}, w{s.k, s.filter_channels(), s.kernel, s.kernel};
+    const Dims y{s.n, s.k, s.out_h, s.out_w};
     switch (s.pass) {
       case ConvPass::forward:
       case ConvPass::forward_sums: {
-        const TensorPtr y = graph_.conv_fprop(activation(kX, s.c, s.h, s.w), filter(),
-                                              windowed(fe::graph::Conv_fprop_attributes()));
-        y->set_output(true).set_uid(kY);
+        const TensorPtr out =
+            graph_.conv_fprop(tensor(kX, x), tensor(kW, w), windowed(fe::graph::Conv_fprop_attributes()));
+        out->set_output(true).set_uid(kY);
         if (s.pass == ConvPass::forward) break;
-        auto [sum, squares] = graph_.genstats(y, fe::graph::Genstats_attributes());
+        auto [sum, squares] = graph_.genstats(out, fe::graph::Genstats_attributes());
         sum->set_output(true).set_data_type(fe::DataType_t::FLOAT).set_uid(kSum);
         squares->set_output(true).set_data_type(fe::DataType_t::FLOAT).set_uid(kSquares);
         break;
       }
-      case ConvPass::grad_input: {
-        const TensorPtr dx = graph_.conv_dgrad(activation(kY, s.k, s.out_h, s.out_w), filter(),
-                                               windowed(fe::graph::Conv_dgrad_attributes()));
-        dx->set_output(true).set_uid(kX).set_dim({s.n, s.c, s.h, s.w}).set_stride(strides(s.c, s.h, s.w));
+      case ConvPass::grad_input:
+        describe(
+            *graph_.conv_dgrad(tensor(kY, y), tensor(kW, w), windowed(fe::graph::Conv_dgrad_attributes())),
+            kX, x)
+            .set_output(true);
         break;
-      }
-      case ConvPass::grad_weight: {
-        const TensorPtr dw =
-            graph_.conv_wgrad(activation(kY, s.k, s.out_h, s.out_w), activation(kX, s.c, s.h, s.w),
-                              windowed(fe::graph::Conv_wgrad_attributes()));
-        dw->set_output(true).set_uid(kW).set_dim({s.k, s.filter_channels(), s.kernel, s.kernel});
-        dw->set_stride(strides(s.filter_channels(), s.kernel, s.kernel));
+      case ConvPass::grad_weight:
+        describe(
+            *graph_.conv_wgrad(tensor(kY, y), tensor(kX, x), windowed(fe::graph::Conv_wgrad_attributes())),
+            kW, w)
+            .set_output(true);
         break;
-      }
     }
   }
 
@@ -103,23 +98,16 @@ class ConvGraph {
     return true;
   }
 
-  static std::vector<std::int64_t> strides(std::int64_t c, std::int64_t h, std::int64_t w) {
-    return {c * h * w, 1, c * w, c};
-  }
+  using Dims = std::array<std::int64_t, 4>;
 
-  TensorPtr activation(std::int64_t uid, std::int64_t c, std::int64_t h, std::int64_t w) {
-    return graph_.tensor(fe::graph::Tensor_attributes()
-                             .set_uid(uid)
-                             .set_dim({shape_.n, c, h, w})
-                             .set_stride(strides(c, h, w)));
+  static fe::graph::Tensor_attributes& describe(fe::graph::Tensor_attributes& tensor, std::int64_t uid,
+                                                const Dims& dims) {
+    const auto& [n, c, h, w] = dims;
+    return tensor.set_uid(uid).set_dim({n, c, h, w}).set_stride({c * h * w, 1, c * w, c});
   }
-
-  TensorPtr filter() {
-    const ConvShape& s = shape_;
-    return graph_.tensor(fe::graph::Tensor_attributes()
-                             .set_uid(kW)
-                             .set_dim({s.k, s.filter_channels(), s.kernel, s.kernel})
-                             .set_stride(strides(s.filter_channels(), s.kernel, s.kernel)));
+  TensorPtr tensor(std::int64_t uid, const Dims& dims) {
+    fe::graph::Tensor_attributes attributes;
+    return graph_.tensor(describe(attributes, uid, dims));
   }
 
   template <typename Attributes>
@@ -132,45 +120,6 @@ class ConvGraph {
 
   ConvShape shape_;
   fe::graph::Graph graph_;
-};
-
-std::unordered_map<std::int64_t, void*> pack(const ConvShape& shape, const ConvPointers& p) {
-  std::unordered_map<std::int64_t, void*> pack = {{kX, p.x}, {kW, p.w}, {kY, p.y}};
-  if (shape.pass == ConvPass::forward_sums) {
-    pack[kSum] = p.sums;
-    pack[kSquares] = p.sums + shape.k;
-  }
-  return pack;
-}
-
-// cuDNN ties a stream to a handle: the one that plans run with is used by one thread.
-class CudnnPlan final : public ConvPlan {
- public:
-  CudnnPlan(std::shared_ptr<ConvGraph> graph, const ConvShape& shape, std::int64_t index, std::string name,
-            std::shared_ptr<CudnnHandle> handle)
-      : graph_(std::move(graph)),
-        shape_(shape),
-        index_(index),
-        name_(std::move(name)),
-        handle_(std::move(handle)) {}
-
-  const std::string& name() const override { return name_; }
-  void run(const ConvPointers& pointers, void* workspace, cudaStream_t stream) const override {
-    cudnnSetStream(handle_->get(), stream);
-    auto variant = pack(shape_, pointers);
-    auto result = graph_->graph().execute_plan_at_index(handle_->get(), variant, workspace, index_);
-    check(result.is_good(), "cuDNN fails at {}: {}", shape_.key(), result.get_message());
-  }
-  std::size_t workspace_bytes() const override {
-    return static_cast<std::size_t>(graph_->graph().get_workspace_size_plan_at_index(index_));
-  }
-
- private:
-  std::shared_ptr<ConvGraph> graph_;
-  ConvShape shape_;
-  std::int64_t index_;
-  std::string name_;
-  std::shared_ptr<CudnnHandle> handle_;
 };
 
 // What is known of a shape. One thread at a time works on it.
@@ -199,7 +148,7 @@ void on_all_cores(Items& items, const Work& work) {
     workers.emplace_back([&] {
       try {
         check_cuda(cudaSetDevice(device), "choosing the device");
-        const CudnnHandle handle;
+        const Handle handle = make_handle();
         for (std::size_t i = next++; i < items.size(); i = next++) work(items[i], handle.get());
       } catch (...) {
         const std::lock_guard lock(error_mutex);
@@ -213,7 +162,7 @@ void on_all_cores(Items& items, const Work& work) {
 
 class CudnnLibrary final : public ConvLibrary {
  public:
-  explicit CudnnLibrary(const ConvRules& rules) : rules_(rules), handle_(std::make_shared<CudnnHandle>()) {}
+  explicit CudnnLibrary(const ConvRules& rules) : rules_(rules), handle_(make_handle()) {}
 
   void build(std::vector<ConvRequest> requests, int most, const std::function<bool()>& go_on) override {
     std::ranges::stable_sort(requests, std::ranges::greater{}, &ConvRequest::value);
@@ -243,7 +192,7 @@ class CudnnLibrary final : public ConvLibrary {
 
  private:
   static bool find(const ShapePlans& known, const std::string& name) {
-    return std::ranges::any_of(known.plans, [&](const auto& plan) { return plan->name() == name; });
+    return std::ranges::any_of(known.plans, [&](const auto& plan) { return plan->name == name; });
   }
 
   void build_first(ShapePlans& known, const ConvRequest& request, cudnnHandle_t handle) {
@@ -276,19 +225,28 @@ class CudnnLibrary final : public ConvLibrary {
     return false;
   }
 
+  // cuDNN ties a stream to a handle: the one that plans run with is used by one thread.
   bool add(ShapePlans& known, const ConvShape& shape, std::int64_t index, cudnnHandle_t handle) const {
     constexpr std::int64_t kMostWorkspace = std::int64_t{1} << 31;
-    if (!known.graph->graph().build_plan_at_index(handle, index).is_good() ||
-        known.graph->graph().get_workspace_size_plan_at_index(index) > kMostWorkspace) {
-      return false;
-    }
-    known.plans.push_back(
-        std::make_shared<CudnnPlan>(known.graph, shape, index, known.name_at(index), handle_));
+    if (!known.graph->graph().build_plan_at_index(handle, index).is_good()) return false;
+    const std::int64_t bytes = known.graph->graph().get_workspace_size_plan_at_index(index);
+    if (bytes > kMostWorkspace) return false;
+    known.plans.push_back(std::make_shared<ConvPlan>(
+        known.name_at(index), static_cast<std::size_t>(bytes),
+        [=, graph = known.graph, handle = handle_](const ConvPointers& p, void* workspace,
+                                                   cudaStream_t stream) {
+          cudnnSetStream(handle.get(), stream);
+          std::unordered_map<std::int64_t, void*> pack = {{kX, p.x}, {kW, p.w}, {kY, p.y}};
+          if (shape.pass == ConvPass::forward_sums)
+            pack.insert({{kSum, p.sums}, {kSquares, p.sums + shape.k}});
+          auto result = graph->graph().execute_plan_at_index(handle.get(), pack, workspace, index);
+          check(result.is_good(), "cuDNN fails at {}: {}", shape.key(), result.get_message());
+        }));
     return true;
   }
 
   ConvRules rules_;
-  std::shared_ptr<CudnnHandle> handle_;
+  Handle handle_;
   std::map<std::string, ShapePlans> known_;  // by the shape's key
 };
 

@@ -36,12 +36,10 @@ struct ConvPointers {
 };
 
 // A cuDNN plan for one shape. Runs on the stream it is given; captures into CUDA graphs.
-class ConvPlan {
- public:
-  virtual ~ConvPlan() = default;
-  virtual const std::string& name() const = 0;  // cuDNN's: engine and knobs
-  virtual void run(const ConvPointers& pointers, void* workspace, cudaStream_t stream) const = 0;
-  virtual std::size_t workspace_bytes() const = 0;
+struct ConvPlan {
+  std::string name;  // cuDNN's: engine and knobs
+  std::size_t workspace_bytes;
+  std::function<void(const ConvPointers& pointers, void* workspace, cudaStream_t stream)> run;
 };
 
 struct ConvRequest {

@@ -9,7 +9,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
@@ -46,30 +45,17 @@ std::shared_ptr<DeviceMemory> make_table(const std::vector<Row>& rows) {
   return table;
 }
 
-template <typename Handle, cudaError_t (*kDestroy)(Handle)>
-class CudaHandle {
- public:
-  CudaHandle() = default;
-  explicit CudaHandle(Handle handle) : handle_(handle) {}
-  CudaHandle(CudaHandle&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-  CudaHandle& operator=(CudaHandle&& other) noexcept {
-    std::swap(handle_, other.handle_);
-    return *this;
+template <auto kDestroy>
+struct Destroy {
+  template <typename Handle>
+  void operator()(Handle* handle) const {
+    kDestroy(handle);
   }
-  ~CudaHandle() {
-    if (handle_ != nullptr) kDestroy(handle_);
-  }
-  Handle get() const { return handle_; }
-  explicit operator bool() const { return handle_ != nullptr; }
-
- private:
-  Handle handle_ = nullptr;
 };
-
-using Stream = CudaHandle<cudaStream_t, cudaStreamDestroy>;
-using Event = CudaHandle<cudaEvent_t, cudaEventDestroy>;
-using Graph = CudaHandle<cudaGraph_t, cudaGraphDestroy>;
-using GraphExec = CudaHandle<cudaGraphExec_t, cudaGraphExecDestroy>;
+using Stream = std::unique_ptr<CUstream_st, Destroy<cudaStreamDestroy>>;
+using Event = std::unique_ptr<CUevent_st, Destroy<cudaEventDestroy>>;
+using Graph = std::unique_ptr<CUgraph_st, Destroy<cudaGraphDestroy>>;
+using GraphExec = std::unique_ptr<CUgraphExec_st, Destroy<cudaGraphExecDestroy>>;
 
 Stream make_stream(bool urgent = false);  // work on an urgent one goes first where both are ready
 Event make_event(bool timed);
@@ -84,16 +70,10 @@ GraphExec instantiate(const Graph& graph);
 // What a library calls a type. Throws InternalError for integers, which nothing on the device computes in.
 template <typename Name>
 Name name_in_library(graph::DType dtype, Name f32, Name f16, Name bf16) {
-  switch (dtype) {
-    case graph::DType::f32:
-      return f32;
-    case graph::DType::f16:
-      return f16;
-    case graph::DType::bf16:
-      return bf16;
-    default:
-      throw InternalError("the cuda backend does not compute in {}", name_of(dtype));
-  }
+  if (dtype == graph::DType::f32) return f32;
+  if (dtype == graph::DType::f16) return f16;
+  check(dtype == graph::DType::bf16, "the cuda backend does not compute in {}", name_of(dtype));
+  return bf16;
 }
 inline Type type_of(graph::DType dtype) { return name_in_library(dtype, Type::f32, Type::f16, Type::bf16); }
 

@@ -3,8 +3,6 @@
 
 namespace redline::backend::cuda {
 
-namespace operands = graph::operands;
-
 Candidates make_normalize_image(const GroupView& group, Shared&) {
   using operands::NormalizeImage;
   const OpView op = group.op();
@@ -12,7 +10,7 @@ Candidates make_normalize_image(const GroupView& group, Shared&) {
   const Type type = type_of(x.dtype);
   const Images shape{x.shape.n(), static_cast<int>(x.shape.h()), static_cast<int>(x.shape.w()),
                      op.out_layout(NormalizeImage::x) == plan::Layout::folded};
-  if (op.in_tensor(NormalizeImage::images).dtype == graph::DType::f32)
+  if (op.in_tensor(NormalizeImage::images).dtype == DType::f32)
     return only(pack_image, type, shape, op.in<float>(NormalizeImage::images), op.out(NormalizeImage::x));
   const auto& attr = op.attr<graph::NormalizeAttr>();
   ImageNormalize args{};
@@ -24,25 +22,11 @@ Candidates make_normalize_image(const GroupView& group, Shared&) {
               op.out(NormalizeImage::x));
 }
 
-Candidates make_relu(const GroupView& group, Shared&) {
-  using operands::Relu;
+// relu, relu_grad and add: an output from the inputs, of which the second may be none.
+Candidates make_flat(const GroupView& group, Shared&) {
   const OpView op = group.op();
-  return only(relu, type_of(op.in_tensor(Relu::x).dtype), op.out_stored(Relu::y), op.in(Relu::x),
-              op.out(Relu::y));
-}
-
-Candidates make_relu_grad(const GroupView& group, Shared&) {
-  using operands::ReluGrad;
-  const OpView op = group.op();
-  return only(relu_grad, type_of(op.in_tensor(ReluGrad::dy).dtype), op.out_stored(ReluGrad::dx),
-              op.in(ReluGrad::dy), op.in(ReluGrad::y), op.out(ReluGrad::dx));
-}
-
-Candidates make_add(const GroupView& group, Shared&) {
-  using operands::Add;
-  const OpView op = group.op();
-  return only(add, type_of(op.in_tensor(Add::a).dtype), op.out_stored(Add::y), op.in(Add::a), op.in(Add::b),
-              op.out(Add::y));
+  return only(flat, op.kind(), type_of(op.in_tensor(0).dtype), op.out_stored(0), op.in(0), op.in(1),
+              op.out(0));
 }
 
 Step accumulate_step(const OpView& op) {
@@ -54,8 +38,6 @@ Step accumulate_step(const OpView& op) {
   };
 }
 
-Candidates make_accumulate(const GroupView& group, Shared&) {
-  return only([op = group.op()] { return accumulate_step(op); });
-}
+Candidates make_accumulate(const GroupView& group, Shared&) { return only(accumulate_step(group.op())); }
 
 }  // namespace redline::backend::cuda

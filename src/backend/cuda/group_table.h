@@ -1,10 +1,12 @@
-// Which ops of a graph one kernel does together: the rows that the planner is offered. Every name has an
-// entry in the table of steps (step_table.cpp), which says how such a group is launched.
+// What the planner is told: which ops of a graph one kernel does together, and how tensors lie in memory.
+// Every name of a row has an entry in the table of steps (step_table.cpp), which says how it is launched.
 #pragma once
 
 #include <vector>
 
+#include "graph/graph.h"
 #include "plan/groups.h"
+#include "plan/plan.h"
 
 namespace redline::backend::cuda {
 
@@ -29,5 +31,9 @@ inline constexpr const char* kUpdate = "update";
 // `hopper`: whether kernels that are written for Hopper's TMA and wgmma can run, as has_hopper_kernels()
 // says.
 std::vector<plan::GroupRow> group_rows(bool hopper);
+
+// As plan::Capabilities::layout: channels last, and images of three channels as the convolutions that read
+// them are fastest with. (layouts.cpp)
+plan::Layout layout_of(const graph::Graph& graph, graph::TensorId id, bool hopper);
 
 }  // namespace redline::backend::cuda

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "backend/cuda/kernels/memory_study.h"
 
@@ -99,19 +100,81 @@ bool HostCopy::start(std::byte* to, const void* from, std::size_t bytes, cudaStr
   return false;
 }
 
+HostCopy::Chunk& HostCopy::next_chunk() {
+  Chunk& chunk = chunks_[next_];
+  next_ = 1 - next_;
+  if (chunk.memory.size() == 0) chunk = {PinnedMemory(chunk_bytes()), make_event(false)};
+  check_cuda(cudaEventSynchronize(chunk.copied.get()), "waiting for an earlier copy");
+  return chunk;
+}
+
 void HostCopy::copy_through_chunks(std::byte* to, const void* from, std::size_t bytes, cudaStream_t stream) {
-  const std::size_t size = std::min(kCopyChunk, most_bytes_);
-  for (std::size_t done = 0; done < bytes; done += size) {
-    Chunk& chunk = chunks_[next_];
-    next_ = 1 - next_;
-    if (chunk.memory.size() == 0) chunk = {PinnedMemory(size), make_event(false)};
-    check_cuda(cudaEventSynchronize(chunk.copied.get()), "waiting for an earlier input");
-    const std::size_t part = std::min(size, bytes - done);
+  for (std::size_t done = 0; done < bytes; done += chunk_bytes()) {
+    const Chunk& chunk = next_chunk();
+    const std::size_t part = std::min(chunk_bytes(), bytes - done);
     std::memcpy(chunk.memory.data(), static_cast<const std::byte*>(from) + done, part);
     check_cuda(cudaMemcpyAsync(to + done, chunk.memory.data(), part, cudaMemcpyHostToDevice, stream),
                "copying an input to the device");
     check_cuda(cudaEventRecord(chunk.copied.get(), stream), "marking an input");
   }
+}
+
+void HostCopy::copy_back(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t stream) {
+  const auto size_at = [&](std::size_t at) { return std::min(chunk_bytes(), bytes - at); };
+  const Chunk* before = nullptr;
+  for (std::size_t asked = 0, done = 0; done < bytes; asked += chunk_bytes()) {
+    const Chunk* chunk = nullptr;
+    if (asked < bytes) {
+      chunk = &next_chunk();
+      check_cuda(
+          cudaMemcpyAsync(chunk->memory.data(), from + asked, size_at(asked), cudaMemcpyDeviceToHost, stream),
+          "copying to the host");
+      check_cuda(cudaEventRecord(chunk->copied.get(), stream), "marking a copy");
+    }
+    if (before != nullptr) {
+      check_cuda(cudaEventSynchronize(before->copied.get()), "waiting for a copy");
+      std::memcpy(to + done, before->memory.data(), size_at(done));
+      done += chunk_bytes();
+    }
+    before = chunk;
+  }
+}
+
+InputSlots::InputSlots(std::size_t bytes, InputCopy method) : copy_(method, bytes) {
+  for (Slot& slot : slots_) slot = {DeviceMemory(bytes), make_event(false), make_event(false)};
+}
+
+void InputSlots::write(const void* data, std::size_t bytes, std::byte* target, cudaStream_t copies,
+                       cudaStream_t compute, Lease lease) {
+  const auto wait_for_last = [this] {
+    check_cuda(cudaEventSynchronize(last_arrived()), "waiting for an input");
+  };
+  if (lease_) {
+    wait_for_last();
+    lease_.reset();
+  }
+  Slot& slot = slots_[next_];
+  next_ = 1 - next_;
+  check_cuda(cudaStreamWaitEvent(copies, slot.taken.get()), "ordering copies");
+  const bool reading = copy_.start(slot.staging.data(), data, bytes, copies);
+  check_cuda(cudaEventRecord(slot.arrived.get(), copies), "marking an input");
+  check_cuda(cudaStreamWaitEvent(compute, slot.arrived.get()), "ordering an input");
+  check_cuda(cudaMemcpyAsync(target, slot.staging.data(), bytes, cudaMemcpyDeviceToDevice, compute),
+             "placing an input");
+  check_cuda(cudaEventRecord(slot.taken.get(), compute), "marking an input");
+  if (!reading) return;
+  if (lease)
+    lease_ = std::move(lease);
+  else
+    wait_for_last();
+}
+
+void InputSlots::give_back_read() {
+  if (!lease_) return;
+  const cudaError_t state = cudaEventQuery(last_arrived());
+  if (state == cudaErrorNotReady) return;
+  check_cuda(state, "asking for an input");
+  lease_.reset();
 }
 
 }  // namespace redline::backend::cuda

@@ -1,5 +1,5 @@
-// The methods of copying from host memory to the device: which kind of memory each reads from, and how it
-// copies.
+// The methods of copying between host memory and the device: which kind of memory each reads from, and how it
+// copies; and a step's inputs, copied while the device still computes on those before.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include "backend/cuda/device.h"
 #include "backend/input_copy.h"
 #include "base/host_allocator.h"
+#include "base/lease.h"
 
 namespace redline::backend::cuda {
 
@@ -38,18 +39,52 @@ class HostCopy {
   // false when it has been read. Small inputs, and memory of another kind than the method's, go through
   // chunks.
   bool start(std::byte* to, const void* from, std::size_t bytes, cudaStream_t stream);
+  // From the device to ordinary memory, and waits for it: while one chunk arrives, the one before is copied
+  // on.
+  void copy_back(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t stream);
 
  private:
   struct Chunk {
     PinnedMemory memory;  // allocated when first used
     Event copied;
   };
+  std::size_t chunk_bytes() const { return kCopyChunk < most_bytes_ ? kCopyChunk : most_bytes_; }
+  Chunk& next_chunk();  // once nothing is under way through it
   void copy_through_chunks(std::byte* to, const void* from, std::size_t bytes, cudaStream_t stream);
 
   InputCopy method_;
   std::size_t most_bytes_;
   Chunk chunks_[2];
   int next_ = 0;
+};
+
+// An input that the host writes while the device still computes on the one before: two staging buffers, used
+// in turn and filled on a side stream.
+class InputSlots {
+ public:
+  InputSlots(std::size_t bytes, InputCopy method);
+
+  // Puts the copy from `data` to `target` on the streams: `copies` brings it to the device, `compute` takes
+  // it from there once what runs before is done. Holds the lease while the device may read `data`, and waits
+  // for the data of the write before; without a lease, `data` has been read when this returns.
+  void write(const void* data, std::size_t bytes, std::byte* target, cudaStream_t copies,
+             cudaStream_t compute, Lease lease);
+  // Lets go of the lease if the device has read its data. Does not wait.
+  void give_back_read();
+
+  std::size_t device_bytes() const { return slots_[0].staging.size() + slots_[1].staging.size(); }
+
+ private:
+  struct Slot {
+    DeviceMemory staging;
+    Event arrived, taken;
+  };
+  cudaEvent_t last_arrived() const { return slots_[1 - next_].arrived.get(); }
+
+  HostCopy copy_;
+  Slot slots_[2];
+  int next_ = 0;
+  Lease lease_;  // on what the last write may still read
 };
 
 }  // namespace redline::backend::cuda

@@ -1,15 +1,158 @@
 #include "backend/cuda/jpeg.h"
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 #include <vector>
 
 #include "backend/cuda/kernels/crop.h"
-#include "backend/cuda/nvjpeg.h"
+#include "base/error.h"
+#include "base/shared_library.h"
 
 namespace redline::backend::cuda {
 namespace {
+
+// --- The part of nvJPEG that is used, found at run time: a machine without the library trains all the same,
+// with images decoded by the CPU. Names, values and layouts are those of its C interface, release 13. ---
+
+constexpr const char* kLibrary = "libnvjpeg.so.13";
+constexpr int kSuccess = 0, kArchMismatch = 7;
+constexpr int kHardware = 3;        // the backend
+constexpr int kRgbInterleaved = 5;  // the output format
+constexpr int kSampling444 = 0;
+
+// Where one image goes: interleaved RGB in channel 0, `pitch` bytes from row to row.
+struct NvjpegImage {
+  unsigned char* channel[4] = {};
+  std::size_t pitch[4] = {};
+};
+
+struct NvjpegFunctions {
+  using Data = const unsigned char*;
+  SharedLibrary library{kLibrary};
+  int (*create)(int backend, void* device_allocator, void* pinned_allocator, unsigned flags,
+                void** handle) = function("nvjpegCreateEx");
+  int (*destroy)(void* handle) = function("nvjpegDestroy");
+  int (*property)(int which, int* value) = function("nvjpegGetProperty");
+  int (*hardware)(void* handle, unsigned* engines,
+                  unsigned* cores) = function("nvjpegGetHardwareDecoderInfo");
+  int (*state_create)(void* handle, void** state) = function("nvjpegJpegStateCreate");
+  int (*state_destroy)(void* state) = function("nvjpegJpegStateDestroy");
+  int (*stream_create)(void* handle, void** stream) = function("nvjpegJpegStreamCreate");
+  int (*stream_destroy)(void* stream) = function("nvjpegJpegStreamDestroy");
+  int (*stream_parse)(void* handle, Data data, std::size_t size, int metadata, int keep,
+                      void* stream) = function("nvjpegJpegStreamParse");
+  int (*supported)(void* handle, void* stream, int* refusal) = function("nvjpegDecodeBatchedSupported");
+  int (*preallocate)(void* handle, void* state, int batch, int width, int height, int sampling,
+                     int format) = function("nvjpegDecodeBatchedPreAllocate");
+  int (*initialize)(void* handle, void* state, int batch, int threads,
+                    int format) = function("nvjpegDecodeBatchedInitialize");
+  int (*decode)(void* handle, void* state, const Data* data, const std::size_t* sizes, NvjpegImage* images,
+                cudaStream_t stream) = function("nvjpegDecodeBatched");
+
+ private:
+  SharedLibrary::Symbol function(const char* name) const {
+    if (library.loaded()) return library.need(name, "install CUDA 13's nvJPEG");
+    throw UnavailableError(
+        "there is no {} ({}): install CUDA 13's nvJPEG, or the Python package nvidia-nvjpeg", kLibrary,
+        library.error());
+  }
+};
+
+// nvJPEG's decoder of batches in hardware, with one decoding state. takes() is safe from any thread, decode()
+// one at a time.
+class Nvjpeg {
+ public:
+  // Throws UnavailableError when the library is not there, or the GPU has no decoding engines.
+  Nvjpeg() {
+    const int created = functions_.create(kHardware, nullptr, nullptr, 0, &handle_);
+    if (created != kSuccess) {
+      throw UnavailableError(
+          "nvJPEG's hardware decoder does not start (status {}): {}", created,
+          created == kArchMismatch
+              ? "this GPU has no decoding engines"
+              : "in a container, NVIDIA_DRIVER_CAPABILITIES must have 'video' or be 'all'");
+    }
+    unsigned cores = 0;
+    if (functions_.hardware(handle_, &engines_, &cores) != kSuccess) engines_ = 0;
+    int major = 0, minor = 0;
+    functions_.property(0, &major);
+    functions_.property(1, &minor);
+    version_ = fmt::format("{}.{}", major, minor);
+    if (functions_.state_create(handle_, &state_) != kSuccess) {
+      functions_.destroy(handle_);
+      throw UnavailableError("nvJPEG has no memory for a decoder: use a smaller --batch-size");
+    }
+    // Whatever its sizes, this makes the library keep its buffers from batch to batch.
+    functions_.preallocate(handle_, state_, 1, 1, 1, kSampling444, kRgbInterleaved);
+  }
+  ~Nvjpeg() {
+    for (void* stream : idle_) functions_.stream_destroy(stream);
+    functions_.state_destroy(state_);
+    functions_.destroy(handle_);
+  }
+  Nvjpeg(const Nvjpeg&) = delete;
+  Nvjpeg& operator=(const Nvjpeg&) = delete;
+
+  const std::string& version() const { return version_; }
+  unsigned engines() const { return engines_; }  // 0 when the library does not tell
+
+  // Device memory that the library takes for itself when it decodes this many images of so many pixels in a
+  // call, and keeps.
+  static std::size_t memory_need(std::size_t images, double pixels) {
+    // Of release 13.0, on an H200: batches of 64 and 256 images of 500x375 took 28 and 32 MiB, and of
+    // 1000x750 80 and 82, which is 32 images under way and something fixed.
+    constexpr std::size_t kUnderWay = 32, kFixed = std::size_t{12} << 20;
+    return kFixed + std::min(images, kUnderWay) * static_cast<std::size_t>(3 * pixels);
+  }
+
+  bool takes(std::span<const unsigned char> bytes) {
+    void* stream = nullptr;
+    {
+      const std::lock_guard lock(parsing_);
+      if (!idle_.empty()) {
+        stream = idle_.back();
+        idle_.pop_back();
+      }
+    }
+    if (stream == nullptr && functions_.stream_create(handle_, &stream) != kSuccess) return false;
+    int refusal = 1;
+    const bool parsed =
+        functions_.stream_parse(handle_, bytes.data(), bytes.size(), 0, 0, stream) == kSuccess &&
+        functions_.supported(handle_, stream, &refusal) == kSuccess;
+    const std::lock_guard lock(parsing_);
+    idle_.push_back(stream);
+    return parsed && refusal == 0;
+  }
+
+  // Puts the decoding of images on a stream; true when the library accepted all of them. The library may
+  // begin to write before earlier work of the stream is done: the caller waits for that first.
+  bool decode(std::span<const unsigned char* const> data, std::span<const std::size_t> sizes,
+              std::span<NvjpegImage> images, cudaStream_t stream) {
+    check(data.size() == sizes.size() && data.size() == images.size(), "a batch of unequal lists");
+    if (batch_ != data.size()) {
+      batch_ = 0;
+      if (functions_.initialize(handle_, state_, static_cast<int>(data.size()), 1, kRgbInterleaved) !=
+          kSuccess)
+        return false;
+      batch_ = data.size();
+    }
+    const int status = functions_.decode(handle_, state_, data.data(), sizes.data(), images.data(), stream);
+    if (status != kSuccess) batch_ = 0;  // begins anew after a failure
+    return status == kSuccess;
+  }
+
+ private:
+  NvjpegFunctions functions_;
+  void* handle_ = nullptr;
+  void* state_ = nullptr;
+  std::size_t batch_ = 0;  // that the state is set up for
+  std::string version_;
+  unsigned engines_ = 0;
+  std::mutex parsing_;
+  std::vector<void*> idle_;  // parsers of file headers, one for each thread that asks at the same time
+};
+
+// --- Batches of images ---
 
 // Decoded images of a launch lie in one pool. It grows with the largest batch seen; one that needs more than
 // the limit is decoded in parts.
@@ -33,14 +176,6 @@ std::size_t pool_for(std::size_t needed) {
 
 class JpegDecoder final : public ImageDecoder {
  public:
-  JpegDecoder()
-      : stream_(make_stream(/*urgent=*/true)),
-        done_(make_sleeping_event()),
-        host_jobs_(kMostImages * sizeof(CropJob)),
-        host_unwritten_(kMostImages),
-        jobs_(kMostImages * sizeof(CropJob)),
-        unwritten_(kMostImages) {}
-
   std::string description() const override {
     return fmt::format("nvJPEG {}, {} hardware engines", nvjpeg_.version(), nvjpeg_.engines());
   }
@@ -214,10 +349,11 @@ class JpegDecoder final : public ImageDecoder {
   mutable std::mutex mutex_;
   int device_ = current_device();
   Nvjpeg nvjpeg_;
-  Stream stream_;  // its kernels are small, and go first, so that the next batch is there when the step ends
-  Event done_;
-  PinnedMemory host_jobs_, host_unwritten_;
-  DeviceMemory jobs_, unwritten_, pool_;
+  // Its kernels are small, and go first, so that the next batch is there when the step ends.
+  Stream stream_ = make_stream(/*urgent=*/true);
+  Event done_ = make_sleeping_event();
+  PinnedMemory host_jobs_{kMostImages * sizeof(CropJob)}, host_unwritten_{kMostImages};
+  DeviceMemory jobs_{kMostImages * sizeof(CropJob)}, unwritten_{kMostImages}, pool_;
   std::vector<const unsigned char*> data_;
   std::vector<std::size_t> sizes_;
   std::vector<NvjpegImage> targets_;
@@ -225,8 +361,7 @@ class JpegDecoder final : public ImageDecoder {
 
 }  // namespace
 
-CudaImages::CudaImages(int rows, int size)
-    : rows_(rows), size_(size), memory_(bytes(rows, size)), copied_(make_event(false)) {}
+CudaImages::CudaImages(int rows, int size) : rows_(rows), size_(size), memory_(bytes(rows, size)) {}
 
 void CudaImages::read(int row, std::span<std::uint8_t> pixels) const {
   check(row >= 0 && row < rows_ && pixels.size() == row_bytes(), "row {} of {} into {} bytes", row, rows_,

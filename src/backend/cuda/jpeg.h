@@ -33,7 +33,7 @@ class CudaImages final : public DeviceImages {
  private:
   int rows_, size_;
   DeviceMemory memory_;
-  Event copied_;
+  Event copied_ = make_event(false);
 };
 
 // Throws UnavailableError when the library or the engines are not there. Uses the device that is current.

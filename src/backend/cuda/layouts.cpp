@@ -1,5 +1,6 @@
-#include "backend/cuda/layouts.h"
+#include <algorithm>
 
+#include "backend/cuda/group_table.h"
 #include "graph/operands.h"
 
 namespace redline::backend::cuda {
@@ -14,16 +15,11 @@ namespace {
 
 // Three channels are stored as four where only convolutions and the image input touch them.
 bool only_convolved(const graph::Graph& graph, TensorId id) {
-  for (const graph::Op& op : graph.ops()) {
+  return std::ranges::none_of(graph.ops(), [&](const graph::Op& op) {
     const bool fits = op.kind == OpKind::normalize_image || op.kind == OpKind::conv ||
                       op.kind == OpKind::conv_grad_input || op.kind == OpKind::conv_grad_weight;
-    for (const auto* ids : {&op.inputs, &op.outputs}) {
-      for (TensorId touched : *ids) {
-        if (touched == id && !fits) return false;
-      }
-    }
-  }
-  return true;
+    return !fits && std::ranges::count(op.inputs, id) + std::ranges::count(op.outputs, id) > 0;
+  });
 }
 
 // Whether every convolution of a three-channel image is the stem's, in bf16: cuDNN has a fast kernel for

@@ -1,21 +1,191 @@
-#include "backend/cuda/memory_study.h"
-
+// What the study of a GPU's memory is made of: methods to and from the current device, and the orders in
+// which its kernels reach its memory.
 #include <algorithm>
+#include <barrier>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
 #include <variant>
+#include <vector>
 
 #include "backend/cuda/device.h"
-#include "backend/cuda/kernels/hold.h"
+#include "backend/cuda/host_copy.h"
+#include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/memory_study.h"
 #include "backend/cuda_plugin.h"
+#include "backend/input_copy.h"
 #include "backend/memory_pattern.h"
+#include "backend/memory_study.h"
+#include "base/clock.h"
 #include "base/machine.h"
 
 namespace redline::backend::cuda {
 namespace {
 
-struct EngineCopy {};  // cudaMemcpyAsync within the device
+// A copy between host and device: a method that training uses, or a variant that only the study has.
+struct HostTransfer {
+  InputCopy memory = InputCopy::pinned;
+  bool to_device = true;
+  bool prefetch = true;  // managed memory: moved at once, or page by page as it is touched
+  int threads = 1;       // each with a part of the bytes and a stream of its own
+};
 
-using Recipe = std::variant<HostTransfer, EngineCopy, Access>;
+// Moves every page to the host, as reading all of it would.
+void touch(const std::byte* memory, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += kHostPage) {
+    [[maybe_unused]] const volatile std::byte seen = *static_cast<const volatile std::byte*>(memory + i);
+  }
+}
+void dirty(std::byte* memory, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += kHostPage) {
+    volatile std::byte& first = *(memory + i);
+    first = first;
+  }
+}
+
+// Between host and device, by the host's clock: from the call until the bytes are there.
+class HostMove final : public MemoryMove {
+ public:
+  HostMove(const HostTransfer& transfer, std::size_t bytes)
+      : transfer_(transfer), bytes_(bytes), host_(allocate_host(transfer.memory, bytes)), device_(bytes) {
+    const std::size_t part = bytes / static_cast<std::size_t>(transfer.threads) / kHostPage * kHostPage;
+    for (int i = 0; i < transfer.threads; ++i) {
+      const std::size_t first = static_cast<std::size_t>(i) * part;
+      const std::size_t size = i + 1 == transfer.threads ? bytes - first : part;
+      parts_.push_back({first, size, make_stream(), HostCopy(transfer.memory, size)});
+    }
+    auto* words = reinterpret_cast<std::uint32_t*>(host_.get());
+    for (std::size_t i = 0; i < bytes / sizeof(std::uint32_t); ++i)
+      words[i] = transfer.to_device ? memory_word(i) : 0xFFFFFFFF;
+    check_cuda(cudaDeviceSynchronize(), "waiting for cleared memory");  // which no stream of ours waits for
+    const cudaStream_t stream = parts_[0].stream.get();
+    if (transfer.to_device)
+      check_cuda(cudaMemsetAsync(device_.data(), 0xFF, bytes, stream), "spoiling a target");
+    else
+      fill_words(device_.data(), bytes, stream);
+    wait(parts_[0]);
+  }
+
+  double run(int rounds) override {
+    double seconds = 0;
+    for (int round = 0; round < rounds; ++round) {
+      put_back();
+      seconds += transfer_.threads > 1 ? move_by_threads() : move_all();
+    }
+    return seconds;
+  }
+
+  std::size_t wrong_words() override {
+    const std::size_t words = bytes_ / sizeof(std::uint32_t);
+    std::vector<std::uint32_t> got(words);
+    if (transfer_.to_device)
+      check_cuda(cudaMemcpy(got.data(), device_.data(), bytes_, cudaMemcpyDeviceToHost), "checking memory");
+    else
+      std::memcpy(got.data(), host_.get(), bytes_);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < words; ++i) wrong += got[i] == memory_word(i) ? 0U : 1U;
+    return wrong;
+  }
+
+ private:
+  struct Part {
+    std::size_t first, bytes;
+    Stream stream;
+    HostCopy copy;
+  };
+
+  static void wait(const Part& part) {
+    check_cuda(cudaStreamSynchronize(part.stream.get()), "waiting for a copy");
+  }
+
+  // Managed pages to the side that they are moved from.
+  void put_back() {
+    if (transfer_.memory != InputCopy::managed) return;
+    const cudaStream_t stream = parts_[0].stream.get();
+    if (transfer_.to_device) {
+      prefetch(host_.get(), bytes_, /*to_device=*/false, stream);
+      wait(parts_[0]);
+      dirty(host_.get(), bytes_);
+    } else {
+      prefetch(host_.get(), bytes_, /*to_device=*/true, stream);
+      copy_bytes(host_.get(), device_.data(), bytes_, kManyBlocks, stream);
+      wait(parts_[0]);
+    }
+  }
+
+  void move(Part& part) {
+    std::byte* const host = host_.get() + part.first;
+    std::byte* const device = device_.data() + part.first;
+    const cudaStream_t stream = part.stream.get();
+    const bool faults = transfer_.memory == InputCopy::managed && !transfer_.prefetch;
+    if (transfer_.to_device) {
+      if (faults)
+        copy_bytes(device, host, part.bytes, kManyBlocks, stream);
+      else
+        part.copy.start(device, host, part.bytes, stream);
+      return wait(part);
+    }
+    switch (transfer_.memory) {
+      case InputCopy::mapped:
+        copy_bytes(host, device, part.bytes, kBusBlocks, stream);
+        return wait(part);
+      case InputCopy::managed:
+        if (transfer_.prefetch) prefetch(host, part.bytes, /*to_device=*/false, stream);
+        wait(part);
+        return touch(host, part.bytes);
+      case InputCopy::chunked:
+        return part.copy.copy_back(host, device, part.bytes, stream);
+      default:
+        check_cuda(cudaMemcpyAsync(host, device, part.bytes, cudaMemcpyDeviceToHost, stream),
+                   "copying to the host");
+        return wait(part);
+    }
+  }
+
+  // Both give the seconds that it took.
+  double move_all() {
+    const Stopwatch watch;
+    move(parts_[0]);
+    return watch.seconds();
+  }
+  // The threads wait at a gate, so that starting them is not measured.
+  double move_by_threads() {
+    std::barrier gate(transfer_.threads + 1);
+    std::mutex mutex;
+    std::exception_ptr failure;
+    std::vector<std::jthread> threads;
+    for (Part& part : parts_) {
+      threads.emplace_back([&, own = &part, device = current_device()] {
+        cudaSetDevice(device);
+        gate.arrive_and_wait();
+        try {
+          move(*own);
+        } catch (...) {
+          const std::scoped_lock lock(mutex);
+          failure = std::current_exception();
+        }
+        gate.arrive_and_wait();
+      });
+    }
+    gate.arrive_and_wait();
+    const Stopwatch watch;
+    gate.arrive_and_wait();
+    const double seconds = watch.seconds();
+    if (failure) std::rethrow_exception(failure);
+    return seconds;
+  }
+
+  static constexpr int kManyBlocks = 1 << 16;
+
+  HostTransfer transfer_;
+  std::size_t bytes_;
+  HostMemory host_;
+  DeviceMemory device_;
+  std::vector<Part> parts_;
+};
+
+using Recipe = std::variant<HostTransfer, Access>;
 
 // Arrays of a chain: when one is written again, the cache has seen several times what it holds.
 std::size_t arrays_of_chain(std::size_t bytes) {
@@ -28,14 +198,12 @@ std::size_t arrays_of_chain(std::size_t bytes) {
 // each to the next and from the last to the first.
 class DeviceMove final : public MemoryMove {
  public:
-  DeviceMove(const Recipe& recipe, std::size_t bytes, bool chain)
-      : recipe_(recipe),
+  DeviceMove(const Access& access, std::size_t bytes, bool chain)
+      : access_(access),
         bytes_(bytes),
         arrays_(chain ? arrays_of_chain(bytes) : 2),
         chain_(chain),
-        stream_(make_stream()),
-        memory_(bytes * arrays_),
-        sum_(sizeof(Sum)) {
+        memory_(bytes * arrays_) {
     check_cuda(cudaDeviceSynchronize(), "waiting for cleared memory");  // which no stream of ours waits for
     fill_words(memory_.data(), bytes_, stream_.get());
     check_cuda(cudaMemsetAsync(array(1), 0xFF, memory_.size() - bytes_, stream_.get()), "spoiling targets");
@@ -67,31 +235,23 @@ class DeviceMove final : public MemoryMove {
   }
 
   std::size_t wrong_words() override {
-    if (access().kind == AccessKind::read) {
+    if (access_.kind == AccessKind::read) {
       Sum expected = 0;
       for (std::size_t i = 0; i < bytes_ / sizeof(std::uint32_t); ++i) expected += memory_word(i);
       return taken_sum() == expected * rounds_ ? 0 : bytes_ / sizeof(std::uint32_t);
     }
     check_cuda(cudaMemsetAsync(sum_.data(), 0, sizeof(Sum), stream_.get()), "checking memory");
-    count_wrong(access(), array(chain_ ? at_ : 1), bytes_, sum(), stream_.get());
+    count_wrong(access_, array(chain_ ? at_ : 1), bytes_, sum(), stream_.get());
     return taken_sum();
   }
 
  private:
   using Sum = unsigned long long;
 
-  Access access() const {
-    const auto* access = std::get_if<Access>(&recipe_);
-    return access != nullptr ? *access : Access{};
-  }
   std::byte* array(std::size_t i) const { return memory_.data() + i * bytes_; }
   void launch() {
     const std::size_t next = (at_ + 1) % arrays_;
-    if (std::holds_alternative<EngineCopy>(recipe_))
-      check_cuda(cudaMemcpyAsync(array(next), array(at_), bytes_, cudaMemcpyDeviceToDevice, stream_.get()),
-                 "copying on the device");
-    else
-      launch_access(access(), array(next), array(at_), bytes_, sum(), stream_.get());
+    launch_access(access_, array(next), array(at_), bytes_, sum(), stream_.get());
     if (chain_) at_ = next;
     ++rounds_;
   }
@@ -123,13 +283,14 @@ class DeviceMove final : public MemoryMove {
     return value;
   }
 
-  Recipe recipe_;
+  Access access_;
   std::size_t bytes_, arrays_;
   bool chain_;
-  Stream stream_;
+  Stream stream_ = make_stream();
   Event begin_ = make_event(true), end_ = make_event(true);
-  DeviceMemory memory_, sum_;  // the arrays side by side
-  std::size_t at_ = 0;         // the array that is read next
+  DeviceMemory memory_;  // the arrays side by side
+  DeviceMemory sum_{sizeof(Sum)};
+  std::size_t at_ = 0;  // the array that is read next
   Sum rounds_ = 0;
   std::uint64_t held_ = 500'000;  // nanoseconds that the device waits while rounds are queued
 };
@@ -147,20 +308,23 @@ class CudaStudy final : public MemoryStudy {
   std::unique_ptr<MemoryMove> prepare(std::size_t method, std::size_t bytes) override {
     check(bytes > 0 && bytes % kMemoryStep == 0, "{} bytes cannot be studied", bytes);
     const Recipe& recipe = recipes_.at(method);
-    if (const auto* transfer = std::get_if<HostTransfer>(&recipe)) return make_host_move(*transfer, bytes);
-    const auto* access = std::get_if<Access>(&recipe);
-    if (access != nullptr && access->kind == AccessKind::bulk && !has_hopper_kernels())
+    if (const auto* transfer = std::get_if<HostTransfer>(&recipe)) {
+      check_input_copy(transfer->memory);
+      return std::make_unique<HostMove>(*transfer, bytes);
+    }
+    const Access& access = std::get<Access>(recipe);
+    if (access.kind == AccessKind::bulk && !has_hopper_kernels())
       throw UnavailableError("TMA needs a Hopper GPU, and a build with code for 90a");
-    if (access != nullptr && access->kind == AccessKind::async_copy && !has_ampere_code())
+    if (access.kind == AccessKind::async_copy && !has_ampere_code())
       throw UnavailableError("cp.async needs compute capability 8.0, and a build with code for it");
-    return std::make_unique<DeviceMove>(recipe, bytes, /*chain=*/false);
+    return std::make_unique<DeviceMove>(access, bytes, /*chain=*/false);
   }
 
   std::unique_ptr<MemoryMove> prepare_chain(std::size_t method, std::size_t bytes) override {
     check(bytes > 0 && bytes % kMemoryStep == 0, "{} bytes cannot be studied", bytes);
     const MemoryMethod& copy = methods_.at(method);
     check(copy.plain && copy.group == MemoryGroup::access, "'{}' is not a plain copy", copy.name);
-    return std::make_unique<DeviceMove>(recipes_[method], bytes, /*chain=*/true);
+    return std::make_unique<DeviceMove>(std::get<Access>(recipes_[method]), bytes, /*chain=*/true);
   }
 
  private:
@@ -188,9 +352,10 @@ class CudaStudy final : public MemoryStudy {
 
   void add_access() {
     const auto own = [&](const std::string& name, double traffic, AccessKind kind, int stride = 1) {
-      add({MemoryGroup::access, name, 1, traffic, kind == AccessKind::copy16}, Access{kind, stride});
+      const bool plain = kind == AccessKind::driver || kind == AccessKind::copy16;
+      add({MemoryGroup::access, name, 1, traffic, plain}, Access{kind, stride});
     };
-    add({MemoryGroup::access, "driver's copy", 1, 2, true}, EngineCopy{});
+    own("driver's copy", 2, AccessKind::driver);
     own("coalesced, 4 bytes", 2, AccessKind::copy4);
     own("coalesced, 8 bytes", 2, AccessKind::copy8);
     own("coalesced, 16 bytes", 2, AccessKind::copy16);

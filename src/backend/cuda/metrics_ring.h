@@ -1,7 +1,8 @@
 // Numbers of past runs on their way to the host: copied after a run without waiting for it, and taken when
-// they have arrived.
+// they have arrived; and the device's clock, which tells when they ran.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -9,9 +10,27 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/device.h"
-#include "backend/cuda/device_clock.h"
 
 namespace redline::backend::cuda {
+
+// The device's clock (%globaltimer) on the host's: how far apart they are.
+class DeviceClock {
+ public:
+  using Time = Metrics::Time;
+
+  // Reads the device's clock a few times, with nothing else under way, and keeps the reading that came back
+  // fastest: its error is less than half of the round trip, some microseconds.
+  DeviceClock();
+
+  // A run that the host launched no earlier than `launched` and heard of by `heard`. The two clocks drift;
+  // these bounds pull them together again.
+  void observe(std::uint64_t begin, std::uint64_t end, Time launched, Time heard);
+
+  Time on_host(std::uint64_t nanoseconds) const;
+
+ private:
+  std::int64_t offset_ = 0;  // nanoseconds from the device's clock to the host's
+};
 
 class MetricsRing {
  public:

@@ -1,5 +1,4 @@
 // NCCL's collectives as exchanges to be measured, and the entry that the program looks up for them.
-#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <utility>
@@ -39,16 +38,10 @@ class ScopedVariable {
 };
 
 graph::DType dtype_of(comm::Type type) {
-  switch (type) {
-    case comm::Type::f32:
-      return graph::DType::f32;
-    case comm::Type::f16:
-      return graph::DType::f16;
-    case comm::Type::bf16:
-      return graph::DType::bf16;
-    default:
-      throw UnavailableError("GPUs exchange fp32, fp16 or bf16");
-  }
+  if (type == comm::Type::f32) return graph::DType::f32;
+  if (type == comm::Type::f16) return graph::DType::f16;
+  if (type == comm::Type::bf16) return graph::DType::bf16;
+  throw UnavailableError("GPUs exchange fp32, fp16 or bf16");
 }
 
 class NcclExchange final : public comm::Exchange {
@@ -60,8 +53,7 @@ class NcclExchange final : public comm::Exchange {
         ranks_(control.size()),
         dtype_(dtype_of(options_.type)),
         input_(options_.count * size_of(dtype_)),
-        values_(input_.size()),
-        stream_(make_stream()) {}
+        values_(input_.size()) {}
 
   void fill(std::span<const std::byte> values) override {
     check(values.size() == input_.size(), "{} bytes for an exchange of {}", values.size(), input_.size());
@@ -115,7 +107,7 @@ class NcclExchange final : public comm::Exchange {
   int rank_, ranks_;
   graph::DType dtype_;
   DeviceMemory input_, values_;
-  Stream stream_;
+  Stream stream_ = make_stream();
 };
 
 class NcclFabric final : public comm::Fabric {

@@ -7,9 +7,6 @@
 namespace redline::backend::cuda {
 namespace {
 
-namespace operands = graph::operands;
-using graph::OpKind;
-
 void need_reduce(Shared& shared, const Matrix& m, Type type) {
   shared.need(reduce_partials(m, type) * sizeof(float));
 }
@@ -19,8 +16,7 @@ void average(const Nccl* peers, std::initializer_list<float*> sums, int count, c
   if (peers == nullptr) return;
   std::vector<ReduceRange> ranges;
   for (float* values : sums)
-    ranges.push_back(
-        {reinterpret_cast<std::byte*>(values), static_cast<std::size_t>(count), graph::DType::f32});
+    ranges.push_back({reinterpret_cast<std::byte*>(values), static_cast<std::size_t>(count), DType::f32});
   peers->all_reduce(ranges, Reduce::average, stream);
 }
 
@@ -96,71 +92,65 @@ NormGradApply norm_grad_apply_of(const OpView& op) {
 
 Candidates make_norm_stats(const GroupView& group, Shared& shared) {
   using operands::NormStats;
-  return only([op = group.op(), &shared]() -> Step {
-    if (op.in(NormStats::sums) == nullptr) return own_norm(op, op.out<float>(NormStats::affine), shared);
-    return
-        [finalize = norm_finalize_of(op, shared)](cudaStream_t stream) { norm_finalize(finalize, stream); };
-  });
+  const OpView op = group.op();
+  if (op.in(NormStats::sums) == nullptr) return only(own_norm(op, op.out<float>(NormStats::affine), shared));
+  return only(norm_finalize, norm_finalize_of(op, shared));
 }
 
 Candidates make_batch_norm(const GroupView& group, Shared& shared) {
   using operands::BatchNorm;
-  return only([op = group.op(), &shared]() -> Step {
-    const graph::Tensor& x = op.in_tensor(BatchNorm::x);
-    const Matrix m = matrix_of(x.shape);
-    auto affine = std::make_shared<DeviceMemory>(static_cast<std::size_t>(2 * m.channels) * sizeof(float));
-    const Step norm = own_norm(op, reinterpret_cast<float*>(affine->data()), shared);
-    return [=, from = op.in(BatchNorm::x), to = op.out(BatchNorm::y),
-            type = type_of(x.dtype)](cudaStream_t stream) {
-      norm(stream);
-      const auto* scales = reinterpret_cast<const float*>(affine->data());
-      affine_act(type, m, {from, scales, nullptr, nullptr, false, to, nullptr}, stream);
-    };
+  const OpView op = group.op();
+  const graph::Tensor& x = op.in_tensor(BatchNorm::x);
+  const Matrix m = matrix_of(x.shape);
+  const auto affine =
+      std::make_shared<DeviceMemory>(static_cast<std::size_t>(2 * m.channels) * sizeof(float));
+  auto* scales = reinterpret_cast<float*>(affine->data());
+  const AffineAct apply{.y = op.in(BatchNorm::x), .affine = scales, .z = op.out(BatchNorm::y)};
+  return only([=, norm = own_norm(op, scales, shared), type = type_of(x.dtype)](cudaStream_t stream) {
+    norm(stream);
+    affine_act(type, m, apply, stream);
+    static_cast<void>(affine);  // lives as long as the step
   });
 }
 
 // With norm_stats in the group, its scale and bias are worked out there too.
 Candidates make_affine_act(const GroupView& group, Shared& shared) {
   using Act = operands::AffineAct;
-  return only([group, &shared]() -> Step {
-    const OpView op = group.op(OpKind::affine_act);
-    std::optional<NormFinalize> finalize;
-    if (group.has(OpKind::norm_stats)) finalize = norm_finalize_of(group.op(OpKind::norm_stats), shared);
-    AffineAct apply{};
-    apply.y = op.in(Act::y);
-    apply.affine = op.in<float>(Act::affine);
-    apply.shortcut = op.in(Act::shortcut);
-    apply.shortcut_affine = op.in<float>(Act::shortcut_affine);
-    apply.relu = op.attr<graph::ActAttr>().relu;
-    apply.z = op.out(Act::z);
-    apply.mask = op.out<std::uint8_t>(Act::mask);
-    const graph::Tensor& y = op.in_tensor(Act::y);
-    return [=, m = matrix_of(y.shape), type = type_of(y.dtype)](cudaStream_t stream) {
-      AffineAct args = apply;
-      args.finalize = finalize ? &*finalize : nullptr;
-      affine_act(type, m, args, stream);
-    };
+  const OpView op = group.op(OpKind::affine_act);
+  std::optional<NormFinalize> finalize;
+  if (group.has(OpKind::norm_stats)) finalize = norm_finalize_of(group.op(OpKind::norm_stats), shared);
+  AffineAct apply{};
+  apply.y = op.in(Act::y);
+  apply.affine = op.in<float>(Act::affine);
+  apply.shortcut = op.in(Act::shortcut);
+  apply.shortcut_affine = op.in<float>(Act::shortcut_affine);
+  apply.relu = op.attr<graph::ActAttr>().relu;
+  apply.z = op.out(Act::z);
+  apply.mask = op.out<std::uint8_t>(Act::mask);
+  const graph::Tensor& y = op.in_tensor(Act::y);
+  return only([=, m = matrix_of(y.shape), type = type_of(y.dtype)](cudaStream_t stream) mutable {
+    apply.finalize = finalize ? &*finalize : nullptr;
+    affine_act(type, m, apply, stream);
   });
 }
 
 Candidates make_norm_grad_stats(const GroupView& group, Shared& shared) {
   using Stats = operands::NormGradStats;
-  return only([op = group.op(), &shared]() -> Step {
-    const Matrix m = matrix_of(op.in_tensor(Stats::y).shape);
-    const Type type = type_of(op.in_tensor(Stats::y).dtype);
-    NormGradStats args{};
-    args.g = op.in(Stats::g);
-    args.g2 = op.in(Stats::g2);
-    args.y = op.in(Stats::y);
-    args.gate = {op.in<float>(Stats::affine), op.in<std::uint8_t>(Stats::mask)};
-    args.saved = op.in<float>(Stats::saved);
-    args.dgamma = op.out<float>(Stats::dgamma);
-    args.dbeta = op.out<float>(Stats::dbeta);
-    args.masked = op.out(Stats::masked);
-    need_reduce(shared, m, type);
-    return
-        [=, &shared](cudaStream_t stream) { norm_grad_stats(type, m, args, shared.reduce_space(), stream); };
-  });
+  const OpView op = group.op();
+  const Matrix m = matrix_of(op.in_tensor(Stats::y).shape);
+  const Type type = type_of(op.in_tensor(Stats::y).dtype);
+  NormGradStats args{};
+  args.g = op.in(Stats::g);
+  args.g2 = op.in(Stats::g2);
+  args.y = op.in(Stats::y);
+  args.gate = {op.in<float>(Stats::affine), op.in<std::uint8_t>(Stats::mask)};
+  args.saved = op.in<float>(Stats::saved);
+  args.dgamma = op.out<float>(Stats::dgamma);
+  args.dbeta = op.out<float>(Stats::dbeta);
+  args.masked = op.out(Stats::masked);
+  need_reduce(shared, m, type);
+  return only(
+      [=, &shared](cudaStream_t stream) { norm_grad_stats(type, m, args, shared.reduce_space(), stream); });
 }
 
 Candidates make_norm_grad_apply(const GroupView& group, Shared&) {
@@ -171,30 +161,23 @@ Candidates make_norm_grad_apply(const GroupView& group, Shared&) {
 
 Candidates make_batch_norm_grad(const GroupView& group, Shared& shared) {
   using Grad = operands::BatchNormGrad;
-  return only([op = group.op(), &shared]() -> Step {
-    const Matrix m = matrix_of(op.in_tensor(Grad::x).shape);
-    const Type type = type_of(op.in_tensor(Grad::x).dtype);
-    NormGradStats stats{};
-    stats.g = op.in(Grad::dy);
-    stats.y = op.in(Grad::x);
-    stats.saved = op.in<float>(Grad::saved);
-    stats.dgamma = op.out<float>(Grad::dgamma);
-    stats.dbeta = op.out<float>(Grad::dbeta);
-    NormGradApply apply{};
-    apply.g = stats.g;
-    apply.y = stats.y;
-    apply.saved = stats.saved;
-    apply.gamma = op.in<float>(Grad::gamma);
-    apply.dgamma = stats.dgamma;
-    apply.dbeta = stats.dbeta;
-    apply.dy = op.out(Grad::dx);
-    const Nccl* peers = shared.peers_of(op.attr<graph::NormAttr>());
-    need_reduce(shared, m, type);
-    return [=, &shared](cudaStream_t stream) {
-      norm_grad_stats(type, m, stats, shared.reduce_space(), stream);
-      average(peers, {stats.dgamma, stats.dbeta}, m.channels, stream);
-      norm_grad_apply(type, m, apply, stream);
-    };
+  const OpView op = group.op();
+  const Matrix m = matrix_of(op.in_tensor(Grad::x).shape);
+  const Type type = type_of(op.in_tensor(Grad::x).dtype);
+  const NormGradStats stats{.g = op.in(Grad::dy),
+                            .y = op.in(Grad::x),
+                            .saved = op.in<float>(Grad::saved),
+                            .dgamma = op.out<float>(Grad::dgamma),
+                            .dbeta = op.out<float>(Grad::dbeta)};
+  const NormGradApply apply{
+      stats.g,     stats.y,         {}, stats.saved, op.in<float>(Grad::gamma), stats.dgamma,
+      stats.dbeta, op.out(Grad::dx)};
+  const Nccl* peers = shared.peers_of(op.attr<graph::NormAttr>());
+  need_reduce(shared, m, type);
+  return only([=, &shared](cudaStream_t stream) {
+    norm_grad_stats(type, m, stats, shared.reduce_space(), stream);
+    average(peers, {stats.dgamma, stats.dbeta}, m.channels, stream);
+    norm_grad_apply(type, m, apply, stream);
   });
 }
 

@@ -1,10 +1,7 @@
-#include "backend/cuda/kernels/stem_pool.h"
+#include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/step.h"
 
 namespace redline::backend::cuda {
-
-namespace operands = graph::operands;
-using graph::OpKind;
 
 namespace {
 

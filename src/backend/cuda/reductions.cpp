@@ -8,15 +8,10 @@
 
 namespace redline::backend::cuda {
 
-namespace operands = graph::operands;
-using graph::DType;
-using graph::OpKind;
-
 namespace {
 
-template <typename T, typename Memory>
-T* at(const Memory& memory) {
-  return reinterpret_cast<T*>(memory.data());
+std::uint64_t* nanoseconds_at(const DeviceMemory& memory) {
+  return reinterpret_cast<std::uint64_t*>(memory.data());
 }
 
 }  // namespace
@@ -115,14 +110,14 @@ bool Reductions::before(std::size_t group, cudaStream_t stream, cudaStream_t sid
     begun_[reduction.group] = marks_.back().get();
   }
   if (group == reductions_.front().group) {
-    start_stopwatch(at<std::uint64_t>(computed_), stream);
+    start_stopwatch(nanoseconds_at(computed_), stream);
     launched(group, stream);
   }
   const auto found = begun_.find(group);
   if (found == begun_.end()) return false;
   check_cuda(cudaStreamWaitEvent(stream, found->second), "ordering steps");
   if (group == reductions_.back().group) {
-    stop_stopwatch(at<std::uint64_t>(computed_), at<std::uint64_t>(exposed_), stream);
+    stop_stopwatch(nanoseconds_at(computed_), nanoseconds_at(exposed_), stream);
     launched(group, stream);
   }
   return true;
@@ -138,7 +133,7 @@ void Reductions::await(const std::function<bool()>& done) {
 }
 
 const std::uint64_t* Reductions::exposed() const {
-  return reductions_.empty() ? nullptr : at<std::uint64_t>(exposed_);
+  return reductions_.empty() ? nullptr : nanoseconds_at(exposed_);
 }
 
 }  // namespace redline::backend::cuda

@@ -19,8 +19,7 @@ class Reductions {
   using Address = std::function<std::byte*(graph::TensorId)>;
   // Without `nccl` the process is alone, and there are none. `activations` is the type that gradients are
   // kept in. Throws UnavailableError for a plan whose gradients are to travel in another.
-  Reductions(const plan::Plan& plan, std::shared_ptr<Nccl> nccl, const Address& address,
-             graph::DType activations);
+  Reductions(const plan::Plan& plan, std::shared_ptr<Nccl> nccl, const Address& address, DType activations);
 
   // An all_reduce on the stream that it is given; empty for other groups, or where there is nobody to
   // exchange with.
@@ -49,7 +48,7 @@ class Reductions {
     std::size_t group = 0, ready_after = 0;
     std::vector<ReduceRange> ranges;
   };
-  void add_bucket(std::size_t group, const graph::Op& op, const Address& address, graph::DType activations);
+  void add_bucket(std::size_t group, const graph::Op& op, const Address& address, DType activations);
   void add_norm(std::size_t group, const graph::Op& op, const Address& address);
   void follow(cudaStream_t later, cudaStream_t earlier);
 

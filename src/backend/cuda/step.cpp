@@ -35,13 +35,11 @@ Shared::Shared(ConvLibrary& convs, const cudaDeviceProp& device, bool tf32, std:
       blas_work_(kBlasWork) {
   cublasHandle_t handle = nullptr;
   check_blas(cublasCreate(&handle));
-  blas_ = handle;
+  blas_.reset(handle, cublasDestroy);
   if (tf32) check_blas(cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH));
   // A work space of its own makes cuBLAS safe to capture and the same every time.
   check_blas(cublasSetWorkspace(handle, blas_work_.data(), blas_work_.size()));
 }
-
-Shared::~Shared() { cublasDestroy(static_cast<cublasHandle_t>(blas_)); }
 
 std::optional<std::size_t> Shared::need_own(std::size_t bytes) {
   constexpr std::size_t kMost = std::size_t{4} << 20, kMostOfAll = std::size_t{64} << 20;
@@ -61,27 +59,19 @@ ReduceSpace Shared::reduce_space() const {
   return {reinterpret_cast<float*>(work_.data()), reinterpret_cast<unsigned*>(counters_.data())};
 }
 
-GroupView::GroupView(const plan::Plan& plan, const plan::Group& group, Places places)
-    : plan_(plan), group_(group), places_(std::move(places)) {}
-
-GroupView::GroupView(const plan::Plan& plan, std::shared_ptr<const plan::Group> part, Places places)
-    : plan_(plan), part_(std::move(part)), group_(*part_), places_(std::move(places)) {}
-
-GroupView GroupView::part(const std::vector<graph::OpKind>& kinds) const {
-  auto part = std::make_shared<plan::Group>();
-  for (const graph::OpKind kind : kinds) {
-    if (has(kind)) part->ops.push_back(find(kind));
+GroupView GroupView::part(const std::vector<OpKind>& kinds) const {
+  plan::Group part;
+  for (const OpKind kind : kinds) {
+    if (has(kind)) part.ops.push_back(find(kind));
   }
-  return {plan_, std::shared_ptr<const plan::Group>(std::move(part)), places_};
+  return {plan_, std::move(part), places_};
 }
 
 GroupView GroupView::part(const OpView& op) const {
-  auto part = std::make_shared<plan::Group>();
-  part->ops.push_back(static_cast<int>(&op.op() - plan_.graph().ops().data()));
-  return {plan_, std::shared_ptr<const plan::Group>(std::move(part)), places_};
+  return {plan_, {.ops = {static_cast<int>(&op.op() - plan_.graph().ops().data())}}, places_};
 }
 
-OpView GroupView::op(graph::OpKind kind) const {
+OpView GroupView::op(OpKind kind) const {
   const int position = find(kind);
   check(position >= 0, "group '{}' has no {}", group_.name, name_of(kind));
   return view(position);
@@ -98,7 +88,7 @@ std::byte* GroupView::weights(const OpView& op) const {
   return places_.weights(op.op().inputs[Conv::w], op.in_tensor(Conv::x).dtype);
 }
 
-int GroupView::find(graph::OpKind kind) const {
+int GroupView::find(OpKind kind) const {
   for (const auto* positions : {&group_.ops, &group_.recomputes}) {
     for (const int position : *positions) {
       if (plan_.graph().ops()[static_cast<std::size_t>(position)].kind == kind) return position;
@@ -111,7 +101,9 @@ OpView GroupView::view(int position) const {
   return {plan_, plan_.graph().ops()[static_cast<std::size_t>(position)], places_.address};
 }
 
-Candidates only(std::function<Step()> make) { return {"", {{"", std::move(make)}}}; }
+Candidates only(Step step) {
+  return {"", {{"", [step = std::move(step)] { return step; }}}};
+}
 
 Step reducing_step(const TileLaunch& launch, Shared& shared) {
   shared.need(launch.partials * sizeof(float));

@@ -9,7 +9,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/cuda/clears.h"
@@ -17,10 +19,15 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/kernels/tile_launch.h"
 #include "backend/cuda/nccl.h"
+#include "backend/cuda/tuner.h"
 #include "backend/op_view.h"
 #include "graph/operands.h"
 
 namespace redline::backend::cuda {
+
+namespace operands = graph::operands;
+using graph::DType;
+using graph::OpKind;
 
 using Step = std::function<void(cudaStream_t)>;
 
@@ -43,9 +50,6 @@ class Shared {
  public:
   // tf32: fp32 matrix products may round their inputs. Without `nccl` the process is alone.
   Shared(ConvLibrary& convs, const cudaDeviceProp& device, bool tf32, std::shared_ptr<const Nccl> nccl);
-  ~Shared();
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
 
   ConvLibrary& convs() { return convs_; }
   const cudaDeviceProp& device() const { return device_; }
@@ -54,14 +58,14 @@ class Shared {
   // Reserves scratch memory for one step alone, and returns its offset in own_work(); none for a large size.
   std::optional<std::size_t> need_own(std::size_t bytes);
   std::byte* own_work(std::size_t offset) const { return own_.data() + offset; }
-  MemorySpan own_work() const { return {own_.data(), own_.size()}; }
+  std::span<const std::byte> own_work() const { return {own_.data(), own_.size()}; }
   // Allocates what was asked for so far. A later call for more moves what was there.
   void allocate();
   void forget_own() { own_bytes_ = 0; }  // steps with memory of their own are gone
   std::byte* work() const { return work_.data(); }
   std::size_t work_bytes() const { return work_.size() + side_work_.size() + own_.size(); }
   ReduceSpace reduce_space() const;
-  void* blas() const { return blas_; }  // cublasHandle_t
+  void* blas() const { return blas_.get(); }  // cublasHandle_t
   // The ranks that a norm shares its statistics with; null for this rank alone.
   const Nccl* peers_of(const graph::NormAttr& norm) const {
     return norm.synchronised ? nccl_.get() : nullptr;
@@ -74,7 +78,7 @@ class Shared {
   WorkSpace work_, side_work_;
   std::size_t own_bytes_ = 0;
   DeviceMemory own_, counters_, blas_work_;
-  void* blas_ = nullptr;
+  std::shared_ptr<void> blas_;
 };
 
 void check_blas(int status);  // a cublasStatus_t; throws InternalError
@@ -82,36 +86,35 @@ void check_blas(int status);  // a cublasStatus_t; throws InternalError
 // Addresses of a plan's tensors, and of its weights in the type that kernels read.
 struct Places {
   std::function<std::byte*(graph::TensorId)> address;
-  std::function<std::byte*(graph::TensorId, graph::DType)> weights;
+  std::function<std::byte*(graph::TensorId, DType)> weights;
 };
 
 // One group of a plan as it is compiled. The plan outlives it.
 class GroupView {
  public:
-  GroupView(const plan::Plan& plan, const plan::Group& group, Places places);
+  GroupView(const plan::Plan& plan, plan::Group group, Places places)
+      : plan_(plan), group_(std::move(group)), places_(std::move(places)) {}
   // A group of some of its ops, or of one.
-  GroupView part(const std::vector<graph::OpKind>& kinds) const;
+  GroupView part(const std::vector<OpKind>& kinds) const;
   GroupView part(const OpView& op) const;
 
   const plan::Plan& plan() const { return plan_; }
   const plan::Group& group() const { return group_; }
   OpView op() const { return view(group_.ops.front()); }  // of a group of one
   // Its op of this kind, perhaps a recomputed one. Throws InternalError when there is none.
-  OpView op(graph::OpKind kind) const;
-  bool has(graph::OpKind kind) const { return find(kind) >= 0; }
+  OpView op(OpKind kind) const;
+  bool has(OpKind kind) const { return find(kind) >= 0; }
   std::vector<OpView> ops() const;
   // The matrix or filter of an op in the type of its activations.
   std::byte* weights(const OpView& op) const;
-  std::byte* weights(graph::TensorId id, graph::DType dtype) const { return places_.weights(id, dtype); }
+  std::byte* weights(graph::TensorId id, DType dtype) const { return places_.weights(id, dtype); }
 
  private:
-  GroupView(const plan::Plan& plan, std::shared_ptr<const plan::Group> part, Places places);
-  int find(graph::OpKind kind) const;
+  int find(OpKind kind) const;
   OpView view(int position) const;
 
   const plan::Plan& plan_;
-  std::shared_ptr<const plan::Group> part_;  // null for a group of the plan
-  const plan::Group& group_;
+  plan::Group group_;
   Places places_;
 };
 
@@ -121,17 +124,24 @@ struct Candidate {
   std::function<Step()> make;  // says what memory the step needs
 };
 
+// cuDNN's plans of a shape, each of which makes a candidate.
+struct CudnnPlans {
+  std::string prefix;  // of the candidates' names; the plan's name follows, to the end or to kWith
+  ConvShape shape;
+};
+
 // The candidates of a group. The first is taken unless timing finds a faster one.
 struct Candidates {
   std::string key = {};  // equal for groups that get the same answer; unused for a single candidate
   std::vector<Candidate> list = {};
+  std::vector<CudnnPlans> cudnn = {};  // where these have been built, they are in the list
 };
 
 // For a group with a single candidate; the second, for one that is a single launch with these arguments.
-Candidates only(std::function<Step()> make);
+Candidates only(Step step);
 template <typename... Parameters, typename... Arguments>
 Candidates only(void (*launch)(Parameters...), const Arguments&... arguments) {
-  return only([=] { return Step([=](cudaStream_t stream) { launch(arguments..., stream); }); });
+  return only([=](cudaStream_t stream) { launch(arguments..., stream); });
 }
 
 // A kernel that reduces in the work space of the main stream.
@@ -146,32 +156,14 @@ Maker make_conv, make_conv_grad_input;
 Maker make_dense_grad_input;  // of a 1x1 convolution with a stride: at the pixels that it read, side by side
 Maker make_weight_gradient;   // with or without accumulate
 Maker make_weight_gradient3x3;
-// The cuDNN plans that a group needs before its candidates are made; none for a group without cuDNN.
-struct ConvQuestion {
-  struct Plans {
-    std::string prefix;  // of the candidates' names; the plan's name follows, to the end or to kWith
-    ConvShape shape;
-  };
-  std::string key;  // of the candidates
-  std::vector<Plans> plans;
-  bool fused = false;  // the first candidate is a kernel of our own for the whole group
-};
-std::optional<ConvQuestion> conv_question(const GroupView& group);
-
 // conv_groups.cpp: convolutions that do the work of the norms around them, on Hopper.
 Maker make_expand_gradient, make_norm_gradient, make_gradient_sums, make_sparse_gradient_sums;
 Maker make_activated_conv, make_join;
-Maker make_activated_conv3x3, make_gradient_sums3x3;
-// The tuning key of the ops of such a group run one after the other, with the convolution among them. Empty
-// where they cannot run apart, because a tensor between them is not stored.
-std::string key_of_parts(const GroupView& group);
-OpView branch_of(const GroupView& group);        // of sparse_gradient_sums: the convolution with a stride
-inline constexpr const char* kApart = "apart ";  // begins the names of such candidates
-inline constexpr const char* kWith = " with ";   // between the names of their parts
+Maker make_conv3x3_group;                        // forward or back to the input
+inline constexpr const char* kApart = "apart ";  // begins the names of candidates that run a group in parts
+inline constexpr const char* kWith = " with ";   // between the names of the parts
 // A 1x1 convolution that also gives the norm's sums; none where these kernels cannot be used.
 std::vector<Candidate> pointwise_convs(const GroupView& group, Shared& shared);
-// conv3x3_groups.cpp: kernels for all of a group around a 3x3 convolution, the largest tiles first.
-std::vector<Candidate> conv3x3_candidates(const GroupView& group, Shared& shared);
 
 // linear.cpp
 Maker make_linear, make_linear_grad_input, make_linear_grad_weight;
@@ -184,13 +176,28 @@ NormGradApply norm_grad_apply_of(const OpView& op);
 Maker make_max_pool, make_max_pool_grad, make_pool_gradient;  // max_pool: and affine_pool
 Maker make_avg_pool, make_avg_pool_grad, make_local_avg_pool, make_local_avg_pool_grad;
 // elementwise.cpp
-Maker make_normalize_image, make_relu, make_relu_grad, make_add, make_accumulate;
+Maker make_normalize_image, make_flat, make_accumulate;
 Step accumulate_step(const OpView& op);
 // loss.cpp
 Maker make_softmax_cross_entropy;
 // update.cpp
 Maker make_update;  // one launch for all tensors of a group
 Maker make_gradient_check, make_snapshot, make_restore;
+
+// choose.cpp: chooses how each group of a plan is run, and makes the steps.
+struct ChoosingRules {
+  bool deterministic = false;  // the first candidate, cuDNN's being those that give the same bits every time
+  bool tf32 = false;
+  bool tune_all = false;            // however long it takes; else within a few seconds
+  std::function<bool()> stop = {};  // asked from several threads; true: what is left is not timed
+  std::function<void(std::int64_t answered, std::int64_t all)> progress = {};
+};
+
+// By group. Where candidates are timed, `activations` and `gradients`, the memory that the plan's tensors lie
+// in, are filled with random numbers first and cleared after it; nothing that outlives a step is touched.
+std::vector<Step> make_steps(const plan::Plan& plan, const Places& places, const DeviceMemory& activations,
+                             const DeviceMemory& gradients, Shared& shared, Choices& choices,
+                             const ChoosingRules& rules);
 
 // A norm's input as its kernels see it: rows (pixels of all images) by channels.
 Matrix matrix_of(const graph::Shape& shape);

@@ -9,8 +9,6 @@
 namespace redline::backend::cuda {
 namespace {
 
-using graph::OpKind;
-
 const std::map<std::string_view, Maker*> kGroups = {
     {groups::kExpandGradient, make_expand_gradient},
     {groups::kNormGradient, make_norm_gradient},
@@ -19,8 +17,8 @@ const std::map<std::string_view, Maker*> kGroups = {
     {groups::kActivatedExpand, make_activated_conv},
     {groups::kActivatedConv, make_activated_conv},
     {groups::kJoin, make_join},
-    {groups::kActivatedConv3x3, make_activated_conv3x3},
-    {groups::kGradientSums3x3, make_gradient_sums3x3},
+    {groups::kActivatedConv3x3, make_conv3x3_group},
+    {groups::kGradientSums3x3, make_conv3x3_group},
     {groups::kWeightGradient3x3, make_weight_gradient3x3},
     {groups::kNormAct, make_affine_act},
     {groups::kPoolGradient, make_pool_gradient},
@@ -30,15 +28,15 @@ const std::map<std::string_view, Maker*> kGroups = {
 
 // Alone, an all_reduce adds up nothing; with other ranks, Reductions does it.
 Candidates make_nothing(const GroupView&, Shared&) {
-  return only([] { return Step([](cudaStream_t) {}); });
+  return only([](cudaStream_t) {});
 }
 
 const std::map<OpKind, Maker*> kOps = {
     {OpKind::normalize_image, make_normalize_image},
     {OpKind::conv, make_conv},
     {OpKind::batch_norm, make_batch_norm},
-    {OpKind::relu, make_relu},
-    {OpKind::add, make_add},
+    {OpKind::relu, make_flat},
+    {OpKind::add, make_flat},
     {OpKind::max_pool, make_max_pool},
     {OpKind::avg_pool, make_avg_pool},
     {OpKind::local_avg_pool, make_local_avg_pool},
@@ -49,7 +47,7 @@ const std::map<OpKind, Maker*> kOps = {
     {OpKind::affine_pool, make_max_pool},
     {OpKind::conv_grad_input, make_conv_grad_input},
     {OpKind::batch_norm_grad, make_batch_norm_grad},
-    {OpKind::relu_grad, make_relu_grad},
+    {OpKind::relu_grad, make_flat},
     {OpKind::max_pool_grad, make_max_pool_grad},
     {OpKind::avg_pool_grad, make_avg_pool_grad},
     {OpKind::local_avg_pool_grad, make_local_avg_pool_grad},

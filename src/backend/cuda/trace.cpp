@@ -2,22 +2,17 @@
 
 #include <cublas_v2.h>
 #include <cupti.h>
-#include <cxxabi.h>
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <memory>
 #include <optional>
 
-#include "backend/cuda/counters.h"
 #include "backend/cuda/device.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/shared_library.h"
 
 namespace redline::backend::cuda {
 namespace {
@@ -32,7 +27,7 @@ constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, 
 // CUPTI's buffer callbacks carry no pointer of the caller's.
 std::atomic<CuptiTracer*> g_tracer = nullptr;
 
-// Where CUDA's other libraries are, CUPTI is too: by name, beside cuBLAS, or in a toolkit.
+// Where CUDA's other libraries are, CUPTI is too: by name, next to cuBLAS, or in a toolkit.
 SharedLibrary open_library() {
   std::vector<std::string> places = {kLibraryName};
   Dl_info blas{};
@@ -61,38 +56,19 @@ std::int64_t steady_now() {
       .count();
 }
 
-const char* memory_name(std::uint8_t kind) {
-  switch (kind) {
-    case CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE:
-      return "Pageable";
-    case CUPTI_ACTIVITY_MEMORY_KIND_PINNED:
-      return "Pinned";
-    case CUPTI_ACTIVITY_MEMORY_KIND_DEVICE:
-    case CUPTI_ACTIVITY_MEMORY_KIND_DEVICE_STATIC:
-      return "Device";
-    case CUPTI_ACTIVITY_MEMORY_KIND_ARRAY:
-      return "Array";
-    case CUPTI_ACTIVITY_MEMORY_KIND_MANAGED:
-    case CUPTI_ACTIVITY_MEMORY_KIND_MANAGED_STATIC:
-      return "Managed";
-    default:
-      return "Unknown";
-  }
-}
+// By CUPTI's numbers of kinds of memory and of copies.
+constexpr const char* kMemoryNames[] = {"Unknown", "Pageable", "Pinned", "Device",
+                                        "Array",   "Managed",  "Device", "Managed"};
+static_assert(CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE == 1 && CUPTI_ACTIVITY_MEMORY_KIND_MANAGED_STATIC == 7);
+constexpr const char* kCopyNames[] = {"Memcpy",      "Memcpy HtoD", "Memcpy DtoH", "Memcpy",
+                                      "Memcpy",      "Memcpy",      "Memcpy",      "Memcpy",
+                                      "Memcpy DtoD", "Memcpy",      "Memcpy PtoP"};
+static_assert(CUPTI_ACTIVITY_MEMCPY_KIND_HTOD == 1 && CUPTI_ACTIVITY_MEMCPY_KIND_DTOD == 8 &&
+              CUPTI_ACTIVITY_MEMCPY_KIND_PTOP == 10);
 
-const char* copy_name(std::uint8_t kind) {
-  switch (kind) {
-    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOD:
-      return "Memcpy HtoD";
-    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOH:
-      return "Memcpy DtoH";
-    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOD:
-      return "Memcpy DtoD";
-    case CUPTI_ACTIVITY_MEMCPY_KIND_PTOP:
-      return "Memcpy PtoP";
-    default:
-      return "Memcpy";
-  }
+template <std::size_t kCount>
+const char* name_in(const char* const (&names)[kCount], std::uint8_t kind) {
+  return names[kind < kCount ? kind : 0];
 }
 
 }  // namespace
@@ -240,12 +216,7 @@ void CuptiTracer::node_cloned(std::uint64_t original, std::uint64_t clone) {
 const std::string* CuptiTracer::name_of(const char* text) {
   const char* known = text == nullptr ? "unknown" : text;
   const std::string*& found = known_names_[known];
-  if (found == nullptr) {
-    int status = 0;
-    const std::unique_ptr<char, void (*)(void*)> plain(abi::__cxa_demangle(known, nullptr, nullptr, &status),
-                                                       std::free);
-    found = &*names_.insert(plain ? plain.get() : known).first;
-  }
+  if (found == nullptr) found = &*names_.insert(demangled(known)).first;
   return found;
 }
 
@@ -291,11 +262,11 @@ void CuptiTracer::read_buffer(std::uint8_t* buffer, std::size_t bytes) {
     } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
       const auto& copy = *reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
       activity.kind = Activity::Kind::copy;
-      activity.name = name_of(copy_name(copy.copyKind));
+      activity.name = name_of(name_in(kCopyNames, copy.copyKind));
       place(activity, copy);
       activity.bytes = copy.bytes;
-      activity.from = memory_name(copy.srcKind);
-      activity.to = memory_name(copy.dstKind);
+      activity.from = name_in(kMemoryNames, copy.srcKind);
+      activity.to = name_in(kMemoryNames, copy.dstKind);
       put(activity, copy);
     } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
       const auto& fill = *reinterpret_cast<const CUpti_ActivityMemset4*>(record);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 #include <utility>
 
 #include "base/atomic_file.h"
@@ -44,33 +43,12 @@ void Choices::save() {
 
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
 std::optional<std::size_t> remembered(const Question& question, const Choices& choices) {
   const auto name = choices.find(question.key);
   if (!name) return std::nullopt;
   const auto found = std::ranges::find(question.candidates, *name);
   if (found == question.candidates.end()) return std::nullopt;
   return static_cast<std::size_t>(found - question.candidates.begin());
-}
-
-struct Answer {
-  std::size_t candidate = 0;
-  bool runs = false;
-};
-
-template <typename GoOn>
-Answer fastest(const Question& question, const GoOn& go_on) {
-  Answer answer;
-  double best = kNever;
-  for (std::size_t i = 0; i < question.candidates.size(); ++i) {
-    if (!go_on()) break;
-    const double seconds = question.time(i, best);
-    if (seconds >= best) continue;
-    best = seconds;
-    answer = {i, true};
-  }
-  return answer;
 }
 
 }  // namespace
@@ -99,10 +77,18 @@ std::vector<std::size_t> tune(const std::vector<Question>& questions, Choices& c
   };
   tell();
   for (const std::size_t i : open) {
-    const Answer answer = fastest(questions[i], go_on);
-    answers[i] = answer.candidate;
+    const Question& question = questions[i];
+    double best = std::numeric_limits<double>::infinity();
+    bool runs = false;
+    for (std::size_t c = 0; c < question.candidates.size() && go_on(); ++c) {
+      const double seconds = question.time(c, best);
+      if (seconds >= best) continue;
+      best = seconds;
+      answers[i] = c;
+      runs = true;
+    }
     if (stopped) break;
-    if (answer.runs) choices.put(questions[i].key, questions[i].candidates[answer.candidate]);
+    if (runs) choices.put(question.key, question.candidates[answers[i]]);
     ++answered;
     tell();
   }

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <utility>
 
 #include "backend/cuda/step.h"
@@ -8,76 +7,62 @@
 namespace redline::backend::cuda {
 namespace {
 
-namespace operands = graph::operands;
-using graph::DType;
-using graph::OpKind;
-
 template <typename T>
 const T* rows_of(const DeviceMemory& table) {
   return reinterpret_cast<const T*>(table.data());
 }
 
-std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(graph::size_of(dtype)); }
-
-// Appends the chunks of one tensor; `fill` completes those that it is given, by the first element they have.
-template <typename Fill>
-void add_chunks(std::int64_t total, std::vector<UpdateChunk>& chunks, const Fill& fill) {
-  const int first = static_cast<int>(chunks.size());
-  const int parts = static_cast<int>((total + kChunk - 1) / kChunk);
+// Appends the chunks of one tensor, given as one that is too large.
+void add_chunks(UpdateChunk chunk, std::int64_t total, std::vector<UpdateChunk>& chunks) {
+  const auto advance = []<typename T>(T*& array, Type type) {
+    const std::size_t bytes = kChunk * (type == Type::f32 ? 4 : 2);
+    if (array != nullptr) array = reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(array) + bytes);
+  };
+  chunk.first_chunk = static_cast<int>(chunks.size());
+  chunk.chunks = static_cast<int>((total + kChunk - 1) / kChunk);
   for (std::int64_t from = 0; from < total; from += kChunk) {
-    UpdateChunk chunk{};
     chunk.count = static_cast<int>(std::min<std::int64_t>(kChunk, total - from));
-    chunk.first_chunk = first;
-    chunk.chunks = parts;
-    fill(chunk, from);
     chunks.push_back(chunk);
+    for (float** array : {&chunk.w, &chunk.v, &chunk.m}) advance(*array, Type::f32);
+    advance(chunk.g, chunk.g_type);
+    advance(chunk.copy, chunk.copy_type);
   }
 }
 
 bool is_adam(OpKind kind) { return kind == OpKind::adamw || kind == OpKind::lamb; }
 
-// What an optimizer's op has for one parameter alone.
-struct PerParameter {
-  float weight_decay, rate;
-};
-
-PerParameter per_parameter(const OpView& op) {
-  const auto of = [](const auto& attr) { return PerParameter{attr.weight_decay, attr.rate}; };
-  if (is_adam(op.kind())) return of(op.attr<graph::AdamAttr>());
-  return op.kind() == OpKind::sgd ? of(op.attr<graph::SgdAttr>()) : of(op.attr<graph::LarsAttr>());
-}
-
 // Of any optimizer: all have weights and gradients first. It also writes the copy of a matrix or filter that
 // kernels read.
 void add_optimized(const GroupView& group, const OpView& op, std::vector<UpdateChunk>& chunks) {
   using In = operands::Optimizer;
-  const graph::Tensor& w = op.in_tensor(In::w);
-  const DType g_type = op.in_tensor(In::dw).dtype, copy_type = group.plan().weights;
-  const bool copied = copy_type != DType::f32 && w.shape.rank() > 1;
-  std::byte* copy = copied ? group.weights(op.op().inputs[In::w], copy_type) : nullptr;
-  const PerParameter own = per_parameter(op);
   const bool adam = is_adam(op.kind());
-  auto* v = adam ? op.in<float>(operands::Adam::v) : op.in<float>(In::v);
-  auto* m = adam ? op.in<float>(operands::Adam::m) : nullptr;
-  add_chunks(op.in_stored(In::w), chunks, [&](UpdateChunk& chunk, std::int64_t from) {
-    chunk.w = op.in<float>(In::w) + from;
-    chunk.g = op.in(In::dw) + from * bytes_of(g_type);
-    chunk.v = v + from;
-    chunk.m = adam ? m + from : nullptr;
-    chunk.copy = copied ? copy + from * bytes_of(copy_type) : nullptr;
-    chunk.g_type = type_of(g_type);
-    chunk.copy_type = type_of(copy_type);
-    chunk.weight_decay = own.weight_decay;
-    chunk.rate = own.rate;
-  });
+  const DType copy_type = group.plan().weights;
+  UpdateChunk whole{};
+  whole.w = op.in<float>(In::w);
+  whole.g = op.in(In::dw);
+  whole.v = op.in<float>(adam ? int{operands::Adam::v} : int{In::v});
+  if (adam) whole.m = op.in<float>(operands::Adam::m);
+  if (copy_type != DType::f32 && op.in_tensor(In::w).shape.rank() > 1)
+    whole.copy = group.weights(op.op().inputs[In::w], copy_type);
+  whole.g_type = type_of(op.in_tensor(In::dw).dtype);
+  whole.copy_type = type_of(copy_type);
+  const auto take = [&](const auto& attr) {
+    whole.weight_decay = attr.weight_decay;
+    whole.rate = attr.rate;
+  };
+  if (adam)
+    take(op.attr<graph::AdamAttr>());
+  else
+    op.kind() == OpKind::sgd ? take(op.attr<graph::SgdAttr>()) : take(op.attr<graph::LarsAttr>());
+  add_chunks(whole, op.in_stored(In::w), chunks);
 }
 
 void add_averaged(const OpView& op, std::vector<UpdateChunk>& chunks) {
   using operands::Ema;
-  add_chunks(op.in_stored(Ema::value), chunks, [&](UpdateChunk& chunk, std::int64_t from) {
-    chunk.w = op.in<float>(Ema::value) + from;
-    chunk.v = op.in<float>(Ema::average) + from;
-  });
+  UpdateChunk whole{};
+  whole.w = op.in<float>(Ema::value);
+  whole.v = op.in<float>(Ema::average);
+  add_chunks(whole, op.in_stored(Ema::value), chunks);
 }
 
 // Where an update has the scalars and the check of its step.
@@ -88,30 +73,37 @@ std::pair<int, int> guards_of(OpKind kind) {
   return {Optimizer::scalars, Optimizer::check};
 }
 
-// What launches the updates of an op's kind.
-std::function<void(const Updates&, cudaStream_t)> rule_of(const OpView& op) {
-  if (op.kind() == OpKind::ema) return ema;
+UpdateRule rule_of(const OpView& op) {
   if (is_adam(op.kind())) {
     const auto& attr = op.attr<graph::AdamAttr>();
     const auto log_of = [](float beta) { return static_cast<float>(std::log(static_cast<double>(beta))); };
-    const AdamRule rule{attr.beta1, attr.beta2, attr.epsilon, log_of(attr.beta1), log_of(attr.beta2)};
-    return [rule, launch = op.kind() == OpKind::adamw ? adamw : lamb](
-               const Updates& updates, cudaStream_t stream) { launch(updates, rule, stream); };
+    return {.kind = op.kind(),
+            .adam = {attr.beta1, attr.beta2, attr.epsilon, log_of(attr.beta1), log_of(attr.beta2)}};
   }
-  UpdateRule rule{};
+  if (op.kind() == OpKind::ema) return {op.kind()};
   if (op.kind() == OpKind::sgd) {
     const auto& attr = op.attr<graph::SgdAttr>();
-    rule = {attr.momentum, attr.nesterov, 0.0F, 0.0F};
-  } else {
-    const auto& attr = op.attr<graph::LarsAttr>();
-    rule = {attr.momentum, false, attr.trust, attr.epsilon};
+    return {op.kind(), {attr.momentum, attr.nesterov, 0.0F, 0.0F}};
   }
-  return [rule, launch = op.kind() == OpKind::sgd ? sgd : lars](const Updates& updates, cudaStream_t stream) {
-    launch(updates, rule, stream);
-  };
+  const auto& attr = op.attr<graph::LarsAttr>();
+  return {op.kind(), {attr.momentum, false, attr.trust, attr.epsilon}};
 }
 
-Step update_step(const GroupView& group, Shared& shared) {
+// The op's outputs from its inputs after the first, where a flag is 0.
+Candidates copies(const OpView& op, const float* flag) {
+  std::vector<CopyItem> items;
+  for (int i = 0; i < op.outputs(); ++i) {
+    const auto count = static_cast<int>(op.out_tensor(i).shape.elements());
+    items.push_back({op.in<float>(i + 1), op.out<float>(i), count});
+  }
+  const auto table = make_table(items);
+  const int count = static_cast<int>(items.size());
+  return only([=](cudaStream_t stream) { copy_unless(flag, rows_of<CopyItem>(*table), count, stream); });
+}
+
+}  // namespace
+
+Candidates make_update(const GroupView& group, Shared& shared) {
   std::vector<UpdateChunk> chunks;
   for (const OpView& op : group.ops())
     op.kind() == OpKind::ema ? add_averaged(op, chunks) : add_optimized(group, op, chunks);
@@ -125,22 +117,22 @@ Step update_step(const GroupView& group, Shared& shared) {
   updates.count = static_cast<int>(chunks.size());
   updates.scalars = first.in<float>(scalars);
   updates.check = first.in<float>(check);
-  return [table, updates, rule = rule_of(first), &shared](cudaStream_t stream) mutable {
+  return only([table, updates, rule = rule_of(first), &shared](cudaStream_t stream) mutable {
     updates.partials = reinterpret_cast<float*>(shared.work());
-    rule(updates, stream);
-  };
+    update(updates, rule, stream);
+  });
 }
 
-Step check_step(const OpView& op, Shared& shared) {
+Candidates make_gradient_check(const GroupView& group, Shared& shared) {
+  const OpView op = group.op();
   using Check = operands::GradientCheck;
   std::vector<UpdateChunk> chunks;
   std::vector<int> first{0};
   for (int i = Check::first_gradient; i < op.inputs(); ++i) {
-    const DType type = op.in_tensor(i).dtype;
-    add_chunks(op.in_stored(i), chunks, [&](UpdateChunk& chunk, std::int64_t from) {
-      chunk.g = op.in(i) + from * bytes_of(type);
-      chunk.g_type = type_of(type);
-    });
+    UpdateChunk whole{};
+    whole.g = op.in(i);
+    whole.g_type = type_of(op.in_tensor(i).dtype);
+    add_chunks(whole, op.in_stored(i), chunks);
     first.push_back(static_cast<int>(chunks.size()));
   }
   const auto table = make_table(chunks);
@@ -158,43 +150,18 @@ Step check_step(const OpView& op, Shared& shared) {
   args.good_steps = op.out<float>(Check::new_good_steps);
   args.skipped_steps = op.out<float>(Check::new_skipped_steps);
   shared.need(chunks.size() * sizeof(float));
-  return [table, starts, args, &shared](cudaStream_t stream) mutable {
+  return only([table, starts, args, &shared](cudaStream_t stream) mutable {
     args.partials = reinterpret_cast<float*>(shared.work());
     gradient_check(args, stream);
-  };
-}
-
-// The op's outputs from its inputs after the first, where a flag is 0.
-Step copies_step(const OpView& op, const float* flag) {
-  std::vector<CopyItem> items;
-  for (int i = 0; i < op.outputs(); ++i) {
-    const auto count = static_cast<int>(op.out_tensor(i).shape.elements());
-    items.push_back({op.in<float>(i + 1), op.out<float>(i), count});
-  }
-  const auto table = make_table(items);
-  const int count = static_cast<int>(items.size());
-  return [=](cudaStream_t stream) { copy_unless(flag, rows_of<CopyItem>(*table), count, stream); };
-}
-
-}  // namespace
-
-Candidates make_update(const GroupView& group, Shared& shared) {
-  return only([group, &shared] { return update_step(group, shared); });
-}
-
-Candidates make_gradient_check(const GroupView& group, Shared& shared) {
-  return only([op = group.op(), &shared] { return check_step(op, shared); });
-}
-
-Candidates make_snapshot(const GroupView& group, Shared&) {
-  return only([op = group.op()] {
-    return copies_step(op, op.in<float>(operands::Snapshot::scalars) + graph::kAccumulateKeep);
   });
 }
 
+Candidates make_snapshot(const GroupView& group, Shared&) {
+  return copies(group.op(), group.op().in<float>(operands::Snapshot::scalars) + graph::kAccumulateKeep);
+}
+
 Candidates make_restore(const GroupView& group, Shared&) {
-  return only(
-      [op = group.op()] { return copies_step(op, op.in<float>(operands::Restore::check) + graph::kFinite); });
+  return copies(group.op(), group.op().in<float>(operands::Restore::check) + graph::kFinite);
 }
 
 }  // namespace redline::backend::cuda

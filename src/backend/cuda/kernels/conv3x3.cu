@@ -1,11 +1,8 @@
 #include "backend/cuda/kernels/conv3x3.h"
 
-#include <algorithm>
-
 #include "backend/cuda/kernels/conv3x3.cuh"
 #include "backend/cuda/kernels/norm.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
-#include "backend/cuda/kernels/tensor_map.h"
 #include "backend/cuda/kernels/tile_launch.cuh"
 
 // A tile is some rows of an image. Of it and the rows around it TMA brings 64 channels at a time into shared
@@ -54,19 +51,15 @@ struct Block {
     x = out + kGroups * cut.out_bytes();
   }
   // The first position of a stage; the one before it is zeros.
-  __device__ __forceinline__ std::byte* stage(int index) const {
-    return x + index * cut.slice_bytes() + 1024;
-  }
+  REDLINE_DEVICE std::byte* stage(int index) const { return x + index * cut.slice_bytes() + 1024; }
   // Where a group puts what it stores.
-  __device__ __forceinline__ std::byte* out_of(int group) const { return out + group * cut.out_bytes(); }
-  __device__ __forceinline__ int first_tile() const { return static_cast<int>(blockIdx.y); }
-  __device__ __forceinline__ int stride() const { return static_cast<int>(gridDim.y); }
-  __device__ __forceinline__ int slices() const { return work.from / kSlice; }
-  __device__ __forceinline__ int first_filter() const {
-    return static_cast<int>(blockIdx.x) * kGroups * kSlice;
-  }
+  REDLINE_DEVICE std::byte* out_of(int group) const { return out + group * cut.out_bytes(); }
+  REDLINE_DEVICE int first_tile() const { return static_cast<int>(blockIdx.y); }
+  REDLINE_DEVICE int stride() const { return static_cast<int>(gridDim.y); }
+  REDLINE_DEVICE int slices() const { return work.from / kSlice; }
+  REDLINE_DEVICE int first_filter() const { return static_cast<int>(blockIdx.x) * kGroups * kSlice; }
   // Whether this block stores what it activated.
-  __device__ __forceinline__ bool keeps() const { return work.activated != nullptr && blockIdx.x == 0; }
+  REDLINE_DEVICE bool keeps() const { return work.activated != nullptr && blockIdx.x == 0; }
 };
 
 struct Barriers {
@@ -87,7 +80,7 @@ struct Loader {
   Cursor at;
   unsigned weight_turn = 0, y_turn = 0;
 
-  __device__ __forceinline__ void load_x() {
+  REDLINE_DEVICE void load_x() {
     using namespace hopper;
     if (tile >= block.cut.tiles()) return;
     const Tile place(block.cut, tile);
@@ -110,7 +103,7 @@ struct Loader {
     }
   }
   // Those of 64 filters for a slice of the channels, tap by tap.
-  __device__ __forceinline__ void load_weights(int of_slice, int filter) {
+  REDLINE_DEVICE void load_weights(int of_slice, int filter) {
     using namespace hopper;
     const int inner = kGradient ? block.work.to : block.work.from;  // of the tensor of weights
     for (int tap = 0; tap < kTaps; ++tap) {
@@ -123,7 +116,7 @@ struct Loader {
     ++weight_turn;
   }
   // What gates a group's part of a tile, to where the group puts its product.
-  __device__ __forceinline__ void load_y(int of_tile, int group, unsigned turn) {
+  REDLINE_DEVICE void load_y(int of_tile, int group, unsigned turn) {
     using namespace hopper;
     const Tile place(block.cut, of_tile);
     barrier_wait(&bars.y_empty[group], (turn & 1U) ^ 1U);
@@ -196,11 +189,11 @@ __device__ void activate(const Block& block, const CUtensorMap& activated, Barri
 
 // --- What multiplies ---
 
-__device__ __forceinline__ void sync_consumers() { hopper::sync_group(1, kConsumers); }
+REDLINE_DEVICE void sync_consumers() { hopper::sync_group(1, kConsumers); }
 
 // The groups multiply in turns, so that one stores while the other multiplies.
-__device__ __forceinline__ void wait_turn(int group) { hopper::sync_group(4 + group, kConsumers); }
-__device__ __forceinline__ void give_turn(int group) { hopper::arrive_group(4 + group, kConsumers); }
+REDLINE_DEVICE void wait_turn(int group) { hopper::sync_group(4 + group, kConsumers); }
+REDLINE_DEVICE void give_turn(int group) { hopper::arrive_group(4 + group, kConsumers); }
 
 // Of the two rows of the product that a thread has part of: see wgmma.
 struct Sums {
@@ -223,8 +216,8 @@ struct Consumer {
   // --- The product ---
 
   // One tap of one slice.
-  __device__ __forceinline__ void multiply_tap(float (&d)[kTile / 2], const std::byte* weights,
-                                               const std::byte* x, int tap, bool add) const {
+  REDLINE_DEVICE void multiply_tap(float (&d)[kTile / 2], const std::byte* weights, const std::byte* x,
+                                   int tap, bool add) const {
     using namespace hopper;
     const int down = tap / 3 - 1, right = tap % 3 - 1;
     const int shift = (kGradient ? -1 : 1) * (down * block.cut.pitch() + right);
@@ -238,7 +231,7 @@ struct Consumer {
   }
 
   // All taps of a slice, in this group's turn.
-  __device__ __forceinline__ void multiply_slice(float (&d)[kTile / 2], int slice, const Cursor& at) const {
+  REDLINE_DEVICE void multiply_slice(float (&d)[kTile / 2], int slice, const Cursor& at) const {
     using namespace hopper;
     wait_turn(group);
     barrier_wait(&(kActivates ? bars.x_ready : bars.x_full)[at.stage], at.parity);
@@ -265,7 +258,7 @@ struct Consumer {
   // --- What is stored ---
 
   // Of the tile's columns 8j + 2 * (lane % 4) + odd, those that are pixels of a row: bit j.
-  __device__ __forceinline__ unsigned pixels(int odd) const {
+  REDLINE_DEVICE unsigned pixels(int odd) const {
     unsigned bits = 0;
     for (int j = 0; j < kTile / 8; ++j) {
       if ((8 * j + 2 * (lane % 4) + odd) % block.cut.pitch() != block.cut.w) bits |= 1U << j;
@@ -274,7 +267,7 @@ struct Consumer {
   }
   unsigned pixels_of_rows[2] = {pixels(0), pixels(1)};
   // Those of them that lie in the image.
-  __device__ __forceinline__ unsigned pixels(const Tile& tile, int odd) const {
+  REDLINE_DEVICE unsigned pixels(const Tile& tile, int odd) const {
     const int end = min(block.cut.rows, block.cut.h - tile.top) * block.cut.pitch();
     const int count = max(0, end - 2 * (lane % 4) - odd + 7) / 8;
     return pixels_of_rows[odd] & (count < 32 ? (1U << count) - 1U : ~0U);
@@ -284,7 +277,7 @@ struct Consumer {
   struct Gate {
     float scale[2], bias[2];
   };
-  __device__ __forceinline__ Gate gate() const {
+  REDLINE_DEVICE Gate gate() const {
     Gate found{};
     if constexpr (kGradient) {
 #pragma unroll
@@ -298,8 +291,8 @@ struct Consumer {
   }
 
   // Two neighbouring columns of one row: gated where that is wanted, rounded and added up.
-  __device__ __forceinline__ std::uint32_t finish_pair(float2 value, std::uint32_t y_bits, const Gate& gate,
-                                                       int half, bool first, bool second) {
+  REDLINE_DEVICE std::uint32_t finish_pair(float2 value, std::uint32_t y_bits, const Gate& gate, int half,
+                                           bool first, bool second) {
     float2 y{};
     if constexpr (kGradient) {
       y = Pair<T>::of_bits(y_bits).floats();
@@ -315,8 +308,7 @@ struct Consumer {
   }
 
   // A tile's product, to memory. What gates it lies where it is put in order.
-  __device__ __forceinline__ void finish(const Tile& tile, const float (&d)[kTile / 2], const Gate& gate,
-                                         unsigned turn) {
+  REDLINE_DEVICE void finish(const Tile& tile, const float (&d)[kTile / 2], const Gate& gate, unsigned turn) {
     using namespace hopper;
     const unsigned even = pixels(tile, 0), odd = pixels(tile, 1);
     if constexpr (kGradient) barrier_wait(&bars.y_full[group], turn & 1U);

@@ -2,7 +2,7 @@
 // to a tile in shared memory while others multiply.
 #pragma once
 
-#include "backend/cuda/kernels/conv3x3_tiles.h"
+#include "backend/cuda/kernels/conv3x3.h"
 #include "backend/cuda/kernels/hopper.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
@@ -17,7 +17,7 @@ inline constexpr int kActivators = 3;       // warps
 // A tile, and where in its image it lies.
 struct Tile {
   int image, top;  // top: its first row
-  __device__ __forceinline__ Tile(const Cut& cut, int index)
+  REDLINE_DEVICE Tile(const Cut& cut, int index)
       : image(index / cut.down()), top(index % cut.down() * cut.rows) {}
 };
 
@@ -53,12 +53,12 @@ struct Activator {
   }
 
   // A warp has every third eight positions, a lane one piece of every fourth of them.
-  __device__ __forceinline__ int position(int k) const {
+  REDLINE_DEVICE int position(int k) const {
     return 8 * (kActivators * (k / 2) + warp) + 4 * (k % 2) + lane / kPieces;
   }
 
   // Rows outside of the image stay zeros, and so does what lies between rows.
-  __device__ __forceinline__ void activate(const Tile& tile, int slice, std::byte* x) const {
+  REDLINE_DEVICE void activate(const Tile& tile, int slice, std::byte* x) const {
     using hopper::Pair;
     const int begin = tile.top == 0 ? cut.pitch() : 0;
     const int end = min(cut.rows + 2, cut.h - tile.top + 1) * cut.pitch();
@@ -93,7 +93,7 @@ struct Activator {
     }
   }
   // After it: a barrier that every one of the warps arrives at.
-  __device__ __forceinline__ void arrive(std::uint64_t* ready) const {
+  REDLINE_DEVICE void arrive(std::uint64_t* ready) const {
     hopper::fence_async();
     __syncwarp();
     if (lane == 0) hopper::barrier_arrive(ready);

@@ -1,10 +1,7 @@
-#include "backend/cuda/kernels/conv3x3_weight_grad.h"
-
-#include <algorithm>
+#include "backend/cuda/kernels/conv3x3.h"
 
 #include "backend/cuda/kernels/conv3x3.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
-#include "backend/cuda/kernels/tensor_map.h"
 #include "backend/cuda/kernels/tile_launch.cuh"
 
 // dw[to][tap][from] is a sum over positions of dy[position][to] * x[position + tap][from]: a product whose
@@ -39,15 +36,13 @@ struct Share {
   std::byte* memory;
 
   // x of a stage; the position before it is zeros.
-  __device__ __forceinline__ std::byte* x(int stage) const {
-    return memory + stage * cut.stage_bytes() + 1024;
-  }
-  __device__ __forceinline__ std::byte* dy(int stage) const {
+  REDLINE_DEVICE std::byte* x(int stage) const { return memory + stage * cut.stage_bytes() + 1024; }
+  REDLINE_DEVICE std::byte* dy(int stage) const {
     return memory + stage * cut.stage_bytes() + cut.slice_bytes();
   }
   // Calls body(tile, at) for each of the block's tiles.
   template <typename Body>
-  __device__ __forceinline__ void for_tiles(const Body& body) const {
+  REDLINE_DEVICE void for_tiles(const Body& body) const {
     Cursor at;
     for (int i = static_cast<int>(blockIdx.x); i < cut.tiles(); i += static_cast<int>(gridDim.x)) {
       body(Tile(cut, i), at);
@@ -158,15 +153,11 @@ __global__ void __launch_bounds__(kBlock, 1)
 #endif
 }
 
-// From the blocks' sums.
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    weight_grad_total_kernel(const float* partials, int blocks, T* dw) {
-  begin_kernel();
-  const int first = static_cast<int>(blockIdx.x) * kTotals;
-  const float sum = total_of_blocks(partials, blocks, kEach, first);
-  if (threadIdx.x < kTotals) dw[first + static_cast<int>(threadIdx.x)] = from_float<T>(sum);
-}
+struct Weights3x3 {
+  static constexpr int kEach = kTaps * kSlice * kSlice, kSkipped = 0;
+  static constexpr bool kEarly = true;
+  static REDLINE_DEVICE int at(int first, int thread) { return first + thread; }
+};
 
 }  // namespace
 
@@ -182,12 +173,7 @@ TileLaunch conv3x3_weight_grad(const Conv3x3WeightGrad& work, const cudaDevicePr
       work.type == Type::f16 ? weight_grad_kernel<__half> : weight_grad_kernel<__nv_bfloat16>, grid, device,
       work, cut, describe_images(work.x, work.type, images, cut.pitch(), cut.rows + 2),
       describe_images(work.dy, work.type, images, cut.pitch(), cut.rows), stages);
-  return with_total(gradient, [=](const float* partials, cudaStream_t stream) {
-    dispatch_type(work.dw_type, [&]<typename T>() {
-      launch(weight_grad_total_kernel<T>, {kEach / kTotals, kThreads, 0, true}, stream, partials, blocks,
-             static_cast<T*>(work.dw));
-    });
-  });
+  return with_total<Weights3x3>(gradient, grid, 0, work.dw, work.dw_type);
 }
 
 }  // namespace redline::backend::cuda

@@ -4,70 +4,38 @@
 namespace redline::backend::cuda {
 namespace {
 
-// y = body over a flat array, one vector a thread.
-template <typename T, int N, typename Body>
-__global__ void __launch_bounds__(kThreads) flat_kernel(std::int64_t vectors, void* y, Body body) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i < vectors) store<T, N>(y, i, body.template at<N>(i));
-}
-
-// Launches with the widest vectors that divide `count`.
-template <typename T, typename Body>
-void launch_flat(std::int64_t count, void* y, cudaStream_t stream, Body body) {
-  constexpr int kWide = 16 / sizeof(T);
-  if (count % kWide == 0) {
-    const std::int64_t vectors = count / kWide;
-    flat_kernel<T, kWide><<<blocks_for(vectors), kThreads, 0, stream>>>(vectors, y, body);
-  } else {
-    flat_kernel<T, 1><<<blocks_for(count), kThreads, 0, stream>>>(count, y, body);
-  }
-}
-
-template <typename T>
 struct Relu {
-  const void* x;
-  template <int N>
-  __device__ Vec<T, N> at(std::int64_t i) const {
-    Vec<T, N> out = load<T, N>(x, i);
-#pragma unroll
-    for (int k = 0; k < N; ++k) out.set(k, out.at(k) < 0.0F ? 0.0F : out.at(k));
-    return out;
-  }
+  static __device__ float of(float x, float) { return x < 0.0F ? 0.0F : x; }
 };
-
 struct ReluGrad {
   static __device__ float of(float dy, float y) { return y > 0.0F ? dy : 0.0F; }
 };
 struct Add {
   static __device__ float of(float a, float b) { return a + b; }
 };
-
-// Two arrays, element by element.
-template <typename T, typename Op>
-struct Pairs {
-  const void *a, *b;
-  template <int N>
-  __device__ Vec<T, N> at(std::int64_t i) const {
-    Vec<T, N> out = load<T, N>(a, i);
-    const Vec<T, N> other = load<T, N>(b, i);
-#pragma unroll
-    for (int k = 0; k < N; ++k) out.set(k, Op::of(out.at(k), other.at(k)));
-    return out;
-  }
-};
-
-template <typename From, typename To>
 struct Convert {
-  const void* x;
-  template <int N>
-  __device__ Vec<To, N> at(std::int64_t i) const {
-    const Vec<From, N> in = load<From, N>(x, i);
-    Vec<To, N> out;
-#pragma unroll
-    for (int k = 0; k < N; ++k) out.set(k, in.at(k));
-    return out;
-  }
+  static __device__ float of(float x, float) { return x; }
 };
+
+// y = Op of one flat array or of two, element by element, one vector a thread.
+template <typename Op, typename From, typename To, int N>
+__global__ void __launch_bounds__(kThreads)
+    flat_kernel(std::int64_t vectors, const void* a, const void* b /* ? */, void* y) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= vectors) return;
+  const Vec<From, N> first = load<From, N>(a, i), second = b == nullptr ? first : load<From, N>(b, i);
+  store(y, i, Vec<To, N>::make([&](int k) { return Op::of(first.at(k), second.at(k)); }));
+}
+
+// Launches with the widest vectors that divide `count`.
+template <typename Op, typename From, typename To>
+void launch_flat(std::int64_t count, const void* a, const void* b, void* y, cudaStream_t stream) {
+  constexpr int kWide = 16 / sizeof(To);
+  const bool wide = count % kWide == 0;
+  const std::int64_t vectors = wide ? count / kWide : count;
+  const auto kernel = wide ? flat_kernel<Op, From, To, kWide> : flat_kernel<Op, From, To, 1>;
+  kernel<<<blocks_for(vectors), kThreads, 0, stream>>>(vectors, a, b, y);
+}
 
 // The bytes of a row of images, normalised.
 struct BytesOfImages {
@@ -75,8 +43,8 @@ struct BytesOfImages {
   ImageNormalize args;
 
   // Four neighbouring pixels of a row, zeros where they are outside the image.
-  __device__ __forceinline__ void four(const Images& shape, std::int64_t image, int h, int w,
-                                       float (&pixels)[4][3]) const {
+  REDLINE_DEVICE void four(const Images& shape, std::int64_t image, int h, int w,
+                           float (&pixels)[4][3]) const {
     const std::int64_t first = ((image * shape.h + h) * shape.w + w) * 3;
     const bool row = h >= 0 && h < shape.h;
     if (row && w >= 0 && w + 4 <= shape.w && first % 4 == 0) {
@@ -97,7 +65,7 @@ struct BytesOfImages {
   }
 
  private:
-  __device__ __forceinline__ void put(float (&pixels)[4][3], int i, std::uint8_t byte) const {
+  REDLINE_DEVICE void put(float (&pixels)[4][3], int i, std::uint8_t byte) const {
     pixels[i / 3][i % 3] = fmaf(static_cast<float>(byte), args.scale[i % 3], args.bias[i % 3]);
   }
 };
@@ -105,8 +73,8 @@ struct BytesOfImages {
 struct FloatsOfImages {
   const float* images;  // planes
 
-  __device__ __forceinline__ void four(const Images& shape, std::int64_t image, int h, int w,
-                                       float (&pixels)[4][3]) const {
+  REDLINE_DEVICE void four(const Images& shape, std::int64_t image, int h, int w,
+                           float (&pixels)[4][3]) const {
     for (int p = 0; p < 4; ++p) {
       for (int c = 0; c < 3; ++c) {
         const bool there = h >= 0 && h < shape.h && w + p >= 0 && w + p < shape.w;
@@ -129,11 +97,8 @@ struct ImageGrid {
 
 // Two neighbouring pixels, each with a fourth channel of zeros.
 template <typename T>
-__device__ __forceinline__ Vec<T, 8> two_pixels(const float (&row)[4][3], int first) {
-  Vec<T, 8> out;
-#pragma unroll
-  for (int k = 0; k < 8; ++k) out.set(k, k % 4 < 3 ? row[first + k / 4][k % 4] : 0.0F);
-  return out;
+REDLINE_DEVICE Vec<T, 8> two_pixels(const float (&row)[4][3], int first) {
+  return Vec<T, 8>::make([&](int k) { return k % 4 < 3 ? row[first + k / 4][k % 4] : 0.0F; });
 }
 
 template <typename T, bool kFolded, typename From>
@@ -152,26 +117,23 @@ __global__ void __launch_bounds__(kThreads) image_kernel(Images shape, From from
     for (int at = 0; at < 4; ++at) {
       const int pair = at / 2, dy = at % 2;
       if (w / 2 + pair >= pairs) break;
-      store<T, 8>(x, ((image * grid.rows + h / 2) * pairs + w / 2 + pair) * 2 + dy,
-                  two_pixels<T>(pixels[dy], pair * 2));
+      store(x, ((image * grid.rows + h / 2) * pairs + w / 2 + pair) * 2 + dy,
+            two_pixels<T>(pixels[dy], pair * 2));
     }
   } else if (shape.w % 4 == 0) {
 #pragma unroll
     for (int at = 0; at < 4; ++at) {
       const int dy = at / 2, pair = at % 2;
       if (h + dy >= shape.h) continue;
-      store<T, 8>(x, ((image * shape.h + h + dy) * shape.w + w) / 2 + pair,
-                  two_pixels<T>(pixels[dy], pair * 2));
+      store(x, ((image * shape.h + h + dy) * shape.w + w) / 2 + pair, two_pixels<T>(pixels[dy], pair * 2));
     }
   } else {
 #pragma unroll
     for (int at = 0; at < 8; ++at) {
       const int dy = at / 4, p = at % 4;
       if (h + dy >= shape.h || w + p >= shape.w) continue;
-      Vec<T, 4> out;
-#pragma unroll
-      for (int k = 0; k < 4; ++k) out.set(k, k < 3 ? pixels[dy][p][k] : 0.0F);
-      store<T, 4>(x, (image * shape.h + h + dy) * shape.w + w + p, out);
+      store(x, (image * shape.h + h + dy) * shape.w + w + p,
+            Vec<T, 4>::make([&](int k) { return k < 3 ? pixels[dy][p][k] : 0.0F; }));
     }
   }
 }
@@ -181,11 +143,8 @@ void launch_image(Type type, const Images& shape, const From& from, void* x, cud
   const ImageGrid of(shape);
   const int grid = blocks_for(shape.count * of.rows * of.fours);
   dispatch_type(type, [&]<typename T>() {
-    if (shape.folded) {
-      image_kernel<T, true><<<grid, kThreads, 0, stream>>>(shape, from, x);
-    } else {
-      image_kernel<T, false><<<grid, kThreads, 0, stream>>>(shape, from, x);
-    }
+    const auto kernel = shape.folded ? image_kernel<T, true, From> : image_kernel<T, false, From>;
+    kernel<<<grid, kThreads, 0, stream>>>(shape, from, x);
   });
 }
 
@@ -214,24 +173,21 @@ __global__ void column_sums_kernel(int rows, int columns, const T* dy, float* db
 
 }  // namespace
 
-void relu(Type type, std::int64_t count, const void* x, void* y, cudaStream_t stream) {
-  dispatch_type(type, [&]<typename T>() { launch_flat<T>(count, y, stream, Relu<T>{x}); });
-}
-
-void relu_grad(Type type, std::int64_t count, const void* dy, const void* y, void* dx, cudaStream_t stream) {
-  dispatch_type(type, [&]<typename T>() { launch_flat<T>(count, dx, stream, Pairs<T, ReluGrad>{dy, y}); });
-}
-
-void add(Type type, std::int64_t count, const void* a, const void* b, void* y, cudaStream_t stream) {
-  dispatch_type(type, [&]<typename T>() { launch_flat<T>(count, y, stream, Pairs<T, Add>{a, b}); });
+void flat(graph::OpKind op, Type type, std::int64_t count, const void* a, const void* b, void* y,
+          cudaStream_t stream) {
+  dispatch_type(type, [&]<typename T>() {
+    if (op == graph::OpKind::relu) return launch_flat<Relu, T, T>(count, a, nullptr, y, stream);
+    if (op == graph::OpKind::relu_grad) return launch_flat<ReluGrad, T, T>(count, a, b, y, stream);
+    launch_flat<Add, T, T>(count, a, b, y, stream);
+  });
 }
 
 void cast(Type type, std::int64_t count, const float* x, void* y, cudaStream_t stream) {
-  dispatch_type(type, [&]<typename T>() { launch_flat<T>(count, y, stream, Convert<float, T>{x}); });
+  dispatch_type(type, [&]<typename T>() { launch_flat<Convert, float, T>(count, x, nullptr, y, stream); });
 }
 
 void widen(Type type, std::int64_t count, const void* x, float* y, cudaStream_t stream) {
-  dispatch_type(type, [&]<typename T>() { launch_flat<float>(count, y, stream, Convert<T, float>{x}); });
+  dispatch_type(type, [&]<typename T>() { launch_flat<Convert, T, float>(count, x, nullptr, y, stream); });
 }
 
 void normalize_image(Type type, const Images& shape, const ImageNormalize& args, const std::uint8_t* images,

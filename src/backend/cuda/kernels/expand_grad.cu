@@ -1,8 +1,7 @@
-#include "backend/cuda/kernels/expand_grad.h"
+#include "backend/cuda/kernels/gemm.h"
 
 #include <algorithm>
 
-#include "backend/cuda/kernels/tensor_map.h"
 #include "backend/cuda/kernels/tiles.cuh"
 
 namespace redline::backend::cuda {
@@ -44,7 +43,7 @@ struct Memory {
   Ring g, y, x;
   MixTable<2> table;
 
-  __device__ __forceinline__ Memory(std::byte* dynamic, Barriers& bars)
+  REDLINE_DEVICE Memory(std::byte* dynamic, Barriers& bars)
       : weights(aligned(dynamic)),
         g(bars.g, weights + kWeightBytes, kTileBytes, kGStages),
         y(bars.y, g.at(kGStages), kTileBytes, kYStages),
@@ -71,7 +70,7 @@ __device__ void produce(const ExpandGrad& work, const Maps& maps, Memory memory,
 template <typename T, bool kBefore, int kMe>
 class Consumer {
  public:
-  __device__ __forceinline__ Consumer(const ExpandGrad& work, const Maps& maps, const Memory& memory)
+  REDLINE_DEVICE Consumer(const ExpandGrad& work, const Maps& maps, const Memory& memory)
       : work_(work), maps_(maps), memory_(memory) {
     const int channel = warp_id() % 4 * 16 + lane_id() / 4;  // and the one eight further
     for (int i = 0; i < (kBefore ? 2 : 0); ++i) {
@@ -80,7 +79,7 @@ class Consumer {
     }
   }
 
-  __device__ __forceinline__ void run(std::uint64_t* weights_full, ReduceSpace space) {
+  REDLINE_DEVICE void run(std::uint64_t* weights_full, ReduceSpace space) {
     barrier_wait(weights_full, 0);
     for (int tile = static_cast<int>(blockIdx.y); tile < row_tiles(work_.rows);
          tile += static_cast<int>(gridDim.y)) {
@@ -106,7 +105,7 @@ class Consumer {
 
   // What the convolution read, transposed: of sixteen channels and the tile's rows. Rows beyond the last are
   // zeros.
-  __device__ __forceinline__ Fragment<kRows / 16> load_input(const std::byte* tile) const {
+  REDLINE_DEVICE Fragment<kRows / 16> load_input(const std::byte* tile) const {
     const int lane = lane_id(), rows = static_cast<int>(min(work_.rows - row_, std::int64_t{kRows}));
     const int at = swizzled(lane / 16 * 8 + lane % 8, warp_id() % 4 * 2 + lane / 8 % 2);
     Fragment<kRows / 16> input;
@@ -126,7 +125,7 @@ class Consumer {
 
   // The K loop. Where a product is waited for, it is known which others are under way: that of dx for a K
   // block, and behind it, where the group has the block, that of dw.
-  __device__ __forceinline__ void multiply_tile(const std::byte* x, float (&dx)[kFrom / 2]) {
+  REDLINE_DEVICE void multiply_tile(const std::byte* x, float (&dx)[kFrom / 2]) {
     const Fragment<kRows / 16> input = load_input(x);
     Fragment<> dy;
     int g_held = -1;
@@ -163,7 +162,7 @@ class Consumer {
   }
 
   // Gates this warp's rows of dx where that is wanted, and stores them from x's place.
-  __device__ __forceinline__ void finish_tile(const float (&dx)[kFrom / 2], int x_at) {
+  REDLINE_DEVICE void finish_tile(const float (&dx)[kFrom / 2], int x_at) {
     const int row = row_ + warp_id() * kWarpRows;
     std::byte* x = memory_.x.at(x_at) + warp_id() * kWarpTileBytes;
     if constexpr (kBefore) {
@@ -178,13 +177,13 @@ class Consumer {
     if (has(kBlocks - 1)) wgmma_wait<0>();
     memory_.g.release(g_held_);
   }
-  __device__ __forceinline__ void release_stored() {
+  REDLINE_DEVICE void release_stored() {
     if (x_stored_ < 0) return;
     if (lane_id() == 0) wait_stores_read<0>();
     memory_.x.release(x_stored_);
   }
 
-  __device__ __forceinline__ void write_dw(float* partials) {
+  REDLINE_DEVICE void write_dw(float* partials) {
     float* to = partials + std::int64_t{blockIdx.y} * kTo * kFrom;
     const int channel = warp_id() % 4 * 16 + lane_id() / 4;
 #pragma unroll
@@ -242,15 +241,15 @@ __global__ void __launch_bounds__(hopper::kBlock, 1)
 #endif
 }
 
-// From the blocks' sums, which lie transposed.
-template <typename T>
-__global__ void __launch_bounds__(kThreads) expand_total_kernel(const float* partials, int blocks, T* dw) {
-  begin_kernel();
-  const int first = static_cast<int>(blockIdx.x) * kTotals;
-  const float sum = total_of_blocks(partials, blocks, kTo * kFrom, first);
-  const int from = first / kTo, to = first % kTo + static_cast<int>(threadIdx.x);
-  if (threadIdx.x < kTotals) dw[to * kFrom + from] = from_float<T>(sum);
-}
+// The blocks' sums lie transposed.
+struct ExpandWeights {
+  static constexpr int kEach = kTo * kFrom, kSkipped = 0;
+  static constexpr bool kEarly = false;
+  static REDLINE_DEVICE int at(int first, int thread) {
+    const int from = first / kTo, to = first % kTo + thread;
+    return to * kFrom + from;
+  }
+};
 
 }  // namespace
 
@@ -272,14 +271,8 @@ TileLaunch expand_grad(const ExpandGrad& work, const cudaDeviceProp& device) {
   };
   const auto kernel = work.type == Type::f16 ? kernel_of.template operator()<__half>()
                                              : kernel_of.template operator()<__nv_bfloat16>();
-  return with_total(make_launch(kernel, grid, device, work, maps),
-                    [=](const float* partials, cudaStream_t stream) {
-                      dispatch_type(work.dw_type, [&]<typename T>() {
-                        launch(expand_total_kernel<T>, {dim3(kTo * kFrom / kTotals)}, stream,
-                               partials + std::size_t{2 * kFrom} * static_cast<std::size_t>(blocks), blocks,
-                               static_cast<T*>(work.dw));
-                      });
-                    });
+  return with_total<ExpandWeights>(make_launch(kernel, grid, device, work, maps), grid,
+                                   static_cast<std::size_t>(blocks) * 2 * kFrom, work.dw, work.dw_type);
 }
 
 }  // namespace redline::backend::cuda

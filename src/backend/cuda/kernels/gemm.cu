@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "backend/cuda/kernels/norm.cuh"
-#include "backend/cuda/kernels/tensor_map.h"
 #include "backend/cuda/kernels/tiles.cuh"
 
 namespace redline::backend::cuda {
@@ -58,9 +57,7 @@ struct Barriers {
   RingBarriers<GemmForm::kMostStages> ring;
 };
 
-__device__ __forceinline__ int tiles_of(const Gemm& work) {
-  return static_cast<int>((work.rows + kRows - 1) / kRows);
-}
+REDLINE_DEVICE int tiles_of(const Gemm& work) { return static_cast<int>((work.rows + kRows - 1) / kRows); }
 
 template <typename Is>
 __device__ void produce(const Gemm& work, const GemmMaps& maps, Ring ring, std::byte* b,
@@ -103,7 +100,7 @@ __device__ void produce(const Gemm& work, const GemmMaps& maps, Ring ring, std::
 
 // What the prologue makes of a channel of a and, as u, of a2.
 template <Prologue kPrologue>
-__device__ __forceinline__ Mix mix_of(const Gemm& work, int channel) {
+REDLINE_DEVICE Mix mix_of(const Gemm& work, int channel) {
   if constexpr (kPrologue == Prologue::norm_grad) {
     const Slope slope(work.after, channel, work.k, static_cast<float>(work.rows));
     return {slope.a, slope.b, slope.c};
@@ -129,11 +126,10 @@ class Consumer {
   using Product = float[Is::kParts][Is::kPart / 2];
 
  public:
-  __device__ __forceinline__ Consumer(const Gemm& work, const GemmMaps& maps, const Memory& memory,
-                                      const Ring& ring)
+  REDLINE_DEVICE Consumer(const Gemm& work, const GemmMaps& maps, const Memory& memory, const Ring& ring)
       : work_(work), maps_(maps), memory_(memory), ring_(ring), table_(memory.table, work.k) {}
 
-  __device__ __forceinline__ void run(std::uint64_t* b_full, ReduceSpace space) {
+  REDLINE_DEVICE void run(std::uint64_t* b_full, ReduceSpace space) {
     if constexpr (kResident) barrier_wait(b_full, 0);
     if constexpr (Is::kJoins) fetch_mask(static_cast<int>(blockIdx.y));
     for (int tile = static_cast<int>(blockIdx.y); tile < tiles_of(work_);
@@ -162,7 +158,7 @@ class Consumer {
   // The K loop. While a product is under way, the next K block is waited for and prepared. Two products are
   // under way at a time where all that they read is in the ring or resident; registers and stages of b would
   // not last for two.
-  __device__ __forceinline__ void multiply_tile(Product& d) {
+  REDLINE_DEVICE void multiply_tile(Product& d) {
     constexpr bool kTwo = kFromShared && kResident;
     A a[2];  // of this K block and the one before
     Stages read{};
@@ -195,7 +191,7 @@ class Consumer {
   }
   // Waits for the product that read these stages, behind which kOpen others are under way.
   template <int kOpen>
-  __device__ __forceinline__ void finish_product(const Stages& read) {
+  REDLINE_DEVICE void finish_product(const Stages& read) {
     wgmma_wait<kOpen>();
     if constexpr (kFromShared) ring_.release(read.a);
     if constexpr (!kResident) {
@@ -204,7 +200,7 @@ class Consumer {
   }
 
   // The prologue of a K block. Returns the stage that the product is to read a from, if it does.
-  __device__ __forceinline__ int prepare(A& a, int k) {
+  REDLINE_DEVICE int prepare(A& a, int k) {
     if constexpr (kFromShared) {
       const int stage = ring_.take();
       a = ring_.at(stage) + warp_id() / 4 * (4 * kWarpTileBytes);
@@ -231,7 +227,7 @@ class Consumer {
       return -1;
     }
   }
-  __device__ __forceinline__ void store_mask(const Fragment<>& made, int k) {
+  REDLINE_DEVICE void store_mask(const Fragment<>& made, int k) {
     if (work_.made_mask == nullptr || blockIdx.x != 0) return;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -243,12 +239,12 @@ class Consumer {
   }
 
   // Stores this warp's rows of a stage, which is released when they have been read.
-  __device__ __forceinline__ void store_stage(int stage, const CUtensorMap& map, int column) {
+  REDLINE_DEVICE void store_stage(int stage, const CUtensorMap& map, int column) {
     release_stored();
     store_rows(map, column, row_, ring_.at(stage) + warp_id() * kWarpTileBytes);
     stored_ = stage;
   }
-  __device__ __forceinline__ void release_stored() {
+  REDLINE_DEVICE void release_stored() {
     if (stored_ < 0) return;
     if (lane_id() == 0) wait_stores_read<0>();
     ring_.release(stored_);
@@ -259,7 +255,7 @@ class Consumer {
   struct Mask {
     std::uint32_t words[Is::kTiles];
   };
-  __device__ __forceinline__ void fetch_mask(int tile) {
+  REDLINE_DEVICE void fetch_mask(int tile) {
     const std::int64_t row = std::int64_t{tile} * kRows + warp_id() * kWarpRows + lane_id() % 16;
     const auto* words = reinterpret_cast<const std::uint32_t*>(work_.mask);
 #pragma unroll
@@ -270,14 +266,14 @@ class Consumer {
   }
 
   // Of a sparse `other`: where in its stage the row of lane % 16 lies; -1 where it has none.
-  __device__ __forceinline__ int sparse_at() const {
+  REDLINE_DEVICE int sparse_at() const {
     const auto row = static_cast<int>(row_) + lane_id() % kWarpRows;
     const int first = work_.sparse.before(static_cast<int>(row_) - warp_id() * kWarpRows);
     return work_.sparse.has(row) ? work_.sparse.before(row) - first : -1;
   }
 
   // The epilogue, and what is read ahead for the next one.
-  __device__ __forceinline__ void finish_tile(const Product& d, int next_tile) {
+  REDLINE_DEVICE void finish_tile(const Product& d, int next_tile) {
     const Mask mask = mask_;
     if constexpr (Is::kJoins) {
       if (next_tile < tiles_of(work_)) fetch_mask(next_tile);
@@ -294,7 +290,7 @@ class Consumer {
       }
     }
   }
-  __device__ __forceinline__ void store_and_sum(const float* d, int i, int rows) {
+  REDLINE_DEVICE void store_and_sum(const float* d, int i, int rows) {
     constexpr int kStaging = Is::form().staging_tiles();
     std::byte* staged = memory_.staging + i % kStaging * kTileBytes + warp_id() * kWarpTileBytes;
     if (lane_id() == 0) wait_stores_read<kStaging - 1>();
@@ -304,8 +300,7 @@ class Consumer {
     sum_rows<T>(staged, rows, sums_[i]);
     store_rows(maps_.out, column_ + i * kWidth, row_, staged);
   }
-  __device__ __forceinline__ void gate_and_sum(const float* d, int i, int rows, std::uint32_t mask,
-                                               int sparse) {
+  REDLINE_DEVICE void gate_and_sum(const float* d, int i, int rows, std::uint32_t mask, int sparse) {
     const int column = column_ + i * kWidth;
     const auto mine = [&](int stage) { return ring_.at(stage) + warp_id() * kWarpTileBytes; };
     if constexpr (Is::kEpilogue == Epilogue::gated) {

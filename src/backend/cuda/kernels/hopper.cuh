@@ -9,6 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+
+#include "backend/cuda/kernels/kernels.h"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define REDLINE_HOPPER 1
@@ -19,7 +22,7 @@ namespace redline::backend::cuda::hopper {
 struct Cursor {
   int stage = 0;
   unsigned parity = 0;
-  __device__ __forceinline__ void next(int stages) {
+  REDLINE_DEVICE void next(int stages) {
     if (++stage == stages) {
       stage = 0;
       parity ^= 1U;
@@ -27,66 +30,61 @@ struct Cursor {
   }
 };
 
-__device__ __forceinline__ std::uint32_t two_bits(std::uint32_t masks) {
-  return (masks & 1U) | (masks >> 30 & 2U);
-}
+REDLINE_DEVICE std::uint32_t two_bits(std::uint32_t masks) { return (masks & 1U) | (masks >> 30 & 2U); }
 
 // Two neighbouring elements. NaN stays NaN. `positive` gives a bit for each.
 template <typename T>
-struct Pair;
-template <>
-struct Pair<__half> {
-  __half2 v;
-  static __device__ Pair of_bits(std::uint32_t bits) { return {reinterpret_cast<const __half2&>(bits)}; }
+struct Pair {
+  static constexpr bool kHalf = __is_same(T, __half);
+  using Two = std::conditional_t<kHalf, __half2, __nv_bfloat162>;
+  Two v;
+  static __device__ Pair of_bits(std::uint32_t bits) { return {reinterpret_cast<const Two&>(bits)}; }
   __device__ std::uint32_t bits() const { return reinterpret_cast<const std::uint32_t&>(v); }
-  __device__ float2 floats() const { return __half22float2(v); }
-  __device__ std::uint32_t positive() const { return two_bits(__hgt2_mask(v, __half2{})); }
-  static __device__ Pair of(float x, float y) { return {__floats2half2_rn(x, y)}; }
+  __device__ float2 floats() const {
+    if constexpr (kHalf)
+      return __half22float2(v);
+    else
+      return __bfloat1622float2(v);
+  }
+  __device__ std::uint32_t positive() const { return two_bits(__hgt2_mask(v, Two{})); }
+  static __device__ Pair of(float x, float y) {
+    if constexpr (kHalf)
+      return {__floats2half2_rn(x, y)};
+    else
+      return {__floats2bfloat162_rn(x, y)};
+  }
   static __device__ Pair relu_of(float x, float y) {
     std::uint32_t bits;
-    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(y), "f"(x));
-    return of_bits(bits);
-  }
-};
-template <>
-struct Pair<__nv_bfloat16> {
-  __nv_bfloat162 v;
-  static __device__ Pair of_bits(std::uint32_t bits) {
-    return {reinterpret_cast<const __nv_bfloat162&>(bits)};
-  }
-  __device__ std::uint32_t bits() const { return reinterpret_cast<const std::uint32_t&>(v); }
-  __device__ float2 floats() const { return __bfloat1622float2(v); }
-  __device__ std::uint32_t positive() const { return two_bits(__hgt2_mask(v, __nv_bfloat162{})); }
-  static __device__ Pair of(float x, float y) { return {__floats2bfloat162_rn(x, y)}; }
-  static __device__ Pair relu_of(float x, float y) {
-    std::uint32_t bits;
-    asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(y), "f"(x));
+    if constexpr (kHalf)
+      asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(y), "f"(x));
+    else
+      asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(y), "f"(x));
     return of_bits(bits);
   }
 };
 
-__device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
+REDLINE_DEVICE std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
 // The first address in dynamic shared memory where a tile that TMA swizzles may lie. A launch asks for 1 KiB
 // more than it needs.
-__device__ __forceinline__ std::byte* aligned(std::byte* dynamic) {
+REDLINE_DEVICE std::byte* aligned(std::byte* dynamic) {
   return dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
 }
 
-__device__ __forceinline__ void barrier_init(std::uint64_t* barrier, unsigned arrivals) {
+REDLINE_DEVICE void barrier_init(std::uint64_t* barrier, unsigned arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
 }
-__device__ __forceinline__ void barrier_arrive(std::uint64_t* barrier) {
+REDLINE_DEVICE void barrier_arrive(std::uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 // Arrives, and adds bytes of bulk copies that the phase waits for.
-__device__ __forceinline__ void barrier_expect(std::uint64_t* barrier, unsigned bytes) {
+REDLINE_DEVICE void barrier_expect(std::uint64_t* barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
 }
-__device__ __forceinline__ void barrier_wait(std::uint64_t* barrier, unsigned parity) {
+REDLINE_DEVICE void barrier_wait(std::uint64_t* barrier, unsigned parity) {
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
@@ -101,24 +99,23 @@ __device__ __forceinline__ void barrier_wait(std::uint64_t* barrier, unsigned pa
 }
 
 // Makes barriers and ordinary writes to shared memory visible to TMA and wgmma.
-__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+REDLINE_DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 // Ends the initialisation of barriers that others use too.
-__device__ __forceinline__ void publish_barriers() {
+REDLINE_DEVICE void publish_barriers() {
   fence_async();
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
 // Waits for `threads` threads that name the same barrier (1 to 15).
-__device__ __forceinline__ void sync_group(int barrier, int threads) {
+REDLINE_DEVICE void sync_group(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 // Counts as one of those threads, and does not wait.
-__device__ __forceinline__ void arrive_group(int barrier, int threads) {
+REDLINE_DEVICE void arrive_group(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-__device__ __forceinline__ void load_tile(void* to, const CUtensorMap& map, int column, int row,
-                                          std::uint64_t* barrier) {
+REDLINE_DEVICE void load_tile(void* to, const CUtensorMap& map, int column, int row, std::uint64_t* barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
       "[%4];" ::"r"(shared_address(to)),
@@ -126,15 +123,14 @@ __device__ __forceinline__ void load_tile(void* to, const CUtensorMap& map, int 
       : "memory");
 }
 // Contiguous bytes; addresses and size are multiples of sixteen.
-__device__ __forceinline__ void load_bytes(void* to, const void* from, unsigned bytes,
-                                           std::uint64_t* barrier) {
+REDLINE_DEVICE void load_bytes(void* to, const void* from, unsigned bytes, std::uint64_t* barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
           shared_address(to)),
       "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(barrier))
       : "memory");
 }
-__device__ __forceinline__ void store_bytes(void* to, const void* from, unsigned bytes) {
+REDLINE_DEVICE void store_bytes(void* to, const void* from, unsigned bytes) {
   asm volatile(
       "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
       "r"(shared_address(from)), "r"(bytes)
@@ -142,8 +138,8 @@ __device__ __forceinline__ void store_bytes(void* to, const void* from, unsigned
 }
 // A box of a tensor of four dimensions, the fastest first. Outside the tensor zeros are loaded, and nothing
 // is stored.
-__device__ __forceinline__ void load_box(void* to, const CUtensorMap& map, int x, int y, int z, int w,
-                                         std::uint64_t* barrier) {
+REDLINE_DEVICE void load_box(void* to, const CUtensorMap& map, int x, int y, int z, int w,
+                             std::uint64_t* barrier) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
       "%5}], [%6];" ::"r"(shared_address(to)),
@@ -151,68 +147,67 @@ __device__ __forceinline__ void load_box(void* to, const CUtensorMap& map, int x
       : "memory");
 }
 // Brings it as far as L2.
-__device__ __forceinline__ void prefetch_box(const CUtensorMap& map, int x, int y, int z, int w) {
+REDLINE_DEVICE void prefetch_box(const CUtensorMap& map, int x, int y, int z, int w) {
   asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(x),
                "r"(y), "r"(z), "r"(w)
                : "memory");
 }
-__device__ __forceinline__ void store_box(const CUtensorMap& map, int x, int y, int z, int w,
-                                          const void* from) {
+REDLINE_DEVICE void store_box(const CUtensorMap& map, int x, int y, int z, int w, const void* from) {
   asm volatile(
       "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(&map),
       "r"(x), "r"(y), "r"(z), "r"(w), "r"(shared_address(from))
       : "memory");
 }
-__device__ __forceinline__ void store_tile(const CUtensorMap& map, int column, int row, const void* from) {
+REDLINE_DEVICE void store_tile(const CUtensorMap& map, int column, int row, const void* from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map),
                "r"(column), "r"(row), "r"(shared_address(from))
                : "memory");
 }
-__device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+REDLINE_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // Waits until at most kOpen groups of this thread's stores still read shared memory.
 template <int kOpen>
-__device__ __forceinline__ void wait_stores_read() {
+REDLINE_DEVICE void wait_stores_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kOpen) : "memory");
 }
-__device__ __forceinline__ void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+REDLINE_DEVICE void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
 // Where a chunk of sixteen bytes of a row of 128 lies in a tile that TMA swizzled.
-__device__ __forceinline__ int swizzled(int row, int chunk) { return row * 128 + ((chunk ^ (row & 7)) << 4); }
+REDLINE_DEVICE int swizzled(int row, int chunk) { return row * 128 + ((chunk ^ (row & 7)) << 4); }
 
 // The descriptor of a matrix in shared memory that wgmma reads, in rows of 128 bytes swizzled by TMA. Strides
 // in bytes: `leading` between boxes of 64 columns (transposed only), `stride` between groups of eight rows.
-__device__ __forceinline__ std::uint64_t descriptor(const void* at, unsigned leading, unsigned stride) {
+REDLINE_DEVICE std::uint64_t descriptor(const void* at, unsigned leading, unsigned stride) {
   const auto field = [](unsigned bytes) { return static_cast<std::uint64_t>((bytes & 0x3FFFFU) >> 4); };
   return field(shared_address(at)) | field(leading) << 16 | field(stride) << 32 | std::uint64_t{1} << 62;
 }
 
 // The same without swizzle: `leading` and `stride` are between groups of eight rows of sixteen bytes, along K
 // and across it. Groups may overlap.
-__device__ __forceinline__ std::uint64_t plain_descriptor(const void* at, unsigned leading, unsigned stride) {
+REDLINE_DEVICE std::uint64_t plain_descriptor(const void* at, unsigned leading, unsigned stride) {
   return descriptor(at, leading, stride) & ~(std::uint64_t{3} << 62);
 }
 
 // Four matrices of 8 x 8 elements between the registers of a warp, laid out as wgmma has them, and rows of
 // sixteen bytes in shared memory, transposed on the way or not. Lane 8m + i gives the address of row i of
 // matrix m.
-__device__ __forceinline__ void stmatrix_transposed(void* row, const std::uint32_t (&from)[4]) {
+REDLINE_DEVICE void stmatrix_transposed(void* row, const std::uint32_t (&from)[4]) {
   asm volatile(
       "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
       "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
       : "memory");
 }
-__device__ __forceinline__ void stmatrix(void* row, const std::uint32_t (&from)[4]) {
+REDLINE_DEVICE void stmatrix(void* row, const std::uint32_t (&from)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
                "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
                : "memory");
 }
-__device__ __forceinline__ void ldmatrix_transposed(std::uint32_t (&to)[4], const void* row) {
+REDLINE_DEVICE void ldmatrix_transposed(std::uint32_t (&to)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(shared_address(row))
                : "memory");
 }
-__device__ __forceinline__ void ldmatrix(std::uint32_t (&to)[4], const void* row) {
+REDLINE_DEVICE void ldmatrix(std::uint32_t (&to)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(shared_address(row))
@@ -222,20 +217,18 @@ __device__ __forceinline__ void ldmatrix(std::uint32_t (&to)[4], const void* row
 // How many registers the threads of this group of four warps may use from here on, fewer or more than at the
 // launch: one group takes what another gave.
 template <int kCount>
-__device__ __forceinline__ void give_registers() {
+REDLINE_DEVICE void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 template <int kCount>
-__device__ __forceinline__ void take_registers() {
+REDLINE_DEVICE void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
-__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void wgmma_commit() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
+REDLINE_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+REDLINE_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int kOpen>
-__device__ __forceinline__ void wgmma_wait() {
+REDLINE_DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kOpen) : "memory");
 }
 
@@ -289,7 +282,7 @@ __device__ __forceinline__ void wgmma_wait() {
 
 // Each in rows along K or, transposed, in rows across it.
 template <typename T, bool kTransposedA, bool kTransposedB, int kSums>
-__device__ __forceinline__ void wgmma(float (&d)[kSums], std::uint64_t a, std::uint64_t b, bool add) {
+REDLINE_DEVICE void wgmma(float (&d)[kSums], std::uint64_t a, std::uint64_t b, bool add) {
   static_assert(kSums == 32 || kSums == 64 || kSums == 96 || kSums == 104 || kSums == 108 || kSums == 116,
                 "wgmma of this width is not used yet");
   if constexpr (kSums == 32) {
@@ -319,8 +312,7 @@ __device__ __forceinline__ void wgmma(float (&d)[kSums], std::uint64_t a, std::u
 // The same with a in registers, and b transposed or not: a thread holds the columns 2 * (lane % 4) + {0, 1}
 // of rows lane / 4 and lane / 4 + 8 of its warp's sixteen, then those eight columns further right.
 template <typename T, bool kTransposed, int kSums>
-__device__ __forceinline__ void wgmma(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t b,
-                                      bool add) {
+REDLINE_DEVICE void wgmma(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t b, bool add) {
   static_assert(kSums == 16 || kSums == 32 || kSums == 56 || kSums == 64,
                 "wgmma of this width is not used yet");
   if constexpr (kSums == 16) {
@@ -339,28 +331,9 @@ __device__ __forceinline__ void wgmma(float (&d)[kSums], const std::uint32_t (&a
   }
 }
 
-#undef REDLINE_NAMES116
-#undef REDLINE_NAMES108
-#undef REDLINE_NAMES104
-#undef REDLINE_NAMES96
-#undef REDLINE_REGISTERS4
-#undef REDLINE_FROM_REGISTERS
-#undef REDLINE_FROM_SHARED
-#undef REDLINE_WGMMA_OF
-#undef REDLINE_WGMMA
-#undef REDLINE_NAMES64
-#undef REDLINE_NAMES56
-#undef REDLINE_NAMES32
-#undef REDLINE_NAMES16
-#undef REDLINE_REGISTERS96
-#undef REDLINE_REGISTERS64
-#undef REDLINE_REGISTERS32
-#undef REDLINE_REGISTERS16
-#undef REDLINE_REGISTERS8
-
 // After wgmma_wait: keeps the compiler from moving reads of the sums before it.
 template <int kSums>
-__device__ __forceinline__ void settle(float (&d)[kSums]) {
+REDLINE_DEVICE void settle(float (&d)[kSums]) {
 #pragma unroll
   for (float& sum : d) asm volatile("" : "+f"(sum)::"memory");
 }

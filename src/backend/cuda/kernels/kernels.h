@@ -12,6 +12,9 @@
 
 #include "graph/op.h"
 
+// Of functions that kernels are made of.
+#define REDLINE_DEVICE __device__ __forceinline__
+
 namespace redline::backend::cuda {
 
 // The code of this build that runs on the current device: for the device itself, or PTX for an older one,
@@ -75,13 +78,13 @@ struct NormFinalize {
 void norm_finalize(const NormFinalize& args, cudaStream_t stream);
 
 struct AffineAct {
-  const void* y;
-  const float* affine;
-  const void* shortcut;          // ?
-  const float* shortcut_affine;  // ?
-  bool relu;
-  void* z;
-  std::uint8_t* mask;  // ?
+  const void* y = nullptr;
+  const float* affine = nullptr;
+  const void* shortcut = nullptr;          // ?
+  const float* shortcut_affine = nullptr;  // ?
+  bool relu = false;
+  void* z = nullptr;
+  std::uint8_t* mask = nullptr;  // ?
   // Works out `affine` itself, from the norm's sums, in place of norm_finalize. Only with `sums` and
   // training.
   const NormFinalize* finalize = nullptr;  // ?
@@ -89,13 +92,13 @@ struct AffineAct {
 void affine_act(Type type, Matrix m, const AffineAct& args, cudaStream_t stream);
 
 struct NormGradStats {
-  const void* g;
-  const void* g2;  // ?
-  const void* y;
-  Gate gate;
-  const float* saved;
-  float *dgamma, *dbeta;
-  void* masked;  // ?
+  const void* g = nullptr;
+  const void* g2 = nullptr;  // ?
+  const void* y = nullptr;
+  Gate gate{};
+  const float* saved = nullptr;
+  float *dgamma = nullptr, *dbeta = nullptr;
+  void* masked = nullptr;  // ?
 };
 void norm_grad_stats(Type type, Matrix m, const NormGradStats& args, ReduceSpace space, cudaStream_t stream);
 
@@ -110,6 +113,25 @@ void norm_grad_apply(Type type, Matrix m, const NormGradApply& args, cudaStream_
 struct Pool {
   int images, channels, h, w, out_h, out_w, kernel, stride, pad;
 };
+inline Pool pool_of(const graph::Shape& in, const graph::Shape& out, const graph::PoolAttr& attr) {
+  const auto size = [](std::int64_t value) { return static_cast<int>(value); };
+  return {size(in.n()),  size(in.c()), size(in.h()), size(in.w()), size(out.h()),
+          size(out.w()), attr.kernel,  attr.stride,  attr.pad};
+}
+
+// A thread's vector of 16 bytes is the same in every column, and tiles are small enough to count.
+inline bool is_stem_pool(const Pool& p, std::size_t element_bytes) {
+  const int vector = 16 / static_cast<int>(element_bytes);
+  return p.kernel == 3 && p.stride == 2 && p.pad == 1 && p.channels % vector == 0 &&
+         32 % (p.channels / vector) == 0 &&
+         std::int64_t{p.images} * p.out_h * p.out_w * p.channels < std::int64_t{1} << 32;
+}
+
+// Whether pooled_norm_grad_apply can do it.
+inline bool is_even_stem_pool(const Pool& p, std::size_t element_bytes) {
+  return is_stem_pool(p, element_bytes) && p.h == 2 * p.out_h && p.w == 2 * p.out_w;
+}
+
 // `picked`: the x that `index` names.
 void max_pool(Type type, const Pool& pool, const void* x, const float* affine /* ? */, void* y,
               std::uint8_t* index /* ? */, void* picked /* ? */, cudaStream_t stream);
@@ -138,9 +160,9 @@ void avg_pool_grad(Type type, int images, int pixels, int channels, const void* 
 void local_avg_pool(Type type, const Pool& pool, const void* x, void* y, cudaStream_t stream);
 void local_avg_pool_grad(Type type, const Pool& pool, const void* dy, void* dx, cudaStream_t stream);
 
-void relu(Type type, std::int64_t count, const void* x, void* y, cudaStream_t stream);
-void relu_grad(Type type, std::int64_t count, const void* dy, const void* y, void* dx, cudaStream_t stream);
-void add(Type type, std::int64_t count, const void* a, const void* b, void* y, cudaStream_t stream);
+// relu of one array, relu_grad of dy and the ReLU's y, or add of two, element by element.
+void flat(graph::OpKind op, Type type, std::int64_t count, const void* a, const void* b /* ? */, void* y,
+          cudaStream_t stream);
 // fp32 to `type`.
 void cast(Type type, std::int64_t count, const float* x, void* y, cudaStream_t stream);
 // `type` to fp32.
@@ -203,21 +225,21 @@ struct Updates {
   const float *scalars, *check;
   float* partials;  // lars, lamb: two floats per chunk, work space
 };
-struct UpdateRule {
+struct SgdRule {
   float momentum;
   bool nesterov;
   float trust, epsilon;  // LARS
 };
-void sgd(const Updates& updates, UpdateRule rule, cudaStream_t stream);
-void lars(const Updates& updates, UpdateRule rule, cudaStream_t stream);
 struct AdamRule {
   float beta1, beta2, epsilon;
   float log_beta1, log_beta2;
 };
-void adamw(const Updates& updates, AdamRule rule, cudaStream_t stream);
-void lamb(const Updates& updates, AdamRule rule, cudaStream_t stream);
-// v = decay * v + (1 - decay) * w
-void ema(const Updates& updates, cudaStream_t stream);
+struct UpdateRule {
+  graph::OpKind kind;  // of an optimizer, or ema: v = decay * v + (1 - decay) * w
+  SgdRule sgd{};       // of sgd and lars
+  AdamRule adam{};     // of adamw and lamb
+};
+void update(const Updates& updates, const UpdateRule& rule, cudaStream_t stream);
 
 struct GradientCheck {
   const UpdateChunk* chunks;  // of all gradients
@@ -260,6 +282,10 @@ struct RunRecord {
 void begin_run(RunRecord* record, cudaStream_t stream);
 void end_run(RunRecord* record, const float* loss, const float* check, const std::uint64_t* exposed,
              cudaStream_t stream);
+
+// Occupies the stream, and no memory, for that long: what is launched meanwhile then runs without a pause,
+// however short it is and however slow the host.
+void hold(std::uint64_t nanoseconds, cudaStream_t stream);
 
 // Words to be set to zero.
 struct ClearItem {

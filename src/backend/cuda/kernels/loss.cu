@@ -8,24 +8,9 @@ namespace {
 
 constexpr int kLossThreads = 128;
 
-template <typename Op>
-__device__ float reduce(float value, float identity, Op op) {
-  __shared__ float shared[kLossThreads / 32];
-  for (int offset = 16; offset > 0; offset /= 2) value = op(value, __shfl_xor_sync(~0U, value, offset));
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
-  __syncthreads();
-  float total = identity;
-  for (float part : shared) total = op(total, part);
-  return total;
+__device__ float sum_of(float value) {
+  return block_reduce<kLossThreads>(value, 0.0F, [](float a, float b) { return a + b; });
 }
-
-struct Sum {
-  __device__ float operator()(float a, float b) const { return a + b; }
-};
-struct Max {
-  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
-};
 
 template <typename T>
 __global__ void __launch_bounds__(kLossThreads) loss_kernel(Loss args) {
@@ -45,7 +30,7 @@ __global__ void __launch_bounds__(kLossThreads) loss_kernel(Loss args) {
   }
   float valid = 0.0F;
   for (int i = threadIdx.x; i < args.rows; i += kLossThreads) valid += args.labels[i] >= 0 ? 1.0F : 0.0F;
-  valid = reduce(valid, 0.0F, Sum());
+  valid = sum_of(valid);
   const bool mixed = args.other_labels != nullptr && args.other_labels[row] >= 0;
   const int other = mixed ? args.other_labels[row] : label;
   const float weight = mixed ? args.label_weights[row] : 1.0F;
@@ -57,12 +42,12 @@ __global__ void __launch_bounds__(kLossThreads) loss_kernel(Loss args) {
     sum_of_logits += x[k];
     above += !(x[k] <= target) || (x[k] == target && k < counted) ? 1.0F : 0.0F;
   }
-  top = reduce(top, -INFINITY, Max());
-  sum_of_logits = reduce(sum_of_logits, 0.0F, Sum());
-  above = reduce(above, 0.0F, Sum());
+  top = block_reduce<kLossThreads>(top, -INFINITY, [](float a, float b) { return fmaxf(a, b); });
+  sum_of_logits = sum_of(sum_of_logits);
+  above = sum_of(above);
   float sum = 0.0F;
   for (int k = threadIdx.x; k < args.classes; k += kLossThreads) sum += expf(x[k] - top);
-  sum = reduce(sum, 0.0F, Sum());
+  sum = sum_of(sum);
   const float log_sum = logf(sum) + top;
   if (gradient != nullptr) {
     const float scale = (args.loss_scale == nullptr ? 1.0F : *args.loss_scale) / valid;

@@ -1,6 +1,9 @@
 #include "backend/cuda/kernels/memory_study.h"
 
+#include <cuda_pipeline.h>
+
 #include <algorithm>
+#include <limits>
 
 #include "backend/cuda/kernels/hopper.cuh"
 #include "backend/cuda/kernels/kernels.h"
@@ -17,37 +20,45 @@ __device__ std::size_t thread_of_grid() {
 }
 __device__ std::size_t threads_of_grid() { return static_cast<std::size_t>(gridDim.x) * blockDim.x; }
 
-// Each thread has kUnroll loads on their way before it stores the first.
-template <typename Word, typename Source>
-__device__ void copy_words(Word* __restrict__ to, std::size_t words, const Source& source) {
+// Sources of a copy: word i of the result.
+template <typename Word>
+struct InOrder {
+  const Word* from;
+  __device__ Word operator()(std::size_t i) const { return __ldg(from + i); }
+};
+// The y of the grid is where in each stretch of `stride` words a block reads.
+struct Strided {
+  const std::uint32_t* from;
+  int stride;
+  __device__ std::uint32_t operator()(std::size_t i) const { return __ldg(from + blockIdx.y + i * stride); }
+};
+struct Scattered {
+  const std::uint32_t* from;
+  Scatter scatter;
+  __device__ std::uint32_t operator()(std::size_t i) const { return __ldg(from + scatter(i)); }
+};
+
+// Calls take(i, source(i)) for every word; each thread has kUnroll loads on their way before it takes the
+// first.
+template <typename Source, typename Take>
+__device__ void for_words(std::size_t words, const Source& source, const Take& take) {
   const std::size_t step = threads_of_grid();
   std::size_t i = thread_of_grid();
   for (; i + (kUnroll - 1) * step < words; i += kUnroll * step) {
-    Word held[kUnroll];
+    decltype(source(i)) held[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) held[u] = source(i + u * step);
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) to[i + u * step] = held[u];
+    for (int u = 0; u < kUnroll; ++u) take(i + u * step, held[u]);
   }
-  for (; i < words; i += step) to[i] = source(i);
+  for (; i < words; i += step) take(i, source(i));
 }
 
-template <typename Word>
-__global__ void copy_kernel(Word* __restrict__ to, const Word* __restrict__ from, std::size_t words) {
-  copy_words(to, words, [&](std::size_t i) { return from[i]; });
-}
-
-// The y of the grid is where in each stretch of `stride` words a block reads.
-__global__ void strided_kernel(std::uint32_t* __restrict__ to, const std::uint32_t* __restrict__ from,
-                               std::size_t words, int stride) {
-  const std::size_t column = words / stride;
-  const std::uint32_t* first = from + blockIdx.y;
-  copy_words(to + blockIdx.y * column, column, [&](std::size_t i) { return first[i * stride]; });
-}
-
-__global__ void random_kernel(std::uint32_t* __restrict__ to, const std::uint32_t* __restrict__ from,
-                              std::size_t words, Scatter scatter) {
-  copy_words(to, words, [&](std::size_t i) { return from[scatter(i)]; });
+// The y of the grid has `words` each.
+template <typename Word, typename Source>
+__global__ void copy_kernel(Word* to, std::size_t words, Source source) {
+  Word* own = to + blockIdx.y * words;
+  for_words(words, source, [&](std::size_t i, const Word& word) { own[i] = word; });
 }
 
 constexpr int kTile = 32, kTileRows = 8;
@@ -92,29 +103,22 @@ __global__ void staged_kernel(uint4* __restrict__ to, const uint4* __restrict__ 
 
 // A thread stores what it loaded itself, so that it waits for its own copies and for nobody.
 __global__ void async_copy_kernel(uint4* __restrict__ to, const uint4* __restrict__ from, std::size_t words) {
-#if __CUDA_ARCH__ >= 800
   constexpr int kStages = 6;  // of 4 KiB: as many blocks as threads allow fit beside each other
   __shared__ uint4 ring[kStages][kThreads];
   const std::size_t step = threads_of_grid();
   const auto load = [&](std::size_t i, int stage) {
-    if (i < words) {
-      const auto target = static_cast<std::uint32_t>(__cvta_generic_to_shared(&ring[stage][threadIdx.x]));
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target),
-                   "l"(__cvta_generic_to_global(from + i))
-                   : "memory");
-    }
-    asm volatile("cp.async.commit_group;" ::: "memory");  // an empty one counts too
+    if (i < words) __pipeline_memcpy_async(&ring[stage][threadIdx.x], from + i, sizeof(uint4));
+    __pipeline_commit();  // an empty one counts too
   };
   std::size_t ahead = thread_of_grid();
   for (int stage = 0; stage < kStages - 1; ++stage, ahead += step) load(ahead, stage);
   int stage = 0;
   for (std::size_t i = thread_of_grid(); i < words; i += step, ahead += step) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2) : "memory");
+    __pipeline_wait_prior(kStages - 2);
     to[i] = ring[stage][threadIdx.x];
     load(ahead, (stage + kStages - 1) % kStages);
     stage = (stage + 1) % kStages;
   }
-#endif
 }
 
 constexpr std::size_t kBulkBytes = 16384;
@@ -161,21 +165,11 @@ __device__ void add_up(unsigned long long value, unsigned long long* sum) {
   atomicAdd(sum, value);
 }
 
-__global__ void read_kernel(const uint4* __restrict__ from, std::size_t words, unsigned long long* sum) {
-  const std::size_t step = threads_of_grid();
+__global__ void read_kernel(const uint4* from, std::size_t words, unsigned long long* sum) {
   unsigned long long own = 0;
-  const auto take = [&](const uint4& v) {
+  for_words(words, InOrder<uint4>{from}, [&](std::size_t, const uint4& v) {
     own += static_cast<unsigned long long>(v.x) + v.y + (static_cast<unsigned long long>(v.z) + v.w);
-  };
-  std::size_t i = thread_of_grid();
-  for (; i + (kUnroll - 1) * step < words; i += kUnroll * step) {
-    uint4 held[kUnroll];
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) held[u] = from[i + u * step];
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) take(held[u]);
-  }
-  for (; i < words; i += step) take(from[i]);
+  });
   add_up(own, sum);
 }
 
@@ -202,10 +196,6 @@ __global__ void count_wrong_kernel(Access access, const std::uint32_t* words, st
   add_up(own, wrong);
 }
 
-__global__ void copy_bytes_kernel(std::uint8_t* to, const std::uint8_t* from, std::size_t bytes) {
-  for (std::size_t i = thread_of_grid(); i < bytes; i += threads_of_grid()) to[i] = from[i];
-}
-
 // Enough blocks for `items` threads, and no more than run at once.
 int blocks_for(std::size_t items) {
   constexpr int kBlocksEach = 2048 / kThreads;
@@ -214,10 +204,11 @@ int blocks_for(std::size_t items) {
 }
 
 template <typename Word>
-void launch_copy(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+void launch_copy(void* to, const void* from, std::size_t bytes, int most_blocks, cudaStream_t stream) {
   const std::size_t words = bytes / sizeof(Word);
-  copy_kernel<<<blocks_for(words), kThreads, 0, stream>>>(static_cast<Word*>(to),
-                                                          static_cast<const Word*>(from), words);
+  const InOrder<Word> source{static_cast<const Word*>(from)};
+  copy_kernel<<<std::min(most_blocks, blocks_for(words)), kThreads, 0, stream>>>(static_cast<Word*>(to),
+                                                                                 words, source);
 }
 
 void launch_bulk(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
@@ -232,54 +223,54 @@ void launch_bulk(void* to, const void* from, std::size_t bytes, cudaStream_t str
 
 void copy_bytes(void* to, const void* from, std::size_t bytes, int blocks, cudaStream_t stream) {
   const auto aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % sizeof(uint4) == 0; };
-  const std::size_t words = aligned(to) && aligned(from) ? bytes / sizeof(uint4) : 0;
-  if (words > 0)
-    copy_kernel<<<std::min(blocks, blocks_for(words)), kThreads, 0, stream>>>(
-        static_cast<uint4*>(to), static_cast<const uint4*>(from), words);
-  const std::size_t done = words * sizeof(uint4);
-  if (done < bytes)
-    copy_bytes_kernel<<<std::min(blocks, blocks_for(bytes - done)), kThreads, 0, stream>>>(
-        static_cast<std::uint8_t*>(to) + done, static_cast<const std::uint8_t*>(from) + done, bytes - done);
+  const std::size_t wide = aligned(to) && aligned(from) ? bytes / sizeof(uint4) * sizeof(uint4) : 0;
+  if (wide > 0) launch_copy<uint4>(to, from, wide, blocks, stream);
+  if (wide < bytes)
+    launch_copy<std::uint8_t>(static_cast<std::byte*>(to) + wide, static_cast<const std::byte*>(from) + wide,
+                              bytes - wide, blocks, stream);
 }
 
 void launch_access(const Access& access, void* to, const void* from, std::size_t bytes,
                    unsigned long long* sum, cudaStream_t stream) {
+  constexpr int kAny = std::numeric_limits<int>::max();
   const std::size_t words = bytes / sizeof(std::uint32_t), wide = bytes / sizeof(uint4);
   auto* to4 = static_cast<std::uint32_t*>(to);
   auto* to16 = static_cast<uint4*>(to);
   const auto* from4 = static_cast<const std::uint32_t*>(from);
   const auto* from16 = static_cast<const uint4*>(from);
+  const auto run = [&](auto kernel, dim3 blocks, const auto&... arguments) {
+    kernel<<<blocks, kThreads, 0, stream>>>(arguments...);
+  };
+  const auto copy = [&](dim3 blocks, std::size_t each, const auto& source) {
+    copy_kernel<<<blocks, kThreads, 0, stream>>>(to4, each, source);
+  };
   switch (access.kind) {
+    case AccessKind::driver:
+      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+      return;
     case AccessKind::copy4:
-      return launch_copy<std::uint32_t>(to, from, bytes, stream);
+      return launch_copy<std::uint32_t>(to, from, bytes, kAny, stream);
     case AccessKind::copy8:
-      return launch_copy<uint2>(to, from, bytes, stream);
+      return launch_copy<uint2>(to, from, bytes, kAny, stream);
     case AccessKind::copy16:
-      return launch_copy<uint4>(to, from, bytes, stream);
+      return launch_copy<uint4>(to, from, bytes, kAny, stream);
     case AccessKind::strided:
-      strided_kernel<<<dim3(std::max(1, blocks_for(words) / access.stride), access.stride), kThreads, 0,
-                       stream>>>(to4, from4, words, access.stride);
-      return;
+      return copy(dim3(std::max(1, blocks_for(words) / access.stride), access.stride), words / access.stride,
+                  Strided{from4, access.stride});
     case AccessKind::strided_staged:
-      strided_staged_kernel<<<blocks_for(words / kUnroll), kThreads, 0, stream>>>(to4, from4, words);
-      return;
+      return run(strided_staged_kernel, blocks_for(words / kUnroll), to4, from4, words);
     case AccessKind::random:
-      random_kernel<<<blocks_for(words), kThreads, 0, stream>>>(to4, from4, words, Scatter(words));
-      return;
+      return copy(blocks_for(words), words, Scattered{from4, Scatter(words)});
     case AccessKind::staged:
-      staged_kernel<<<blocks_for(wide / kUnroll), kThreads, 0, stream>>>(to16, from16, wide);
-      return;
+      return run(staged_kernel, blocks_for(wide / kUnroll), to16, from16, wide);
     case AccessKind::async_copy:
-      async_copy_kernel<<<blocks_for(wide), kThreads, 0, stream>>>(to16, from16, wide);
-      return;
+      return run(async_copy_kernel, blocks_for(wide), to16, from16, wide);
     case AccessKind::bulk:
       return launch_bulk(to, from, bytes, stream);
     case AccessKind::read:
-      read_kernel<<<blocks_for(wide), kThreads, 0, stream>>>(from16, wide, sum);
-      return;
+      return run(read_kernel, blocks_for(wide), from16, wide, sum);
     case AccessKind::write:
-      write_kernel<<<blocks_for(wide), kThreads, 0, stream>>>(to16, wide);
-      return;
+      return run(write_kernel, blocks_for(wide), to16, wide);
   }
 }
 

@@ -5,7 +5,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <cstdint>
 
 namespace redline::backend::cuda {
 
@@ -16,7 +15,8 @@ inline constexpr int kBusBlocks = 32;
 void copy_bytes(void* to, const void* from, std::size_t bytes, int blocks, cudaStream_t stream);
 
 enum class AccessKind {
-  copy4,  // neighbours read and write neighbouring words, of 4, 8 and 16 bytes each
+  driver,  // cudaMemcpyAsync
+  copy4,   // neighbours read and write neighbouring words, of 4, 8 and 16 bytes each
   copy8,
   copy16,
   strided,         // neighbours read words that are `stride` apart

@@ -10,8 +10,7 @@ enum class Shortcut { none, plain, affine };
 
 // Ors the bits of neighbouring threads into bytes and writes them; bit k belongs to the k-th element.
 template <int N>
-__device__ __forceinline__ void store_mask(std::uint8_t* mask, std::int64_t vector, unsigned bits,
-                                           bool valid) {
+REDLINE_DEVICE void store_mask(std::uint8_t* mask, std::int64_t vector, unsigned bits, bool valid) {
   if constexpr (N == 8) {
     if (valid) mask[vector] = static_cast<std::uint8_t>(bits);
   } else {
@@ -24,7 +23,7 @@ __device__ __forceinline__ void store_mask(std::uint8_t* mask, std::int64_t vect
 }
 
 template <int N>
-__device__ __forceinline__ unsigned load_mask(const std::uint8_t* mask, std::int64_t vector) {
+REDLINE_DEVICE unsigned load_mask(const std::uint8_t* mask, std::int64_t vector) {
   if constexpr (N == 8) return __ldg(mask + vector);
   return __ldg(mask + vector * N / 8) >> (vector * N % 8);
 }
@@ -37,21 +36,21 @@ struct AffineActWork {
   };
   using Vector = Vec<T, N>;
   static constexpr int kInputs = kShortcut == Shortcut::none ? 1 : 2;
-  static __device__ __forceinline__ bool is_settled(int /*input*/) { return false; }
-  static __device__ __forceinline__ const void* input(const Args& args, int k) {
+  static REDLINE_DEVICE bool is_settled(int /*input*/) { return false; }
+  static REDLINE_DEVICE const void* input(const Args& args, int k) {
     return k == 0 ? args.act.y : args.act.shortcut;
   }
 
   PerChannel<N, 2> own;  // scale and bias
   Lanes<N> other_scale, other_bias;
 
-  __device__ __forceinline__ AffineActWork(const Args& args, int channel, int channels, Find by)
+  REDLINE_DEVICE AffineActWork(const Args& args, int channel, int channels, Find by)
       : own(pending_affine(args, channel, channels, by)),
         other_scale(kShortcut == Shortcut::affine ? args.act.shortcut_affine : nullptr, channel),
         other_bias(kShortcut == Shortcut::affine ? args.act.shortcut_affine + channels : nullptr, channel) {}
 
-  __device__ __forceinline__ void operator()(const Args& args, const Vector (&in)[kInputs], std::int64_t at,
-                                             bool valid) const {
+  REDLINE_DEVICE void operator()(const Args& args, const Vector (&in)[kInputs], std::int64_t at,
+                                 bool valid) const {
     unsigned bits = 0;
     Vector z;
 #pragma unroll
@@ -69,8 +68,8 @@ struct AffineActWork {
 
  private:
   // Read, or worked out and written down, which is work for a block together.
-  static __device__ __forceinline__ PerChannel<N, 2> pending_affine(const Args& args, int channel,
-                                                                    int channels, Find by) {
+  static REDLINE_DEVICE PerChannel<N, 2> pending_affine(const Args& args, int channel, int channels,
+                                                        Find by) {
     using Own = PerChannel<N, 2>;
     if constexpr (kFinalize) {
       const bool together = Own::shared_by_block(channels, Find::by_block);
@@ -118,21 +117,21 @@ struct GradApplyWork {
   };
   using Vector = Vec<T, N>;
   static constexpr int kInputs = 2;
-  static __device__ __forceinline__ bool is_settled(int k) { return k == 1; }  // forward wrote y
-  static __device__ __forceinline__ const void* input(const Args& args, int k) {
+  static REDLINE_DEVICE bool is_settled(int k) { return k == 1; }  // forward wrote y
+  static REDLINE_DEVICE const void* input(const Args& args, int k) {
     return k == 0 ? args.apply.g : args.apply.y;
   }
 
   NormSlope<N> slope;
   Lanes<N> scale, bias;
 
-  __device__ __forceinline__ GradApplyWork(const Args& args, int channel, int channels, Find by)
+  REDLINE_DEVICE GradApplyWork(const Args& args, int channel, int channels, Find by)
       : slope(args.apply, channel, channels, args.per_channel, by),
         scale(kGate == GateKind::affine ? args.apply.gate.affine : nullptr, channel),
         bias(kGate == GateKind::affine ? args.apply.gate.affine + channels : nullptr, channel) {}
 
-  __device__ __forceinline__ void operator()(const Args& args, const Vector (&in)[kInputs], std::int64_t at,
-                                             bool valid) const {
+  REDLINE_DEVICE void operator()(const Args& args, const Vector (&in)[kInputs], std::int64_t at,
+                                 bool valid) const {
     if (!valid) return;
     const unsigned bits = kGate == GateKind::mask ? load_mask<N>(args.apply.gate.mask, at) : 0U;
     Vector dy;

@@ -10,7 +10,7 @@ struct ChannelNorm {
   float mean, var, inverse, scale, bias;
 };
 
-__device__ __forceinline__ ChannelNorm norm_of(const NormFinalize& args, int c) {
+REDLINE_DEVICE ChannelNorm norm_of(const NormFinalize& args, int c) {
   ChannelNorm norm{};
   if (args.training) {
     // In double: the difference of two large numbers.
@@ -32,7 +32,7 @@ __device__ __forceinline__ ChannelNorm norm_of(const NormFinalize& args, int c) 
 }
 
 // Writes down what later ops read, and moves the running statistics.
-__device__ __forceinline__ void keep(const NormFinalize& args, int c, const ChannelNorm& norm) {
+REDLINE_DEVICE void keep(const NormFinalize& args, int c, const ChannelNorm& norm) {
   args.affine[c] = norm.scale;
   args.affine[args.channels + c] = norm.bias;
   if (args.saved != nullptr) {

@@ -4,37 +4,45 @@
 namespace redline::backend::cuda {
 namespace {
 
+// A thread's vector of a tensor of images, a pixel of `height` by `width`.
+template <int N>
+struct Place {
+  std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;  // of all vectors
+  int row_vectors, vector, h, w;
+  std::int64_t image;
+
+  REDLINE_DEVICE Place(const Pool& p, int height, int width)
+      : row_vectors(p.channels / N), vector(static_cast<int>(i % row_vectors)) {
+    const std::int64_t pixel = i / row_vectors;
+    w = static_cast<int>(pixel % width);
+    h = static_cast<int>(pixel / width % height);
+    image = pixel / width / height;
+  }
+  // The same channels of another pixel, in a tensor of this height and width.
+  REDLINE_DEVICE std::int64_t at(int height, int width, int row, int column) const {
+    return ((image * height + row) * width + column) * row_vectors + vector;
+  }
+};
+
 template <typename T, int N, bool kAffine>
 __global__ void __launch_bounds__(kThreads)
     max_pool_kernel(Pool p, const void* x, const float* affine, void* y, std::uint8_t* index, void* picked) {
-  const int row_vectors = p.channels / N;
-  const std::int64_t vectors = std::int64_t{p.images} * p.out_h * p.out_w * row_vectors;
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= vectors) return;
-  const int vector = static_cast<int>(i % row_vectors);
-  const std::int64_t pixel = i / row_vectors;
-  const int ow = static_cast<int>(pixel % p.out_w), oh = static_cast<int>(pixel / p.out_w % p.out_h);
-  const std::int64_t image = pixel / p.out_w / p.out_h;
-  float scale[N], bias[N], best[N];
-  Vec<std::uint8_t, N> where;
-  Vec<T, N> raw;
+  const Place<N> out(p, p.out_h, p.out_w);
+  if (out.image >= p.images) return;
+  const Lanes<N> scale(kAffine ? affine : nullptr, out.vector * N),
+      bias(kAffine ? affine + p.channels : nullptr, out.vector * N);
+  float best[N];
+  Vec<std::uint8_t, N> where{};
+  Vec<T, N> raw{};
 #pragma unroll
-  for (int k = 0; k < N; ++k) {
-    if constexpr (kAffine) {
-      scale[k] = affine[vector * N + k];
-      bias[k] = affine[p.channels + vector * N + k];
-    }
-    best[k] = -INFINITY;
-    where.v[k] = 0;
-    raw.set(k, 0.0F);
-  }
+  for (float& value : best) value = -INFINITY;
   for (int kh = 0; kh < p.kernel; ++kh) {
-    const int h = oh * p.stride - p.pad + kh;
+    const int h = out.h * p.stride - p.pad + kh;
     if (h < 0 || h >= p.h) continue;
     for (int kw = 0; kw < p.kernel; ++kw) {
-      const int w = ow * p.stride - p.pad + kw;
+      const int w = out.w * p.stride - p.pad + kw;
       if (w < 0 || w >= p.w) continue;
-      const Vec<T, N> in = load<T, N>(x, ((image * p.h + h) * p.w + w) * row_vectors + vector);
+      const Vec<T, N> in = load<T, N>(x, out.at(p.h, p.w, h, w));
 #pragma unroll
       for (int k = 0; k < N; ++k) {
         float value = in.at(k);
@@ -50,49 +58,34 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   }
-  Vec<T, N> out;
-#pragma unroll
-  for (int k = 0; k < N; ++k) out.set(k, best[k]);
-  store<T, N>(y, i, out);
-  if (index != nullptr) store<std::uint8_t, N>(index, i, where);
-  if (picked != nullptr) store<T, N>(picked, i, raw);
+  store(y, out.i, Vec<T, N>::make([&](int k) { return best[k]; }));
+  if (index != nullptr) store(index, out.i, where);
+  if (picked != nullptr) store(picked, out.i, raw);
 }
 
 // Every input pixel looks at the windows that cover it and takes the gradients it won.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     max_pool_grad_kernel(Pool p, const void* dy, const std::uint8_t* index, void* dx) {
-  const int row_vectors = p.channels / N;
-  const std::int64_t vectors = std::int64_t{p.images} * p.h * p.w * row_vectors;
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= vectors) return;
-  const int vector = static_cast<int>(i % row_vectors);
-  const std::int64_t pixel = i / row_vectors;
-  const int w = static_cast<int>(pixel % p.w), h = static_cast<int>(pixel / p.w % p.h);
-  const std::int64_t image = pixel / p.w / p.h;
+  const Place<N> in(p, p.h, p.w);
+  if (in.image >= p.images) return;
   const auto first = [&](int at) {
     const int from = at + p.pad - p.kernel + 1;
     return from <= 0 ? 0 : (from + p.stride - 1) / p.stride;
   };
-  const auto last = [&](int at, int count) {
-    const int to = (at + p.pad) / p.stride;
-    return to < count ? to : count - 1;
-  };
+  const auto last = [&](int at, int count) { return min((at + p.pad) / p.stride, count - 1); };
   float sum[N] = {};
-  for (int oh = first(h); oh <= last(h, p.out_h); ++oh) {
-    for (int ow = first(w); ow <= last(w, p.out_w); ++ow) {
-      const int tap = (h - (oh * p.stride - p.pad)) * p.kernel + w - (ow * p.stride - p.pad);
-      const std::int64_t at = ((image * p.out_h + oh) * p.out_w + ow) * row_vectors + vector;
+  for (int oh = first(in.h); oh <= last(in.h, p.out_h); ++oh) {
+    for (int ow = first(in.w); ow <= last(in.w, p.out_w); ++ow) {
+      const int tap = (in.h - (oh * p.stride - p.pad)) * p.kernel + in.w - (ow * p.stride - p.pad);
+      const std::int64_t at = in.at(p.out_h, p.out_w, oh, ow);
       const Vec<std::uint8_t, N> where = load<std::uint8_t, N>(index, at);
       const Vec<T, N> gradient = load<T, N>(dy, at);
 #pragma unroll
       for (int k = 0; k < N; ++k) sum[k] += where.v[k] == tap ? gradient.at(k) : 0.0F;
     }
   }
-  Vec<T, N> out;
-#pragma unroll
-  for (int k = 0; k < N; ++k) out.set(k, sum[k]);
-  store<T, N>(dx, i, out);
+  store(dx, in.i, Vec<T, N>::make([&](int k) { return sum[k]; }));
 }
 
 // A block takes up to 32 vectors of an image's channels; its warps each add up a share of the pixels.
@@ -144,9 +137,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t vector = i % row_vectors, image = i / row_vectors / shares;
   const int first = static_cast<int>(i / row_vectors % shares) * kSpread;
   const Vec<T, N> in = load<T, N>(dy, image * row_vectors + vector);
-  Vec<T, N> out;
-#pragma unroll
-  for (int k = 0; k < N; ++k) out.set(k, in.at(k) / static_cast<float>(pixels));
+  const auto out = Vec<T, N>::make([&](int k) { return in.at(k) / static_cast<float>(pixels); });
 #pragma unroll
   for (int p = first; p < first + kSpread; ++p) {
     if (p < pixels) store<T, N>(dx, (image * pixels + p) * row_vectors + vector, out);
@@ -154,53 +145,43 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // The pixels of one side of a window that lie on the image.
-__device__ __forceinline__ int local_length(int window, int kernel, int size) {
-  const int left = size - window * kernel;
-  return left < kernel ? left : kernel;
+REDLINE_DEVICE int local_length(int window, int kernel, int size) {
+  return min(size - window * kernel, kernel);
 }
 
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads) local_avg_pool_kernel(Pool p, const void* x, void* y) {
-  const int row_vectors = p.channels / N;
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= std::int64_t{p.images} * p.out_h * p.out_w * row_vectors) return;
-  const int vector = static_cast<int>(i % row_vectors);
-  const std::int64_t pixel = i / row_vectors;
-  const int ow = static_cast<int>(pixel % p.out_w), oh = static_cast<int>(pixel / p.out_w % p.out_h);
-  const std::int64_t image = pixel / p.out_w / p.out_h;
-  const int height = local_length(oh, p.kernel, p.h), width = local_length(ow, p.kernel, p.w);
+  const Place<N> out(p, p.out_h, p.out_w);
+  if (out.image >= p.images) return;
+  const int height = local_length(out.h, p.kernel, p.h), width = local_length(out.w, p.kernel, p.w);
   float sum[N] = {};
   for (int kh = 0; kh < height; ++kh) {
     for (int kw = 0; kw < width; ++kw) {
-      const std::int64_t at = (image * p.h + oh * p.kernel + kh) * p.w + ow * p.kernel + kw;
-      const Vec<T, N> in = load<T, N>(x, at * row_vectors + vector);
+      const Vec<T, N> in = load<T, N>(x, out.at(p.h, p.w, out.h * p.kernel + kh, out.w * p.kernel + kw));
 #pragma unroll
       for (int k = 0; k < N; ++k) sum[k] += in.at(k);
     }
   }
-  Vec<T, N> out;
-#pragma unroll
-  for (int k = 0; k < N; ++k) out.set(k, sum[k] / static_cast<float>(height * width));
-  store<T, N>(y, i, out);
+  store(y, out.i, Vec<T, N>::make([&](int k) { return sum[k] / static_cast<float>(height * width); }));
 }
 
 // Every input pixel is in one window.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads) local_avg_pool_grad_kernel(Pool p, const void* dy, void* dx) {
-  const int row_vectors = p.channels / N;
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= std::int64_t{p.images} * p.h * p.w * row_vectors) return;
-  const int vector = static_cast<int>(i % row_vectors);
-  const std::int64_t pixel = i / row_vectors;
-  const int ow = static_cast<int>(pixel % p.w) / p.kernel,
-            oh = static_cast<int>(pixel / p.w % p.h) / p.kernel;
-  const std::int64_t image = pixel / p.w / p.h;
+  const Place<N> in(p, p.h, p.w);
+  if (in.image >= p.images) return;
+  const int oh = in.h / p.kernel, ow = in.w / p.kernel;
   const int pixels = local_length(oh, p.kernel, p.h) * local_length(ow, p.kernel, p.w);
-  const Vec<T, N> in = load<T, N>(dy, ((image * p.out_h + oh) * p.out_w + ow) * row_vectors + vector);
-  Vec<T, N> out;
-#pragma unroll
-  for (int k = 0; k < N; ++k) out.set(k, in.at(k) / static_cast<float>(pixels));
-  store<T, N>(dx, i, out);
+  const Vec<T, N> gradient = load<T, N>(dy, in.at(p.out_h, p.out_w, oh, ow));
+  store(dx, in.i, Vec<T, N>::make([&](int k) { return gradient.at(k) / static_cast<float>(pixels); }));
+}
+
+// Calls body.template operator()<T, N>(blocks), with a thread for every vector of `pixels` of each image.
+template <typename Body>
+void by_pixel(Type type, const Pool& p, int pixels, const Body& body) {
+  dispatch(type, p.channels, [&]<typename T, int N>() {
+    body.template operator()<T, N>(blocks_for(std::int64_t{p.images} * pixels * (p.channels / N)));
+  });
 }
 
 }  // namespace
@@ -208,21 +189,16 @@ __global__ void __launch_bounds__(kThreads) local_avg_pool_grad_kernel(Pool p, c
 void max_pool(Type type, const Pool& p, const void* x, const float* affine, void* y, std::uint8_t* index,
               void* picked, cudaStream_t stream) {
   if (affine != nullptr && stem_pool(type, p, x, affine, y, index, picked, stream)) return;
-  dispatch(type, p.channels, [&]<typename T, int N>() {
-    const int grid = blocks_for(std::int64_t{p.images} * p.out_h * p.out_w * (p.channels / N));
-    if (affine != nullptr) {
-      max_pool_kernel<T, N, true><<<grid, kThreads, 0, stream>>>(p, x, affine, y, index, picked);
-    } else {
-      max_pool_kernel<T, N, false><<<grid, kThreads, 0, stream>>>(p, x, affine, y, index, picked);
-    }
+  by_pixel(type, p, p.out_h * p.out_w, [&]<typename T, int N>(int blocks) {
+    const auto kernel = affine != nullptr ? max_pool_kernel<T, N, true> : max_pool_kernel<T, N, false>;
+    kernel<<<blocks, kThreads, 0, stream>>>(p, x, affine, y, index, picked);
   });
 }
 
 void max_pool_grad(Type type, const Pool& p, const void* dy, const std::uint8_t* index, void* dx,
                    cudaStream_t stream) {
-  dispatch(type, p.channels, [&]<typename T, int N>() {
-    const int grid = blocks_for(std::int64_t{p.images} * p.h * p.w * (p.channels / N));
-    max_pool_grad_kernel<T, N><<<grid, kThreads, 0, stream>>>(p, dy, index, dx);
+  by_pixel(type, p, p.h * p.w, [&]<typename T, int N>(int blocks) {
+    max_pool_grad_kernel<T, N><<<blocks, kThreads, 0, stream>>>(p, dy, index, dx);
   });
 }
 
@@ -244,16 +220,14 @@ void avg_pool_grad(Type type, int images, int pixels, int channels, const void* 
 }
 
 void local_avg_pool(Type type, const Pool& p, const void* x, void* y, cudaStream_t stream) {
-  dispatch(type, p.channels, [&]<typename T, int N>() {
-    const int grid = blocks_for(std::int64_t{p.images} * p.out_h * p.out_w * (p.channels / N));
-    local_avg_pool_kernel<T, N><<<grid, kThreads, 0, stream>>>(p, x, y);
+  by_pixel(type, p, p.out_h * p.out_w, [&]<typename T, int N>(int blocks) {
+    local_avg_pool_kernel<T, N><<<blocks, kThreads, 0, stream>>>(p, x, y);
   });
 }
 
 void local_avg_pool_grad(Type type, const Pool& p, const void* dy, void* dx, cudaStream_t stream) {
-  dispatch(type, p.channels, [&]<typename T, int N>() {
-    const int grid = blocks_for(std::int64_t{p.images} * p.h * p.w * (p.channels / N));
-    local_avg_pool_grad_kernel<T, N><<<grid, kThreads, 0, stream>>>(p, dy, dx);
+  by_pixel(type, p, p.h * p.w, [&]<typename T, int N>(int blocks) {
+    local_avg_pool_grad_kernel<T, N><<<blocks, kThreads, 0, stream>>>(p, dy, dx);
   });
 }
 

@@ -90,8 +90,8 @@ __device__ bool sum_over_block(float (&first)[N], float (&second)[N], ReduceSpac
 // blocks of a column tile, in the order of blocks. True in those threads of the last block to come, which
 // alone know the totals. `sync` waits for the threads that call this.
 template <int kCount, int kEach, typename Sync>
-__device__ __forceinline__ bool sum_over_blocks(const float (&mine)[kEach], ReduceSpace space,
-                                                const Sync& sync, double (&totals)[kEach]) {
+REDLINE_DEVICE bool sum_over_blocks(const float (&mine)[kEach], ReduceSpace space, const Sync& sync,
+                                    double (&totals)[kEach]) {
   __shared__ bool last;
   const int t = static_cast<int>(threadIdx.x), block = static_cast<int>(blockIdx.y);
   const int blocks = static_cast<int>(gridDim.y);
@@ -117,27 +117,9 @@ __device__ __forceinline__ bool sum_over_blocks(const float (&mine)[kEach], Redu
   return true;
 }
 
-// Of `each` floats that every block of another kernel left, the sums of 32 that begin at `first`, added by
-// eight threads to each in a fixed order. The first 32 threads know them.
-inline constexpr int kTotals = 32;
-__device__ __forceinline__ float total_of_blocks(const float* partials, int blocks, int each, int first) {
-  constexpr int kParts = kThreads / kTotals;
-  __shared__ float shared[kParts][kTotals];
-  const int column = threadIdx.x % kTotals, part = threadIdx.x / kTotals;
-  float sum = 0.0F;
-#pragma unroll 4
-  for (int b = part; b < blocks; b += kParts) sum += partials[std::int64_t{b} * each + first + column];
-  shared[part][column] = sum;
-  __syncthreads();
-  if (part > 0) return 0.0F;
-  for (int p = 1; p < kParts; ++p) sum += shared[p][column];
-  return sum;
-}
-
 // From a tile's totals: of the gradient, and of its products with y - mean.
 template <int N>
-__device__ __forceinline__ void write_norm_gradients(const float* totals, int channels,
-                                                     const NormGradStats& args) {
+REDLINE_DEVICE void write_norm_gradients(const float* totals, int channels, const NormGradStats& args) {
   constexpr int kTile = kTileVectors * N;
   for (int i = threadIdx.x; i < kTile; i += kThreads) {
     const int channel = static_cast<int>(blockIdx.x) * kTile + i;

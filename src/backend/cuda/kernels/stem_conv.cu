@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "backend/cuda/kernels/tensor_map.h"
 #include "backend/cuda/kernels/tiles.cuh"
 
 namespace redline::backend::cuda {
@@ -68,19 +67,18 @@ using namespace hopper;
 template <typename Tile>
 struct Place {
   int y, image, first, end;
-  __device__ __forceinline__ Place(const Walk& walk, int tile) {
+  REDLINE_DEVICE Place(const Walk& walk, int tile) {
     y = tile % down<Tile>(walk) * Tile::kHigh;
     image = tile / down<Tile>(walk);
     const int top = 2 * y - kPad;
     first = top < 0 ? -top : 0;
     end = top + Tile::kInHigh > walk.h ? walk.h - top : Tile::kInHigh;
   }
-  __device__ __forceinline__ bool has(int row) const { return row >= first && row < end; }
-  __device__ __forceinline__ unsigned bytes(const Walk& walk) const {
+  REDLINE_DEVICE bool has(int row) const { return row >= first && row < end; }
+  REDLINE_DEVICE unsigned bytes(const Walk& walk) const {
     return static_cast<unsigned>((end - first) * walk.w) * kPixelBytes;
   }
-  __device__ __forceinline__ void load(const Walk& walk, const void* x, std::byte* to,
-                                       std::uint64_t* barrier) const {
+  REDLINE_DEVICE void load(const Walk& walk, const void* x, std::byte* to, std::uint64_t* barrier) const {
     const auto* from = static_cast<const std::byte*>(x) +
                        (std::int64_t{image} * walk.h + 2 * y - kPad + first) * walk.w * kPixelBytes;
     for (int row = first; row < end; ++row) {
@@ -92,14 +90,14 @@ struct Place {
 };
 
 // The ends of image rows, which no copy writes.
-__device__ __forceinline__ void clear(std::byte* from, int bytes) {
+REDLINE_DEVICE void clear(std::byte* from, int bytes) {
   for (int i = static_cast<int>(threadIdx.x) * 16; i < bytes; i += kStemBlock * 16)
     *reinterpret_cast<uint4*>(from + i) = uint4{};
   fence_async();
 }
 
 template <int kStages>
-__device__ __forceinline__ void init_barriers(RingBarriers<kStages>& bars) {
+REDLINE_DEVICE void init_barriers(RingBarriers<kStages>& bars) {
   if (threadIdx.x != 0) return;
   bars.init();
   publish_barriers();
@@ -107,7 +105,7 @@ __device__ __forceinline__ void init_barriers(RingBarriers<kStages>& bars) {
 
 // Calls body(tile) for each tile of this block.
 template <typename Tile, typename Body>
-__device__ __forceinline__ void for_tiles(const Walk& walk, const Body& body) {
+REDLINE_DEVICE void for_tiles(const Walk& walk, const Body& body) {
   for (int tile = static_cast<int>(blockIdx.y); tile < tiles<Tile>(walk); tile += static_cast<int>(gridDim.y))
     body(Place<Tile>(walk, tile));
 }
@@ -115,8 +113,8 @@ __device__ __forceinline__ void for_tiles(const Walk& walk, const Body& body) {
 // The producer fills the ring with the input of this block's tiles, and by more(place, stage, barrier) with
 // `more_bytes` each.
 template <typename Tile, typename More>
-__device__ __forceinline__ void produce(const Walk& walk, const void* x, Ring ring, unsigned more_bytes,
-                                        const More& more) {
+REDLINE_DEVICE void produce(const Walk& walk, const void* x, Ring ring, unsigned more_bytes,
+                            const More& more) {
   if (threadIdx.x > kConsumers) return;
   for_tiles<Tile>(walk, [&](const Place<Tile>& place) {
     ring.fill(place.bytes(walk) + more_bytes, [&](int stage, std::uint64_t* full) {
@@ -128,7 +126,7 @@ __device__ __forceinline__ void produce(const Walk& walk, const void* x, Ring ri
 
 // This thread's part of the weights as A of wgmma: two steps for each filter row.
 template <typename T>
-__device__ __forceinline__ void load_weights(const void* weights, Fragment<2 * kKernel>& held) {
+REDLINE_DEVICE void load_weights(const void* weights, Fragment<2 * kKernel>& held) {
   const int lane = threadIdx.x % 32, first = threadIdx.x % kGroup / 32 * 16 + lane / 4;
   const auto* pairs = static_cast<const std::uint32_t*>(weights);
 #pragma unroll
@@ -146,9 +144,9 @@ __device__ __forceinline__ void load_weights(const void* weights, Fragment<2 * k
 // A row of output pixels by 64 filters: their product with the image rows from `in` on, of which those
 // outside the image are `zeros`.
 template <typename T, typename Tile>
-__device__ __forceinline__ void multiply_row(float (&d)[Tile::kWide / 2],
-                                             const Fragment<2 * kKernel>& weights, const Place<Tile>& place,
-                                             int row, const std::byte* in, const std::byte* zeros) {
+REDLINE_DEVICE void multiply_row(float (&d)[Tile::kWide / 2], const Fragment<2 * kKernel>& weights,
+                                 const Place<Tile>& place, int row, const std::byte* in,
+                                 const std::byte* zeros) {
   wgmma_fence();
 #pragma unroll
   for (int r = 0; r < kKernel; ++r) {
@@ -164,7 +162,7 @@ __device__ __forceinline__ void multiply_row(float (&d)[Tile::kWide / 2],
 // Sums of two filters over the pixels this thread sees.
 struct FilterSums {
   float first[2] = {}, second[2] = {};
-  __device__ __forceinline__ void add(int which, float2 value) {
+  REDLINE_DEVICE void add(int which, float2 value) {
     first[which] += value.x + value.y;
     second[which] = fmaf(value.x, value.x, fmaf(value.y, value.y, second[which]));
   }
@@ -173,8 +171,7 @@ struct FilterSums {
 // Rounds a row, of which `width` pixels are in the image, adds it up, and puts it pixel by pixel where it is
 // stored from.
 template <typename T, int kSums>
-__device__ __forceinline__ void stage_row(std::byte* out, const float (&d)[kSums], int width,
-                                          FilterSums& sums) {
+REDLINE_DEVICE void stage_row(std::byte* out, const float (&d)[kSums], int width, FilterSums& sums) {
   const int lane = lane_id(), warp = warp_id() % 4;
 #pragma unroll
   for (int j = 0; j < kSums / 4; j += 2) {
@@ -197,7 +194,7 @@ __device__ __forceinline__ void stage_row(std::byte* out, const float (&d)[kSums
 }
 
 // Over all threads and blocks, in a fixed order.
-__device__ __forceinline__ void sum_filters(FilterSums own, float* sums, ReduceSpace space) {
+REDLINE_DEVICE void sum_filters(FilterSums own, float* sums, ReduceSpace space) {
   __shared__ float scratch[kGroups][2][kFilters];
   const int lane = lane_id(), group = warp_id() / 4;
 #pragma unroll
@@ -273,9 +270,8 @@ __global__ void __launch_bounds__(kStemBlock, 1)
 #ifdef REDLINE_HOPPER
 // Adds a row of output pixels to the weights' gradient: dy of the row, transposed, times the image rows.
 template <typename T, typename Tile>
-__device__ __forceinline__ void add_row(float (&d)[kKernel][kRowDepth / 2], const std::byte* gradients,
-                                        const Place<Tile>& place, int row, const std::byte* in,
-                                        const std::byte* zeros) {
+REDLINE_DEVICE void add_row(float (&d)[kKernel][kRowDepth / 2], const std::byte* gradients,
+                            const Place<Tile>& place, int row, const std::byte* in, const std::byte* zeros) {
   const int lane = lane_id(), chunk = warp_id() % 4 * 2 + lane / 8 % 2;
   Fragment<2> held;
 #pragma unroll
@@ -346,15 +342,15 @@ __global__ void __launch_bounds__(kStemBlock, 1)
 #endif
 }
 
-// A block's totals are those of a filter row, whose first pixel is not one of the filter's.
-static_assert(kTotals == kRowDepth);
-template <typename T>
-__global__ void __launch_bounds__(kThreads) stem_total_kernel(const float* partials, int blocks, T* dw) {
-  begin_kernel();
-  const int row = static_cast<int>(blockIdx.x), column = static_cast<int>(threadIdx.x);
-  const float sum = total_of_blocks(partials, blocks, kFilters * kDepth, row * kRowDepth);
-  if (column >= 4 && column < kRowDepth) dw[row * kKernel * 4 + column - 4] = from_float<T>(sum);
-}
+// Totals are added up by filter rows, whose first pixel is not one of the filter's.
+struct StemWeights {
+  static_assert(kTotals == kRowDepth);
+  static constexpr int kEach = kFilters * kDepth, kSkipped = 4;
+  static constexpr bool kEarly = false;
+  static REDLINE_DEVICE int at(int first, int thread) {
+    return first / kRowDepth * kKernel * 4 + thread - kSkipped;
+  }
+};
 
 constexpr int kNarrow = 64, kWidest = 112;
 
@@ -406,19 +402,13 @@ TileLaunch stem_weight_gradient(const StemShape& shape, const cudaDeviceProp& de
   with_width(shape, [&]<typename T, int kWidth>() {
     using Tile = GradientTile<kWidth>;
     const int blocks = std::min(device.multiProcessorCount, tiles<Tile>(walk_of(shape)));
-    const TileLaunch gradient =
-        make_launch(stem_gradient_kernel<T, Tile>,
-                    {.blocks = blocks,
-                     .threads = kStemBlock,
-                     .shared_bytes = gradient_shared<Tile>(),
-                     .partials = static_cast<std::size_t>(blocks) * kFilters * kDepth},
-                    device, walk_of(shape), x, describe_outputs(shape, dy, Tile::kWide, Tile::kHigh));
-    made = with_total(gradient, [=](const float* partials, cudaStream_t stream) {
-      dispatch_type(dw_type, [&]<typename To>() {
-        launch(stem_total_kernel<To>, {dim3(kFilters * kKernel)}, stream, partials, blocks,
-               static_cast<To*>(dw));
-      });
-    });
+    const TileGrid grid{.blocks = blocks,
+                        .threads = kStemBlock,
+                        .shared_bytes = gradient_shared<Tile>(),
+                        .partials = static_cast<std::size_t>(blocks) * kFilters * kDepth};
+    const TileLaunch gradient = make_launch(stem_gradient_kernel<T, Tile>, grid, device, walk_of(shape), x,
+                                            describe_outputs(shape, dy, Tile::kWide, Tile::kHigh));
+    made = with_total<StemWeights>(gradient, grid, 0, dw, dw_type);
   });
   return made;
 }

@@ -5,8 +5,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstddef>
-
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/tile_launch.h"
 

@@ -1,5 +1,5 @@
 // The stem's max pool of 3x3, stride 2, pad 1, with the norm and the ReLU before it: forward, and backward
-// through all three at once. Windows overlap: a block walks down a strip of an image, and rows wait for it in
+// through all three at once. Windows overlap: a block walks down a tile of an image, and rows wait for it in
 // a ring in shared memory, each read from memory once.
 #include <cuda_pipeline.h>
 
@@ -7,32 +7,32 @@
 #include <cstring>
 #include <type_traits>
 
-#include "backend/cuda/kernels/stem_pool.h"
+#include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/vec.cuh"
 
 namespace redline::backend::cuda {
 namespace {
 
-constexpr int kStripThreads = 448;   // at most: 56 columns of 64 channels in 16 bits
-constexpr int kStripBlocksEach = 2;  // on a multiprocessor
+constexpr int kTileThreads = 448;   // at most: 56 columns of 64 channels in 16 bits
+constexpr int kTileBlocksEach = 2;  // on a multiprocessor
 
 // Rows by columns of an image's pooled pixels, which a block walks down: a thread has a vector of a column.
-struct Strip {
+struct Tile {
   std::int64_t image;
   int first_row, end_row, first_column, columns;
 };
 
-struct Strips {
+struct Tiles {
   int across, down;   // of an image
-  int columns, rows;  // of a strip at most
+  int columns, rows;  // of a tile at most
 
   // `bytes_of` gives the shared memory that a block needs for so many columns.
   template <typename BytesOf>
-  Strips(const Pool& p, int row_vectors, const BytesOf& bytes_of) {
-    // Few enough rows that all multiprocessors have several strips, where a strip's first rows cost little.
+  Tiles(const Pool& p, int row_vectors, const BytesOf& bytes_of) {
+    // Few enough rows that all multiprocessors have several tiles, where a tile's first rows cost little.
     constexpr std::int64_t kFewest = 2, kMost = 16;
     const std::int64_t wanted = std::int64_t{multiprocessors()} * 8;
-    across = static_cast<int>(divide_up(p.out_w, kStripThreads / row_vectors));
+    across = static_cast<int>(divide_up(p.out_w, kTileThreads / row_vectors));
     const auto divide = [&] { columns = static_cast<int>(divide_up(p.out_w, across)); };
     for (divide(); columns > 1 && bytes_of(columns) > block_shared_bytes(); divide()) ++across;
     const std::int64_t all = std::int64_t{p.images} * across * p.out_h;
@@ -42,7 +42,7 @@ struct Strips {
   unsigned count(const Pool& p) const { return static_cast<unsigned>(p.images * down * across); }
   int threads(int row_vectors) const { return static_cast<int>(divide_up(columns * row_vectors, 32)) * 32; }
 
-  __device__ __forceinline__ Strip at(const Pool& p, unsigned i) const {
+  REDLINE_DEVICE Tile at(const Pool& p, unsigned i) const {
     const int column = static_cast<int>(i % across) * columns,
               row = static_cast<int>(i / across % down) * rows;
     return {i / across / down, row, min(row + rows, p.out_h), column, min(columns, p.out_w - column)};
@@ -51,7 +51,7 @@ struct Strips {
 
 // All threads of a block begin to copy; who waits for it has to synchronise with the others then.
 template <typename Vector>
-__device__ __forceinline__ void begin_copy(Vector* to, const Vector* from, int count) {
+REDLINE_DEVICE void begin_copy(Vector* to, const Vector* from, int count) {
   for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x))
     __pipeline_memcpy_async(to + i, from + i, sizeof(Vector));
 }
@@ -64,12 +64,12 @@ template <typename T>
 using Two = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
 
 template <typename T>
-__device__ __forceinline__ Two<T> two_of(std::uint32_t bits) {
+REDLINE_DEVICE Two<T> two_of(std::uint32_t bits) {
   return *reinterpret_cast<Two<T>*>(&bits);
 }
 // NaN where either is.
 template <typename T>
-__device__ __forceinline__ std::uint32_t larger(std::uint32_t a, std::uint32_t b) {
+REDLINE_DEVICE std::uint32_t larger(std::uint32_t a, std::uint32_t b) {
 #if __CUDA_ARCH__ >= 800
   auto most = __hmax2_nan(two_of<T>(a), two_of<T>(b));
   return *reinterpret_cast<std::uint32_t*>(&most);
@@ -85,7 +85,7 @@ __device__ __forceinline__ std::uint32_t larger(std::uint32_t a, std::uint32_t b
 struct Three {
   int at[3];    // in the image
   int name[3];  // 0 to 2, of the window
-  __device__ __forceinline__ Three(int pooled, int size) {
+  REDLINE_DEVICE Three(int pooled, int size) {
 #pragma unroll
     for (int k = 0; k < 3; ++k) {
       at[k] = min(max(2 * pooled - 1 + k, 0), size - 1);
@@ -102,8 +102,8 @@ struct Pooled {
 
   // Channels 2k and 2k + 1, from the largest y and which pixels those are. Where nothing gets through the
   // ReLU, or all are equal, the first pixel wins, the one at the window's corner.
-  __device__ __forceinline__ void set(int k, std::uint32_t most, std::uint32_t taps, std::uint32_t first,
-                                      std::uint32_t corner, const Lanes<8>& scale, const Lanes<8>& bias) {
+  REDLINE_DEVICE void set(int k, std::uint32_t most, std::uint32_t taps, std::uint32_t first,
+                          std::uint32_t corner, const Lanes<8>& scale, const Lanes<8>& bias) {
     const auto largest = two_of<T>(most), other = two_of<T>(first);
     const T values[2] = {largest.x, largest.y}, corners[2] = {other.x, other.y};
 #pragma unroll
@@ -121,46 +121,46 @@ struct Pooled {
 constexpr int kPixelRows = 7;  // of the ring: three that a window reads, and two pairs on their way
 
 template <typename T>
-__global__ void __launch_bounds__(kStripThreads, kStripBlocksEach)
-    stem_pool_kernel(Pool p, Strips strips, const uint4* x, const float* affine, void* y, std::uint8_t* index,
+__global__ void __launch_bounds__(kTileThreads, kTileBlocksEach)
+    stem_pool_kernel(Pool p, Tiles tiles, const uint4* x, const float* affine, void* y, std::uint8_t* index,
                      void* picked) {
   begin_kernel();
   extern __shared__ __align__(16) std::byte memory[];
   auto* ring = reinterpret_cast<uint4*>(memory);
-  const Strip strip = strips.at(p, blockIdx.x);
+  const Tile tile = tiles.at(p, blockIdx.x);
   const int row_vectors = p.channels / 8;
-  const int left = 2 * strip.first_column - 1;  // the pixel that rows of the ring begin with
-  const int span = (2 * strips.columns + 1) * row_vectors;
-  const int from = max(left, 0), end = min(left + 2 * strip.columns + 1, p.w);
+  const int left = 2 * tile.first_column - 1;  // the pixel that rows of the ring begin with
+  const int span = (2 * tiles.columns + 1) * row_vectors;
+  const int from = max(left, 0), end = min(left + 2 * tile.columns + 1, p.w);
   const auto ring_row = [&](int h) { return ring + h % kPixelRows * span; };
   const auto fetch = [&](int h) {
     if (h < 0 || h >= p.h) return;
     begin_copy(ring_row(h) + (from - left) * row_vectors,
-               x + ((strip.image * p.h + h) * p.w + from) * row_vectors, (end - from) * row_vectors);
+               x + ((tile.image * p.h + h) * p.w + from) * row_vectors, (end - from) * row_vectors);
   };
   const auto fetch_pair = [&](int oh) {
-    if (oh < strip.end_row) {
+    if (oh < tile.end_row) {
       fetch(2 * oh);
       fetch(2 * oh + 1);
     }
     __pipeline_commit();
   };
-  fetch(2 * strip.first_row - 1);
-  fetch_pair(strip.first_row);
-  fetch_pair(strip.first_row + 1);
+  fetch(2 * tile.first_row - 1);
+  fetch_pair(tile.first_row);
+  fetch_pair(tile.first_row + 1);
   const int vector = static_cast<int>(threadIdx.x) % row_vectors;
-  const int column = static_cast<int>(threadIdx.x) / row_vectors, ow = strip.first_column + column;
+  const int column = static_cast<int>(threadIdx.x) / row_vectors, ow = tile.first_column + column;
   const Lanes<8> scale(affine, vector * 8), bias(affine + p.channels, vector * 8);
   std::uint32_t flip[4];
 #pragma unroll
   for (int k = 0; k < 4; ++k)
     flip[k] = (scale[2 * k] < 0.0F ? 0x00008000U : 0U) | (scale[2 * k + 1] < 0.0F ? 0x80000000U : 0U);
   const Three columns(ow, p.w);
-  for (int oh = strip.first_row; oh < strip.end_row; ++oh) {
+  for (int oh = tile.first_row; oh < tile.end_row; ++oh) {
     __pipeline_wait_prior(1);
     __syncthreads();
     fetch_pair(oh + 2);
-    if (column >= strip.columns) continue;
+    if (column >= tile.columns) continue;
     const Three rows(oh, p.h);
     std::uint32_t first[4], best[4], taps[4];
 #pragma unroll
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kStripThreads, kStripBlocksEach)
 #pragma unroll
     for (int k = 0; k < 4; ++k)
       pooled.set(k, best[k] ^ flip[k], taps[k], first[k] ^ flip[k], corner, scale, bias);
-    const std::int64_t at = ((strip.image * p.out_h + oh) * p.out_w + ow) * row_vectors + vector;
+    const std::int64_t at = ((tile.image * p.out_h + oh) * p.out_w + ow) * row_vectors + vector;
     store<T, 8>(y, at, pooled.out);
     if (index != nullptr) store<std::uint8_t, 8>(index, at, pooled.where);
     if (picked != nullptr) store<T, 8>(picked, at, pooled.raw);
@@ -203,13 +203,13 @@ struct Windows {
   Vec<T, N> gradient[4];
   Vec<std::uint8_t, N> index[4];
 
-  __device__ __forceinline__ void take_none(int window) {
+  REDLINE_DEVICE void take_none(int window) {
 #pragma unroll
     for (int k = 0; k < N; ++k) index[window].v[k] = kNone;
   }
 
   // A window's gradients where they belong to the pixel at `position` of it; zero elsewhere.
-  __device__ __forceinline__ Vec<T, N> tap(int window, int position) const {
+  REDLINE_DEVICE Vec<T, N> tap(int window, int position) const {
     Vec<T, N> found;
     if constexpr (sizeof(T) == 2 && N == 8) {
       const auto bytes = bits_of<uint2>(index[window]);
@@ -227,7 +227,7 @@ struct Windows {
     return found;
   }
   // Of pixel q, row by row.
-  __device__ __forceinline__ Vec<T, N> at(int q) const {
+  REDLINE_DEVICE Vec<T, N> at(int q) const {
     switch (q) {
       case 0:
         return tap(0, 4);
@@ -242,7 +242,7 @@ struct Windows {
 
  private:
   template <typename To, typename From>
-  static __device__ __forceinline__ To bits_of(const From& from) {
+  static REDLINE_DEVICE To bits_of(const From& from) {
     static_assert(sizeof(To) == sizeof(From));
     To to;
     memcpy(&to, &from, sizeof to);
@@ -250,12 +250,12 @@ struct Windows {
   }
   // Bytes made of the top bits of those that the selector names.
   template <unsigned kSelector>
-  static __device__ __forceinline__ unsigned signs(unsigned word) {
+  static REDLINE_DEVICE unsigned signs(unsigned word) {
     unsigned out;
     asm("prmt.b32 %0, %1, 0, %2;" : "=r"(out) : "r"(word), "n"(kSelector));
     return out;
   }
-  static __device__ __forceinline__ Vec<T, N> sum(const Vec<T, N>& a, const Vec<T, N>& b) {
+  static REDLINE_DEVICE Vec<T, N> sum(const Vec<T, N>& a, const Vec<T, N>& b) {
     Vec<T, N> out;
     if constexpr (sizeof(T) == 2 && N == 8) {
 #pragma unroll
@@ -273,7 +273,7 @@ struct Windows {
 };
 
 // What a block has in shared memory: the norm's numbers, and rings of rows, those of the pooled gradient with
-// one more column than the strip, and of the norm's input.
+// one more column than the tile, and of the norm's input.
 template <typename T, int N>
 struct GradientRings {
   static constexpr int kPooledRows = 3;  // two that are read, and one on its way
@@ -294,17 +294,17 @@ struct GradientRings {
   }
 
   // Four channels of a number side by side for all vectors.
-  __device__ __forceinline__ float4* numbers(std::byte* memory, int number, int four) const {
+  REDLINE_DEVICE float4* numbers(std::byte* memory, int number, int four) const {
     return reinterpret_cast<float4*>(memory) + (number * (N / 4) + four) * row_vectors;
   }
-  __device__ __forceinline__ Vec<T, N>* pixels(std::byte* memory, int i, int row) const {
+  REDLINE_DEVICE Vec<T, N>* pixels(std::byte* memory, int i, int row) const {
     auto* first = reinterpret_cast<Vec<T, N>*>(numbers(memory, kNumbers, 0));
     return first + (i % kPixelPairs * 2 + row) * pixel_vectors();
   }
-  __device__ __forceinline__ Vec<T, N>* gradients(std::byte* memory, int i) const {
+  REDLINE_DEVICE Vec<T, N>* gradients(std::byte* memory, int i) const {
     return pixels(memory, 0, 2 * kPixelPairs) + i % kPooledRows * pooled_vectors();
   }
-  __device__ __forceinline__ Vec<std::uint8_t, N>* indices(std::byte* memory, int i) const {
+  REDLINE_DEVICE Vec<std::uint8_t, N>* indices(std::byte* memory, int i) const {
     auto* first = reinterpret_cast<Vec<std::uint8_t, N>*>(pixels(memory, 0, 2 * kPixelPairs) +
                                                           kPooledRows * pooled_vectors());
     return first + i % kPooledRows * pooled_vectors();
@@ -312,36 +312,36 @@ struct GradientRings {
 };
 
 template <typename T, int N>
-__global__ void __launch_bounds__(kStripThreads, kStripBlocksEach)
-    pooled_apply_kernel(PooledGradient from, Strips strips, float per_channel, NormGradApply args) {
+__global__ void __launch_bounds__(kTileThreads, kTileBlocksEach)
+    pooled_apply_kernel(PooledGradient from, Tiles tiles, float per_channel, NormGradApply args) {
   using Vector = Vec<T, N>;
   using Index = Vec<std::uint8_t, N>;
   begin_kernel();
   extern __shared__ __align__(16) std::byte memory[];
   const Pool& p = from.pool;
-  const Strip strip = strips.at(p, blockIdx.x);
+  const Tile tile = tiles.at(p, blockIdx.x);
   const int row_vectors = p.channels / N;
-  const GradientRings<T, N> rings{row_vectors, strips.columns};
+  const GradientRings<T, N> rings{row_vectors, tiles.columns};
   // Two rows of pixels, and the windows that begin in the second.
   const auto fetch_pooled = [&](int i) {
     if (i >= p.out_h) return;
-    const std::int64_t at = ((strip.image * p.out_h + i) * p.out_w + strip.first_column) * row_vectors;
-    const int count = min(strip.columns + 1, p.out_w - strip.first_column) * row_vectors;
+    const std::int64_t at = ((tile.image * p.out_h + i) * p.out_w + tile.first_column) * row_vectors;
+    const int count = min(tile.columns + 1, p.out_w - tile.first_column) * row_vectors;
     begin_copy(rings.gradients(memory, i), static_cast<const Vector*>(from.dy) + at, count);
     begin_copy(rings.indices(memory, i), reinterpret_cast<const Index*>(from.index) + at, count);
   };
   const auto pixel_at = [&](int i, int row) {
-    return ((strip.image * p.h + 2 * i + row) * p.w + 2 * strip.first_column) * row_vectors;
+    return ((tile.image * p.h + 2 * i + row) * p.w + 2 * tile.first_column) * row_vectors;
   };
   const auto fetch = [&](int i) {
     for (int row = 0; row < 2; ++row)
       begin_copy(rings.pixels(memory, i, row), static_cast<const Vector*>(args.y) + pixel_at(i, row),
-                 2 * strip.columns * row_vectors);
+                 2 * tile.columns * row_vectors);
     fetch_pooled(i + 1);
     __pipeline_commit();
   };
-  fetch_pooled(strip.first_row);
-  fetch(strip.first_row);
+  fetch_pooled(tile.first_row);
+  fetch(tile.first_row);
   for (int c = static_cast<int>(threadIdx.x); c < p.channels; c += static_cast<int>(blockDim.x)) {
     const Slope slope(args, c, p.channels, per_channel);
     const float found[] = {slope.a, slope.b, slope.c, args.gate.affine[c], args.gate.affine[p.channels + c]};
@@ -350,11 +350,11 @@ __global__ void __launch_bounds__(kStripThreads, kStripBlocksEach)
   }
   const int vector = static_cast<int>(threadIdx.x) % row_vectors;
   const int column = static_cast<int>(threadIdx.x) / row_vectors;
-  for (int i = strip.first_row; i < strip.end_row; ++i) {
+  for (int i = tile.first_row; i < tile.end_row; ++i) {
     __pipeline_wait_prior(0);
     __syncthreads();
-    if (i + 1 < strip.end_row) fetch(i + 1);
-    if (column >= strip.columns) continue;
+    if (i + 1 < tile.end_row) fetch(i + 1);
+    if (column >= tile.columns) continue;
     Windows<T, N> windows;
     Vector y[4], gradient[4];
 #pragma unroll
@@ -362,7 +362,7 @@ __global__ void __launch_bounds__(kStripThreads, kStripBlocksEach)
       const int at = (column + q % 2) * row_vectors + vector;
       windows.gradient[q] = rings.gradients(memory, i + q / 2)[at];
       windows.index[q] = rings.indices(memory, i + q / 2)[at];
-      if (i + q / 2 >= p.out_h || strip.first_column + column + q % 2 >= p.out_w) windows.take_none(q);
+      if (i + q / 2 >= p.out_h || tile.first_column + column + q % 2 >= p.out_w) windows.take_none(q);
       y[q] = rings.pixels(memory, i, q / 2)[(2 * column + q % 2) * row_vectors + vector];
     }
 #pragma unroll
@@ -391,10 +391,10 @@ __global__ void __launch_bounds__(kStripThreads, kStripBlocksEach)
 }
 
 template <typename Kernel, typename... Arguments>
-void launch_strips(Kernel kernel, const Pool& p, const Strips& strips, int row_vectors,
-                   std::size_t shared_bytes, cudaStream_t stream, const Arguments&... arguments) {
+void launch_tiles(Kernel kernel, const Pool& p, const Tiles& tiles, int row_vectors, std::size_t shared_bytes,
+                  cudaStream_t stream, const Arguments&... arguments) {
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-  launch(kernel, {strips.count(p), strips.threads(row_vectors), shared_bytes}, stream, arguments...);
+  launch(kernel, {tiles.count(p), tiles.threads(row_vectors), shared_bytes}, stream, arguments...);
 }
 
 }  // namespace
@@ -406,10 +406,10 @@ bool stem_pool(Type type, const Pool& p, const void* x, const float* affine, voi
   const auto bytes_of = [&](int columns) {
     return kPixelRows * static_cast<std::size_t>((2 * columns + 1) * row_vectors) * sizeof(uint4);
   };
-  const Strips strips(p, row_vectors, bytes_of);
+  const Tiles tiles(p, row_vectors, bytes_of);
   const auto run = [&](auto kernel) {
-    launch_strips(kernel, p, strips, row_vectors, bytes_of(strips.columns), stream, p, strips,
-                  static_cast<const uint4*>(x), affine, y, index, picked);
+    launch_tiles(kernel, p, tiles, row_vectors, bytes_of(tiles.columns), stream, p, tiles,
+                 static_cast<const uint4*>(x), affine, y, index, picked);
   };
   type == Type::f16 ? run(stem_pool_kernel<__half>) : run(stem_pool_kernel<__nv_bfloat16>);
   return true;
@@ -423,9 +423,9 @@ void pooled_norm_grad_apply(Type type, const PooledGradient& pooled, const NormG
     if constexpr (N > 1) {
       const int row_vectors = p.channels / N;
       const auto bytes_of = [&](int columns) { return GradientRings<T, N>{row_vectors, columns}.bytes(); };
-      const Strips strips(p, row_vectors, bytes_of);
-      launch_strips(pooled_apply_kernel<T, N>, p, strips, row_vectors, bytes_of(strips.columns), stream,
-                    pooled, strips, per_channel, args);
+      const Tiles tiles(p, row_vectors, bytes_of);
+      launch_tiles(pooled_apply_kernel<T, N>, p, tiles, row_vectors, bytes_of(tiles.columns), stream, pooled,
+                   tiles, per_channel, args);
     }
   });
 }

@@ -1,11 +1,10 @@
 // The device's own clock, read between kernels and waited for.
-#include "backend/cuda/kernels/hold.h"
 #include "backend/cuda/kernels/kernels.h"
 
 namespace redline::backend::cuda {
 namespace {
 
-__device__ __forceinline__ std::uint64_t nanoseconds() {
+REDLINE_DEVICE std::uint64_t nanoseconds() {
   std::uint64_t now = 0;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
   return now;

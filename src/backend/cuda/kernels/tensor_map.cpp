@@ -1,10 +1,8 @@
-#include "backend/cuda/kernels/tensor_map.h"
+#include "backend/cuda/kernels/tile_launch.h"
 
 #include <cudaTypedefs.h>
-#include <cuda_runtime_api.h>
 
 #include <array>
-#include <cstddef>
 #include <span>
 
 namespace redline::backend::cuda {

@@ -30,12 +30,48 @@ TileLaunch make_launch(void (*kernel)(Parameters...), const TileGrid& grid, cons
           }};
 }
 
-// The same, and then total(partials, stream), which adds up what the blocks left in the reduce space.
-template <typename Total>
-TileLaunch with_total(const TileLaunch& launch, const Total& total) {
-  return {launch.partials, [=](ReduceSpace space, cudaStream_t stream) {
-            launch.run(space, stream);
-            total(static_cast<const float*>(space.partials), stream);
+inline constexpr int kTotals = 32;
+
+// Of `each` floats that every block of another kernel left, the sums of 32 that begin at `first`, added by
+// eight threads to each in a fixed order. The first 32 threads know them.
+REDLINE_DEVICE float total_of_blocks(const float* partials, int blocks, int each, int first) {
+  constexpr int kParts = kThreads / kTotals;
+  __shared__ float shared[kParts][kTotals];
+  const int column = threadIdx.x % kTotals, part = threadIdx.x / kTotals;
+  float sum = 0.0F;
+#pragma unroll 4
+  for (int b = part; b < blocks; b += kParts) sum += partials[std::int64_t{b} * each + first + column];
+  shared[part][column] = sum;
+  __syncthreads();
+  if (part > 0) return 0.0F;
+  for (int p = 1; p < kParts; ++p) sum += shared[p][column];
+  return sum;
+}
+
+// From the sums of a kernel's blocks the weight gradient. `Weights` says where they go:
+//   kEach              sums of a block of that kernel
+//   kSkipped           the first of 32, which are none of the weights
+//   at(first, thread)  the weight of sum `first + thread`
+//   kEarly             as Launch::early
+template <typename T, typename Weights>
+__global__ void __launch_bounds__(kThreads) total_kernel(const float* partials, int blocks, T* dw) {
+  begin_kernel();
+  const int first = static_cast<int>(blockIdx.x) * kTotals, column = static_cast<int>(threadIdx.x);
+  const float sum = total_of_blocks(partials, blocks, Weights::kEach, first);
+  if (column >= Weights::kSkipped && column < kTotals) dw[Weights::at(first, column)] = from_float<T>(sum);
+}
+
+// The same launch, and then the weight gradient, of the partials from `offset` on that its blocks left.
+template <typename Weights>
+TileLaunch with_total(const TileLaunch& gradient, const TileGrid& grid, std::size_t offset, void* dw,
+                      Type dw_type) {
+  const int blocks = grid.columns * grid.blocks;
+  return {gradient.partials, [=](ReduceSpace space, cudaStream_t stream) {
+            gradient.run(space, stream);
+            dispatch_type(dw_type, [&]<typename T>() {
+              launch(total_kernel<T, Weights>, {dim3(Weights::kEach / kTotals), kThreads, 0, Weights::kEarly},
+                     stream, space.partials + offset, blocks, static_cast<T*>(dw));
+            });
           }};
 }
 

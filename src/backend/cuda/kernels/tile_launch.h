@@ -1,19 +1,34 @@
-// A launch of a kernel that is built from tiles (tiles.cuh), made ready: tensor maps, shared memory and
-// number of blocks are settled, and what is left is to put it on a stream. A value; holds no memory.
+// What kernels that are built from tiles (tiles.cuh) are launched with: tensor maps, and launches made ready.
 #pragma once
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 
 #include "backend/cuda/kernels/kernels.h"
 
 namespace redline::backend::cuda {
 
+// A launch made ready: tensor maps, shared memory and number of blocks are settled, and what is left is to
+// put it on a stream. A value; holds no memory.
 struct TileLaunch {
   std::size_t partials = 0;  // floats of reduce space that it needs
   std::function<void(ReduceSpace space, cudaStream_t stream)> run;
 };
+
+// Tensor maps are the descriptions of tensors that TMA works from. Both are of packed tensors of f16 or bf16,
+// in boxes that are 64 channels (128 bytes) wide and lie swizzled in shared memory. Empty where `data` is
+// null or the driver has no TMA. A matrix, in boxes of so many rows.
+CUtensorMap describe_rows(const void* data, Type type, std::int64_t rows, int columns, int box_rows);
+
+struct ImageShape {
+  int images, h, w, channels;
+};
+// Images, in boxes of so many columns and rows of one image.
+CUtensorMap describe_images(const void* data, Type type, const ImageShape& shape, int box_columns,
+                            int box_rows);
 
 }  // namespace redline::backend::cuda

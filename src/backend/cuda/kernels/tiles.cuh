@@ -31,14 +31,14 @@ __host__ __device__ constexpr int row_tiles(std::int64_t rows) {
 
 #ifdef REDLINE_HOPPER
 
-__device__ __forceinline__ int lane_id() { return static_cast<int>(threadIdx.x) % 32; }
-__device__ __forceinline__ int warp_id() { return static_cast<int>(threadIdx.x) / 32; }
-__device__ __forceinline__ void sync_consumers() { sync_group(1, kConsumers); }
+REDLINE_DEVICE int lane_id() { return static_cast<int>(threadIdx.x) % 32; }
+REDLINE_DEVICE int warp_id() { return static_cast<int>(threadIdx.x) / 32; }
+REDLINE_DEVICE void sync_consumers() { sync_group(1, kConsumers); }
 
 // What the threads of a block do from here on: one produces, the warps of the first two groups consume. The
 // producer's group leaves its registers to the others, for so many blocks on a multiprocessor.
 template <int kBlocksEach, typename Produce, typename Consume>
-__device__ __forceinline__ void split_roles(const Produce& produce, const Consume& consume) {
+REDLINE_DEVICE void split_roles(const Produce& produce, const Consume& consume) {
   constexpr int kFew = 24, kMany = kBlocksEach == 1 ? 240 : 104;
   static_assert((kFew * kGroup + kMany * kConsumers) * kBlocksEach <= 65536);
   if (threadIdx.x >= kConsumers) {
@@ -70,36 +70,35 @@ struct RingBarriers {
 class Ring {
  public:
   template <int kMost>
-  __device__ __forceinline__ Ring(RingBarriers<kMost>& barriers, std::byte* memory, int stage_bytes,
-                                  int stages)
+  REDLINE_DEVICE Ring(RingBarriers<kMost>& barriers, std::byte* memory, int stage_bytes, int stages)
       : full_(barriers.full),
         empty_(barriers.empty),
         memory_(memory),
         stage_bytes_(stage_bytes),
         stages_(stages) {}
 
-  __device__ __forceinline__ std::byte* at(int stage) const { return memory_ + stage * stage_bytes_; }
+  REDLINE_DEVICE std::byte* at(int stage) const { return memory_ + stage * stage_bytes_; }
 
   // The producer: waits until the next stage is empty, and has load(stage, barrier) bring so many bytes.
   template <typename Load>
-  __device__ __forceinline__ void fill(unsigned bytes, const Load& load) {
+  REDLINE_DEVICE void fill(unsigned bytes, const Load& load) {
     barrier_wait(&empty_[at_.stage], at_.parity ^ 1U);
     barrier_expect(&full_[at_.stage], bytes);
     load(at_.stage, &full_[at_.stage]);
     at_.next(stages_);
   }
-  __device__ __forceinline__ void fill_tile(const CUtensorMap& map, int column, int row) {
+  REDLINE_DEVICE void fill_tile(const CUtensorMap& map, int column, int row) {
     fill(kTileBytes, [&](int stage, std::uint64_t* full) { load_tile(at(stage), map, column, row, full); });
   }
   // A consumer: the next stage, once it is full.
-  __device__ __forceinline__ int take() {
+  REDLINE_DEVICE int take() {
     const int stage = at_.stage;
     barrier_wait(&full_[stage], at_.parity);
     at_.next(stages_);
     return stage;
   }
   // A warp has done with a stage.
-  __device__ __forceinline__ void release(int stage) const {
+  REDLINE_DEVICE void release(int stage) const {
     __syncwarp();
     if (lane_id() == 0) barrier_arrive(&empty_[stage]);
   }
@@ -120,11 +119,11 @@ struct Fragment {
 };
 
 // Where a lane's row of a step's matrices lies in a tile.
-__device__ __forceinline__ int fragment_at(int step) {
+REDLINE_DEVICE int fragment_at(int step) {
   return warp_id() * kWarpTileBytes + swizzled(lane_id() % 16, 2 * step + lane_id() / 16);
 }
 // A warp's rows of a tile.
-__device__ __forceinline__ void load(Fragment<>& to, const std::byte* tile) {
+REDLINE_DEVICE void load(Fragment<>& to, const std::byte* tile) {
 #pragma unroll
   for (int step = 0; step < kWidth / 16; ++step) ldmatrix(to.v[step], tile + fragment_at(step));
 }
@@ -132,7 +131,7 @@ __device__ __forceinline__ void load(Fragment<>& to, const std::byte* tile) {
 // Sixteen of K of a B block in shared memory: columns of 64 along K, or, transposed, boxes of 64 columns with
 // a row for each of K.
 template <bool kTransposed>
-__device__ __forceinline__ std::uint64_t b_operand(const std::byte* b, int step) {
+REDLINE_DEVICE std::uint64_t b_operand(const std::byte* b, int step) {
   return kTransposed ? descriptor(b + step * 16 * 128, kWidth * kWidth * 2, 1024)
                      : descriptor(b + step * 32, 16, 1024);
 }
@@ -140,16 +139,15 @@ __device__ __forceinline__ std::uint64_t b_operand(const std::byte* b, int step)
 // Begins d (+)= a * b for one K block; `add` false starts from zero. wgmma_fence() comes before, and
 // wgmma_commit() after.
 template <typename T, bool kTransposed, int kSums, int kSteps>
-__device__ __forceinline__ void multiply_block(float (&d)[kSums], const Fragment<kSteps>& a,
-                                               const std::byte* b, bool add) {
+REDLINE_DEVICE void multiply_block(float (&d)[kSums], const Fragment<kSteps>& a, const std::byte* b,
+                                   bool add) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step)
     wgmma<T, kTransposed>(d, a.v[step], b_operand<kTransposed>(b, step), add || step > 0);
 }
 // The same with a in shared memory: the rows of this group of warps.
 template <typename T, bool kTransposed, int kSums>
-__device__ __forceinline__ void multiply_block(float (&d)[kSums], const std::byte* a, const std::byte* b,
-                                               bool add) {
+REDLINE_DEVICE void multiply_block(float (&d)[kSums], const std::byte* a, const std::byte* b, bool add) {
 #pragma unroll
   for (int step = 0; step < kWidth / 16; ++step)
     wgmma<T, false, kTransposed>(d, descriptor(a + step * 32, 16, 1024), b_operand<kTransposed>(b, step),
@@ -174,7 +172,7 @@ class MixTable {
 
   // By all threads of the block; find(channel) gives its Mix.
   template <typename Find>
-  __device__ __forceinline__ void fill(const Find& find) {
+  REDLINE_DEVICE void fill(const Find& find) {
     for (int pair = static_cast<int>(threadIdx.x); pair < pairs_; pair += kBlock) {
       const Mix first = find(2 * pair), second = find(2 * pair + 1);
       if constexpr (kTensors == 1) {
@@ -185,7 +183,7 @@ class MixTable {
       }
     }
   }
-  __device__ __forceinline__ float2 of(int pair, float2 u, float2 v) const {
+  REDLINE_DEVICE float2 of(int pair, float2 u, float2 v) const {
     const float4 four = fours_[pair];
     if constexpr (kTensors == 1) return {fmaf(four.x, v.x, four.z), fmaf(four.y, v.y, four.w)};
     const float2 rest = rests_[pair];
@@ -201,8 +199,8 @@ class MixTable {
 // Makes A of u and v in the place of u, and puts it into the tile `to` where there is one. It is rounded as
 // if it had been stored. `channel` is the first of the K block.
 template <typename T, bool kRelu, int kTensors>
-__device__ __forceinline__ void mix(Fragment<>& u, const Fragment<>& v, std::byte* to,
-                                    const MixTable<kTensors>& by, int channel) {
+REDLINE_DEVICE void mix(Fragment<>& u, const Fragment<>& v, std::byte* to, const MixTable<kTensors>& by,
+                        int channel) {
 #pragma unroll
   for (int step = 0; step < kWidth / 16; ++step) {
 #pragma unroll
@@ -219,7 +217,7 @@ __device__ __forceinline__ void mix(Fragment<>& u, const Fragment<>& v, std::byt
 // Which entries of a K block are positive, in the order of memory, for row `lane / 4` of the warp's or the
 // one eight below. Four lanes know it.
 template <typename T>
-__device__ __forceinline__ uint2 positive(const Fragment<>& made, int half) {
+REDLINE_DEVICE uint2 positive(const Fragment<>& made, int half) {
   std::uint32_t words[2] = {};
 #pragma unroll
   for (int eight = 0; eight < kWidth / 8; ++eight) {
@@ -239,7 +237,7 @@ __device__ __forceinline__ uint2 positive(const Fragment<>& made, int half) {
 
 // Rounds them and transposes them in shared memory, so that a lane sees two whole columns: see column_pair().
 template <typename T>
-__device__ __forceinline__ void stage_rows(std::byte* warp_tile, const float* d) {
+REDLINE_DEVICE void stage_rows(std::byte* warp_tile, const float* d) {
 #pragma unroll
   for (int j = 0; j < kWidth / 8; j += 2) {
     std::uint32_t rounded[4];
@@ -254,13 +252,12 @@ __device__ __forceinline__ void stage_rows(std::byte* warp_tile, const float* d)
 
 // A lane's two columns of a row.
 template <typename T>
-__device__ __forceinline__ Pair<T>& column_pair(std::byte* warp_tile, int row) {
+REDLINE_DEVICE Pair<T>& column_pair(std::byte* warp_tile, int row) {
   return *reinterpret_cast<Pair<T>*>(warp_tile + swizzled(row, lane_id() / 4) + lane_id() % 4 * 4);
 }
 
 // Stores a warp's rows by TMA, once all its lanes have written them. Rows outside the tensor are left out.
-__device__ __forceinline__ void store_rows(const CUtensorMap& map, int column, int row,
-                                           const std::byte* warp_tile) {
+REDLINE_DEVICE void store_rows(const CUtensorMap& map, int column, int row, const std::byte* warp_tile) {
   fence_async();
   __syncwarp();
   if (lane_id() == 0) {
@@ -272,7 +269,7 @@ __device__ __forceinline__ void store_rows(const CUtensorMap& map, int column, i
 // Two sums of each of a lane's two columns: of values, and of values times factors.
 struct ColumnSums {
   float2 first{}, second{};
-  __device__ __forceinline__ void add(float2 value, float2 factor) {
+  REDLINE_DEVICE void add(float2 value, float2 factor) {
     first.x += value.x;
     first.y += value.y;
     second.x = fmaf(value.x, factor.x, second.x);
@@ -282,7 +279,7 @@ struct ColumnSums {
 
 // Adds up a warp's rows, of which there are `rows`, and their squares.
 template <typename T>
-__device__ __forceinline__ void sum_rows(std::byte* warp_tile, int rows, ColumnSums& sums) {
+REDLINE_DEVICE void sum_rows(std::byte* warp_tile, int rows, ColumnSums& sums) {
 #pragma unroll
   for (int row = 0; row < kWarpRows; ++row) {
     const float2 value = column_pair<T>(warp_tile, row).floats();
@@ -293,8 +290,8 @@ __device__ __forceinline__ void sum_rows(std::byte* warp_tile, int rows, ColumnS
 // Puts gate(row, d, y, other(row)) of every row in the place of y, and adds it up, alone and times y. d is
 // transposed in that place: what lay there is in registers by then.
 template <typename T, typename Gate, typename Other>
-__device__ __forceinline__ void gate_rows(const float* d, std::byte* y, ColumnSums& sums, const Gate& gate,
-                                          const Other& other) {
+REDLINE_DEVICE void gate_rows(const float* d, std::byte* y, ColumnSums& sums, const Gate& gate,
+                              const Other& other) {
   Pair<T> inputs[kWarpRows], others[kWarpRows];
 #pragma unroll
   for (int row = 0; row < kWarpRows; ++row) {
@@ -321,11 +318,11 @@ __device__ __forceinline__ void gate_rows(const float* d, std::byte* y, ColumnSu
 struct AffineGate {
   float2 scale, bias;
   int rows;
-  __device__ __forceinline__ AffineGate(const float* affine, int channels, int column, int of_rows)
+  REDLINE_DEVICE AffineGate(const float* affine, int channels, int column, int of_rows)
       : scale(__ldg(reinterpret_cast<const float2*>(affine + column) + lane_id())),
         bias(__ldg(reinterpret_cast<const float2*>(affine + channels + column) + lane_id())),
         rows(of_rows) {}
-  __device__ __forceinline__ float2 operator()(int row, float2 gradient, float2 y, float2 /*other*/) const {
+  REDLINE_DEVICE float2 operator()(int row, float2 gradient, float2 y, float2 /*other*/) const {
     if (row >= rows || fmaf(y.x, scale.x, bias.x) <= 0.0F) gradient.x = 0.0F;
     if (row >= rows || fmaf(y.y, scale.y, bias.y) <= 0.0F) gradient.y = 0.0F;
     return gradient;
@@ -336,8 +333,8 @@ struct AffineGate {
 // result does not depend on timing. In the last block, put(which, column, total) is called for both sums of
 // every column. With `mean`, the factors were not yet less their mean. `scratch`: [kWarps][2][columns].
 template <int kTiles, typename Put>
-__device__ __forceinline__ void sum_columns(const ColumnSums (&sums)[kTiles], const float* mean,
-                                            float* scratch, ReduceSpace space, const Put& put) {
+REDLINE_DEVICE void sum_columns(const ColumnSums (&sums)[kTiles], const float* mean, float* scratch,
+                                ReduceSpace space, const Put& put) {
   constexpr int kColumns = kTiles * kWidth;
   sync_consumers();  // none uses the memory for anything else any more
 #pragma unroll

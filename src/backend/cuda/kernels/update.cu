@@ -12,7 +12,7 @@ struct Four {
   float v[4];
 
   template <typename T>
-  __device__ __forceinline__ static Four from(const void* array, int first, int count) {
+  REDLINE_DEVICE static Four from(const void* array, int first, int count) {
     Four out;
     if (first + 4 <= count) {
       const auto part = load<T, 4>(array, first / 4);
@@ -25,7 +25,7 @@ struct Four {
     return out;
   }
   template <typename T>
-  __device__ __forceinline__ void to(void* array, int first, int count) const {
+  REDLINE_DEVICE void to(void* array, int first, int count) const {
     if (first + 4 <= count) {
       Vec<T, 4> part;
 #pragma unroll
@@ -38,45 +38,38 @@ struct Four {
   }
 };
 
-// Calls body.template operator()<T>() with the type of an array, outside of loops: a branch between loads
-// keeps them from being under way together.
-template <typename Body>
-__device__ __forceinline__ void with_type(Type type, const Body& body) {
-  switch (type) {
-    case Type::f16:
-      return body.template operator()<__half>();
-    case Type::bf16:
-      return body.template operator()<__nv_bfloat16>();
-    default:
-      return body.template operator()<float>();
-  }
-}
+// What a kernel reads and writes of an element. Whoever writes weights writes their copy too.
+enum : int { kWeight = 1, kGradient = 2, kV = 4, kM = 8 };
 
-// Walks over a chunk: change(w, g, v) gives the new w and v of an element.
-template <typename Change>
-__device__ __forceinline__ void update_chunk(const UpdateChunk& chunk, const Change& change) {
-  constexpr int kDeep = 4, kStep = kThreads * 4;
-  with_type(chunk.g_type, [&]<typename G>() {
-    with_type(chunk.copy_type, [&]<typename C>() {
+// Walks over a chunk: change(w, g, v, m) changes an element. The types are asked for outside of the loop: a
+// branch between loads keeps them from being under way together.
+template <int kReads, int kWrites, typename Change>
+REDLINE_DEVICE void update_chunk(const UpdateChunk& chunk, const Change& change) {
+  constexpr int kDeep = kReads & kM ? 2 : 4;  // registers have no room for more of Adam's
+  constexpr int kStep = kThreads * 4;
+  dispatch_type(kReads & kGradient ? chunk.g_type : Type::f32, [&]<typename G>() {
+    dispatch_type(kWrites & kWeight ? chunk.copy_type : Type::f32, [&]<typename C>() {
       for (int base = static_cast<int>(threadIdx.x) * 4; base < chunk.count; base += kStep * kDeep) {
-        Four w[kDeep], g[kDeep], v[kDeep];
+        Four w[kDeep], g[kDeep], v[kDeep], m[kDeep];
 #pragma unroll
         for (int d = 0; d < kDeep; ++d) {
           const int i = base + d * kStep;
           if (i >= chunk.count) break;
-          w[d] = Four::from<float>(chunk.w, i, chunk.count);
-          g[d] = Four::from<G>(chunk.g, i, chunk.count);
-          v[d] = Four::from<float>(chunk.v, i, chunk.count);
+          if (kReads & kWeight) w[d] = Four::from<float>(chunk.w, i, chunk.count);
+          if (kReads & kGradient) g[d] = Four::from<G>(chunk.g, i, chunk.count);
+          if (kReads & kV) v[d] = Four::from<float>(chunk.v, i, chunk.count);
+          if (kReads & kM) m[d] = Four::from<float>(chunk.m, i, chunk.count);
         }
 #pragma unroll
         for (int d = 0; d < kDeep; ++d) {
           const int i = base + d * kStep;
           if (i >= chunk.count) break;
 #pragma unroll
-          for (int k = 0; k < 4; ++k) change(w[d].v[k], g[d].v[k], v[d].v[k]);
-          w[d].to<float>(chunk.w, i, chunk.count);
-          v[d].to<float>(chunk.v, i, chunk.count);
-          if (chunk.copy != nullptr) w[d].to<C>(chunk.copy, i, chunk.count);
+          for (int k = 0; k < 4; ++k) change(w[d].v[k], g[d].v[k], v[d].v[k], m[d].v[k]);
+          if (kWrites & kWeight) w[d].template to<float>(chunk.w, i, chunk.count);
+          if (kWrites & kV) v[d].template to<float>(chunk.v, i, chunk.count);
+          if (kWrites & kM) m[d].template to<float>(chunk.m, i, chunk.count);
+          if ((kWrites & kWeight) && chunk.copy != nullptr) w[d].template to<C>(chunk.copy, i, chunk.count);
         }
       }
     });
@@ -84,11 +77,11 @@ __device__ __forceinline__ void update_chunk(const UpdateChunk& chunk, const Cha
 }
 
 __global__ void __launch_bounds__(kThreads)
-    sgd_kernel(const UpdateChunk* chunks, UpdateRule rule, const float* scalars, const float* check) {
+    sgd_kernel(const UpdateChunk* chunks, SgdRule rule, const float* scalars, const float* check) {
   if (check[graph::kFinite] == 0.0F) return;
   const UpdateChunk chunk = chunks[blockIdx.x];
   const float rate = scalars[graph::kLearningRate] * chunk.rate, scale = check[graph::kUnscale];
-  update_chunk(chunk, [&](float& w, float gradient, float& v) {
+  update_chunk<kWeight | kGradient | kV, kWeight | kV>(chunk, [&](float& w, float gradient, float& v, float) {
     const float g = fmaf(chunk.weight_decay, w, gradient * scale);
     v = fmaf(rule.momentum, v, g);
     w -= rate * (rule.nesterov ? fmaf(rule.momentum, v, g) : v);
@@ -96,14 +89,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __device__ float block_sum(float value) {
-  __shared__ float shared[kThreads / 32];
-  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(~0U, value, offset);
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
-  __syncthreads();
-  float total = 0.0F;
-  for (float part : shared) total += part;
-  return total;
+  return block_reduce<kThreads>(value, 0.0F, [](float a, float b) { return a + b; });
 }
 
 // The squares of a chunk's two vectors: each block leaves its own, and a later kernel adds up those of a
@@ -125,39 +111,27 @@ __device__ float2 norms_of(const UpdateChunk& chunk, const float* partials) {
   return {sqrtf(block_sum(first)), sqrtf(block_sum(second))};
 }
 
-__global__ void __launch_bounds__(kThreads)
-    norms_kernel(const UpdateChunk* chunks, const float* check, float* partials) {
-  if (check[graph::kFinite] == 0.0F) return;
-  const UpdateChunk chunk = chunks[blockIdx.x];
-  const float scale = check[graph::kUnscale];
+__global__ void __launch_bounds__(kThreads) norms_kernel(Updates u) {
+  if (u.check[graph::kFinite] == 0.0F) return;
+  const float scale = u.check[graph::kUnscale];
   float w_squares = 0.0F, g_squares = 0.0F;
-  with_type(chunk.g_type, [&]<typename G>() {
-#pragma unroll 4
-    for (int i = static_cast<int>(threadIdx.x) * 4; i < chunk.count; i += kThreads * 4) {
-      const Four w = Four::from<float>(chunk.w, i, chunk.count);
-      const Four g = Four::from<G>(chunk.g, i, chunk.count);
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        w_squares = fmaf(w.v[k], w.v[k], w_squares);
-        g_squares = fmaf(g.v[k] * scale, g.v[k] * scale, g_squares);
-      }
-    }
+  update_chunk<kWeight | kGradient, 0>(u.chunks[blockIdx.x], [&](float w, float gradient, float, float) {
+    w_squares = fmaf(w, w, w_squares);
+    g_squares = fmaf(gradient * scale, gradient * scale, g_squares);
   });
-  put_squares(w_squares, g_squares, partials);
+  put_squares(w_squares, g_squares, u.partials);
 }
 
-__global__ void __launch_bounds__(kThreads)
-    lars_kernel(const UpdateChunk* chunks, UpdateRule rule, const float* scalars, const float* check,
-                const float* partials) {
-  if (check[graph::kFinite] == 0.0F) return;
-  const UpdateChunk chunk = chunks[blockIdx.x];
-  const auto [w_norm, g_norm] = norms_of(chunk, partials);
+__global__ void __launch_bounds__(kThreads) lars_kernel(Updates u, SgdRule rule) {
+  if (u.check[graph::kFinite] == 0.0F) return;
+  const UpdateChunk chunk = u.chunks[blockIdx.x];
+  const auto [w_norm, g_norm] = norms_of(chunk, u.partials);
   float ratio = 1.0F;
   if (w_norm > 0.0F && g_norm > 0.0F) {
     ratio = rule.trust * w_norm / (g_norm + chunk.weight_decay * w_norm + rule.epsilon);
   }
-  const float rate = scalars[graph::kLearningRate] * chunk.rate * ratio, scale = check[graph::kUnscale];
-  update_chunk(chunk, [&](float& w, float gradient, float& v) {
+  const float rate = u.scalars[graph::kLearningRate] * chunk.rate * ratio, scale = u.check[graph::kUnscale];
+  update_chunk<kWeight | kGradient | kV, kWeight | kV>(chunk, [&](float& w, float gradient, float& v, float) {
     v = fmaf(rule.momentum, v, rate * fmaf(chunk.weight_decay, w, gradient * scale));
     w -= v;
   });
@@ -183,105 +157,52 @@ struct Moments {
   }
 };
 
-// Four neighbouring elements of everything that Adam has.
-struct AdamFour {
-  Four w, m, v;
-
-  __device__ AdamFour(const UpdateChunk& chunk, int i)
-      : w(Four::from<float>(chunk.w, i, chunk.count)),
-        m(Four::from<float>(chunk.m, i, chunk.count)),
-        v(Four::from<float>(chunk.v, i, chunk.count)) {}
-
-  __device__ void store_weights(const UpdateChunk& chunk, int i) const {
-    w.to<float>(chunk.w, i, chunk.count);
-    if (chunk.copy == nullptr) return;
-    with_type(chunk.copy_type, [&]<typename C>() { w.to<C>(chunk.copy, i, chunk.count); });
-  }
-  __device__ void store_moments(const UpdateChunk& chunk, int i) const {
-    m.to<float>(chunk.m, i, chunk.count);
-    v.to<float>(chunk.v, i, chunk.count);
-  }
-};
-
-__global__ void __launch_bounds__(kThreads)
-    adamw_kernel(const UpdateChunk* chunks, AdamRule rule, const float* scalars, const float* check) {
-  if (check[graph::kFinite] == 0.0F) return;
-  const UpdateChunk chunk = chunks[blockIdx.x];
-  const Moments moments(rule, check);
-  const float rate = scalars[graph::kLearningRate] * chunk.rate;
+__global__ void __launch_bounds__(kThreads) adamw_kernel(Updates u, AdamRule rule) {
+  if (u.check[graph::kFinite] == 0.0F) return;
+  const UpdateChunk chunk = u.chunks[blockIdx.x];
+  const Moments moments(rule, u.check);
+  const float rate = u.scalars[graph::kLearningRate] * chunk.rate;
   const float keep = 1.0F - rate * chunk.weight_decay;
-  with_type(chunk.g_type, [&]<typename G>() {
-#pragma unroll 2
-    for (int i = static_cast<int>(threadIdx.x) * 4; i < chunk.count; i += kThreads * 4) {
-      const Four g = Four::from<G>(chunk.g, i, chunk.count);
-      AdamFour four(chunk, i);
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        moments.add(g.v[k], four.m.v[k], four.v.v[k]);
-        four.w.v[k] = keep * four.w.v[k] - rate * moments.direction(four.m.v[k], four.v.v[k]);
-      }
-      four.store_weights(chunk, i);
-      four.store_moments(chunk, i);
-    }
-  });
+  update_chunk<kWeight | kGradient | kV | kM, kWeight | kV | kM>(
+      chunk, [&](float& w, float gradient, float& v, float& m) {
+        moments.add(gradient, m, v);
+        w = keep * w - rate * moments.direction(m, v);
+      });
 }
 
 // Moves the moments, and adds up the squares of the weights and of what they will be moved by.
-__global__ void __launch_bounds__(kThreads)
-    lamb_moments_kernel(const UpdateChunk* chunks, AdamRule rule, const float* check, float* partials) {
-  if (check[graph::kFinite] == 0.0F) return;
-  const UpdateChunk chunk = chunks[blockIdx.x];
-  const Moments moments(rule, check);
+__global__ void __launch_bounds__(kThreads) lamb_moments_kernel(Updates u, AdamRule rule) {
+  if (u.check[graph::kFinite] == 0.0F) return;
+  const UpdateChunk chunk = u.chunks[blockIdx.x];
+  const Moments moments(rule, u.check);
   float w_squares = 0.0F, step_squares = 0.0F;
-  with_type(chunk.g_type, [&]<typename G>() {
-#pragma unroll 2
-    for (int i = static_cast<int>(threadIdx.x) * 4; i < chunk.count; i += kThreads * 4) {
-      const Four g = Four::from<G>(chunk.g, i, chunk.count);
-      AdamFour four(chunk, i);
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const float w = four.w.v[k];
-        moments.add(g.v[k], four.m.v[k], four.v.v[k]);
-        const float step = fmaf(chunk.weight_decay, w, moments.direction(four.m.v[k], four.v.v[k]));
+  update_chunk<kWeight | kGradient | kV | kM, kV | kM>(
+      chunk, [&](float w, float gradient, float& v, float& m) {
+        moments.add(gradient, m, v);
+        const float step = fmaf(chunk.weight_decay, w, moments.direction(m, v));
         w_squares = fmaf(w, w, w_squares);
         step_squares = fmaf(step, step, step_squares);
-      }
-      four.store_moments(chunk, i);
-    }
-  });
-  put_squares(w_squares, step_squares, partials);
+      });
+  put_squares(w_squares, step_squares, u.partials);
 }
 
-__global__ void __launch_bounds__(kThreads)
-    lamb_kernel(const UpdateChunk* chunks, AdamRule rule, const float* scalars, const float* check,
-                const float* partials) {
-  if (check[graph::kFinite] == 0.0F) return;
-  const UpdateChunk chunk = chunks[blockIdx.x];
-  const Moments moments(rule, check);
-  const auto [w_norm, step_norm] = norms_of(chunk, partials);
+__global__ void __launch_bounds__(kThreads) lamb_kernel(Updates u, AdamRule rule) {
+  if (u.check[graph::kFinite] == 0.0F) return;
+  const UpdateChunk chunk = u.chunks[blockIdx.x];
+  const Moments moments(rule, u.check);
+  const auto [w_norm, step_norm] = norms_of(chunk, u.partials);
   const float trust = w_norm > 0.0F && step_norm > 0.0F ? w_norm / step_norm : 1.0F;
-  const float rate = scalars[graph::kLearningRate] * chunk.rate * trust;
-#pragma unroll 2
-  for (int i = static_cast<int>(threadIdx.x) * 4; i < chunk.count; i += kThreads * 4) {
-    AdamFour four(chunk, i);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const float w = four.w.v[k];
-      four.w.v[k] = w - rate * fmaf(chunk.weight_decay, w, moments.direction(four.m.v[k], four.v.v[k]));
-    }
-    four.store_weights(chunk, i);
-  }
+  const float rate = u.scalars[graph::kLearningRate] * chunk.rate * trust;
+  update_chunk<kWeight | kV | kM, kWeight>(chunk, [&](float& w, float, float v, float m) {
+    w -= rate * fmaf(chunk.weight_decay, w, moments.direction(m, v));
+  });
 }
 
-__global__ void __launch_bounds__(kThreads)
-    ema_kernel(const UpdateChunk* chunks, const float* scalars, const float* check) {
-  if (check[graph::kFinite] == 0.0F) return;
-  const UpdateChunk chunk = chunks[blockIdx.x];
-  const float decay = scalars[graph::kEmaDecay];
-#pragma unroll 4
-  for (int i = threadIdx.x; i < chunk.count; i += kThreads) {
-    chunk.v[i] = fmaf(decay, chunk.v[i], (1.0F - decay) * chunk.w[i]);
-  }
+__global__ void __launch_bounds__(kThreads) ema_kernel(Updates u) {
+  if (u.check[graph::kFinite] == 0.0F) return;
+  const float decay = u.scalars[graph::kEmaDecay];
+  update_chunk<kWeight | kV, kV>(
+      u.chunks[blockIdx.x], [&](float w, float, float& v, float) { v = fmaf(decay, v, (1.0F - decay) * w); });
 }
 
 __global__ void __launch_bounds__(kThreads) squares_kernel(const UpdateChunk* chunks, float* partials) {
@@ -292,7 +213,7 @@ __global__ void __launch_bounds__(kThreads) squares_kernel(const UpdateChunk* ch
 #pragma unroll
     for (int k = 0; k < 4; ++k) sum = fmaf(g.v[k], g.v[k], sum);
   };
-  with_type(chunk.g_type, [&]<typename G>() {
+  dispatch_type(chunk.g_type, [&]<typename G>() {
     if (chunk.count == kChunk) {  // most are whole: all of their loads can be under way at once
       constexpr int kDeep = kChunk / kThreads / 4;
       Four g[kDeep];
@@ -379,26 +300,25 @@ __global__ void accumulate_kernel(std::int64_t count, const float* scalars, floa
 
 }  // namespace
 
-void sgd(const Updates& u, UpdateRule rule, cudaStream_t stream) {
-  sgd_kernel<<<u.count, kThreads, 0, stream>>>(u.chunks, rule, u.scalars, u.check);
-}
-
-void lars(const Updates& u, UpdateRule rule, cudaStream_t stream) {
-  norms_kernel<<<u.count, kThreads, 0, stream>>>(u.chunks, u.check, u.partials);
-  lars_kernel<<<u.count, kThreads, 0, stream>>>(u.chunks, rule, u.scalars, u.check, u.partials);
-}
-
-void adamw(const Updates& u, AdamRule rule, cudaStream_t stream) {
-  adamw_kernel<<<u.count, kThreads, 0, stream>>>(u.chunks, rule, u.scalars, u.check);
-}
-
-void lamb(const Updates& u, AdamRule rule, cudaStream_t stream) {
-  lamb_moments_kernel<<<u.count, kThreads, 0, stream>>>(u.chunks, rule, u.check, u.partials);
-  lamb_kernel<<<u.count, kThreads, 0, stream>>>(u.chunks, rule, u.scalars, u.check, u.partials);
-}
-
-void ema(const Updates& u, cudaStream_t stream) {
-  ema_kernel<<<u.count, kThreads, 0, stream>>>(u.chunks, u.scalars, u.check);
+void update(const Updates& u, const UpdateRule& rule, cudaStream_t stream) {
+  using graph::OpKind;
+  const auto run = [&](auto kernel, const auto&... arguments) {
+    kernel<<<u.count, kThreads, 0, stream>>>(arguments...);
+  };
+  switch (rule.kind) {
+    case OpKind::sgd:
+      return run(sgd_kernel, u.chunks, rule.sgd, u.scalars, u.check);
+    case OpKind::lars:
+      run(norms_kernel, u);
+      return run(lars_kernel, u, rule.sgd);
+    case OpKind::adamw:
+      return run(adamw_kernel, u, rule.adam);
+    case OpKind::lamb:
+      run(lamb_moments_kernel, u, rule.adam);
+      return run(lamb_kernel, u, rule.adam);
+    default:
+      return run(ema_kernel, u);
+  }
 }
 
 void gradient_check(const GradientCheck& args, cudaStream_t stream) {

@@ -18,36 +18,18 @@ inline std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 
 inline int blocks_for(std::int64_t items) { return static_cast<int>(divide_up(items, kThreads)); }
 
 template <typename T>
-__device__ __forceinline__ float to_float(T value) {
+REDLINE_DEVICE float to_float(T value) {
   return static_cast<float>(value);
 }
-template <>
-__device__ __forceinline__ float to_float(__half value) {
-  return __half2float(value);
-}
-template <>
-__device__ __forceinline__ float to_float(__nv_bfloat16 value) {
-  return __bfloat162float(value);
-}
-
+// To nearest.
 template <typename T>
-__device__ __forceinline__ T from_float(float value);
-template <>
-__device__ __forceinline__ float from_float(float value) {
-  return value;
-}
-template <>
-__device__ __forceinline__ __half from_float(float value) {
-  return __float2half_rn(value);
-}
-template <>
-__device__ __forceinline__ __nv_bfloat16 from_float(float value) {
-  return __float2bfloat16_rn(value);
+REDLINE_DEVICE T from_float(float value) {
+  return static_cast<T>(value);
 }
 
 // Every kernel begins with this. On GPUs that can, a kernel of ours is put on the device while the one
 // before it still runs (see launch); here it waits for that one's results, and lets the next one come.
-__device__ __forceinline__ void begin_kernel() {
+REDLINE_DEVICE void begin_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -89,28 +71,50 @@ struct alignas(sizeof(T) * N) Vec {
   static constexpr int kSize = N;
   T v[N];
 
-  __device__ __forceinline__ float at(int i) const { return to_float(v[i]); }
-  __device__ __forceinline__ void set(int i, float value) { v[i] = from_float<T>(value); }
+  REDLINE_DEVICE float at(int i) const { return to_float(v[i]); }
+  REDLINE_DEVICE void set(int i, float value) { v[i] = from_float<T>(value); }
+
+  // Of of(i) for every element.
+  template <typename Of>
+  static REDLINE_DEVICE Vec make(const Of& of) {
+    Vec made;
+#pragma unroll
+    for (int i = 0; i < N; ++i) made.set(i, of(i));
+    return made;
+  }
 };
 
 template <typename T, int N>
-__device__ __forceinline__ Vec<T, N> load(const void* base, std::int64_t index) {
+REDLINE_DEVICE Vec<T, N> load(const void* base, std::int64_t index) {
   return static_cast<const Vec<T, N>*>(base)[index];
 }
 template <typename T, int N>
-__device__ __forceinline__ void store(void* base, std::int64_t index, const Vec<T, N>& value) {
+REDLINE_DEVICE void store(void* base, std::int64_t index, const Vec<T, N>& value) {
   static_cast<Vec<T, N>*>(base)[index] = value;
+}
+
+// Of a value of each of a block's threads, in an order that does not depend on timing. All of them know it.
+template <int kCount, typename Op>
+__device__ float block_reduce(float value, float identity, const Op& op) {
+  __shared__ float shared[kCount / 32];
+  for (int offset = 16; offset > 0; offset /= 2) value = op(value, __shfl_xor_sync(~0U, value, offset));
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+  __syncthreads();
+  float total = identity;
+  for (float part : shared) total = op(total, part);
+  return total;
 }
 
 // Per-channel fp32 values of one vector's channels; zeros from a null array.
 template <int N>
 struct Lanes {
   float v[N];
-  __device__ __forceinline__ explicit Lanes(const float* array, int first) {
+  REDLINE_DEVICE explicit Lanes(const float* array, int first) {
 #pragma unroll
     for (int i = 0; i < N; ++i) v[i] = array == nullptr ? 0.0F : array[first + i];
   }
-  __device__ __forceinline__ float operator[](int i) const { return v[i]; }
+  REDLINE_DEVICE float operator[](int i) const { return v[i]; }
 };
 
 // Numbers per channel that take work to find: a block finds each once and its threads pick theirs, or every
@@ -121,14 +125,14 @@ template <int N, int kCount>
 struct PerChannel {
   float v[kCount][N];
 
-  static __device__ __forceinline__ bool shared_by_block(int channels, Find by) {
+  static REDLINE_DEVICE bool shared_by_block(int channels, Find by) {
     return by == Find::by_block && channels <= kThreads * N;
   }
 
   // `find` gives an array of kCount for a channel. All threads of the block take part. `by` is known when
   // compiling.
   template <typename Numbers>
-  __device__ __forceinline__ PerChannel(int first, int channels, Find by, const Numbers& find) {
+  REDLINE_DEVICE PerChannel(int first, int channels, Find by, const Numbers& find) {
     if (shared_by_block(channels, by)) {
       __shared__ float table[kCount][kThreads * N];
       for (int c = threadIdx.x; c < channels; c += kThreads) {
@@ -160,7 +164,7 @@ struct PerChannel {
 // A norm's gradient in a channel: dy = a * g + b * y + c.
 struct Slope {
   float a, b, c;
-  __device__ __forceinline__ Slope(const NormGradApply& args, int channel, int channels, float count) {
+  REDLINE_DEVICE Slope(const NormGradApply& args, int channel, int channels, float count) {
     const float inverse = args.saved[channels + channel];
     a = args.gamma[channel] * inverse;
     b = -a * inverse * args.dgamma[channel] / count;
@@ -172,30 +176,36 @@ struct Slope {
 template <int N>
 struct NormSlope {
   PerChannel<N, 3> abc;
-  __device__ __forceinline__ NormSlope(const NormGradApply& args, int first, int channels, float count,
-                                       Find by)
+  REDLINE_DEVICE NormSlope(const NormGradApply& args, int first, int channels, float count, Find by)
       : abc(first, channels, by, [&](int at) {
           const Slope slope(args, at, channels, count);
           return typename PerChannel<N, 3>::Values{{slope.a, slope.b, slope.c}};
         }) {}
-  __device__ __forceinline__ float at(int k, float g, float y) const {
+  REDLINE_DEVICE float at(int k, float g, float y) const {
     return fmaf(abc.v[0][k], g, fmaf(abc.v[1][k], y, abc.v[2][k]));
   }
 };
 
+// Calls body.template operator()<T>().
+template <typename Body>
+constexpr void dispatch_type(Type type, const Body& body) {
+  switch (type) {
+    case Type::f16:
+      return body.template operator()<__half>();
+    case Type::bf16:
+      return body.template operator()<__nv_bfloat16>();
+    default:
+      return body.template operator()<float>();
+  }
+}
+
 // Calls body.template operator()<T, N>() with the widest vectors that divide `channels`.
 template <typename Body>
 void dispatch(Type type, int channels, const Body& body) {
-  switch (type) {
-    case Type::f32:
-      return channels % 4 == 0 ? body.template operator()<float, 4>() : body.template operator()<float, 1>();
-    case Type::f16:
-      return channels % 8 == 0 ? body.template operator()<__half, 8>()
-                               : body.template operator()<__half, 1>();
-    case Type::bf16:
-      return channels % 8 == 0 ? body.template operator()<__nv_bfloat16, 8>()
-                               : body.template operator()<__nv_bfloat16, 1>();
-  }
+  dispatch_type(type, [&]<typename T>() {
+    constexpr int kWide = 16 / sizeof(T);
+    channels % kWide == 0 ? body.template operator()<T, kWide>() : body.template operator()<T, 1>();
+  });
 }
 
 // A grid whose stride is a multiple of the vectors of a row, so that a thread sees one channel vector only.
@@ -204,12 +214,6 @@ inline int grid_for(std::int64_t vectors, int row_vectors, int per_thread) {
   const std::int64_t wanted = divide_up(vectors, std::int64_t{kThreads} * per_thread);
   const std::int64_t most = std::int64_t{multiprocessors()} * 16, blocks = wanted < most ? wanted : most;
   return static_cast<int>(divide_up(blocks, unit) * unit);
-}
-
-// Calls body.template operator()<T>().
-template <typename Body>
-void dispatch_type(Type type, const Body& body) {
-  dispatch(type, 1, [&]<typename T, int N>() { body.template operator()<T>(); });
 }
 
 }  // namespace redline::backend::cuda

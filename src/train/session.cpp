@@ -22,6 +22,7 @@
 #include "train/checkpointer.h"
 #include "train/config_file.h"
 #include "train/data_agreement.h"
+#include "train/interval.h"
 #include "train/join.h"
 #include "train/mlperf.h"
 #include "train/observe.h"
@@ -348,7 +349,9 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
                      const Resume& resume, const std::optional<profile::SessionOptions>& profiling,
                      const comm::World& world) {
   StopSignals signals;
-  signals.end_at_once(true);
+  const bool keeps =
+      parse_interval(checkpoint_interval(config), "--checkpoint-every").unit != Interval::Unit::never;
+  signals.end_at_once(true, keeps);
   Config shared = config;
   std::shared_ptr<comm::Communicator> communicator;
   try {

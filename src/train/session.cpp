@@ -58,12 +58,12 @@ class OutcomeSink final : public metrics::Sink {
 // Comes last, so that the other sinks have written their ends.
 class EndedSink final : public metrics::Sink {
  public:
-  EndedSink(std::function<void(const std::string&)> ended, std::string folder)
+  EndedSink(std::function<void(const std::string&, bool)> ended, std::string folder)
       : ended_(std::move(ended)), folder_(std::move(folder)) {}
-  void end(const metrics::End&) override { ended_(folder_); }
+  void end(const metrics::End& end) override { ended_(folder_, end.reason == "interrupted"); }
 
  private:
-  std::function<void(const std::string&)> ended_;
+  std::function<void(const std::string&, bool)> ended_;
   std::string folder_;
 };
 
@@ -229,7 +229,7 @@ void train_recorded(Job& job, const RunFolder& folder, Checkpointer* checkpointe
     if (outcome.signal != 0) job.ranks.broadcast(outcome.checkpointed);
     if (job.profiled) {
       job.profiled->finish(job.setup, folder.profile(), telemetry, console.out);
-      if (console.ended) console.ended(outcome.folder);
+      if (console.ended) console.ended(outcome.folder, outcome.signal != 0);
     }
   } catch (const std::exception& failure) {
     leave_after_failure(job.recorder, trainer, checkpointer, job.signals, sampled, failure.what());
@@ -368,7 +368,9 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
     outcome.signal = signals.signal();
     return outcome;
   } catch (const std::exception& failure) {
-    if (communicator != nullptr) communicator->leave(failure.what());  // the others then name it
+    const auto* known = dynamic_cast<const Error*>(&failure);
+    if (communicator != nullptr)  // the others then name it
+      communicator->leave(failure.what(), known != nullptr ? known->code() : ExitCode::internal);
     throw;
   }
 }

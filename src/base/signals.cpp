@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <ctime>
+#include <string_view>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -17,7 +18,7 @@ constexpr std::array kSignals{SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 // A signal handler can reach nothing but globals; these are written only by it and by StopSignals.
 std::atomic<bool> alive{false};
 std::atomic<bool> stop{false};
-std::atomic<bool> at_once{false};
+std::atomic<bool> at_once{false}, start_again{false};
 std::atomic<int> received{0};
 std::atomic<std::int64_t> received_at{0};  // milliseconds
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
@@ -41,10 +42,16 @@ std::int64_t milliseconds() {
   return std::int64_t{1000} * now.tv_sec + now.tv_nsec / 1'000'000;
 }
 
+[[noreturn]] void leave(int signal) {
+  constexpr std::string_view kWords = "redline: stopped by a signal while setting up\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kWords.data(), kWords.size());
+  ::_exit(start_again && signal != SIGINT ? static_cast<int>(ExitCode::try_again) : 128 + signal);
+}
+
 void handle(int signal) {
   constexpr std::int64_t kAtOnce = 250;  // faster than a person presses Ctrl-C twice
-  if (signal == SIGINT && at_once) ::_exit(128 + SIGINT);
   if (signal == SIGHUP) leave_terminal();
+  if (at_once) leave(signal);
   int first = 0;
   if (!received.compare_exchange_strong(first, signal)) {
     const std::int64_t at = received_at;  // 0: another thread is about to write it
@@ -86,6 +93,10 @@ const std::atomic<bool>& StopSignals::flag() const { return stop; }
 
 int StopSignals::signal() const { return received; }
 
-void StopSignals::end_at_once(bool yes) { at_once = yes; }
+void StopSignals::end_at_once(bool yes, bool again) {
+  start_again = again;
+  at_once = yes;
+  if (yes && received != 0) leave(received);  // it came before it could be said
+}
 
 }  // namespace redline

@@ -4,8 +4,8 @@
 // quarter of a second is not a second one: timeout(1) and schedulers signal a process and then its group.
 // SIGHUP is a terminal that was closed: it may come several times, so the later ones do nothing, and what is
 // still written to the terminal is dropped instead of failing. Where it was ignored, as nohup has it, it
-// stays so. While nothing would be lost (end_at_once), SIGINT ends the process the first time. Commands that
-// hold no StopSignals keep the system's behaviour: they die at the first.
+// stays so. While nothing would be lost (end_at_once), the first one ends the process. Commands that hold no
+// StopSignals keep the system's behaviour: they die at the first.
 #pragma once
 
 #include <array>
@@ -28,8 +28,9 @@ class StopSignals {
   bool requested() const { return flag().load(std::memory_order_relaxed); }
   int signal() const;  // which one came; 0 while none did
 
-  // Whether SIGINT ends the process at once, with 130: for set-ups, which poll nothing and leave nothing.
-  void end_at_once(bool yes);
+  // Whether the first signal ends the process at once, with 128+signal: for set-ups, which poll nothing and
+  // leave nothing. What can be started again ends with 75 for all but SIGINT, as it would after them.
+  void end_at_once(bool yes, bool again = false);
 
  private:
   std::array<struct sigaction, 4> old_{};  // as in signals.cpp's list

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -180,8 +181,11 @@ std::string reason_of(const Work& work) {
   }
 }
 
-CommTiming measure(const CommBenchOptions& options, Operation operation, const std::string& algorithm,
-                   std::size_t size, comm::Fabric& fabric, comm::Communicator& control) {
+// Empty when stopped; `go_on` is asked by all ranks together.
+std::optional<CommTiming> measure(const CommBenchOptions& options, Operation operation,
+                                  const std::string& algorithm, std::size_t size, comm::Fabric& fabric,
+                                  comm::Communicator& control, const std::function<bool()>& go_on) {
+  constexpr double kStretch = 0.5;  // seconds of repetitions in one go
   const auto ranks = static_cast<std::size_t>(control.size());
   const std::size_t width = size_of(options.type), unit = is_parted(operation) ? ranks * width : width;
   const std::size_t bytes = (size + unit - 1) / unit * unit;
@@ -204,7 +208,13 @@ CommTiming measure(const CommBenchOptions& options, Operation operation, const s
     const double expected = std::ranges::max(control.gather(seconds.back()));
     const double most = expected > 0 ? options.seconds / expected : options.repeat;
     const int repeat = static_cast<int>(std::clamp(most, 1.0, static_cast<double>(options.repeat)));
-    timing.seconds = combine(control, exchange->run(repeat), operation == Operation::broadcast);
+    const int part = expected > 0 ? static_cast<int>(std::clamp(kStretch / expected, 1.0, 1e6)) : repeat;
+    for (int left = repeat; left > 0; left -= part) {
+      if (!go_on()) return {};
+      const auto times =
+          combine(control, exchange->run(std::min(left, part)), operation == Operation::broadcast);
+      timing.seconds.insert(timing.seconds.end(), times.begin(), times.end());
+    }
     timing.reason = agree(control, checked.verdict(*exchange));
   }
   if (!timing.reason.empty()) timing.status = CommStatus::wrong;
@@ -325,9 +335,11 @@ std::vector<CommTiming> bench_comm(const CommBenchOptions& options, comm::Fabric
   std::int64_t passed = 0;
   for (const auto& [operation, algorithm] : series) {
     for (std::size_t i = 0; i < options.sizes.size(); ++i, ++passed) {
-      const bool go_on = progress(passed, all);
-      if (std::ranges::max(control.gather(go_on ? 0 : 1)) > 0) return timings;
-      timings.push_back(measure(options, operation, algorithm, options.sizes[i], fabric, control));
+      const auto go_on = [&] { return std::ranges::max(control.gather(progress(passed, all) ? 0 : 1)) == 0; };
+      auto timing = go_on() ? measure(options, operation, algorithm, options.sizes[i], fabric, control, go_on)
+                            : std::nullopt;
+      if (!timing) return timings;
+      timings.push_back(std::move(*timing));
       done(timings.back());
       if (timings.back().status != CommStatus::unavailable) continue;
       passed += static_cast<std::int64_t>(options.sizes.size() - i);  // it cannot do the other sizes either

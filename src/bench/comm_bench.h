@@ -57,8 +57,8 @@ struct CommTiming {
   double bus_bandwidth() const;
 };
 
-// Called before each measurement with how many are done; false stops. Called on every rank; one false is
-// enough.
+// Called before and during each measurement with how many are done; false stops. Called on every rank; one
+// false is enough.
 using CommProgress = std::function<bool(std::int64_t done, std::int64_t of)>;
 using CommDone = std::function<void(const CommTiming&)>;
 

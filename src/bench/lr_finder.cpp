@@ -102,7 +102,7 @@ void validate(const LrOptions& options) {
 
 LrSweep sweep_rates(const LrOptions& options, const LrProgress& progress) {
   validate(options);
-  const train::Setup setup = train::prepare(config_of(options));
+  const train::Setup setup = train::prepare(config_of(options), {}, options.stop);
   const train::Config& config = setup.config;
   LrSweep sweep;
   sweep.model = config.model.name;
@@ -126,7 +126,7 @@ LrSweep sweep_rates(const LrOptions& options, const LrProgress& progress) {
     log_info("{}", train::initialise_from(config.model.init, config.model.name, setup.class_names,
                                           trainer->state()));
   trainer->sweep(schedule_of(options));
-  trainer->run(stop);
+  if (!trainer->run(stop) && !sweep.diverged) sweep.stopped = true;
   return sweep;
 }
 

@@ -2,6 +2,7 @@
 // nothing is learned to one at which the loss diverges. Where the loss falls fastest is a good rate.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -19,6 +20,7 @@ struct LrOptions {
   train::Config config;  // of the training that the rate is for; its own rate and schedule are not used
   double from = 1e-6, to = 10;
   std::int64_t steps = 200;
+  const std::atomic<bool>* stop = nullptr;  // raised: ends the sweep, in the middle of a step if that is long
 };
 
 // Throws UsageError for a range or a number of steps that no sweep can have.

@@ -1,6 +1,7 @@
 #include "bench/op_bench.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -63,7 +64,9 @@ std::vector<Row> make_rows(const plan::Plan& plan, const std::vector<plan::Group
   return rows;
 }
 
-void time_alone(const graph::Graph& graph, Row& row, int repeat, backend::Backend& backend) {
+// False when stopped.
+bool time_alone(const graph::Graph& graph, Row& row, int repeat, backend::Backend& backend,
+                const std::function<bool()>& go_on) {
   const OpCase op_case = isolate(graph, graph.ops()[row.ops.front()]);
   const auto plan = std::make_shared<plan::Plan>(plan::make_plan(op_case.graph, backend));
   const auto executable = backend.compile(plan, backend.make_state());
@@ -74,9 +77,11 @@ void time_alone(const graph::Graph& graph, Row& row, int repeat, backend::Backen
     std::vector<backend::OpTime> measured;
     executable->run(section, &measured);
     if (i > 0) times.push_back(seconds_of(measured.front()));  // the first is warm-up
+    if (!go_on()) return false;
   }
   row.timing.fastest = *std::min_element(times.begin(), times.end());
   row.timing.seconds = median(std::move(times));
+  return true;
 }
 
 }  // namespace
@@ -102,10 +107,13 @@ std::vector<OpTiming> bench_ops(const OpBenchOptions& options, backend::Backend&
       result.push_back(std::move(row.timing));
     }
   } else {
+    const auto told = [&](std::size_t done) {
+      return progress(static_cast<std::int64_t>(done), static_cast<std::int64_t>(rows.size()));
+    };
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      time_alone(plan->graph(), rows[i], options.repeat, backend);
+      if (!time_alone(plan->graph(), rows[i], options.repeat, backend, [&] { return told(i); })) break;
       result.push_back(std::move(rows[i].timing));
-      if (!progress(static_cast<std::int64_t>(i) + 1, static_cast<std::int64_t>(rows.size()))) break;
+      if (!told(i + 1)) break;
     }
   }
   std::ranges::stable_sort(result, std::ranges::greater{}, &OpTiming::step_seconds);

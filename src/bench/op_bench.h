@@ -38,11 +38,11 @@ struct OpTiming {
   double step_seconds() const { return seconds * count; }
 };
 
-// Called after each op or step with how many are done and how many there are; false stops.
+// Called with how many ops or steps are done and how many there are, also while one is timed; false stops.
 using Progress = std::function<bool(std::int64_t done, std::int64_t total)>;
 
 // Slowest in the step first. Throws UsageError if the filter matches nothing; returns what was measured so
-// far when stopped.
+// far when stopped, and lets backend::Abandoned through.
 std::vector<OpTiming> bench_ops(const OpBenchOptions& options, backend::Backend& backend,
                                 const Progress& progress);
 

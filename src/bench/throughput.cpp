@@ -62,8 +62,9 @@ train::Config config_of(const ThroughputOptions& options, const Throughput& sett
 
 // Empty when stopped.
 std::optional<ThroughputRound> measure(const train::Config& config, Throughput& setting,
-                                       const std::function<bool(std::int64_t step)>& progress) {
-  const train::Setup setup = train::prepare(config);
+                                       const std::function<bool(std::int64_t step)>& progress,
+                                       const std::atomic<bool>* stopped) {
+  const train::Setup setup = train::prepare(config, {}, stopped);
   setting.dtype = setup.config.device.dtype;
   setting.device = setup.backend->description();
   setting.on_gpu = !setup.backend->pci_address().empty();
@@ -113,7 +114,7 @@ bool measure_round(const ThroughputOptions& options, Throughput& setting,
                    const std::function<bool(std::int64_t step)>& progress) {
   const train::Config config = config_of(options, setting);
   try {
-    auto round = measure(config, setting, progress);
+    auto round = measure(config, setting, progress, options.stop);
     if (!round) return false;
     setting.rounds.push_back(std::move(*round));
   } catch (const train::BatchTooLarge& error) {

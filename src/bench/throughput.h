@@ -6,6 +6,7 @@
 // diverge.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -31,6 +32,7 @@ struct ThroughputOptions {
   std::int64_t stop_iteration = 60;  // steps of each measurement, the warm-up included
   std::int64_t warmup = 10;          // of these, not timed
   int rounds = 3;
+  const std::atomic<bool>* stop = nullptr;  // raised: ends the sweep, in the middle of a step if that is long
 };
 
 // Throws UsageError for lists that are empty or have invalid values, and if the warm-up leaves nothing to

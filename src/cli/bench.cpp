@@ -62,6 +62,8 @@ int run_op_bench(OpFlags& flags) {
   flags.options.plan.fuse = !flags.no_fuse;
   flags.device.cache_dir = cache_folder();
   flags.device.tune = true;  // to measure the fastest there is
+  const StopSignals signals;
+  flags.device.stop = [&] { return signals.requested(); };
   const auto backend = backend::make_backend(flags.device);
   train::Config config;
   config.device.dtype = flags.dtype;
@@ -74,7 +76,6 @@ int run_op_bench(OpFlags& flags) {
              flags.options.in_step ? "ops within the step" : "each op on its own");
 
   ResultFile file(flags.json);
-  const StopSignals signals;
   MachineWatch watch;
   // Shows the progress of one part.
   const auto shown = [&](ProgressLine& line) -> bench::Progress {
@@ -83,16 +84,19 @@ int run_op_bench(OpFlags& flags) {
       return !signals.requested();
     };
   };
-  ProgressLine timing("timing", flags.options.in_step ? "steps" : "ops");
-  auto ops = bench::bench_ops(flags.options, *backend, shown(timing));
-  timing.clear();
+  std::vector<bench::OpTiming> ops;
   bench::OpLimits limits;
-  if (!signals.requested()) {
-    if (const auto study = study_where_there_is_one(*backend, flags.device)) {
+  try {
+    ProgressLine timing("timing", flags.options.in_step ? "steps" : "ops");
+    ops = bench::bench_ops(flags.options, *backend, shown(timing));
+    timing.clear();
+    const auto study = signals.requested() ? nullptr : study_where_there_is_one(*backend, flags.device);
+    if (study) {
       ProgressLine copying("copying", "sizes");
       limits = bench::measure_limits(ops, flags.options, *backend, *study, shown(copying));
       copying.clear();
     }
+  } catch (const backend::Abandoned&) {  // told below
   }
   if (signals.requested()) {
     fmt::print(stderr, "redline: stopped; nothing was written\n");

@@ -32,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kTurn = 20;              // milliseconds between checks of the process
-constexpr double kAsked = 10;          // seconds that it has to stop when asked to
+constexpr double kAsked = 1.5;         // seconds that it has to stop when asked to
 constexpr std::size_t kTailLines = 5;  // of its output that are shown when it fails
 
 // "NAME=value", as in env(1).
@@ -133,11 +133,11 @@ Ended wait_for(pid_t process, const std::atomic<bool>& stop) {
   Stopwatch asked;
   while (::wait4(process, &ended.status, WNOHANG, &ended.used) == 0) {
     if (stop.load(std::memory_order_relaxed) && !ended.stopped) {
-      ::kill(process, SIGTERM);
+      ::kill(-process, SIGTERM);  // with what it started
       ended.stopped = true;
       asked.restart();
     }
-    if (ended.stopped && asked.seconds() > kAsked) ::kill(process, SIGKILL);
+    if (ended.stopped && asked.seconds() > kAsked) ::kill(-process, SIGKILL);
     ::poll(nullptr, 0, kTurn);
   }
   return ended;
@@ -259,6 +259,7 @@ std::optional<SideRun> run_side(bench::Side side, const SideCommand& command, co
   const pid_t parent = ::getpid(), process = ::fork();
   if (process < 0) throw IoError("cannot start a process: {}", std::generic_category().message(errno));
   if (process == 0) become(command, words, output, parent);
+  ::setpgid(process, process);  // as it does itself, whoever comes first
   const Ended ended = wait_for(process, stop);
   const double wall = watch.seconds();
   if (ended.stopped) return {};

@@ -185,9 +185,11 @@ int run_measurement(Flags& flags) {
     if (!chart.series.empty()) fmt::print("\n{}", bench::text_chart(short_chart(chart), 72));
     for (const std::string& plot : flags.plots) write_chart(chart, plot);
   }
-  if (signals.requested()) {
+  // One rank's is enough.
+  if (const auto signal = static_cast<int>(std::ranges::max(control->gather(signals.signal())));
+      signal != 0) {
     if (first) fmt::print(stderr, "redline: stopped after {} measurements\n", timings.size());
-    return 128 + signals.signal();
+    return 128 + signal;
   }
   const auto wrong = std::ranges::count(timings, bench::CommStatus::wrong, &bench::CommTiming::status);
   if (wrong > 0) throw InternalError("{} of {} measurements gave wrong results", wrong, timings.size());

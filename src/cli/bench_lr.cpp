@@ -60,6 +60,7 @@ int run_lr(Flags& flags) {
   for (const std::string& plot : flags.plots) bench::check_chart_name(plot);
   ResultFile json(flags.json), csv(flags.csv);
   const StopSignals signals;
+  options.stop = &signals.flag();
   ProgressLine line("sweeping", "steps");
   const bench::LrSweep sweep = bench::sweep_rates(options, [&](std::int64_t step) {
     line.update(step, options.steps);

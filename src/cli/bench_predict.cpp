@@ -124,6 +124,7 @@ std::optional<Step> measure_step(const PredictFlags& flags, const PredictOutput&
   device.threads = flags.threads;
   device.cache_dir = cache_folder();
   device.tune = true;  // what is measured is the fastest there is
+  device.stop = [&] { return signals.requested(); };
   const auto backend = backend::make_backend(device);
   plan::Options plan = flags.plan;
   plan.model.dtype = graph::parse_dtype(output.dtype);
@@ -137,14 +138,18 @@ std::optional<Step> measure_step(const PredictFlags& flags, const PredictOutput&
   std::optional<graph::DType> wire;
   if (!flags.grad_dtype.empty()) wire = graph::parse_dtype(flags.grad_dtype);
   ProgressLine line("timing", "steps");
-  const auto shape =
-      bench::measure_step(plan, *backend, wire, flags.steps, [&](std::int64_t done, std::int64_t of) {
-        line.update(done, of);
-        return !signals.requested();
-      });
-  line.clear();
-  if (!shape) return std::nullopt;
-  return Step{*shape, plan.model.batch, backend->description()};
+  try {
+    const auto shape =
+        bench::measure_step(plan, *backend, wire, flags.steps, [&](std::int64_t done, std::int64_t of) {
+          line.update(done, of);
+          return !signals.requested();
+        });
+    line.clear();
+    if (!shape) return std::nullopt;
+    return Step{*shape, plan.model.batch, backend->description()};
+  } catch (const backend::Abandoned&) {
+    return std::nullopt;
+  }
 }
 
 void print_head(const Step& step, const PredictFlags& flags) {

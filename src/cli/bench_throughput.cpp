@@ -218,13 +218,14 @@ class SweepProgress {
   std::int64_t images_ = 0, before_ = 0;
 };
 
-std::vector<bench::Throughput> sweep(const Flags& flags, const StopSignals& signals) {
+std::vector<bench::Throughput> sweep(Flags flags, const StopSignals& signals) {
   std::optional<profile::PowerLimit> limit;
   if (!flags.options.power_limits.empty()) {
     limit.emplace();  // first: it forks, which must happen before this process has threads
     limit->open(train::open_device(flags.options.config)->pci_address(), flags.options.power_limits,
                 "--power-limits");
   }
+  flags.options.stop = &signals.flag();
   SweepProgress progress(flags.options);
   bench::ThroughputHooks hooks;
   hooks.progress = [&](const bench::Throughput& now, int, std::int64_t step) {

@@ -1,5 +1,6 @@
 #include "cli/run_report.h"
 
+#include <cstdint>
 #include <exception>
 #include <filesystem>
 
@@ -12,12 +13,18 @@
 #include "report/run.h"
 
 namespace redline::cli {
+namespace fs = std::filesystem;
 
-void write_run_report(const std::string& folder) {
+void write_run_report(const std::string& folder, bool interrupted) {
+  constexpr std::uintmax_t kLong = 32 << 20;  // bytes, 120,000 steps: half a second of work
   if (folder.empty()) return;
   try {
+    if (interrupted && fs::file_size(fs::path(folder) / "metrics.jsonl") > kLong) {
+      fmt::print("  report    redline report {}\n", folder);
+      return;
+    }
     const report::Run run = report::read_run(folder);
-    const std::filesystem::path file = std::filesystem::path(folder) / "report.html";
+    const fs::path file = fs::path(folder) / "report.html";
     write_file_atomically(file, report::page(report::document({&run}, report::Detail::page), run.name),
                           Sync::no);
     fmt::print("  report    {}\n", file.string());

@@ -27,7 +27,7 @@ class Single final : public Communicator {
   void wait(const char*, const std::function<bool()>& done) override {
     while (!done()) std::this_thread::sleep_for(kAskAgain);
   }
-  void leave(const std::string&) noexcept override {}
+  void leave(const std::string&, ExitCode) noexcept override {}
   std::unique_ptr<Fabric> make_fabric() override {
     throw UsageError("a process alone has nobody to exchange with: redline launch -g 2 -- bench comm");
   }

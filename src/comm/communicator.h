@@ -64,8 +64,9 @@ class Communicator {
   // says so. What `done` throws is taken for a failure of the call.
   virtual void wait(const char* name, const std::function<bool()>& done) = 0;
 
-  // Tells the peers why this rank leaves, so that they name it. Any thread; does not throw.
-  virtual void leave(const std::string& why) noexcept = 0;
+  // Tells the peers why this rank leaves, so that they name it. Where starting the job again would not help,
+  // as `code` says (64, 65), they end with it too, else with 75. Any thread; does not throw.
+  virtual void leave(const std::string& why, ExitCode code = ExitCode::try_again) noexcept = 0;
 
   // This communicator's collectives, to be measured; it must outlive them. Throws UsageError for a process
   // alone.

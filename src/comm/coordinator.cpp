@@ -122,7 +122,7 @@ class Coordinator::Server final : private Hub::Handler {
       if (ours && present_ < world_.size)  // a job that is complete goes on without it
         tell_all(fmt::format("rank {} at {} was refused: {}", number_in(hello, kRank, -1),
                              connection.address(), refusal.why),
-                 ExitCode::usage);
+                 static_cast<int>(ExitCode::usage));
       return refusal;
     }
     connection.id = static_cast<int>(number_in(hello, kRank, -1));
@@ -177,7 +177,7 @@ class Coordinator::Server final : private Hub::Handler {
     } else if (kind == kAccount) {
       if (keep_) keep_(fmt::format("rank-{}.txt", connection.id), text_in(message, kWhy));
     } else if (kind == kFailed) {
-      lose(connection.id, "failed: " + text_in(message, kWhy));
+      lose(connection.id, "failed: " + text_in(message, kWhy), number_in(message, kCode, 0));
     } else if (kind == kBye) {
       rank.left = true;
     } else {
@@ -218,14 +218,16 @@ class Coordinator::Server final : private Hub::Handler {
     return fmt::format("rank {} ({}, process {}, {})", rank, known.host, known.process, known.address);
   }
 
-  void lose(int rank, const std::string& what) { tell_all(fmt::format("{} {}", name(rank), what)); }
+  void lose(int rank, const std::string& what, std::int64_t code = static_cast<int>(ExitCode::try_again)) {
+    tell_all(fmt::format("{} {}", name(rank), what), code);
+  }
 
   Message lost_message() const {
-    return Message{{kKind, kLost}, {kWhy, cause_}, {kCode, static_cast<int>(code_)}, {kHang, hang_ ? 1 : 0}};
+    return Message{{kKind, kLost}, {kWhy, cause_}, {kCode, code_}, {kHang, hang_ ? 1 : 0}};
   }
 
   // The first cause is the cause; what follows follows from it.
-  void tell_all(const std::string& cause, ExitCode code = ExitCode::try_again) {
+  void tell_all(const std::string& cause, std::int64_t code = static_cast<int>(ExitCode::try_again)) {
     if (!cause_.empty()) return;
     cause_ = cause;
     code_ = code;
@@ -321,7 +323,7 @@ class Coordinator::Server final : private Hub::Handler {
   std::map<std::string, Message> values_;
   std::multimap<std::string, Hub::Connection*> waiting_;  // for a key
   std::string cause_;                                     // of the job's end; empty while all is well
-  ExitCode code_ = ExitCode::try_again;
+  std::int64_t code_ = 0;                                 // with which ranks end
   bool hang_ = false;
   const Clock::time_point begun_ = Clock::now();
   Clock::time_point last_beat_{}, watched_{}, reminded_ = begun_;

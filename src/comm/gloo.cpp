@@ -199,7 +199,7 @@ class GlooCommunicator final : public Communicator {
     }
   }
 
-  void leave(const std::string& why) noexcept override { membership_.leave(why); }
+  void leave(const std::string& why, ExitCode code) noexcept override { membership_.leave(why, code); }
 
   std::unique_ptr<Fabric> make_fabric() override {
     return make_gloo_fabric(

@@ -30,6 +30,13 @@ void check_stop(const std::atomic<bool>* stop) {
   if (stop != nullptr && stop->load()) throw PeerError("stopped while waiting for the other ranks");
 }
 
+// Of a job that cannot be helped by starting it again, on every rank.
+ExitCode lasting_code(std::int64_t code) {
+  for (const ExitCode one : {ExitCode::usage, ExitCode::bad_data})
+    if (code == static_cast<int>(one)) return one;
+  return ExitCode::try_again;
+}
+
 double seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
 std::vector<Member> members_in(const Message& message, int size) {
@@ -158,9 +165,9 @@ PeerError Membership::error() const {
 
 void Membership::report_late() { send(call_message(kLate)); }
 
-void Membership::leave(const std::string& why) noexcept {
+void Membership::leave(const std::string& why, ExitCode code) noexcept {
   try {
-    send({{kKind, kFailed}, {kWhy, why.substr(0, 4096)}});
+    send({{kKind, kFailed}, {kWhy, why.substr(0, 4096)}, {kCode, static_cast<int>(code)}});
   } catch (const std::exception&) {  // the closed connection then tells them less
   }
 }
@@ -234,8 +241,7 @@ void Membership::handle(const Message& message) {
   if (kind == kLost) {
     if (number_in(message, kHang, 0) != 0)
       explain(/*rank_0_answers=*/true);  // before what waits hears of it and goes on
-    const bool usage = number_in(message, kCode, 0) == static_cast<int>(ExitCode::usage);
-    lost(text_in(message, kWhy), usage ? ExitCode::usage : ExitCode::try_again);
+    lost(text_in(message, kWhy), lasting_code(number_in(message, kCode, 0)));
     return;
   }
   const std::lock_guard lock(mutex_);

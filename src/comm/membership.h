@@ -49,7 +49,7 @@ class Membership {
   std::string cause(std::chrono::milliseconds wait);
   PeerError error() const;  // of a cause that is known
   void report_late();
-  void leave(const std::string& why) noexcept;
+  void leave(const std::string& why, ExitCode code = ExitCode::try_again) noexcept;
 
  private:
   void join(Clock::time_point deadline, const std::atomic<bool>* stop);

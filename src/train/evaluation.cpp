@@ -90,7 +90,7 @@ std::optional<EvaluationResult> evaluate(const TrainedModel& model, const Evalua
                                          const std::atomic<bool>& stop, const EvaluationProgress& progress) {
   const std::shared_ptr<const data::RecordSource> records =
       with_labels(model, open_records(model, options), options);
-  ForwardPass pass(model, options);
+  ForwardPass pass(model, options, stop);
   const auto batches = pass.batches(records);
   const std::size_t columns = pass.classes();
 
@@ -106,12 +106,13 @@ std::optional<EvaluationResult> evaluate(const TrainedModel& model, const Evalua
   std::int64_t done = 0;
   batches->start_epoch(0);
   for (data::Batch batch; batches->next(batch);) {
-    if (stop.load(std::memory_order_relaxed)) return {};
-    const std::span<const float> logits = pass.run(batch);
+    const auto logits = pass.run(batch);
+    if (!logits) return {};
     for (int row = 0; row < batches->batch_size(); ++row) {
       if (batch.labels[row] < 0) continue;
       const auto label = static_cast<std::size_t>(batch.labels[row]);
-      ++result.confusion.at(label)[largest(logits.subspan(static_cast<std::size_t>(row) * columns, columns))];
+      ++result.confusion.at(
+          label)[largest(logits->subspan(static_cast<std::size_t>(row) * columns, columns))];
     }
     done += batch.count;
     progress(done, batches->samples());

@@ -30,12 +30,13 @@ Config forward_config(const TrainedModel& model, const ForwardOptions& options) 
 
 }  // namespace
 
-ForwardPass::ForwardPass(const TrainedModel& model, const ForwardOptions& options)
-    : config_(forward_config(model, options)) {
+ForwardPass::ForwardPass(const TrainedModel& model, const ForwardOptions& options,
+                         const std::atomic<bool>& stop)
+    : config_(forward_config(model, options)), stop_(stop) {
   const bool choose = options.device.dtype.empty() && !options.device.amp && model.config.has_value();
   if (choose) config_.device.dtype = model.config->device.dtype;
   validate(config_);
-  backend_ = open_device(config_);
+  backend_ = open_device(config_, nullptr, &stop_);
   graph::DType dtype{};
   try {
     dtype = resolve_dtype(config_, *backend_).dtype;
@@ -67,9 +68,14 @@ std::unique_ptr<data::Loader> ForwardPass::batches(std::shared_ptr<const data::R
   return evaluation_batches(config_, *backend_, std::move(records));
 }
 
-std::span<const float> ForwardPass::run(const data::Batch& batch) {
+std::optional<std::span<const float>> ForwardPass::run(const data::Batch& batch) {
+  if (stop_.load(std::memory_order_relaxed)) return {};
   write_batch(*executable_, batch);
-  executable_->run(backend::Section::compute);
+  try {
+    executable_->run(backend::Section::compute);
+  } catch (const backend::Abandoned&) {
+    return {};
+  }
   executable_->request_metrics();
   const auto metrics = executable_->take_metrics(/*wait=*/true);
   check(metrics.has_value(), "a batch gave no numbers");

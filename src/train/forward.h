@@ -1,6 +1,7 @@
 // A trained network put to work without training: what evaluation and prediction share.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -27,7 +28,8 @@ struct ForwardOptions {
 class ForwardPass {
  public:
   // Opens the device, compiles the network and gives it the weights. Throws UsageError or UnavailableError.
-  ForwardPass(const TrainedModel& model, const ForwardOptions& options);
+  // `stop` outlives it.
+  ForwardPass(const TrainedModel& model, const ForwardOptions& options, const std::atomic<bool>& stop);
   ~ForwardPass();
 
   std::string device() const;
@@ -38,13 +40,15 @@ class ForwardPass {
   // Every record once, in order, as batches for run().
   std::unique_ptr<data::Loader> batches(std::shared_ptr<const data::RecordSource> records) const;
 
-  // The logits of a batch, [batch, classes], valid until the next call.
-  std::span<const float> run(const data::Batch& batch);
+  // The logits of a batch, [batch, classes], valid until the next call. Nothing once `stop` was raised, which
+  // also ends a batch that takes long.
+  std::optional<std::span<const float>> run(const data::Batch& batch);
   // Loss and accuracy over all batches so far.
   const graph::LossSums& sums() const { return sums_; }
 
  private:
   Config config_;
+  const std::atomic<bool>& stop_;
   std::unique_ptr<backend::Backend> backend_;
   std::string dtype_;
   std::unique_ptr<backend::Executable> executable_;

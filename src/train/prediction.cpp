@@ -39,22 +39,22 @@ PredictionCounts predict(const TrainedModel& model, const ForwardOptions& option
   ForwardOptions forward = options;
   forward.max_bad = 1;  // each is told, and none ends the work
   forward.batch_size = std::min(forward.batch_size, std::max<std::int64_t>(1, images->count()));
-  ForwardPass pass(model, forward);
+  ForwardPass pass(model, forward, stop);
   const auto batches = pass.batches(images);
   const int size = batches->image_size();
   PredictionCounts counts;
   batches->start_epoch(0);
   for (data::Batch batch; batches->next(batch);) {
-    if (stop.load(std::memory_order_relaxed)) {
+    const auto logits = pass.run(batch);
+    if (!logits) {
       counts.stopped = true;
       return counts;
     }
-    const std::span<const float> logits = pass.run(batch);
     std::unordered_map<std::string, std::string> why;
     for (int row = 0; row < batches->batch_size() && counts.images < images->count(); ++row) {
       Prediction prediction{images->name(counts.images++), {}, {}, nullptr, size};
       if (batch.labels[row] >= 0) {
-        prediction.logits = logits.subspan(static_cast<std::size_t>(row) * pass.classes(), pass.classes());
+        prediction.logits = logits->subspan(static_cast<std::size_t>(row) * pass.classes(), pass.classes());
         prediction.pixels = batch.images + static_cast<std::ptrdiff_t>(row) * size * size * 3;
       } else {
         if (why.empty()) why = reasons(*batches);

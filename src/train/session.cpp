@@ -22,6 +22,7 @@
 #include "train/checkpointer.h"
 #include "train/config_file.h"
 #include "train/data_agreement.h"
+#include "train/interval.h"
 #include "train/join.h"
 #include "train/mlperf.h"
 #include "train/observe.h"
@@ -57,12 +58,12 @@ class OutcomeSink final : public metrics::Sink {
 // Comes last, so that the other sinks have written their ends.
 class EndedSink final : public metrics::Sink {
  public:
-  EndedSink(std::function<void(const std::string&)> ended, std::string folder)
+  EndedSink(std::function<void(const std::string&, bool)> ended, std::string folder)
       : ended_(std::move(ended)), folder_(std::move(folder)) {}
-  void end(const metrics::End&) override { ended_(folder_); }
+  void end(const metrics::End& end) override { ended_(folder_, end.reason == "interrupted"); }
 
  private:
-  std::function<void(const std::string&)> ended_;
+  std::function<void(const std::string&, bool)> ended_;
   std::string folder_;
 };
 
@@ -228,7 +229,7 @@ void train_recorded(Job& job, const RunFolder& folder, Checkpointer* checkpointe
     if (outcome.signal != 0) job.ranks.broadcast(outcome.checkpointed);
     if (job.profiled) {
       job.profiled->finish(job.setup, folder.profile(), telemetry, console.out);
-      if (console.ended) console.ended(outcome.folder);
+      if (console.ended) console.ended(outcome.folder, outcome.signal != 0);
     }
   } catch (const std::exception& failure) {
     leave_after_failure(job.recorder, trainer, checkpointer, job.signals, sampled, failure.what());
@@ -348,7 +349,9 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
                      const Resume& resume, const std::optional<profile::SessionOptions>& profiling,
                      const comm::World& world) {
   StopSignals signals;
-  signals.end_at_once(true);
+  const bool keeps =
+      parse_interval(checkpoint_interval(config), "--checkpoint-every").unit != Interval::Unit::never;
+  signals.end_at_once(true, keeps);
   Config shared = config;
   std::shared_ptr<comm::Communicator> communicator;
   try {
@@ -365,7 +368,9 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
     outcome.signal = signals.signal();
     return outcome;
   } catch (const std::exception& failure) {
-    if (communicator != nullptr) communicator->leave(failure.what());  // the others then name it
+    const auto* known = dynamic_cast<const Error*>(&failure);
+    if (communicator != nullptr)  // the others then name it
+      communicator->leave(failure.what(), known != nullptr ? known->code() : ExitCode::internal);
     throw;
   }
 }

@@ -17,8 +17,9 @@ namespace redline::train {
 struct Console {
   std::FILE* out = stdout;  // borrowed
   bool live = false;        // a terminal: one line, redrawn
-  // Told the folder of a run once its records are complete, however it ended; must not throw. May be empty.
-  std::function<void(const std::string& folder)> ended = {};
+  // Told the folder of a run once its records are complete, however it ended, and whether somebody waits for
+  // that; must not throw. May be empty.
+  std::function<void(const std::string& folder, bool interrupted)> ended = {};
 };
 
 // Whether to resume a run.

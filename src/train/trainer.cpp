@@ -353,7 +353,7 @@ void Trainer::undo(const metrics::Step& step) {
 }
 
 bool Trainer::stopping(const std::atomic<bool>& stop) const {
-  return ranks_.alone() ? stop.load(std::memory_order_relaxed) : last_step_ && steps_ >= *last_step_;
+  return (ranks_.alone() && stop.load(std::memory_order_relaxed)) || (last_step_ && steps_ >= *last_step_);
 }
 
 void Trainer::follow_rank_0() {

@@ -102,6 +102,28 @@ TEST(StopSignals, LeavesAnIgnoredHangupIgnored) {
   EXPECT_EQ(WEXITSTATUS(status), 3);
 }
 
+int code_while_setting_up(int signal, bool again, bool before = false) {
+  const int status = status_of_child([&] {
+    StopSignals signals;
+    if (before) ::raise(signal);
+    signals.end_at_once(true, again);
+    ::raise(signal);
+  });
+  EXPECT_TRUE(WIFEXITED(status));
+  return WEXITSTATUS(status);
+}
+
+TEST(StopSignals, WhileNothingWouldBeLostTheFirstEndsTheProcess) {
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) {
+    EXPECT_EQ(code_while_setting_up(signal, false), 128 + signal);
+    EXPECT_EQ(code_while_setting_up(signal, true), signal == SIGINT ? 130 : 75);
+  }
+}
+
+TEST(StopSignals, OneThatCameBeforeEndsTheProcessToo) {
+  EXPECT_EQ(code_while_setting_up(SIGTERM, false, true), 128 + SIGTERM);
+}
+
 TEST(StopSignals, GivesBackTheOldBehaviour) {
   const int status = status_of_child([] {
     { StopSignals signals; }

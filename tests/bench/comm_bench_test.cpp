@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <mutex>
 
@@ -179,6 +180,46 @@ TEST(CommBench, WhatALibraryDoesNotDoIsRecordedOnceAndOneRankCanStopAll) {
     EXPECT_EQ(timings[1].status, CommStatus::unavailable);
     EXPECT_EQ(timings[1].reason, "not on this machine");
   }
+}
+
+// Says that it takes long.
+class Slow final : public comm::Fabric, public comm::Exchange {
+ public:
+  explicit Slow(std::unique_ptr<comm::Fabric> fabric) : fabric_(std::move(fabric)) {}
+  std::string description() const override { return "slow"; }
+  std::vector<std::string> algorithms(Operation operation) const override {
+    return fabric_->algorithms(operation);
+  }
+  std::unique_ptr<comm::Exchange> make_exchange(const comm::ExchangeOptions& options) override {
+    auto made = std::make_unique<Slow>(nullptr);
+    made->exchange_ = fabric_->make_exchange(options);
+    return made;
+  }
+  void fill(std::span<const std::byte> values) override { exchange_->fill(values); }
+  std::vector<double> run(int repetitions) override {
+    EXPECT_LE(repetitions, 2) << "half a second at most without a look at signals";
+    exchange_->run(repetitions);
+    return std::vector<double>(static_cast<std::size_t>(repetitions), 0.25);
+  }
+  void read(std::span<std::byte> values) const override { exchange_->read(values); }
+
+ private:
+  std::unique_ptr<comm::Fabric> fabric_;
+  std::unique_ptr<comm::Exchange> exchange_;
+};
+
+TEST(CommBench, ALongMeasurementIsStoppedInItsMiddle) {
+  CommBenchOptions options = small_options();
+  options.sizes = {100};
+  options.repeat = 9;
+  const auto slow = [](comm::Communicator& control) { return std::make_unique<Slow>(control.make_fabric()); };
+  for (const auto& timings : run(2, options, slow, always))
+    for (const CommTiming& t : timings) EXPECT_EQ(t.seconds.size(), 9U);
+  std::atomic<int> asked = 0;
+  const auto results =
+      run(2, options, slow, [&](int rank, std::int64_t) { return rank == 0 || ++asked < 4; });
+  EXPECT_EQ(asked, 4);
+  for (const auto& timings : results) EXPECT_TRUE(timings.empty());
 }
 
 TEST(CommBench, BandwidthsCountWhatABusCarries) {

@@ -63,6 +63,14 @@ TEST_F(OpBenchTest, RowsHaveAllWorkOfTheStep) {
   EXPECT_NEAR(found, expected, 1e-9 * expected);
 }
 
+TEST_F(OpBenchTest, OneThatIsRepeatedOftenIsStoppedBetweenRepetitions) {
+  int asked = 0;
+  const auto rows = bench_ops({training("resnet18", 2, 32), "", 100, false}, *backend_,
+                              [&](std::int64_t, std::int64_t) { return ++asked < 3; });
+  EXPECT_EQ(asked, 3);
+  EXPECT_TRUE(rows.empty());
+}
+
 #ifdef REDLINE_TEST_CUDA
 TEST_F(OpBenchTest, EveryOpIsDoneOnceAndOnlyActivationsAreRecomputed) {
   for (const char* model : {"resnet18", "resnet50"}) {

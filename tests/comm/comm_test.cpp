@@ -188,6 +188,29 @@ TEST(Faults, ARankThatFailsIsNamedByAllOthers) {
   }
 }
 
+// A wrong option or damaged data ends every rank with its code, which nobody starts again; others may.
+TEST(Faults, WhatCannotBeHelpedByAnotherStartHasItsCodeOnEveryRank) {
+  const std::vector<std::pair<ExitCode, ExitCode>> all = {{ExitCode::usage, ExitCode::usage},
+                                                          {ExitCode::bad_data, ExitCode::bad_data},
+                                                          {ExitCode::io, ExitCode::try_again},
+                                                          {ExitCode::internal, ExitCode::try_again}};
+  for (const auto& [own, others] : all) {
+    for (const int leaver : {0, 1}) {
+      std::atomic<int> heard = 0;
+      run_ranks(2, [&](const ConnectOptions& options) {
+        const auto communicator = connect(options);
+        if (communicator->rank() == leaver) return communicator->leave("it cannot go on", own);
+        try {
+          communicator->barrier();
+        } catch (const PeerError& failure) {
+          heard = static_cast<int>(failure.code());
+        }
+      });
+      EXPECT_EQ(heard, static_cast<int>(others));
+    }
+  }
+}
+
 TEST(Faults, ARankThatKeepsTheOthersWaitingIsNamed) {
   std::atomic<bool> done = false;
   const auto failures = run_ranks(3, [&](ConnectOptions options) {

@@ -21,14 +21,15 @@ constexpr int kSize = 16, kClasses = 6, kSteps = 3;
 
 using Weights = std::map<std::string, std::vector<float>>;
 
-Config small(int ranks) {
+Config small(int ranks, bool sync_bn) {
   Config config;
   config.model.name = "resnet18";
   config.model.image_size = kSize;
   config.model.classes = kClasses;
   config.model.ema = true;
   config.data.path = "synthetic";
-  config.device.name = "reference";
+  config.device.name = sync_bn ? "cpu" : "reference";
+  config.comm.sync_bn = sync_bn;
   config.optimizer.batch_size = 2;
   config.optimizer.accumulate = 2;
   config.optimizer.lr = 0.02;
@@ -42,8 +43,8 @@ Config small(int ranks) {
 // A trainer of one rank, which wants to end when its device has asked for the `stop_at`th time.
 struct Bench {
   explicit Bench(std::optional<std::int64_t> stop_at = {},
-                 const std::shared_ptr<comm::Communicator>& communicator = {})
-      : config(small(communicator == nullptr ? 1 : communicator->size())),
+                 const std::shared_ptr<comm::Communicator>& communicator = {}, bool sync_bn = false)
+      : config(small(communicator == nullptr ? 1 : communicator->size(), sync_bn)),
         backend(make_backend(stop_at, communicator)),
         train(4 * kSteps, 2, kSize, kClasses, communicator == nullptr ? 1U : 1U + communicator->rank()),
         val(3, 2, kSize, kClasses, 9),
@@ -54,7 +55,8 @@ struct Bench {
   std::unique_ptr<backend::Backend> make_backend(std::optional<std::int64_t> stop_at,
                                                  const std::shared_ptr<comm::Communicator>& communicator) {
     backend::DeviceOptions options;
-    options.device = "reference";
+    options.device = config.device.name;
+    options.threads = 1;
     options.communicator = communicator;
     options.stop_grace = std::chrono::milliseconds(0);
     options.stop = [this, stop_at] {
@@ -119,6 +121,15 @@ TEST(AbandonedStep, LeavesTheStateOfTheStepBeforeAndGoesOnToTheSameEnd) {
   }
 }
 
+// As where a measurement has a flag of its own for other reasons to end.
+TEST(AbandonedStep, EndsTheRunThoughNobodyElseAskedForIt) {
+  Bench cut(2);
+  const std::atomic<bool> never{false};
+  EXPECT_FALSE(cut.trainer->run(never));
+  EXPECT_EQ(cut.trainer->progress().step, 0);
+  EXPECT_TRUE(cut.records.steps.empty());
+}
+
 TEST(AbandonedStep, AnEvaluationIsRepeatedByWhoGoesOn) {
   Bench whole;
   EXPECT_TRUE(whole.trainer->run(whole.stop));
@@ -133,12 +144,13 @@ TEST(AbandonedStep, AnEvaluationIsRepeatedByWhoGoesOn) {
   }
 }
 
-TEST(AbandonedStep, IsNoStepOnAnyRank) {
+// Of two ranks, one or the other wants to end in the middle of the second step.
+void check_no_step_on_any_rank(bool sync_bn) {
   std::vector<Weights> after_one(2);
   std::int64_t asks = 0;
   std::vector<std::int64_t> all;
   const auto undisturbed = comm::run_ranks(2, [&](const comm::ConnectOptions& options) {
-    Bench bench({}, comm::connect(options));
+    Bench bench({}, comm::connect(options), sync_bn);
     const auto rank = static_cast<std::size_t>(options.world.rank);
     int batches = 0;
     bench.train.on_next = [&] {
@@ -147,14 +159,17 @@ TEST(AbandonedStep, IsNoStepOnAnyRank) {
     EXPECT_TRUE(bench.trainer->run(bench.stop));
     if (rank != 0) return;
     asks = bench.asks_in_step();
-    all = {asks / 4, asks * 15 / 16};  // before and after the first gradients are given
+    // Before and after the first gradients are given; where norms are synchronised, in a pass forward and in
+    // one backward.
+    all = {asks / 4, sync_bn ? asks * 7 / 8 : asks * 15 / 16};
   });
   ASSERT_EQ(undisturbed, std::vector<std::string>(2));
   for (const std::int64_t moment : all) {
     for (const int stopped : {0, 1}) {
       const auto failures = comm::run_ranks(2, [&](const comm::ConnectOptions& options) {
         const int rank = options.world.rank;
-        Bench bench(rank == stopped ? std::optional(asks + moment) : std::nullopt, comm::connect(options));
+        Bench bench(rank == stopped ? std::optional(asks + moment) : std::nullopt, comm::connect(options),
+                    sync_bn);
         EXPECT_FALSE(bench.trainer->run(bench.stop));
         EXPECT_EQ(bench.trainer->progress().step, 1) << moment;
         EXPECT_EQ(bench.records.steps.size(), 1U);
@@ -164,6 +179,10 @@ TEST(AbandonedStep, IsNoStepOnAnyRank) {
     }
   }
 }
+
+TEST(AbandonedStep, IsNoStepOnAnyRank) { check_no_step_on_any_rank(false); }
+
+TEST(AbandonedStep, IsLeftByAllRanksTogetherWhereNormsAreSynchronised) { check_no_step_on_any_rank(true); }
 
 }  // namespace
 }  // namespace redline::train

@@ -47,8 +47,11 @@ Collectives::~Collectives() {
 
 void Collectives::average(std::span<double> values) {
   const Clock::time_point begun = Clock::now();
-  communicator_->all_reduce(values, comm::Channel::norms);
-  for (double& value : values) value /= communicator_->size();
+  std::vector<double> sums(values.begin(), values.end());
+  sums.push_back(wanted_ ? 1 : 0);
+  communicator_->all_reduce(sums, comm::Channel::norms);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = sums[i] / communicator_->size();
+  agreed_ = agreed_ || sums.back() > 0;
   exposed_ += Clock::now() - begun;
 }
 
@@ -80,14 +83,17 @@ void Collectives::finish(std::size_t op) {
   found->state = State::idle;
 }
 
-bool Collectives::can_spoil() {
+bool Collectives::may_leave(bool wanted) {
+  wanted_ = wanted;
+  if (averages_ ? !agreed_ : !wanted) return false;
   const std::lock_guard lock(mutex_);
   const bool all_begun =
       !works_.empty() && std::ranges::none_of(works_, [](const Work& w) { return w.state == State::idle; });
-  return !averages_ && !all_begun;
+  return !all_begun;
 }
 
 void Collectives::spoil() {
+  agreed_ = false;
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < works_.size(); ++i) {
     if (works_[i].state != State::idle) continue;

@@ -37,9 +37,10 @@ class Collectives {
   // to be done. Throws what the reduction threw.
   void finish(std::size_t op);
 
-  // Whether this rank still has something to give to a step, so that spoil() can make all ranks refuse it;
-  // not where ranks also exchange the sums of norms.
-  bool can_spoil();
+  // Whether to leave a step at this op, by spoil(), which makes all ranks refuse it: while this rank still
+  // has something to give to it. `wanted` by this rank; where ranks also exchange the sums of norms, all
+  // leave together, after the exchange that tells them of the wish.
+  bool may_leave(bool wanted);
   // Gives the buckets that were not begun as NaN.
   void spoil();
 
@@ -63,6 +64,8 @@ class Collectives {
   const std::shared_ptr<comm::Communicator> communicator_;
   graph::DType wire_ = graph::DType::f32;
   bool averages_ = false;               // norms are synchronised
+  bool wanted_ = false;                 // by this rank: to leave the step
+  bool agreed_ = false;                 // all ranks know that one of them wants to
   std::vector<std::uint16_t> halves_;   // a bucket as it travels
   std::chrono::nanoseconds exposed_{};  // of the thread that calls
   std::mutex mutex_;                    // of what follows

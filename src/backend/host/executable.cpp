@@ -92,12 +92,16 @@ void HostExecutable::run(Section section, std::vector<OpTime>* times) {
 }
 
 // Not before the first op, which copies the statistics that a refused step puts back; nor once others may
-// have all that this rank gives to a step; nor where every rank waits for the others' sums of norms.
+// have all that this rank gives to a step.
 bool HostExecutable::should_abandon(std::size_t op) {
-  if (!stop_ || op == 0 || !stop_()) return false;
-  const Clock::time_point now = Clock::now();
-  if (!asked_to_stop_) asked_to_stop_ = now;
-  return now - *asked_to_stop_ >= stop_grace_ && (collectives_ == nullptr || collectives_->can_spoil());
+  if (op == 0) return false;
+  bool wanted = stop_ && stop_();
+  if (wanted) {
+    const Clock::time_point now = Clock::now();
+    if (!asked_to_stop_) asked_to_stop_ = now;
+    wanted = now - *asked_to_stop_ >= stop_grace_;
+  }
+  return collectives_ == nullptr ? wanted : collectives_->may_leave(wanted);
 }
 
 // Leaves a step by the way of those whose gradients are not finite, so that every rank refuses it.

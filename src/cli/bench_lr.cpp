@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/quantity.h"
 #include "base/signals.h"
 #include "bench/chart.h"
 #include "bench/lr_finder.h"
@@ -72,7 +73,8 @@ int run_lr(Flags& flags) {
     return 128 + signals.signal();
   }
   const bench::LrSuggestion suggestion = bench::suggest(sweep);
-  fmt::print("{}, {}, {} images a step; {}\n\n", sweep.model, sweep.dtype, sweep.batch, sweep.device);
+  fmt::print("{}, {}, {} a step; {}\n\n", sweep.model, sweep.dtype, counted(sweep.batch, "image"),
+             sweep.device);
   const bench::Chart chart = bench::lr_chart(sweep, suggestion);
   print_bars(chart);
   print_suggestion(sweep, suggestion);

@@ -55,9 +55,10 @@ Comparison row_of(std::string name, std::string unit, Better better, Kind kind,
 
 std::vector<Comparison> rows_of(const std::vector<const Run*>& runs, const std::vector<RunSummary>& all) {
   std::vector<Comparison> rows;
-  const auto add = [&](const char* name, const char* unit, Better better, auto value,
-                       Kind kind = Kind::other) {
+  const auto add = [&](const char* name, const char* unit, Better better, auto value, Kind kind = Kind::other,
+                       Kind likeness = Kind::other) {
     rows.push_back(row_of(name, unit, better, kind, all, value));
+    if (likeness != Kind::other) rows.back().likeness = likeness;
   };
   const auto of_steps = [](double Summary::*field) {
     return [field](const RunSummary& run) {
@@ -72,28 +73,34 @@ std::vector<Comparison> rows_of(const std::vector<const Run*>& runs, const std::
       "images per second", "1/s", Better::higher, [](const auto& run) { return run.images_per_second; },
       Kind::speed);
   if (std::ranges::any_of(runs, [](const Run* run) { return run->info.ranks > 1; })) {
-    add("images per second a rank", "1/s", Better::higher,
-        [](const auto& run) { return run.images_per_second; });
+    add(
+        "images per second a rank", "1/s", Better::higher,
+        [](const auto& run) { return run.images_per_second; }, Kind::other, Kind::speed);
     for (std::size_t i = 0; i < runs.size(); ++i)
       if (rows.back().values[i]) *rows.back().values[i] /= static_cast<double>(runs[i]->info.ranks);
   }
   add("median step", "s", Better::lower, of_steps(&Summary::median), Kind::step);
-  add("99th percentile step", "s", Better::lower, of_steps(&Summary::p99));
-  add("waiting for data", "part", Better::lower, [](const auto& run) { return run.data_wait; });
+  add("99th percentile step", "s", Better::lower, of_steps(&Summary::p99), Kind::other, Kind::step);
+  add(
+      "waiting for data", "part", Better::lower, [](const auto& run) { return run.data_wait; }, Kind::other,
+      Kind::speed);
   add(
       "best top-1", "part", Better::higher,
       [](const RunSummary& run) { return run.best ? Optional(run.best->top1) : Optional(); }, Kind::accuracy);
   add(
       "final training loss", "", Better::lower, [](const auto& run) { return run.final_loss; }, Kind::loss);
   add("mean power", "W", Better::lower, of_energy(&Energy::power_w));
-  add("energy", "J", Better::lower, of_energy(&Energy::joules));
-  add("energy a step", "J", Better::lower, of_energy(&Energy::joules_per_step));
-  add("images per joule", "1/J", Better::higher, of_energy(&Energy::images_per_joule));
+  add("energy", "J", Better::lower, of_energy(&Energy::joules), Kind::other, Kind::speed);
+  add("energy a step", "J", Better::lower, of_energy(&Energy::joules_per_step), Kind::other, Kind::step);
+  add("images per joule", "1/J", Better::higher, of_energy(&Energy::images_per_joule), Kind::other,
+      Kind::speed);
   add("median clock", "MHz", Better::neither, [](const auto& run) { return run.clock_mhz; });
   add("highest temperature", "°C", Better::neither, [](const auto& run) { return run.temperature_c; });
   add("most memory", "B", Better::lower, [](const auto& run) { return run.memory_bytes; });
-  add("duration", "s", Better::lower,
-      [](const RunSummary& run) { return run.seconds > 0 ? Optional(run.seconds) : Optional(); });
+  add(
+      "duration", "s", Better::lower,
+      [](const RunSummary& run) { return run.seconds > 0 ? Optional(run.seconds) : Optional(); }, Kind::other,
+      Kind::speed);
   std::erase_if(rows,
                 [](const Comparison& row) { return std::ranges::none_of(row.values, &Optional::has_value); });
   return rows;
@@ -170,7 +177,7 @@ struct Unlike {
   std::vector<std::string> reasons;
 
   bool comparable(const Comparison& row) const {
-    switch (row.kind) {
+    switch (row.likeness) {
       case Kind::speed:
         return !speed;
       case Kind::step:

@@ -41,6 +41,7 @@ struct Comparison {
   // One per group: "faster", "slower", "better", "worse", "same" or "undecided"; "unlike" where the runs are
   // not comparable; "" where there is nothing to judge.
   std::vector<std::string> verdicts;
+  Kind likeness = kind;  // in what the runs must be alike for it to be comparable
 
   bool judged() const { return timed() || kind == Kind::accuracy; }
   bool timed() const { return kind == Kind::speed || kind == Kind::step; }  // one value for each step

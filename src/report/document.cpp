@@ -228,36 +228,9 @@ Json warm_up_json(const Writer& writer, const Steps& steps) {
   return list;
 }
 
-// Where the device's time went: steps, and the gaps between them by cause.
-struct TimeShare {
-  const char* name;
-  std::vector<double> Steps::*seconds;
-  double metrics::Gap::*gap;  // null: the steps
-};
-constexpr TimeShare kTimeShares[] = {
-    {"step", &Steps::seconds, nullptr},
-    {"data", &Steps::data_seconds, &metrics::Gap::data},
-    {"host", &Steps::host_seconds, &metrics::Gap::host},
-    {"exchange", &Steps::exchange_seconds, &metrics::Gap::exchange},
-    {"evaluation", &Steps::evaluation_seconds, &metrics::Gap::evaluation},
-    {"checkpoint", &Steps::checkpoint_seconds, &metrics::Gap::checkpoint},
-};
-
-// Totals of the run: from its last line, which includes the time after the last step, or else summed over
-// steps.
 Json time_json(const Writer& writer, const Run& run) {
   Json json = Json::object();
-  const bool ended = run.end && std::isfinite(run.end->step_seconds);
-  for (const TimeShare& share : kTimeShares) {
-    double seconds = 0;
-    if (ended) {
-      seconds = share.gap == nullptr ? run.end->step_seconds : run.end->gap.*share.gap;
-    } else {
-      for (double value : run.steps.*share.seconds)
-        if (std::isfinite(value)) seconds += value;
-    }
-    json[share.name] = writer.number(seconds);
-  }
+  for (const TimeShare& share : kTimeShares) json[share.name] = writer.number(total_seconds(run, share));
   return json;
 }
 

@@ -91,19 +91,13 @@ void add_steps(Exposition& out, const Run& run, const Labels& labels) {
   out.counter("redline_images_total", "Images trained on.", labels, sum_of(steps.samples));
   out.counter("redline_skipped_steps_total", "Steps skipped because a gradient was not finite.", labels,
               static_cast<double>(steps.skipped));
-  out.counter("redline_step_seconds_total", "Time in which the device worked on steps.", labels,
-              sum_of(steps.seconds));
-  const std::pair<const char*, const std::vector<double>*> gaps[] = {
-      {"data", &steps.data_seconds},
-      {"host", &steps.host_seconds},
-      {"exchange", &steps.exchange_seconds},
-      {"evaluation", &steps.evaluation_seconds},
-      {"checkpoint", &steps.checkpoint_seconds}};
-  for (const auto& [cause, seconds] : gaps) {
+  for (const TimeShare& share : kTimeShares) {
     Labels all = labels;
-    all.emplace_back("cause", cause);
-    out.counter("redline_gap_seconds_total", "Time between steps, by what the device waited for.", all,
-                sum_of(*seconds));
+    if (share.gap != nullptr) all.emplace_back("cause", share.name);
+    out.counter(share.gap == nullptr ? "redline_step_seconds_total" : "redline_gap_seconds_total",
+                share.gap == nullptr ? "Time in which the device worked on steps."
+                                     : "Time between steps, by what the device waited for.",
+                all, total_seconds(run, share));
   }
   if (steps.size() == 0) return;
   const std::size_t recent = steps.size() - std::min(kRecentSteps, steps.size());

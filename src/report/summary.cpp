@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <numeric>
 
-#include <fmt/format.h>
+#include "profile/disturbance.h"
 
 namespace redline::report {
 namespace {
-
-// Fractions of the CPU time above which a run counts as disturbed, if the run itself did not say so.
-constexpr double kMuchStealPct = 2, kMuchOthersPct = 10;
 
 std::vector<double> finite(const std::vector<float>& values) {
   std::vector<double> kept;
@@ -55,23 +53,32 @@ std::vector<Throttle> throttling_of(const Run& run) {
   return found;
 }
 
-// What the run itself noticed, or else what its samples show.
+// What a run's samples say about its machine, so far as they are written.
+profile::TelemetrySummary machine_of(const Run& run) {
+  profile::TelemetrySummary machine;
+  for (const Telemetry& telemetry : run.telemetry)
+    if (!telemetry.seconds.empty()) machine.seconds = std::max(machine.seconds, telemetry.seconds.back());
+  const auto steal = samples_of(run, "cpu_steal_pct"), others = samples_of(run, "cpu_others_pct"),
+             busy = samples_of(run, "cpu_use");
+  const double cores = std::strtod(run.fact("cores").c_str(), nullptr);
+  if (!steal.empty() && !others.empty() && !busy.empty() && cores > 0)
+    machine.cpu = profile::CpuShares{mean(busy) / cores, mean(others) / 100, mean(steal) / 100};
+  if (const auto processes = samples_of(run, "gpu_other_processes"); !processes.empty())
+    machine.other_processes = static_cast<unsigned>(*std::ranges::max_element(processes));
+  return machine;
+}
+
+// What the run said when it ended. One that did not is judged by its samples, and by the same rules.
 std::vector<std::string> disturbances_of(const Run& run) {
   std::vector<std::string> found;
-  for (const metrics::Notice& notice : run.notices)
-    if (notice.what == "disturbed" && std::ranges::find(found, notice.text) == found.end())
-      found.push_back(notice.text);
-  if (!found.empty()) return found;
-  if (const auto steal = samples_of(run, "cpu_steal_pct"); !steal.empty() && mean(steal) > kMuchStealPct)
-    found.push_back(fmt::format("the host of the virtual machine took {:.1f}% of the CPU time", mean(steal)));
-  if (const auto others = samples_of(run, "cpu_others_pct"); !others.empty() && mean(others) > kMuchOthersPct)
-    found.push_back(fmt::format("other processes used {:.0f}% of the CPU time", mean(others)));
-  if (const auto others = samples_of(run, "gpu_other_processes"); !others.empty()) {
-    const double most = *std::ranges::max_element(others);
-    if (most > 0)
-      found.push_back(
-          fmt::format("up to {:.0f} other {} used the GPU", most, most > 1 ? "processes" : "process"));
-  }
+  const auto add = [&](const std::string& what, const std::string& text) {
+    if (what == "disturbed" && std::ranges::find(found, text) == found.end()) found.push_back(text);
+  };
+  for (const metrics::Notice& notice : run.notices) add(notice.what, notice.text);
+  if (run.end) return found;
+  const bool on_gpu = !run.fact("device_address").empty();
+  for (const profile::Finding& finding : profile::findings(machine_of(run), !on_gpu, run.info.ranks == 1))
+    add(finding.what, finding.text);
   return found;
 }
 
@@ -130,7 +137,8 @@ void summarize_speed(const Run& run, RunSummary& summary) {
   if (per_image.empty()) return;
   const ConfidenceInterval interval = mean_interval(per_image);
   summary.images_per_second = 1 / mean(per_image);
-  summary.images_per_second_interval = {1 / interval.high, 1 / interval.low, interval.coverage};
+  if (interval.coverage > 0)
+    summary.images_per_second_interval = {1 / interval.high, 1 / interval.low, interval.coverage};
   std::vector<double> samples;
   for (std::size_t i : timed_steps(run))
     if (run.steps.samples[i] > 0) samples.push_back(run.steps.samples[i]);
@@ -171,6 +179,11 @@ RunSummary summarize(const Run& run) {
   }
   summarize_telemetry(run, summary);
   return summary;
+}
+
+double total_seconds(const Run& run, const TimeShare& share) {
+  if (!run.end || !std::isfinite(run.end->step_seconds)) return sum_of_finite(run.steps.*share.seconds);
+  return share.gap == nullptr ? run.end->step_seconds : run.end->gap.*share.gap;
 }
 
 std::vector<double> seconds_per_image(const Run& run) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <iterator>
 #include <map>
 
@@ -14,6 +15,7 @@
 #include "metrics/console.h"
 #include "report/comparison.h"
 #include "report/thin.h"
+#include "report/variability.h"
 
 namespace redline::report {
 namespace {
@@ -71,13 +73,28 @@ void put_device(const RunSummary& summary, Text& text) {
   }
   parts.clear();
   for (const Throttle& held : summary.throttling)
-    parts.push_back(fmt::format("{} {:.0f}% of the time", printable(held.reason), 100 * held.share));
+    parts.push_back(
+        fmt::format("{} {:.0f}% of the time", printable(words_of(held.reason)), 100 * held.share));
   if (!parts.empty()) text.row("throttled", "{}", fmt::join(parts, ", "));
   for (const std::string& disturbance : summary.disturbances)
     text.row("disturbed", "{}", printable(disturbance));
 }
 
-void put_numbers(const RunSummary& summary, const std::optional<metrics::Target>& target, Text& text) {
+// The first step of each process is warm-up: it is in no figure of speed.
+std::string warm_up_text(const Run& run) {
+  const std::vector<std::size_t> timed = timed_steps(run);
+  double seconds = 0;
+  std::int64_t steps = 0;
+  for (std::size_t i = 0; i < run.steps.size(); ++i) {
+    if (std::ranges::binary_search(timed, i) || !std::isfinite(run.steps.seconds[i])) continue;
+    seconds += training_seconds(run.steps, i);
+    ++steps;
+  }
+  if (steps == 0) return "";
+  return fmt::format(", without {} of warm-up ({})", counted(steps, "step"), time_text(seconds));
+}
+
+void put_numbers(const Run& run, const RunSummary& summary, Text& text) {
   if (summary.images_per_second) {
     std::string interval;
     if (const auto& range = summary.images_per_second_interval; range && range->coverage >= kConfidence)
@@ -87,8 +104,8 @@ void put_numbers(const RunSummary& summary, const std::optional<metrics::Target>
   }
   if (summary.step_seconds) {
     const Summary& step = *summary.step_seconds;
-    text.row("step", "median {}, 90% {}, 99% {}, slowest {}", time_text(step.median), time_text(step.p90),
-             time_text(step.p99), time_text(step.max));
+    text.row("step", "median {}, 90% {}, 99% {}, slowest {}{}", time_text(step.median), time_text(step.p90),
+             time_text(step.p99), time_text(step.max), warm_up_text(run));
   }
   if (const auto& stalls = summary.stalls)
     text.row(
@@ -101,7 +118,7 @@ void put_numbers(const RunSummary& summary, const std::optional<metrics::Target>
     text.row("accuracy", "top-1 {:.2f}%, top-5 {:.2f}% after step {} (the best of all evaluations)",
              100 * summary.best->top1, 100 * summary.best->top5, summary.best->step);
   }
-  if (target) text.row("target", "{}", metrics::target_text(*target));
+  if (run.end && run.end->target) text.row("target", "{}", metrics::target_text(*run.end->target));
   put_device(summary, text);
 }
 
@@ -162,7 +179,7 @@ void put_profile(const Run& run, Text& text) {
   if (!losses.empty() && !word(losses[0], "what").empty()) {
     const double lost = number(losses[0], "seconds");
     text.row("lost", "{}{}", word(losses[0], "what"),
-             std::isfinite(lost) ? fmt::format(" ({} a step)", time_text(lost)) : "");
+             std::isfinite(lost) ? fmt::format(": {} a step", time_text(lost)) : "");
   }
 }
 
@@ -189,6 +206,18 @@ void put_warnings(const Run& run, Text& text) {
     text.row("", "and {}", counted(static_cast<std::int64_t>(told - kMostWarnings), "more warning"));
 }
 
+// What makes the training loss another quantity than the validation loss.
+std::string loss_kind(const Run& run) {
+  const auto is_set = [&](std::string_view name) {
+    const auto found = std::ranges::find(run.options, name, &Pairs::value_type::first);
+    return found != run.options.end() && std::strtod(found->second.c_str(), nullptr) > 0;
+  };
+  std::string text;
+  if (is_set("optimizer.label_smoothing")) text += ", with label smoothing";
+  if (is_set("augment.mixup_alpha") || is_set("augment.cutmix_alpha")) text += ", of mixed images";
+  return text;
+}
+
 void put_run(const Run& run, const RunSummary& summary, Text& text) {
   const metrics::RunInfo& info = run.info;
   text.line("{}: {} after step {} of {}, {}", printable(run.name), name_of(summary.state), summary.steps,
@@ -201,13 +230,13 @@ void put_run(const Run& run, const RunSummary& summary, Text& text) {
     text.row("where", "{}{}", printable(info.device),
              run.fact("hostname").empty() ? "" : ", " + printable(run.fact("hostname")));
   put_ranks(run, text);
-  put_numbers(summary, run.end ? run.end->target : std::nullopt, text);
+  put_numbers(run, summary, text);
   put_profile(run, text);
   if (run.steps.size() > 1) {
     const Series loss = average(run.steps.step, run.steps.loss, kWidth);
     if (!loss.y.empty())
-      text.row("loss", "{}  {:.4g} to {:.4g}", sparkline(run.steps.loss, kWidth), loss.y.front(),
-               loss.y.back());
+      text.row("loss", "{}  {:.4g} to {:.4g}{}", sparkline(run.steps.loss, kWidth), loss.y.front(),
+               loss.y.back(), loss_kind(run));
   }
   put_warnings(run, text);
 }
@@ -223,6 +252,9 @@ std::string value_text(const Comparison& row, const std::optional<double>& value
                      row.unit.empty() || rate ? "" : " ", rate ? "" : row.unit);
 }
 
+// "+1.25", "-3.40"; never "-0.00".
+std::string signed_percent(double part) { return fmt::format("{:+.2f}", std::round(1e4 * part) / 100 + 0.0); }
+
 // A change with its interval and verdict.
 std::string change_text(const Comparison& row, std::size_t group, std::optional<double> before,
                         std::optional<double> after) {
@@ -232,15 +264,14 @@ std::string change_text(const Comparison& row, std::size_t group, std::optional<
   const auto& change = row.changes[group];
   if (!change && row.verdicts[group] == "unlike") return "not comparable";
   if (!change) {
-    if (points) return fmt::format("{:+.2f} points  (noise not known)", 100 * (*after - *before));
-    if (*before == 0) return "";
-    return fmt::format("{:+.2f}%  (noise not known)", 100 * (*after / *before - 1));
+    if (points) return signed_percent(*after - *before) + " points  (noise not known)";
+    return *before == 0 ? "" : signed_percent(*after / *before - 1) + "%  (noise not known)";
   }
-  const std::string size = fmt::format("{:+.2f}{}", 100 * change->change, unit);
+  const std::string size = signed_percent(change->change) + unit;
   const std::string& verdict = row.verdicts[group];
   const auto between = [&](const ConfidenceInterval& interval) {
-    return fmt::format("{:.0f}%: {:+.2f} to {:+.2f}{}", 100 * interval.coverage, 100 * interval.low,
-                       100 * interval.high, unit);
+    return fmt::format("{:.0f}%: {} to {}{}", 100 * interval.coverage, signed_percent(interval.low),
+                       signed_percent(interval.high), unit);
   };
   if (verdict == "unlike") return size + "  not comparable";
   const bool two_runs = change->evidence == Evidence::two_runs;
@@ -256,20 +287,66 @@ std::string change_text(const Comparison& row, std::size_t group, std::optional<
   return fmt::format("{}  ({})  {}", size, between(change->interval), words);
 }
 
+// Cut to a number of characters; what was cut off is "…".
+std::string cut(const std::string& text, std::size_t most) {
+  const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  if (static_cast<std::size_t>(std::ranges::count_if(text, begins)) <= most) return text;
+  std::size_t end = 0, count = 0;
+  while (end < text.size() && (count < most - 1 || !begins(text[end]))) count += begins(text[end++]) ? 1 : 0;
+  return text.substr(0, end) + "…";
+}
+
+// Names without the words that all of them begin with, where they are long.
+std::vector<std::string> labels_of(const std::vector<const Run*>& runs, std::size_t most) {
+  std::vector<std::string> labels;
+  for (const Run* run : runs) labels.push_back(printable(run->name));
+  const std::string& first = labels.front();
+  std::size_t same = 0;
+  for (std::size_t at = 0; (at = first.find_first_of("-_/", at)) != first.npos;) {
+    ++at;
+    const auto begins = [&](const std::string& name) {
+      return name.size() > at && name.starts_with(first.substr(0, at));
+    };
+    if (!std::ranges::all_of(labels, begins)) break;
+    same = at;
+  }
+  const bool longs = std::ranges::any_of(labels, [&](const std::string& name) { return name.size() > most; });
+  for (std::string& label : labels) label = cut(longs && same > 0 ? "…" + label.substr(same) : label, most);
+  return labels;
+}
+
 void put_differences(const Compared& compared, const std::vector<const Run*>& runs, Text& text) {
+  constexpr std::size_t kColumns = 4, kNarrow = 20;  // of values side by side
   if (compared.differences.empty()) {
     text.line("All runs have the same settings.");
     return text.line("");
   }
   text.line("Settings that differ:");
-  std::string names;
-  for (const Run* run : runs) names += fmt::format("  {:<20}", printable(run->name).substr(0, 20));
-  text.line("  {:<24}{}", "", names);
-  for (const Difference& row : compared.differences) {
+  if (runs.size() > kColumns) {
+    for (const Difference& row : compared.differences) {
+      Unlike counts{row.name, {}};
+      for (const std::string& value : row.values) ++counts.values[value.empty() ? "-" : printable(value)];
+      text.line("  {}", text_of(counts));
+    }
+    return text.line("");
+  }
+  std::size_t names = 0;
+  for (const Difference& row : compared.differences) names = std::max(names, row.name.size());
+  const auto put = [&](const std::string& name, const std::vector<std::string>& cells) {
     std::string values;
-    for (const std::string& value : row.values)
-      values += fmt::format("  {:<20}", value.empty() ? "-" : printable(value));
-    text.line("  {:<24}{}", row.name, values);
+    for (const std::string& cell : cells) values += fmt::format("  {:<{}}", cell, kNarrow);
+    text.line("  {:<{}}{}", name, names, values);
+  };
+  const std::vector<std::string> labels = labels_of(runs, kNarrow);
+  put("", labels);
+  for (const Difference& row : compared.differences) {
+    std::vector<std::string> cells;
+    for (const std::string& value : row.values) cells.push_back(value.empty() ? "-" : printable(value));
+    const bool wide =
+        std::ranges::any_of(cells, [&](const std::string& cell) { return cell.size() > kNarrow; });
+    put(row.name, wide ? std::vector<std::string>() : cells);
+    if (!wide) continue;
+    for (std::size_t i = 0; i < runs.size(); ++i) text.line("    {:<{}}  {}", labels[i], kNarrow, cells[i]);
   }
   text.line("");
 }
@@ -285,6 +362,7 @@ void put_group(const Compared& compared, std::size_t g, const std::vector<RunSum
         text.line("  disturbed, {}: {}", printable(side->name), printable(disturbance));
   for (const Comparison& row : compared.rows) {
     const auto before = value_of(row, first), after = value_of(row, group);
+    if (!before && !after) continue;
     text.line("  {:<24}{:>12} -> {:<12}{}", row.name, value_text(row, before), value_text(row, after),
               change_text(row, g, before, after));
   }

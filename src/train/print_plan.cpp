@@ -4,6 +4,7 @@
 
 #include <fmt/ranges.h>
 
+#include "base/quantity.h"
 #include "base/text.h"
 #include "graph/graph.h"
 #include "plan/plan.h"
@@ -59,7 +60,8 @@ void print_model(const Setup& setup, const plan::Plan& plan, std::FILE* out) {
              format_count(static_cast<double>(parameters.all)),
              parameters.frozen == 0 ? "" : fmt::format(", {} of them frozen", parameters.frozen));
   fmt::print(
-      out, "step        {} images in {} of {}\n", config.optimizer.batch_size * config.optimizer.accumulate,
+      out, "step        {} in {} of {}\n",
+      counted(config.optimizer.batch_size * config.optimizer.accumulate, "image"),
       config.optimizer.accumulate == 1 ? "one batch" : fmt::format("{} batches", config.optimizer.accumulate),
       config.optimizer.batch_size);
   fmt::print(out, "\nFLOP        {:>10}  {:>10}\n", "an image", "a step");

@@ -105,6 +105,9 @@ TEST(Findings, ThePowerLimitIsABoundAndNotADisturbance) {
   t.throttle = 0;
   t.power_capped = 0;  // a driver that does not tell reasons
   EXPECT_TRUE(power_bound(t));
+  t.power_w = 650;  // 93% of the limit
+  EXPECT_FALSE(power_bound(t));
+  t.power_w = 686;
   t.sm_clock_mhz = 1978;  // near the limit, and yet at full speed
   EXPECT_FALSE(power_bound(t));
   t.sm_clock_mhz = 1200;  // slow, but for another reason

@@ -113,9 +113,13 @@ TEST(CpuSensors, ReadsTheKernelsFiles) {
   put(package / "name", "package-0");
   put(package / "energy_uj", "900");
   put(package / "max_energy_range_uj", "1000");
+  const fs::path cores = root / "sys/class/powercap/intel-rapl:0:0";  // of which the package's is the sum
+  put(cores / "name", "core");
+  put(cores / "energy_uj", "100");
   CpuSensors sensors(root.path());
   EXPECT_EQ(sensors.read().energy_uj, 0U);
   put(package / "energy_uj", "50");  // it began again
+  put(cores / "energy_uj", "140");
   const CpuSample sample = sensors.read();
   EXPECT_EQ(sample.energy_uj, 150U);
   EXPECT_EQ(sample.clock_mhz, 2500);
@@ -130,14 +134,16 @@ TEST(CpuSensors, AddsUpTheTimeOfTheProcessorsThatMayBeUsed) {
   while (!CPU_ISSET(mine, &set)) ++mine;
   while (CPU_ISSET(not_mine, &set)) ++not_mine;
   const auto stat = [&](int user, int system, int idle, int stolen) {
-    put(root / "proc/stat", fmt::format("cpu  9 9 9 9 9 9 9 9 0 0\ncpu{} {} 0 {} {} 0 0 0 {} 0 0\n"
-                                        "cpu{} {} 0 0 0 0 0 0 0 0 0\nintr 1",
-                                        mine, user, system, idle, stolen, not_mine, 500 * user));
+    put(root / "proc/stat",
+        fmt::format("cpu  9 9 9 9 9 9 9 9 0 0\ncpu{} {} 0 {} {} {} 0 0 {} 0 0\n"
+                    "cpu{} {} 0 0 0 0 0 0 0 0 0\nintr 1",
+                    mine, user, system, idle / 4, idle - idle / 4, stolen, not_mine, 500 * user));
   };
   stat(100, 50, 800, 10);
   CpuSensors sensors(root.path(), Counting::off);
   CpuSample before = sensors.read();
-  stat(160, 60, 820, 20);  // in hundredths of a second: 60 and 10 busy, 20 idle, 10 stolen
+  stat(160, 60, 820,
+       20);  // in hundredths of a second: 60 and 10 busy, 20 idle or waiting for a disk, 10 stolen
   CpuSample after = sensors.read();
   before.cpu_seconds = 5;
   after.cpu_seconds = 5.3;

@@ -327,6 +327,7 @@ def live(browser, folder):
         with open(f"{folder}/growing/metrics.jsonl", "a", encoding="utf-8") as out:
             out.write('{"kind":"step","step":101,"loss":1.0,"samples":256,"seconds":0.06,"data_seconds":0,"elapsed":9}\n')
         page.wait("cards.get('loss').chart.scales.x.max === 101")
+        look(page, "live")
         assert page.complaints() == [], page.complaints()
         page.close()
     finally:

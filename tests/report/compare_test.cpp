@@ -175,6 +175,8 @@ TEST_F(TwoRuns, AreUnlikeInWhatTheirSettingsChange) {
     const Compared compared = compare(pointers_, summaries_of(pointers_));
     EXPECT_EQ(compared.rows[0].verdicts[1], one.speed ? "faster" : "unlike") << one.name;
     EXPECT_EQ(row_of(compared, "median step").verdicts[1], one.step ? "faster" : "unlike") << one.name;
+    EXPECT_EQ(row_of(compared, "99th percentile step").verdicts[1], one.step ? "" : "unlike") << one.name;
+    EXPECT_EQ(row_of(compared, "duration").verdicts[1], one.speed ? "" : "unlike") << one.name;
     EXPECT_EQ(row_of(compared, "best top-1").verdicts[1], one.accuracy ? "undecided" : "unlike") << one.name;
     EXPECT_EQ(row_of(compared, "final training loss").verdicts[1], one.loss ? "" : "unlike") << one.name;
     const auto row = std::ranges::find(compared.differences, one.name, &Difference::name);
@@ -342,6 +344,7 @@ TEST(Speed, OfFewStepsIsNotJudged) {
   const std::string text = terminal_text({&before, &after});
   EXPECT_NE(text.find("+25.00%  (too few steps to judge)\n"), std::string::npos) << text;
   EXPECT_NE(text.find("128.0 images/s, 128.0 at"), std::string::npos) << "no interval: " << text;
+  EXPECT_FALSE(summarize(before).images_per_second_interval) << "nor in tables, as one of no width";
 }
 
 class Repeats : public ::testing::Test {
@@ -401,6 +404,22 @@ TEST_F(Repeats, ThatVaryTooMuchAreToBeRepeatedMore) {
   ASSERT_EQ(compared.advice[1].size(), 2u);
   EXPECT_NE(compared.advice[1][0].find("more repeats narrow the interval"), std::string::npos);
   EXPECT_NE(compared.advice[1][1].find("more seeds narrow the interval"), std::string::npos);
+}
+
+TEST_F(Repeats, OfWhichOneDidNotFinishHaveNoComparableAccuracy) {
+  runs_[4].end->reason = "interrupted";
+  EXPECT_EQ(row_of(compare(pointers_, summaries_of(pointers_)), "best top-1").verdicts[1], "unlike");
+}
+
+TEST_F(Repeats, AreTheSameAccuracyWithinHalfAPoint) {
+  for (std::size_t i = 0; i < 6; ++i)  // seeds differ by 0.2 points, so the interval reaches 0.5 further
+    runs_[i].evaluations[0].top1 = 0.7 + 0.002 * static_cast<double>(i % 3) + (i < 3 ? 0 : 0.002);
+  const Compared compared = compare(pointers_, summaries_of(pointers_));
+  const Change& change = *row_of(compared, "best top-1").changes[1];
+  EXPECT_LT(change.interval.low, 0);
+  EXPECT_GT(change.interval.high, 0.005);
+  EXPECT_LT(change.interval.high, 0.01);
+  EXPECT_EQ(row_of(compared, "best top-1").verdicts[1], "undecided");
 }
 
 TEST_F(Repeats, OfOneSideAreRepeatsToo) {

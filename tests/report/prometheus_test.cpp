@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "../base/temporary_folder.h"
+#include "made_run.h"
 #include "run_folder.h"
 
 namespace redline::report {
@@ -30,6 +31,18 @@ TEST(Prometheus, CountsStepsImagesAndTime) {
         "# TYPE redline_gap_seconds_total counter\n"})
     EXPECT_EQ(count(text, line), 1u) << line << text;
   EXPECT_EQ(count(text, "redline_gap_seconds_total{run=\"first\",cause=\"data\"} 1"), 1u) << text;
+}
+
+// An evaluation and a checkpoint after the last step are in the run's last line alone.
+TEST(Prometheus, TimeIsThatOfTheWholeRunWhereItsEndIsKnown) {
+  report::Run run = made_run("run", std::vector<double>(4, 1));
+  EXPECT_EQ(count(prometheus_text({&run}), "redline_step_seconds_total{run=\"run\"} 4\n"), 1u);
+  run.end.emplace();
+  run.end->step_seconds = 4;
+  run.end->gap.evaluation = 2.5;
+  EXPECT_EQ(
+      count(prometheus_text({&run}), "redline_gap_seconds_total{run=\"run\",cause=\"evaluation\"} 2.5\n"),
+      1u);
 }
 
 // 150 steps of 64 images: the first 50 take 4 s each, the rest 1 s with another for want of a batch.

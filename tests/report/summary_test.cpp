@@ -46,7 +46,7 @@ TEST(Energy, OfStepsEpochsAndTheRun) {
   EXPECT_NE(text.find("  energy      4.8 kJ, 200 J a step, 2 kJ an epoch, 0.32 images/J\n"),
             std::string::npos)
       << text;
-  EXPECT_NE(text.find("  throttled   sw_power_cap 50% of the time\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("  throttled   power cap 50% of the time\n"), std::string::npos) << text;
   run.resumes = 1;
   run.steps.samples[3] = 0;  // a step without images counts neither way
   EXPECT_TRUE(energy_of(run)->epochs.empty()) << "where a process ended, the axes part";
@@ -67,6 +67,25 @@ TEST(Energy, IsOfWhatTheSamplesCover) {
   EXPECT_NEAR(*energy->joules_per_step, 100, 1e-2) << "of the two steps that were sampled";
   ASSERT_EQ(energy->epochs.size(), 1u);
   EXPECT_EQ(energy->epochs[0].steps, 2u);
+}
+
+// The processor of two ranks on one machine, and devices of which one was sampled for half of the run.
+TEST(Energy, OfAMachineCountsOnceAndOfStepsWhereAllWereSampled) {
+  report::Run run = made_run("run", std::vector<double>(4, 1));
+  const auto sampled = [](const char* column, const char* host, const char* source, int seconds) {
+    Telemetry telemetry;
+    telemetry.source = source;
+    telemetry.add_line(fmt::format("seconds,{},host,device", column));
+    for (int i = 0; i <= seconds; ++i) telemetry.add_line(fmt::format("{},100000,{},{}", i, host, source));
+    return telemetry;
+  };
+  run.telemetry = {sampled("cpu_power_mw", "box", "rank0", 4), sampled("cpu_power_mw", "box", "rank1", 4)};
+  EXPECT_NEAR(energy_of(run)->power_w, 100, 1e-9);
+  EXPECT_NEAR(*energy_of(run)->joules_per_step, 100, 1e-3);
+  run.telemetry = {sampled("gpu_power_mw", "box", "0000:01", 4),
+                   sampled("gpu_power_mw", "box", "0000:02", 2)};
+  EXPECT_NEAR(*energy_of(run)->joules_per_step, 200, 1e-3);
+  EXPECT_EQ(energy_of(run)->epochs.at(0).steps, 2u);
 }
 
 TEST(Energy, IsTheCountersWhereThereIsOne) {
@@ -125,14 +144,76 @@ TEST(Terminal, TellsOfRanksProfileAndWhatDisturbed) {
   for (const char* line :
        {"  ranks       2 ranks, 10.0% of the step waiting for others' gradients, rank 1 "
         "the slowest in 75% of the steps\n",
-        "  step        median 40 s, 90% 40 s, 99% 40 s, slowest 40 s\n",
+        "  step        median 40 s, 90% 40 s, 99% 40 s, slowest 40 s, without 1 step of warm-up (40 s)\n",
         "  profile     4 steps profiled, device busy 95.3% of them: conv 80%\n",
-        "  lost        norms move 2.1 GB (6 ms a step)\n", "  bound       the power limit bounds the speed\n",
+        "  lost        norms move 2.1 GB: 6 ms a step\n", "  bound       the power limit bounds the speed\n",
         "  disturbed   other processes used 35% of the CPU time\n",
         "  warning     1 step was skipped: a gradient was not finite\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
   run.profile = Profile{"profile/summary.json", R"({"steps":"many","kinds":7})"};
   EXPECT_EQ(terminal_text({&run}).find("  profile"), std::string::npos);
+}
+
+TEST(Terminal, NamesALossThatIsNotTheValidationLoss) {
+  report::Run run = made_run("run", std::vector<double>(4, 1));
+  const auto text = [&](const char* option, const char* value) {
+    run.options = {{"optimizer.label_smoothing", "0"}, {"augment.mixup_alpha", "0"}};
+    std::ranges::find(run.options, option, &Pairs::value_type::first)->second = value;
+    return terminal_text({&run});
+  };
+  EXPECT_NE(text("optimizer.label_smoothing", "0").find("  0 to 0\n"), std::string::npos);
+  EXPECT_NE(text("optimizer.label_smoothing", "0.1").find("  0 to 0, with label smoothing\n"),
+            std::string::npos);
+  EXPECT_NE(text("augment.mixup_alpha", "0.2").find("  0 to 0, of mixed images\n"), std::string::npos);
+}
+
+// Long names are told apart by their ends; a value that is too wide for its column has a line of its own.
+TEST(Terminal, ListsDifferencesThatCanBeReadWhateverTheirLength) {
+  std::vector<report::Run> runs;
+  for (const char* name : {"resnet50-imagenet-20261115-044113", "resnet50-imagenet-20261116-010203"}) {
+    runs.push_back(made_run(name, std::vector<double>(4, 1)));
+    runs.back().options = {{"optimizer.label_smoothing", std::to_string(runs.size())},
+                           {"data.path", std::string("/data/") + name}};
+  }
+  const std::string two = terminal_text({&runs[0], &runs[1]});
+  EXPECT_NE(two.find("Settings that differ:\n"
+                     "                             …20261115-044113      …20261116-010203    \n"
+                     "  optimizer.label_smoothing  1                     2                   \n"
+                     "  data.path                \n"
+                     "    …20261115-044113      /data/resnet50-imagenet-20261115-044113\n"
+                     "    …20261116-010203      /data/resnet50-imagenet-20261116-010203\n"),
+            std::string::npos)
+      << two;
+  while (runs.size() < 6) runs.push_back(runs.back());
+  runs[4].options.clear();
+  std::vector<const report::Run*> many;
+  for (const report::Run& run : runs) many.push_back(&run);
+  const std::string text = terminal_text(many);
+  EXPECT_NE(text.find("  optimizer.label_smoothing: - (1 run), 1 (1 run), 2 (4 runs)\n"), std::string::npos)
+      << text;
+  runs[0].name = std::string(30, 'a') + "ä";  // no words in common, and cut between characters
+  runs[1].name = std::string(18, 'b') + "äää";
+  EXPECT_NE(terminal_text({&runs[0], &runs[1]})
+                .find("  " + std::string(19, 'a') + "…  " + std::string(18, 'b') + "ä…\n"),
+            std::string::npos)
+      << terminal_text({&runs[0], &runs[1]});
+}
+
+TEST(Terminal, TellsOnlyWhatOneOfTheTwoHas) {
+  report::Run before = made_run("before", std::vector<double>(40, 1), std::vector<double>(40, 0.00001)),
+              after = made_run("after", std::vector<double>(40, 1)), third = after;
+  third.name = "third";
+  third.info.dtype = "bf16";
+  third.telemetry.emplace_back();
+  third.telemetry.back().add_line("seconds,cpu_clock_mhz");
+  third.telemetry.back().add_line("0,2600");
+  before.info.ranks = 2;
+  const std::string text = terminal_text({&before, &after, &third});
+  const std::size_t second = text.find("third against");
+  EXPECT_EQ(text.find("- -> -"), std::string::npos) << text;
+  EXPECT_NE(text.find("median clock", second), std::string::npos) << text;
+  EXPECT_NE(text.find("+0.00 points"), std::string::npos) << text;
+  EXPECT_EQ(text.find("-0.00"), std::string::npos) << "of a thousandth of a point less: " << text;
 }
 
 // One device, whose power is `watts` by the second.
@@ -175,6 +256,26 @@ TEST(Energy, LeavesOutWhereThePowerIsUnknown) {
   EXPECT_NEAR(energy_of(run)->power_w, 100, 1e-3);
 }
 
+// At the limit for six seconds, of which a part is asked for.
+TEST(Throttle, IsOfTheTimeAskedFor) {
+  Telemetry telemetry;
+  telemetry.add_line("seconds,gpu_throttle");
+  for (int i = 0; i <= 10; ++i) telemetry.add_line(fmt::format("{},{}", i, i < 6 ? "sw_power_cap" : "none"));
+  EXPECT_NEAR(throttle_of(telemetry, 0, 10).at(0).share, 0.6, 1e-9);
+  EXPECT_NEAR(throttle_of(telemetry, 5, 10).at(0).share, 0.2, 1e-9);
+  EXPECT_TRUE(throttle_of(telemetry, 6, 10).empty());
+}
+
+// More changes than are kept: what came after them is not known, and counts neither way.
+TEST(Throttle, IsOfTheTimeThatWasKept) {
+  Telemetry telemetry;
+  telemetry.add_line("seconds,gpu_throttle");
+  const int most = static_cast<int>(Telemetry::kMostMarks);
+  for (int i = 0; i < 3 * most; ++i)
+    telemetry.add_line(fmt::format("{},{}", i, i % 2 == 1 && i < 2 * most ? "sw_power_cap" : "none"));
+  EXPECT_NEAR(throttle_of(telemetry, 0, 3 * most).at(0).share, 0.5, 0.01);
+}
+
 TEST(Summary, TellsWhatHeldTheClockDownTheLongestFirst) {
   const report::Run run = run_of_power(std::vector<double>(11, 500),
                                        {"idle", "idle", "hw_thermal", "sw_power_cap", "sw_power_cap",
@@ -187,31 +288,48 @@ TEST(Summary, TellsWhatHeldTheClockDownTheLongestFirst) {
   EXPECT_EQ(summary.clock_mhz, 1980) << "the median: a slow start is no slow run";
 }
 
-// What the run said itself; where it said nothing, what its samples show.
-TEST(Summary, NamesWhatDisturbedTheRun) {
+// A run on four processors that did not end, in whose samples it kept `busy` of them.
+report::Run cut_off(double steal, double others, double busy, int processes) {
   report::Run run = made_run("run", std::vector<double>(4, 1));
+  run.facts = {{"cores", "4"}, {"device_address", ""}};
   Telemetry telemetry;
-  telemetry.add_line("seconds,cpu_steal_pct,cpu_others_pct,gpu_other_processes");
-  for (int i = 0; i < 4; ++i) telemetry.add_line(fmt::format("{},1.9,9,0", i));
+  telemetry.add_line("seconds,cpu_steal_pct,cpu_others_pct,cpu_use,gpu_other_processes");
+  for (int i = 0; i < 4; ++i)
+    telemetry.add_line(fmt::format("{},{},{},{},{}", i, steal, others, busy, i % 2 * processes));
   run.telemetry = {telemetry};
-  EXPECT_TRUE(summarize(run).disturbances.empty()) << "less than matters";
-  telemetry = {};
-  telemetry.add_line("seconds,cpu_steal_pct,cpu_others_pct,gpu_other_processes");
-  for (int i = 0; i < 4; ++i) telemetry.add_line(fmt::format("{},4,30,{}", i, i));
-  run.telemetry = {telemetry};
-  EXPECT_EQ(summarize(run).disturbances,
-            (std::vector<std::string>{"the host of the virtual machine took 4.0% of the CPU time",
-                                      "other processes used 30% of the CPU time",
-                                      "up to 3 other processes used the GPU"}));
+  return run;
+}
+
+// By the rules that a run has for itself (profile/disturbance.h).
+TEST(Summary, NamesWhatDisturbedARunThatDidNotEnd) {
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(summarize(cut_off(1.9, 9, 3.6, 0)).disturbances, Texts{}) << "less than matters";
+  const report::Run run = cut_off(4, 30, 2.6, 3);
+  EXPECT_EQ(
+      summarize(run).disturbances,
+      (Texts{"the host of this virtual machine took 4.0% of the CPU time (steal)",
+             "other processes used 30.0% of the CPU time", "3 other processes computed on this GPU too"}));
   const report::Run quiet = made_run("quiet", std::vector<double>(4, 1));
   const std::string compared = terminal_text({&quiet, &run});
-  EXPECT_NE(compared.find("  disturbed, run: other processes used 30% of the CPU time\n"), std::string::npos)
+  EXPECT_NE(compared.find("  disturbed, run: other processes used 30.0% of the CPU time\n"),
+            std::string::npos)
       << compared;
-  telemetry = {};
-  telemetry.add_line("seconds,gpu_other_processes");
-  for (int i = 0; i < 4; ++i) telemetry.add_line(fmt::format("{},{}", i, i % 2));
-  run.telemetry = {telemetry};
-  EXPECT_EQ(summarize(run).disturbances, std::vector<std::string>{"up to 1 other process used the GPU"});
+  EXPECT_EQ(summarize(cut_off(0, 30, 1.9, 0)).disturbances, Texts{}) << "processors stood idle";
+  report::Run other = cut_off(0, 30, 2.8, 0);
+  other.facts.clear();
+  EXPECT_EQ(summarize(other).disturbances, Texts{}) << "who knows how many stood idle";
+  other = cut_off(0, 30, 2.8, 0);
+  other.info.ranks = 2;
+  EXPECT_EQ(summarize(other).disturbances, Texts{}) << "the other rank is another process";
+  other = cut_off(0, 30, 2.8, 0);
+  other.facts.back().second = "0000:1b:00.0";
+  EXPECT_EQ(summarize(other).disturbances, Texts{}) << "the GPU computes";
+}
+
+TEST(Summary, ARunThatEndedSaidWhatDisturbedIt) {
+  report::Run run = cut_off(4, 30, 2.6, 3);
+  run.end.emplace();
+  EXPECT_TRUE(summarize(run).disturbances.empty()) << "it had the samples too, and found nothing";
   run.notices = {{3, "bound", "the power"}, {4, "disturbed", "a neighbour"}, {4, "disturbed", "a neighbour"}};
   EXPECT_EQ(summarize(run).disturbances, std::vector<std::string>{"a neighbour"});
   EXPECT_EQ(terminal_text({&run}).find("warning"), std::string::npos) << "it is told once, among the numbers";

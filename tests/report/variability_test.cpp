@@ -273,6 +273,11 @@ TEST(Variability, ListsWhatWasSetDifferently) {
   const std::vector<Unlike> unlike = unlike_settings(runs);
   ASSERT_EQ(unlike.size(), 1U);
   EXPECT_EQ(text_of(unlike[0]), "model: resnet18 (2 runs), resnet50 (1 run)");
+  std::vector<DeviceRun> devices = {runs[0], runs[0]};
+  report::Run elsewhere = read_run(folder / "one");
+  elsewhere.info.device = "NVIDIA H200";
+  devices[1] = device_runs(elsewhere)[0];
+  EXPECT_EQ(unlike_settings(devices).at(0).name, "device_kind");
   // A run that does not tell a setting is like all others.
   for (auto& [name, value] : runs[2].settings)
     if (name == "model") value.clear();

@@ -12,32 +12,64 @@
         print(line["kind"], line.get("loss"))
 
 It reads the files of run folders (docs/training.md) and starts the program; it computes nothing itself. The program is
-`redline` on the PATH, or what the environment variable REDLINE names.
+what the environment variable REDLINE names, else the one of the wheel that this came in, else `redline` on the PATH.
 """
 
 import html
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import time
-import tomllib
+import warnings
 
-import pandas
+try:
+    import tomllib
+except ImportError:  # Python before 3.11
+    import tomli as tomllib
+
+try:
+    import pandas
+except ImportError:
+    raise ImportError("redline's tables are pandas': pip install pandas") from None
 
 __all__ = ["Job", "Run", "predict", "runs", "table", "train"]
 
+_BAD_DATA = 65  # exit codes; the other is of a run that was asked to stop, with a checkpoint or without
+_STOPPED = (75, 143, -15)
+
 
 def _program():
-    return os.environ.get("REDLINE", "redline")
+    if os.environ.get("REDLINE"):
+        return os.environ["REDLINE"]
+    try:
+        from redline_train import PROGRAM
+    except ImportError:
+        PROGRAM = shutil.which("redline")
+    if PROGRAM is None:
+        raise FileNotFoundError("there is no `redline` on the PATH; let the environment variable REDLINE name the program")
+    return PROGRAM
 
 
-def _call(*arguments):
+def _call(*arguments, codes=(0,)):
+    """Standard output and standard error of the program. Raises RuntimeError when its exit code is not among `codes`."""
     done = subprocess.run([_program(), *map(str, arguments)], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
+    if done.returncode not in codes:
         raise RuntimeError(f"redline {arguments[0]} ended with {done.returncode}: {done.stderr.strip()}")
-    return done.stdout
+    return done.stdout, done.stderr.strip()
+
+
+def _objects(text):
+    """The objects of JSON lines. A line that is cut off is left out."""
+    found = []
+    for line in text.split("\n"):  # and nothing else: a name may hold other characters that end a line
+        try:
+            found.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return found
 
 
 def _flags(options):
@@ -73,19 +105,13 @@ class Run:
     def class_names(self):
         """By label; empty where the data does not name its classes."""
         file = self.folder / "classes.txt"
-        return file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
+        return file.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if file.exists() else []
 
     @property
     def lines(self):
         """metrics.jsonl, an object for each line. A line that is still being written is left out."""
         file = self.folder / "metrics.jsonl"
-        found = []
-        for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else []:
-            try:
-                found.append(json.loads(line))
-            except json.JSONDecodeError:
-                continue
-        return found
+        return _objects(file.read_text(encoding="utf-8")) if file.exists() else []
 
     def metrics(self, kind):
         """The lines of one kind as a table: "step", "evaluation", "checkpoint", "notice"."""
@@ -173,21 +199,38 @@ def table(folder="runs"):
 class Job:
     """A run that was started here."""
 
-    def __init__(self, process, folder):
-        self.process, self.folder = process, folder
+    def __init__(self, words, folder):
+        self.folder, self.stopped = folder, False
+        self.file = folder / "metrics.jsonl"
+        self.before = self._resumes() if self.file.exists() else None  # nothing was there
+        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # a pipe that is not read would fill up
+        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=self.errors)
+
+    def _resumes(self):
+        """When the run was resumed so far."""
+        return {line["started"] for line in self.run.lines if line.get("kind") == "resume"}
 
     @property
     def run(self):
         return Run(self.folder)
 
     def follow(self, every=0.2):
-        """Gives the lines of metrics.jsonl as they are written, until the run ends."""
-        seen = 0
+        """Gives the lines that it adds to metrics.jsonl as they are written, until the run ends."""
+        at, begun = 0, self.before is None
         while True:
             ended = self.process.poll() is not None
-            lines = self.run.lines if (self.folder / "config.toml").exists() else []
-            yield from lines[seen:]
-            seen = max(seen, len(lines))
+            if self.file.exists():
+                with self.file.open("rb") as opened:
+                    opened.seek(at)
+                    new = opened.read()
+                new = new[: new.rfind(b"\n") + 1]
+                lines = _objects(new.decode("utf-8"))
+                if not begun:  # a run that is resumed takes back lines first, then says so
+                    while lines and not (lines[0].get("kind") == "resume" and lines[0]["started"] not in self.before):
+                        lines.pop(0)
+                    begun = bool(lines)
+                at += len(new) if begun else 0
+                yield from lines
             if ended:
                 break
             time.sleep(every)
@@ -195,27 +238,35 @@ class Job:
 
     def wait(self):
         """Waits for the end, and gives the run. Raises RuntimeError when it failed."""
-        _, errors = self.process.communicate()
-        if self.process.returncode != 0:
-            raise RuntimeError(f"redline train ended with {self.process.returncode}: {errors.strip()}")
+        code = self.process.wait()
+        if code != 0 and not (self.stopped and code in _STOPPED):
+            self.errors.seek(0)
+            raise RuntimeError(f"redline train ended with {code}: {self.errors.read().strip()}")
         return self.run
 
     def stop(self):
-        """Asks it to stop: it finishes its step and writes a checkpoint."""
+        """Asks it to stop: it finishes its step and writes a checkpoint. wait() waits for that."""
+        self.stopped = True
         self.process.terminate()
 
 
 def train(data, name, output_dir="runs", **options):
     """Starts `redline train` with options by their long names (batch_size=64, lr=0.1, amp=True), and does not wait."""
     words = [_program(), "train", str(data), "--name", name, "--output-dir", str(output_dir), "--quiet", *_flags(options)]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    return Job(process, pathlib.Path(output_dir) / name)
+    return Job(words, pathlib.Path(output_dir) / name)
 
 
 def predict(model, *images, **options):
-    """What a network takes images for: a line for each image and class, the likeliest first."""
-    rows = []
-    text = _call("predict", model, *images, "--format", "jsonl", "-q", *_flags(options))
-    for line in map(json.loads, text.splitlines()):
-        rows += [{"image": line["image"], "rank": rank, **one} for rank, one in enumerate(line["predictions"], 1)]
-    return pandas.DataFrame(rows, columns=["image", "rank", "class", "label", "probability"])
+    """What a network takes images for: a line for each image and class, the likeliest first. Warns of images that cannot be
+    read, which have no lines."""
+    text, said = _call("predict", model, *images, "--format", "jsonl", "-q", *_flags(options), codes=(0, _BAD_DATA))
+    found = _objects(text)
+    if not found:
+        raise RuntimeError(f"redline predict: {said}")
+    unread = [f"{one['image']}: {one['error']}" for one in found if "error" in one]
+    if unread:
+        warnings.warn(f"{len(unread)} of {len(found)} images could not be read, the first {unread[0]}", stacklevel=2)
+    rows = [{"image": one["image"], "rank": rank, **ranked}
+            for one in found for rank, ranked in enumerate(one["predictions"], 1)]  # fmt: skip
+    words = ["words"] if any("words" in row for row in rows) else []
+    return pandas.DataFrame(rows, columns=["image", "rank", "class", "label", "probability", *words])

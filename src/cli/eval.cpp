@@ -9,6 +9,7 @@
 #include "base/atomic_file.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/quantity.h"
 #include "base/signals.h"
 #include "cli/command.h"
@@ -37,7 +38,7 @@ std::string data_of(const train::TrainedModel& model, const std::string& named) 
 
 void print_classes(const train::EvaluationResult& result) {
   std::size_t width = 5;
-  for (const std::string& name : result.classes) width = std::max(width, name.size());
+  for (const std::string& name : result.classes) width = std::max(width, printable(name).size());
   std::vector<std::size_t> order(result.classes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(
@@ -49,16 +50,16 @@ void print_classes(const train::EvaluationResult& result) {
     wrong[label] = 0;
     const auto worst = static_cast<std::size_t>(std::ranges::max_element(wrong) - wrong.begin());
     const std::string taken =
-        wrong[worst] > 0 ? fmt::format("{} ({})", result.class_name(worst), wrong[worst]) : "";
-    fmt::print("  {:<{}}  {:>6}  {:>5.1f}%  {}\n", result.classes[label], width, result.count(label),
-               100 * result.accuracy(label), taken);
+        wrong[worst] > 0 ? fmt::format("{} ({})", printable(result.class_name(worst)), wrong[worst]) : "";
+    fmt::print("  {:<{}}  {:>6}  {:>5.1f}%  {}\n", printable(result.classes[label]), width,
+               result.count(label), 100 * result.accuracy(label), taken);
   }
 }
 
 void print_result(const train::EvaluationResult& result, bool per_class) {
   fmt::print("  model     {}, {} px, {} on {}\n", result.model, result.image_size, result.dtype,
              result.device);
-  fmt::print("  data      {}: {} images in {}\n", result.data, format_grouped(result.samples),
+  fmt::print("  data      {}: {} images in {}\n", printable(result.data), format_grouped(result.samples),
              format_duration(result.seconds));
   fmt::print("  accuracy  top-1 {:.2f}%  top-5 {:.2f}%  loss {:.4f}\n", 100 * result.top1, 100 * result.top5,
              result.loss);

@@ -144,6 +144,25 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"--log-interval", "--log-every"},
     {"--save-dir", "--output-dir"},
     {"--out-dir", "--output-dir"},
+    {"--project", "--output-dir"},
+    {"--log-dir", "--output-dir"},
+    {"--experiment", "--name"},
+    {"--exp-name", "--name"},
+    {"--resume-from", "--resume"},
+    {"--resume-from-checkpoint", "--resume"},
+    {"--start-epoch", "--resume"},
+    {"--max-steps", "--steps"},
+    {"--decay-rate", "--lr-gamma"},
+    {"--decay-epochs", "--lr-step-size"},
+    {"--ema", "--model-ema"},
+    {"--clip-grad", "--clip-norm"},
+    {"--max-grad-norm", "--clip-norm"},
+    {"--gradient-clip-val", "--clip-norm"},
+    {"--precision", "--dtype"},
+    {"--amp-dtype", "--dtype"},
+    {"--accumulate-grad-batches", "--accumulate"},
+    {"--checkpoint-hist", "--keep"},
+    {"--val", "--val-dir"},
     {"--topk", "--top"},
     {"test", "eval"},
     {"validate", "eval"},
@@ -157,10 +176,12 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
 // Flags of other trainers for what is not a flag here, in commands that train.
 constexpr const char* kPlainData = "give the data set as an argument, without a flag";
 constexpr const char* kLaunch = "start several processes with: redline launch -g N -- train …";
+constexpr const char* kEvaluate = "measure a network with: redline eval RUN [DATA]";
 constexpr std::pair<std::string_view, const char*> kNoFlag[] = {
-    {"--data", kPlainData},    {"--data-dir", kPlainData},   {"--data-path", kPlainData},
-    {"--dataset", kPlainData}, {"--gpus", kLaunch},          {"--world-size", kLaunch},
-    {"--dist-url", kLaunch},   {"--nproc-per-node", kLaunch}};
+    {"--data", kPlainData},    {"--data-dir", kPlainData}, {"--data-path", kPlainData},
+    {"--dataset", kPlainData}, {"--gpus", kLaunch},        {"--ngpus", kLaunch},
+    {"--world-size", kLaunch}, {"--dist-url", kLaunch},    {"--nproc-per-node", kLaunch},
+    {"--evaluate", kEvaluate}, {"--eval-only", kEvaluate}, {"--test-only", kEvaluate}};
 
 std::string advice_for(const std::string& word, CLI::App* command) {
   if (command->get_option_no_throw("data") == nullptr) return {};

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
+#include <system_error>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -23,9 +25,12 @@ std::shared_ptr<const data::RecordSource> open_records(const TrainedModel& model
   const data::Split split = options.train_split ? data::Split::train : data::Split::val;
   if (!model.config) return data::open_source(options.data, split);
   const DataConfig& trained = model.config->data;
-  const std::string path = std::filesystem::absolute(options.data).lexically_normal().string();
-  if (path != trained.path || (trained.val_split == 0 && trained.val_dir.empty()))
+  std::error_code ignored;
+  // However it is written: taken for another data set, all of it would be evaluated, trained on or not.
+  const bool same = std::filesystem::equivalent(options.data, trained.path, ignored);
+  if (!same || (trained.val_split == 0 && trained.val_dir.empty()))
     return data::open_source(options.data, split);
+  const std::string& path = trained.path;
   data::OpenSplits splits = trained.val_split > 0
                                 ? data::open_with_held_out(path, trained.val_split,
                                                            static_cast<std::uint64_t>(model.config->run.seed))

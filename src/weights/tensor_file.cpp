@@ -70,7 +70,13 @@ void TensorFile::read_floats(const Entry& entry, std::span<float> values, const 
 }
 
 std::unique_ptr<TensorFile> open_tensors(const std::filesystem::path& path) {
-  if (is_pytorch(RandomFile(path))) return std::make_unique<PytorchReader>(path);
+  const RandomFile file(path);
+  if (is_pytorch(file)) return std::make_unique<PytorchReader>(path);
+  std::array<std::uint8_t, 9> first{};  // of safetensors: the length of a header, and its brace
+  if (file.size() >= first.size()) file.read(0, first);
+  if (first.back() != '{' && path.extension() != ".safetensors")
+    throw DataError("{} is neither safetensors nor a .pth file of torch.save{}", path.string(),
+                    path.extension() == ".onnx" ? ": ONNX is written, not read" : "");
   return std::make_unique<SafetensorsReader>(path);
 }
 

@@ -1,7 +1,10 @@
 """The package for notebooks, python/redline: runs as tables, a report inline, a run that is started and followed."""
 
+import os
 import pathlib
 import sys
+import threading
+import warnings
 
 from helper import need, redline as call, scratch
 
@@ -29,6 +32,43 @@ with scratch() as folder:
     assert list(table["name"]) == ["a"] and table["state"][0] == "finished" and table["steps"][0] == 6
     found = redline.predict(run.folder, f"{folder}/pics/val", top=2)
     assert len(found) == 12 and set(found["class"]) <= set(run.class_names) and set(found["rank"]) == {1, 2}
+    # An image that cannot be read takes nothing from the others.
+    broken = pathlib.Path(folder) / "broken.jpg"
+    broken.write_text("broken")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert len(redline.predict(run.folder, f"{folder}/pics/val", broken, top=2)) == 12
+    assert len(caught) == 1 and "1 of 7 images" in str(caught[0].message) and "broken.jpg" in str(caught[0].message), caught
+    try:
+        redline.predict(f"{folder}/pics", broken)
+        raise AssertionError("not a network")
+    except RuntimeError as error:
+        assert "holds no weights" in str(error), error
+
+    # A resumed run is followed from where it goes on; a run that is stopped did not fail.
+    again = redline.train(f"{folder}/pics", "a", f"{folder}/runs", resume=True, model="resnet18", image_size=32, batch_size=4,
+                          epochs=1000, lr=0.01, threads=1, checkpoint_every="1ep", scale=(0.5, 1))  # fmt: skip
+    lines = again.follow()
+    assert [next(lines)["kind"], next(lines)["step"], next(lines)["step"]] == ["resume", 7, 8]
+    assert run.end == {} and redline.table(f"{folder}/runs")["state"][0] == "going on"
+    again.stop()
+    assert again.wait().end["reason"] == "interrupted" and len(run.steps) >= 7
+
+    # A program that warns at length is not held up by nobody reading that.
+    talker = pathlib.Path(folder) / "talker"
+    talker.write_text("#!/bin/sh\nseq 50000 >&2\nexit 64\n")
+    talker.chmod(0o755)
+    program, os.environ["REDLINE"] = os.environ["REDLINE"], str(talker)
+    job = redline.train("pics", "c", folder)
+    os.environ["REDLINE"] = program
+    limit = threading.Timer(60, job.process.kill)
+    limit.start()
+    try:
+        list(job.follow())
+        raise AssertionError("it failed")
+    except RuntimeError as error:
+        assert "ended with 64" in str(error) and str(error).endswith("50000"), str(error)[:200]
+    limit.cancel()
     failed = redline.train(f"{folder}/pics", "b", f"{folder}/runs", model="resnet5")
     try:
         list(failed.follow())

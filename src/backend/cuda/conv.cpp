@@ -30,22 +30,22 @@ ConvShape shape_of(const plan::Plan& plan, const graph::Op& op, ConvPass pass) {
   const graph::Shape &x = plan.graph().tensor(t.x).shape, &w = plan.graph().tensor(t.w).shape;
   const graph::Shape& y = plan.graph().tensor(t.y).shape;
   const auto& attr = op.attr<graph::ConvAttr>();
-  ConvShape shape;
-  shape.pass = pass;
-  shape.dtype = plan.graph().tensor(t.x).dtype;
-  shape.n = x.n();
-  shape.c = plan.placement(t.x).layout == plan::Layout::channels_last4 ? (x.c() + 3) / 4 * 4 : x.c();
-  shape.h = x.h();
-  shape.w = x.w();
-  shape.k = y.c();
-  shape.out_h = y.h();
-  shape.out_w = y.w();
-  shape.kernel = static_cast<int>(w[2]);
-  shape.stride = attr.stride;
-  shape.pad = attr.pad;
-  shape.groups = attr.groups;
   check(attr.groups == 1 || plan.placement(t.w).layout == plan::Layout::channels_last,
         "'{}' has groups of padded channels", op.name);
+  ConvShape shape{.pass = pass,
+                  .dtype = plan.graph().tensor(t.x).dtype,
+                  .n = x.n(),
+                  .c = x.c(),
+                  .h = x.h(),
+                  .w = x.w(),
+                  .k = y.c(),
+                  .out_h = y.h(),
+                  .out_w = y.w(),
+                  .kernel = static_cast<int>(w[2]),
+                  .stride = attr.stride,
+                  .pad = attr.pad,
+                  .groups = attr.groups};
+  if (plan.placement(t.x).layout == plan::Layout::channels_last4) shape.c = (x.c() + 3) / 4 * 4;
   if (is_folded(plan, op)) {
     shape.c = 16;
     shape.h = y.h() + 3;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/backend.h"
+#include "backend/cuda/clears.h"
 #include "backend/cuda/group_table.h"
 #include "backend/cuda/host_copy.h"
 #include "backend/cuda/jpeg.h"
@@ -32,7 +33,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
  public:
   CudaExecutable(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<CudaState> state, ConvLibrary& convs,
                  Choices& choices, const ChoosingRules& rules, InputCopy input_copy,
-                 const cudaDeviceProp& device, std::shared_ptr<CuptiTracer> tracer,
+                 const cudaDeviceProp& device, std::shared_ptr<KernelTracer> tracer,
                  std::shared_ptr<Nccl> nccl, std::shared_ptr<DeviceClock> clock)
       : plan_(std::move(plan)),
         tracer_(std::move(tracer)),
@@ -242,7 +243,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
   std::shared_ptr<const plan::Plan> plan_;
   FirstClears clears_;                                 // of the graph that is being captured
   std::vector<std::shared_ptr<DeviceMemory>> tables_;  // that graphs read
-  std::shared_ptr<CuptiTracer> tracer_;                // null unless one was there when this was compiled
+  std::shared_ptr<KernelTracer> tracer_;               // null unless one was there when this was compiled
   std::shared_ptr<CudaState> state_;
   Stream stream_ = make_stream(/*urgent=*/true), side_ = make_stream(), copies_ = make_stream();
   std::unique_ptr<Reductions> reductions_;
@@ -310,7 +311,7 @@ class CudaBackend final : public Backend {
   }
   std::shared_ptr<ImageDecoder> make_image_decoder() override { return make_jpeg_decoder(); }
   std::shared_ptr<Tracer> make_tracer() override {
-    auto tracer = std::make_shared<CuptiTracer>();
+    auto tracer = make_kernel_tracer();
     tracer_ = tracer;
     return tracer;
   }
@@ -337,7 +338,7 @@ class CudaBackend final : public Backend {
   ChoosingRules rules_;
   InputCopy input_copy_;
   cudaDeviceProp properties_{};
-  std::weak_ptr<CuptiTracer> tracer_;  // for plans compiled while it is there
+  std::weak_ptr<KernelTracer> tracer_;  // for plans compiled while it is there
   std::unique_ptr<Choices> choices_;
   std::unique_ptr<ConvLibrary> convs_;
   std::shared_ptr<Nccl> nccl_;

@@ -39,25 +39,16 @@ void check_input_copy(InputCopy method) {
 }
 
 HostAllocator host_allocator(InputCopy method) {
-  switch (method) {
-    case InputCopy::pinned:
-      return page_locked(cudaHostAllocDefault);
-    case InputCopy::write_combined:
-      return page_locked(cudaHostAllocWriteCombined);
-    case InputCopy::mapped:
-      return page_locked(cudaHostAllocMapped);
-    case InputCopy::managed:
-      return {[](std::size_t bytes) {
-                void* memory = nullptr;
-                check_cuda(cudaMallocManaged(&memory, bytes), "allocating managed memory");
-                return memory;
-              },
-              [](void* memory, std::size_t) { cudaFree(memory); }};
-    case InputCopy::pageable:
-    case InputCopy::chunked:
-      break;
-  }
-  return {};
+  if (method == InputCopy::pinned) return page_locked(cudaHostAllocDefault);
+  if (method == InputCopy::write_combined) return page_locked(cudaHostAllocWriteCombined);
+  if (method == InputCopy::mapped) return page_locked(cudaHostAllocMapped);
+  if (method != InputCopy::managed) return {};  // ordinary memory
+  return {[](std::size_t bytes) {
+            void* memory = nullptr;
+            check_cuda(cudaMallocManaged(&memory, bytes), "allocating managed memory");
+            return memory;
+          },
+          [](void* memory, std::size_t) { cudaFree(memory); }};
 }
 
 HostMemory allocate_host(InputCopy method, std::size_t bytes) {

@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cuda/clears.h"
 #include "backend/cuda/cudnn.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/kernels/tile_launch.h"

@@ -6,13 +6,17 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <mutex>
 #include <optional>
+#include <set>
 
 #include "backend/cuda/device.h"
+#include "backend/cuda/node_ops.h"
 #include "base/error.h"
-#include "base/log.h"
 
 namespace redline::backend::cuda {
 namespace {
@@ -23,9 +27,6 @@ constexpr const char* kLibraryName = "libcupti.so.13";
 constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
 constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
                                          CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_RUNTIME};
-
-// CUPTI's buffer callbacks carry no pointer of the caller's.
-std::atomic<CuptiTracer*> g_tracer = nullptr;
 
 // Where CUDA's other libraries are, CUPTI is too: by name, next to cuBLAS, or in a toolkit.
 SharedLibrary open_library() {
@@ -71,9 +72,7 @@ const char* name_in(const char* const (&names)[kCount], std::uint8_t kind) {
   return names[kind < kCount ? kind : 0];
 }
 
-}  // namespace
-
-struct CuptiTracer::Library {
+struct Cupti {
   SharedLibrary from = open_library();
   SharedLibrary::Symbol function(const char* name) const {
     return from.need(name, "there is no kernel timeline without it; install CUPTI of CUDA 13");
@@ -103,188 +102,203 @@ struct CuptiTracer::Library {
   }
 };
 
-namespace {
+class CuptiTracer final : public KernelTracer {
+ public:
+  CuptiTracer() {
+    CuptiTracer* none = nullptr;
+    redline::check(current_.compare_exchange_strong(none, this), "two tracers at once");
+    try {
+      // An instantiated graph has copies of the captured nodes: which are whose is told only while it is
+      // made.
+      const auto on_resource = [](void* self, CUpti_CallbackDomain, CUpti_CallbackId, const void* data) {
+        const auto* resource = static_cast<const CUpti_ResourceData*>(data);
+        const auto* graph = static_cast<const CUpti_GraphData*>(resource->resourceDescriptor);
+        auto* tracer = static_cast<CuptiTracer*>(self);
+        std::uint64_t original = 0, clone = 0;
+        if (tracer->cupti_.node_id(graph->originalNode, &original) == CUPTI_SUCCESS &&
+            tracer->cupti_.node_id(graph->node, &clone) == CUPTI_SUCCESS)
+          tracer->node_cloned(original, clone);
+      };
+      cupti_.check(cupti_.subscribe(&subscriber_, on_resource, this), "subscribing");
+      cupti_.check(cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE,
+                                          CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED),
+                   "watching graphs");
+      cupti_.check(cupti_.register_callbacks(buffer_requested, buffer_completed), "registering buffers");
+    } catch (...) {
+      current_ = nullptr;
+      throw;
+    }
+  }
+  ~CuptiTracer() override {
+    if (running_) {
+      for (const CUpti_ActivityKind kind : kKinds) cupti_.disable(kind);
+      cupti_.flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    }
+    current_ = nullptr;
+    if (subscriber_ != nullptr) cupti_.unsubscribe(subscriber_);
+  }
 
-void CUPTIAPI buffer_requested(std::uint8_t** buffer, std::size_t* size, std::size_t* most_records) {
-  *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(8, kBufferBytes));
-  *size = *buffer == nullptr ? 0 : kBufferBytes;
-  *most_records = 0;  // as many as fit
-}
+  bool sees_kernels() const override { return true; }
+  void start() override {
+    std::uint64_t now = 0;
+    cupti_.check(cupti_.timestamp(&now), "reading the clock");
+    offset_ = steady_now() - static_cast<std::int64_t>(now);
+    running_ = true;
+    for (const CUpti_ActivityKind kind : kKinds) cupti_.check(cupti_.enable(kind), "recording");
+  }
+  void stop() override {
+    if (!running_) return;
+    check_cuda(cudaDeviceSynchronize(), "waiting for the device");
+    for (const CUpti_ActivityKind kind : kKinds) cupti_.disable(kind);
+    cupti_.check(cupti_.flush(0), "collecting records");
+    running_ = false;
+    std::size_t lost = 0;
+    if (cupti_.dropped(nullptr, 0, &lost) == CUPTI_SUCCESS) dropped_ += lost;
+  }
+  std::size_t count() const override {
+    const std::lock_guard guard(lock_);
+    return records_.size();
+  }
+  std::vector<Activity> take() override {
+    const std::lock_guard guard(lock_);
+    return std::exchange(records_, {});
+  }
+  std::vector<KernelCounts> count(Executable& executable, Section section,
+                                  const std::vector<std::string>& metrics) override {
+    auto* launcher = dynamic_cast<GroupLauncher*>(&executable);
+    redline::check(launcher != nullptr && !running_, "counters of another backend, or while recording");
+    return count_kernels(cupti_.from, *launcher, section, metrics);
+  }
+  std::uint64_t dropped() const override { return dropped_; }
 
-void CUPTIAPI buffer_completed(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t,
-                               std::size_t valid) {
-  if (CuptiTracer* tracer = g_tracer.load(); tracer != nullptr && valid > 0)
-    tracer->read_buffer(buffer, valid);
-  std::free(buffer);
-}
+  void launched(cudaStream_t stream, const graph::Op* op) override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cudaGraph_t graph = nullptr;
+    unsigned long long capture = 0;
+    if (cudaStreamGetCaptureInfo(stream, &status, &capture, &graph, nullptr, nullptr, nullptr) !=
+            cudaSuccess ||
+        status != cudaStreamCaptureStatusActive)
+      return;
+    const std::vector<cudaGraphNode_t> nodes = nodes_of(graph);
+    const std::vector<NodeOps::Node> plain(nodes.begin(), nodes.end());
+    const std::lock_guard guard(lock_);
+    ops_.add(capture, plain, op, [this](NodeOps::Node node) -> std::optional<std::uint64_t> {
+      std::uint64_t id = 0;
+      const CUptiResult result = cupti_.node_id(static_cast<cudaGraphNode_t>(node), &id);
+      return result == CUPTI_SUCCESS ? std::optional(id) : std::nullopt;
+    });
+  }
+
+ private:
+  // CUPTI's buffer callbacks carry no pointer of the caller's.
+  static inline std::atomic<CuptiTracer*> current_ = nullptr;
+
+  static void CUPTIAPI buffer_requested(std::uint8_t** buffer, std::size_t* size, std::size_t* most_records) {
+    *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(8, kBufferBytes));
+    *size = *buffer == nullptr ? 0 : kBufferBytes;
+    *most_records = 0;  // as many as fit
+  }
+
+  static void CUPTIAPI buffer_completed(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t,
+                                        std::size_t valid) {
+    if (CuptiTracer* tracer = current_.load(); tracer != nullptr && valid > 0)
+      tracer->read_buffer(buffer, valid);
+    std::free(buffer);
+  }
+
+  void node_cloned(std::uint64_t original, std::uint64_t clone) {
+    const std::lock_guard guard(lock_);
+    ops_.clone(original, clone);
+  }
+
+  // lock_ is held.
+  const std::string* name_of(const char* text) {
+    const char* known = text == nullptr ? "unknown" : text;
+    const std::string*& found = known_names_[known];
+    if (found == nullptr) found = &*names_.insert(demangled(known)).first;
+    return found;
+  }
+  // "cudaGraphLaunch" of "cudaGraphLaunch_v10000".
+  const std::string* call_name(const char* text) {
+    const std::string* whole = name_of(text);
+    const std::size_t version = whole->rfind("_v");
+    if (version == std::string::npos ||
+        whole->find_first_not_of("0123456789", version + 2) != std::string::npos)
+      return whole;
+    return &*names_.insert(whole->substr(0, version)).first;
+  }
+
+  void read_buffer(std::uint8_t* buffer, std::size_t bytes) {
+    const std::lock_guard guard(lock_);
+    const auto place = [&](Activity& to, const auto& from) {
+      to.op = ops_.find(from.graphNodeId);
+      to.stream = from.streamId;
+      to.context = from.contextId;
+      to.device = from.deviceId;
+    };
+    const auto put = [this](Activity& to, const auto& from) {
+      to.begin = static_cast<std::int64_t>(from.start) + offset_;
+      to.end = static_cast<std::int64_t>(from.end) + offset_;
+      to.correlation = from.correlationId;
+      if (from.start != 0)
+        records_.push_back(to);  // the device had no memory left to time it
+      else
+        ++dropped_;
+    };
+    for (CUpti_Activity* record = nullptr; cupti_.next(buffer, bytes, &record) == CUPTI_SUCCESS;) {
+      Activity activity;
+      if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+        const auto& kernel = *reinterpret_cast<const CUpti_ActivityKernel10*>(record);
+        activity.name = name_of(kernel.name);
+        place(activity, kernel);
+        activity.grid = {kernel.gridX, kernel.gridY, kernel.gridZ};
+        activity.block = {kernel.blockX, kernel.blockY, kernel.blockZ};
+        activity.registers = kernel.registersPerThread;
+        activity.static_shared = kernel.staticSharedMemory;
+        activity.dynamic_shared = kernel.dynamicSharedMemory;
+        put(activity, kernel);
+      } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+        const auto& copy = *reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
+        activity.kind = Activity::Kind::copy;
+        activity.name = name_of(name_in(kCopyNames, copy.copyKind));
+        place(activity, copy);
+        activity.bytes = copy.bytes;
+        activity.from = name_in(kMemoryNames, copy.srcKind);
+        activity.to = name_in(kMemoryNames, copy.dstKind);
+        put(activity, copy);
+      } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+        const auto& fill = *reinterpret_cast<const CUpti_ActivityMemset4*>(record);
+        activity.kind = Activity::Kind::fill;
+        activity.name = name_of("Memset");
+        place(activity, fill);
+        activity.bytes = fill.bytes;
+        put(activity, fill);
+      } else if (record->kind == CUPTI_ACTIVITY_KIND_RUNTIME) {
+        const auto& call = *reinterpret_cast<const CUpti_ActivityAPI*>(record);
+        const char* name = nullptr;
+        cupti_.callback_name(CUPTI_CB_DOMAIN_RUNTIME_API, call.cbid, &name);
+        activity.kind = Activity::Kind::call;
+        activity.name = call_name(name);
+        activity.stream = call.threadId;
+        put(activity, call);
+      }
+    }
+  }
+
+  Cupti cupti_;
+  CUpti_SubscriberHandle subscriber_ = nullptr;
+  mutable std::mutex lock_;
+  std::set<std::string> names_;
+  std::map<const char*, const std::string*> known_names_;  // by CUPTI's own pointer
+  NodeOps ops_;
+  std::vector<Activity> records_;
+  std::int64_t offset_ = 0;  // from CUPTI's clock to ours
+  std::uint64_t dropped_ = 0;
+  bool running_ = false;
+};
 
 }  // namespace
 
-CuptiTracer::CuptiTracer() : cupti_(std::make_unique<Library>()) {
-  CuptiTracer* none = nullptr;
-  redline::check(g_tracer.compare_exchange_strong(none, this), "two tracers at once");
-  try {
-    // An instantiated graph has copies of the captured nodes: which are whose is told only while it is made.
-    const auto on_resource = [](void* self, CUpti_CallbackDomain, CUpti_CallbackId, const void* data) {
-      const auto* resource = static_cast<const CUpti_ResourceData*>(data);
-      const auto* graph = static_cast<const CUpti_GraphData*>(resource->resourceDescriptor);
-      auto* tracer = static_cast<CuptiTracer*>(self);
-      std::uint64_t original = 0, clone = 0;
-      if (tracer->cupti_->node_id(graph->originalNode, &original) == CUPTI_SUCCESS &&
-          tracer->cupti_->node_id(graph->node, &clone) == CUPTI_SUCCESS)
-        tracer->node_cloned(original, clone);
-    };
-    cupti_->check(
-        cupti_->subscribe(reinterpret_cast<CUpti_SubscriberHandle*>(&subscriber_), on_resource, this),
-        "subscribing");
-    cupti_->check(cupti_->enable_callback(1, static_cast<CUpti_SubscriberHandle>(subscriber_),
-                                          CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED),
-                  "watching graphs");
-    cupti_->check(cupti_->register_callbacks(buffer_requested, buffer_completed), "registering buffers");
-  } catch (...) {
-    g_tracer = nullptr;
-    throw;
-  }
-}
-
-CuptiTracer::~CuptiTracer() {
-  if (running_) {
-    for (const CUpti_ActivityKind kind : kKinds) cupti_->disable(kind);
-    cupti_->flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-  }
-  g_tracer = nullptr;
-  if (subscriber_ != nullptr) cupti_->unsubscribe(static_cast<CUpti_SubscriberHandle>(subscriber_));
-}
-
-void CuptiTracer::start() {
-  std::uint64_t now = 0;
-  cupti_->check(cupti_->timestamp(&now), "reading the clock");
-  offset_ = steady_now() - static_cast<std::int64_t>(now);
-  running_ = true;
-  for (const CUpti_ActivityKind kind : kKinds) cupti_->check(cupti_->enable(kind), "recording");
-}
-
-void CuptiTracer::stop() {
-  if (!running_) return;
-  check_cuda(cudaDeviceSynchronize(), "waiting for the device");
-  for (const CUpti_ActivityKind kind : kKinds) cupti_->disable(kind);
-  cupti_->check(cupti_->flush(0), "collecting records");
-  running_ = false;
-  std::size_t lost = 0;
-  if (cupti_->dropped(nullptr, 0, &lost) == CUPTI_SUCCESS) dropped_ += lost;
-}
-
-std::size_t CuptiTracer::count() const {
-  const std::lock_guard guard(lock_);
-  return records_.size();
-}
-
-std::vector<Activity> CuptiTracer::take() {
-  const std::lock_guard guard(lock_);
-  return std::exchange(records_, {});
-}
-
-std::vector<KernelCounts> CuptiTracer::count(Executable& executable, Section section,
-                                             const std::vector<std::string>& metrics) {
-  auto* launcher = dynamic_cast<GroupLauncher*>(&executable);
-  redline::check(launcher != nullptr && !running_, "counters of another backend, or while recording");
-  return count_kernels(cupti_->from, *launcher, section, metrics);
-}
-
-void CuptiTracer::launched(cudaStream_t stream, const graph::Op* op) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cudaGraph_t graph = nullptr;
-  unsigned long long capture = 0;
-  if (cudaStreamGetCaptureInfo(stream, &status, &capture, &graph, nullptr, nullptr, nullptr) != cudaSuccess ||
-      status != cudaStreamCaptureStatusActive)
-    return;
-  const std::vector<cudaGraphNode_t> nodes = nodes_of(graph);
-  const std::vector<NodeOps::Node> plain(nodes.begin(), nodes.end());
-  const std::lock_guard guard(lock_);
-  ops_.add(capture, plain, op, [this](NodeOps::Node node) -> std::optional<std::uint64_t> {
-    std::uint64_t id = 0;
-    const CUptiResult result = cupti_->node_id(static_cast<cudaGraphNode_t>(node), &id);
-    return result == CUPTI_SUCCESS ? std::optional(id) : std::nullopt;
-  });
-}
-
-void CuptiTracer::node_cloned(std::uint64_t original, std::uint64_t clone) {
-  const std::lock_guard guard(lock_);
-  ops_.clone(original, clone);
-}
-
-const std::string* CuptiTracer::name_of(const char* text) {
-  const char* known = text == nullptr ? "unknown" : text;
-  const std::string*& found = known_names_[known];
-  if (found == nullptr) found = &*names_.insert(demangled(known)).first;
-  return found;
-}
-
-// "cudaGraphLaunch" of "cudaGraphLaunch_v10000".
-const std::string* CuptiTracer::call_name(const char* text) {
-  const std::string* whole = name_of(text);
-  const std::size_t version = whole->rfind("_v");
-  if (version == std::string::npos ||
-      whole->find_first_not_of("0123456789", version + 2) != std::string::npos)
-    return whole;
-  return &*names_.insert(whole->substr(0, version)).first;
-}
-
-void CuptiTracer::read_buffer(std::uint8_t* buffer, std::size_t bytes) {
-  const std::lock_guard guard(lock_);
-  const auto place = [&](Activity& to, const auto& from) {
-    to.op = ops_.find(from.graphNodeId);
-    to.stream = from.streamId;
-    to.context = from.contextId;
-    to.device = from.deviceId;
-  };
-  const auto put = [this](Activity& to, const auto& from) {
-    to.begin = static_cast<std::int64_t>(from.start) + offset_;
-    to.end = static_cast<std::int64_t>(from.end) + offset_;
-    to.correlation = from.correlationId;
-    if (from.start != 0)
-      records_.push_back(to);  // the device had no memory left to time it
-    else
-      ++dropped_;
-  };
-  for (CUpti_Activity* record = nullptr; cupti_->next(buffer, bytes, &record) == CUPTI_SUCCESS;) {
-    Activity activity;
-    if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
-      const auto& kernel = *reinterpret_cast<const CUpti_ActivityKernel10*>(record);
-      activity.name = name_of(kernel.name);
-      place(activity, kernel);
-      activity.grid = {kernel.gridX, kernel.gridY, kernel.gridZ};
-      activity.block = {kernel.blockX, kernel.blockY, kernel.blockZ};
-      activity.registers = kernel.registersPerThread;
-      activity.static_shared = kernel.staticSharedMemory;
-      activity.dynamic_shared = kernel.dynamicSharedMemory;
-      put(activity, kernel);
-    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
-      const auto& copy = *reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
-      activity.kind = Activity::Kind::copy;
-      activity.name = name_of(name_in(kCopyNames, copy.copyKind));
-      place(activity, copy);
-      activity.bytes = copy.bytes;
-      activity.from = name_in(kMemoryNames, copy.srcKind);
-      activity.to = name_in(kMemoryNames, copy.dstKind);
-      put(activity, copy);
-    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
-      const auto& fill = *reinterpret_cast<const CUpti_ActivityMemset4*>(record);
-      activity.kind = Activity::Kind::fill;
-      activity.name = name_of("Memset");
-      place(activity, fill);
-      activity.bytes = fill.bytes;
-      put(activity, fill);
-    } else if (record->kind == CUPTI_ACTIVITY_KIND_RUNTIME) {
-      const auto& call = *reinterpret_cast<const CUpti_ActivityAPI*>(record);
-      const char* name = nullptr;
-      cupti_->callback_name(CUPTI_CB_DOMAIN_RUNTIME_API, call.cbid, &name);
-      activity.kind = Activity::Kind::call;
-      activity.name = call_name(name);
-      activity.stream = call.threadId;
-      put(activity, call);
-    }
-  }
-}
+std::shared_ptr<KernelTracer> make_kernel_tracer() { return std::make_shared<CuptiTracer>(); }
 
 }  // namespace redline::backend::cuda

@@ -5,16 +5,12 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstdint>
-#include <map>
+#include <cstddef>
 #include <memory>
-#include <mutex>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "backend/cuda/node_ops.h"
 #include "backend/tracer.h"
 #include "base/shared_library.h"
 
@@ -39,44 +35,13 @@ std::string demangled(const char* name);  // of a kernel; as it is where it is n
 std::vector<KernelCounts> count_kernels(const SharedLibrary& cupti, GroupLauncher& groups, Section section,
                                         const std::vector<std::string>& metrics);
 
-class CuptiTracer final : public Tracer {
+class KernelTracer : public Tracer {
  public:
-  // Throws UnavailableError when CUPTI is not there or refuses. One at a time.
-  CuptiTracer();
-  ~CuptiTracer() override;
-
-  bool sees_kernels() const override { return true; }
-  void start() override;
-  void stop() override;
-  std::size_t count() const override;
-  std::vector<Activity> take() override;
-  std::vector<KernelCounts> count(Executable& executable, Section section,
-                                  const std::vector<std::string>& metrics) override;
-  std::uint64_t dropped() const override { return dropped_; }
-
   // Says that what was added to the graph that `stream` is captured into since the last call belongs to `op`,
   // or to the step as a whole (null). Nothing happens when it is not being captured.
-  void launched(cudaStream_t stream, const graph::Op* op);
-
-  // For CUPTI's callbacks.
-  void read_buffer(std::uint8_t* buffer, std::size_t bytes);
-  void node_cloned(std::uint64_t original, std::uint64_t clone);
-
- private:
-  struct Library;
-  const std::string* name_of(const char* text);  // lock_ is held
-  const std::string* call_name(const char* text);
-
-  std::unique_ptr<Library> cupti_;
-  void* subscriber_ = nullptr;
-  mutable std::mutex lock_;
-  std::set<std::string> names_;
-  std::map<const char*, const std::string*> known_names_;  // by CUPTI's own pointer
-  NodeOps ops_;
-  std::vector<Activity> records_;
-  std::int64_t offset_ = 0;  // from CUPTI's clock to ours
-  std::uint64_t dropped_ = 0;
-  bool running_ = false;
+  virtual void launched(cudaStream_t stream, const graph::Op* op) = 0;
 };
+// Throws UnavailableError when CUPTI is not there or refuses. One at a time.
+std::shared_ptr<KernelTracer> make_kernel_tracer();
 
 }  // namespace redline::backend::cuda

@@ -46,6 +46,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 ReturnToService=2
+SlurmdParameters=config_overrides
 StateSaveLocation=$folder/state
 SlurmdSpoolDir=$folder/spool
 SlurmctldPidFile=$folder/ctld.pid
@@ -54,7 +55,7 @@ SlurmctldPort=26817
 SlurmdPort=26818
 SlurmctldLogFile=$folder/ctld.log
 SlurmdLogFile=$folder/d.log
-NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) RealMemory=1000 State=UNKNOWN
+NodeName=$host NodeAddr=127.0.0.1 CPUs=2 RealMemory=1000 State=UNKNOWN
 PartitionName=all Nodes=$host Default=YES OverSubscribe=YES State=UP
 CONF
 export SLURM_CONF=$folder/slurm.conf

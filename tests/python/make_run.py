@@ -77,7 +77,7 @@ def write_telemetry(folder, elapsed, chance, rank):
             hot = count * 0.6 < i < count * 0.7
             out.write(f"{1.7e9 + i * 0.05:.3f},{i * 0.05:.3f},{1980 - (300 if hot else 0) + chance.randint(-15, 15)},3201,{(640 if hot else 580) * 1000 + chance.randint(-9000, 9000)},"
                       f"700000,{40 + 25 * (1 - math.exp(-i / 600)):.0f},{'sw_power_cap' if hot else 'none'},{chance.randint(95, 99)},{chance.randint(40, 60)},"
-                      f"{60 << 30},{i * 30},{chance.randint(9000, 12000)},{chance.randint(200, 900)},3400,,,{3 + chance.random():.3f},{5 << 30},,,,{rank},node{rank // 2},0000:1{rank % 2}:00.0\n")
+                      f"{60 << 30},{i * 29500},{chance.randint(9000, 12000)},{chance.randint(200, 900)},3400,,,{3 + chance.random():.3f},{5 << 30},,,,{rank},node{rank // 2},0000:1{rank % 2}:00.0\n")
 
 
 def write_profile(folder, text):

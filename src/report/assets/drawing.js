@@ -17,7 +17,7 @@ function limitsOf(spec) {
   const isNear = (value) => value >= q1 - reach && value <= q3 + reach, near = values.filter(isNear);
   const far = spec.boxes ? spec.boxes.filter((box) => !ends(box).every(isNear)).length : values.length - near.length;
   if (far > (spec.boxes ? Math.max(3, 0.1 * spec.boxes.length) : Math.max(5, 0.02 * values.length))) return null;
-  const low = near[0], high = near[near.length - 1], room = 0.06 * (high - low || Math.abs(high));
+  const low = near[0], high = near[near.length - 1], room = 0.06 * (high - (spec.zero ? 0 : low) || Math.abs(high));
   const least = Math.min(values[0], ...ofPoints), most = Math.max(values[values.length - 1], ...ofPoints), min = spec.zero ? 0 : low - room, max = high + room;
   if (Math.max(most, max) - Math.min(least, min) < 2 * (max - min)) return null;
   return {min, max, beyond: ofPoints.filter((value) => value < min || value > max).length};

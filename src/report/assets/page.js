@@ -95,7 +95,7 @@ function timeSplit(doc) {
   const run = drawn(doc)[0], split = !several(doc) && run && run.series.split, at = split ? place(doc, run) : null;
   return el("div", {},
     split && used.length > 1 ? charts(chart("split", {...axis(doc), title: "Where the time went", note: "seconds a step, means over stretches of the run", unit: "s", zero: true, stacked: true, wide: true,
-      sets: used.filter(({key}) => split[key]).map(({key, text, index}) => ({label: text, index, points: split.x.map((x, i) => ({x: at(x), y: split[key][i]}))}))})) : null,
+      sets: used.filter(({key}) => split[key]).map(({key, text, index}) => ({label: text, index, points: split.x.map((x, i) => ({x: at(Math.round(x)), y: split[key][i]}))}))})) : null,
     table("time-split", "Where the time went", [
       {title: several(doc) ? "run" : "shares", get: (row) => row.run.name, text: true, cell: (row) => el("div", {class: "split"}, several(doc) ? runCell(row.run) : null, stack(row))},
       ...used.map(({key, text, index}) => ({title: text, head: el("span", {}, swatch(index), text), get: (row) => row[key] || 0,

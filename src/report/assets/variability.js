@@ -52,7 +52,9 @@ const groupColumns = (kind, groups) => [
   {title: "speed", get: (g) => g.score, cell: (g) => two(g.score)},
   {title: kind === "device" ? "class" : "stands out", get: (g) => g.class || standsOut(g), text: true, mark: (g) => ({fast: "better", normal: "", unknown: "", "": ""})[g.class || standsOut(g)] ?? "worse"},
   {title: "why", get: (g) => g.why || "", text: true},
-].filter((column) => groups.some((group) => { const value = valueOf(column, group); return column.text ? value : isNumber(value); }));
+].filter((column) => isKnown(column, groups));
+// Whether any row has a value in a column.
+const isKnown = (column, rows) => rows.some((row) => { const value = valueOf(column, row); return column.text ? value : isNumber(value); });
 const groupTable = (id, caption, kind, level) => table(id, caption, groupColumns(kind, level.groups), level.groups);
 
 const two = (value) => isNumber(value) ? value.toFixed(2).replace(/^-(0\.00)$/, "$1") : "–";
@@ -94,11 +96,11 @@ function renderVariability(doc) {
     section("groups", "Devices, nodes, cabinets", groupTable("devices", "Devices", "device", doc.devices), groupTable("nodes", "Nodes", "node", doc.nodes), groupTable("cabinets", "Cabinets", "cabinet", doc.cabinets)),
     section("runs", "Runs", table("all-runs", "Runs", [{title: "run", key: "run", text: true}, {title: "device", key: "device", text: true}, {title: "median", key: "median_s", unit: "s"},
       {title: "mean", key: "mean_s", unit: "s"}, {title: "fastest", key: "min_s", unit: "s"}, {title: "slowest", key: "max_s", unit: "s"}, {title: "of the median", key: "normalized", cell: (r) => percent(r.normalized - 1)},
-      {title: "clock", key: "clock_mhz", unit: "MHz"}, {title: "temperature", key: "temperature_c", unit: "°C"}, {title: "power", key: "power_w", unit: "W"}], doc.runs)),
+      {title: "clock", key: "clock_mhz", unit: "MHz"}, {title: "temperature", key: "temperature_c", unit: "°C"}, {title: "power", key: "power_w", unit: "W"}].filter((column) => isKnown(column, doc.runs)), doc.runs)),
   ].filter(Boolean);
   return {
     title: "Variability between devices", sections,
-    words: [el("p", {class: "soft"}, `${counted(doc.runs.length, "run")} on ${counted(doc.devices.groups.length, "device")} of ${counted(doc.nodes.groups.length, "node")}`)],
+    words: [el("p", {class: "soft"}, `${counted(doc.runs.length, "run")} on ${counted(doc.devices.groups.length, "device")} of ${counted(doc.nodes.groups.length, "node")}${doc.cabinets.groups.length ? ` in ${counted(doc.cabinets.groups.length, "cabinet")}` : ""}`)],
     content: [el("dl", {class: "tiles"}, tile("over runs", format(doc.box.variability, "part"), "whisker to whisker, of the median"),
       doc.devices.groups.length > 1 ? tile("over devices", format(doc.devices.box.variability, "part"), "of their medians") : null,
       standTile(tile, "devices", doc.devices), standTile(tile, "nodes", doc.nodes), standTile(tile, "cabinets", doc.cabinets),

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <numeric>
 
 #include "base/error.h"
 #include "data/kernels/kernels.h"
 #include "data/pictures.h"
+#include "data/pillow_resize.h"
 
 namespace redline::data {
 namespace {
@@ -19,6 +21,36 @@ Picture resized(const Picture& source, const Rect& region, int width, int height
   const Box box{double(region.x), double(region.y), double(region.width), double(region.height)};
   resizer.resize(view_of(source), box, region, width, height, filter, flip, out.rgb.data());
   return out;
+}
+
+// To the bit, and so is every part of it.
+TEST(PillowResize, IsPillows) {
+  const Picture source = decoded(bytes_of(golden("source.png")));
+  std::ifstream cases(golden("resize.txt"));
+  std::string filter, file;
+  Rect box;
+  int width = 0, height = 0, seen = 0;
+  PillowResizer resizer;
+  while (cases >> filter >> box.x >> box.y >> box.width >> box.height >> width >> height >> file) {
+    Pixels pixels = view_of(source);
+    pixels.data += box.y * pixels.stride + box.x * 3;
+    pixels.width = box.width;
+    pixels.height = box.height;
+    const Picture theirs = decoded(bytes_of(golden(file)));
+    for (const Rect& part :
+         {Rect{0, 0, width, height}, Rect{width / 3, height / 2, std::max(1, width / 2), height / 4 + 1}}) {
+      std::vector<std::uint8_t> ours(static_cast<std::size_t>(part.width * part.height * 3)), wanted;
+      resizer.resize(pixels, box.width, box.height, {width, height, part},
+                     filter == "bicubic" ? Interpolation::bicubic : Interpolation::bilinear, ours.data());
+      for (int y = part.y; y < part.y + part.height; ++y) {
+        const auto row = theirs.rgb.begin() + (y * width + part.x) * 3;
+        wanted.insert(wanted.end(), row, row + part.width * 3);
+      }
+      EXPECT_EQ(ours, wanted) << filter << " " << file;
+    }
+    ++seen;
+  }
+  EXPECT_GE(seen, 6);
 }
 
 // Pillow rounds to whole levels between its passes and this does not: a level apart here and there. It also

@@ -48,6 +48,13 @@ std::size_t edits(std::string_view a, std::string_view b) {
   return previous[b.size()];
 }
 
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  std::ranges::transform(lower, lower.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return lower;
+}
+
 }  // namespace
 
 std::string format_bytes(std::uint64_t bytes) {
@@ -69,20 +76,23 @@ std::string format_count(double count, std::string_view unit) {
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string lower = lower_case(word);
+  // What is cut short is meant more than what is spelled alike: "resnext50" is not "resnet50".
   std::string best;
-  std::size_t best_edits = std::max<std::size_t>(1, word.size() / 3) + 1;
+  if (word.size() >= 2) {
+    for (const std::string& candidate : candidates) {
+      if (!lower_case(candidate).starts_with(lower)) continue;
+      if (!best.empty()) return {};
+      best = candidate;
+    }
+  }
+  std::size_t best_edits = best.empty() ? std::max<std::size_t>(1, word.size() / 3) + 1 : 0;
   for (const std::string& candidate : candidates) {
-    const std::size_t distance = edits(word, candidate);
+    const std::size_t distance = edits(lower, lower_case(candidate));
     if (distance < best_edits) {
       best = candidate;
       best_edits = distance;
     }
-  }
-  if (!best.empty() || word.size() < 2) return best;
-  for (const std::string& candidate : candidates) {
-    if (!candidate.starts_with(word)) continue;
-    if (!best.empty()) return {};
-    best = candidate;
   }
   return best;
 }

@@ -16,8 +16,8 @@ std::string format_count(double count);
 // The same with a unit: "4.09 GFLOP/s".
 std::string format_count(double count, std::string_view unit);
 
-// The candidate that word most likely meant: within one edit in three letters, counting a swap of neighbours
-// as one edit, or the only candidate that begins with word. Empty when none is near.
+// The candidate that word most likely meant, in any case: the only one that begins with it, or one within an
+// edit (or a swap of neighbours) in three letters. Empty when none is near, or several begin with it.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace redline

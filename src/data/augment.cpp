@@ -61,7 +61,7 @@ Crop random_crop(const TransformOptions& o, int width, int height, Random& rando
   return crop;
 }
 
-Box centre_box(const TransformOptions& o, int width, int height) {
+ResizedPart centre_part(const TransformOptions& o, int width, int height) {
   const int shorter = std::max(o.size, static_cast<int>(std::nearbyint(o.size / o.centre)));
   const auto longer = [&](int this_side, int other) {
     return static_cast<int>(std::int64_t{shorter} * this_side / other);
@@ -69,9 +69,15 @@ Box centre_box(const TransformOptions& o, int width, int height) {
   const int w = width <= height ? shorter : longer(width, height);
   const int h = width <= height ? longer(height, width) : shorter;
   // Half-way cases go to the even pixel, as Python's round does.
-  const double left = std::nearbyint((w - o.size) / 2.0), top = std::nearbyint((h - o.size) / 2.0);
-  const double step_x = static_cast<double>(width) / w, step_y = static_cast<double>(height) / h;
-  return {left * step_x, top * step_y, o.size * step_x, o.size * step_y};
+  const auto margin = [&](int side) { return static_cast<int>(std::nearbyint((side - o.size) / 2.0)); };
+  return {w, h, {margin(w), margin(h), o.size, o.size}};
+}
+
+Box centre_box(const TransformOptions& o, int width, int height) {
+  const ResizedPart resized = centre_part(o, width, height);
+  const double step_x = static_cast<double>(width) / resized.width;
+  const double step_y = static_cast<double>(height) / resized.height;
+  return {resized.part.x * step_x, resized.part.y * step_y, o.size * step_x, o.size * step_y};
 }
 
 Transform::Transform(const TransformOptions& options, const DecodeLimits& limits)
@@ -117,8 +123,8 @@ void Transform::run(std::span<const std::uint8_t> bytes, Random random, std::uin
     const Box seen{box.x - reach_x, box.y - reach_y, box.width + 2 * reach_x, box.height + 2 * reach_y};
     const Pixels pixels = decoder_.decode(pixels_of(seen, info.width, info.height));
     spent.decode += watch.lap();
-    resizer_.resize(pixels, pixels.map(box), {0, 0, pixels.width, pixels.height}, size, size, options_.filter,
-                    false, out);
+    exact_resizer_.resize(pixels, info.width, info.height, centre_part(options_, info.width, info.height),
+                          options_.filter, out);
   }
   spent.resize += watch.lap();
 }

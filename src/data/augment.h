@@ -11,6 +11,7 @@
 #include "data/decode.h"
 #include "data/distort.h"
 #include "data/image.h"
+#include "data/pillow_resize.h"
 #include "data/resize.h"
 
 namespace redline::data {
@@ -52,8 +53,9 @@ struct Crop {
 // ratio is allowed.
 Crop random_crop(const TransformOptions& options, int width, int height, Random& random);
 
-// The part of an image that evaluation shows, in pixels of the stored image: torchvision's Resize, then
-// CenterCrop.
+// What evaluation shows of an image: torchvision's Resize, then CenterCrop.
+ResizedPart centre_part(const TransformOptions& options, int width, int height);
+// The same in pixels of the stored image.
 Box centre_box(const TransformOptions& options, int width, int height);
 
 // What a row of a batch shows of an image, in pixels of the stored image.
@@ -101,6 +103,7 @@ class Transform {
   TransformOptions options_;
   Decoder decoder_;
   Resizer resizer_;
+  PillowResizer exact_resizer_;
   Distorter distorter_;
 };
 

@@ -28,8 +28,16 @@ std::shared_ptr<const data::RecordSource> open_records(const TrainedModel& model
   std::error_code ignored;
   // However it is written: taken for another data set, all of it would be evaluated, trained on or not.
   const bool same = std::filesystem::equivalent(options.data, trained.path, ignored);
-  if (!same || (trained.val_split == 0 && trained.val_dir.empty()))
-    return data::open_source(options.data, split);
+  if (!same || (trained.val_split == 0 && trained.val_dir.empty())) {
+    auto source = data::open_source(options.data, split);
+    if (trained.val_split > 0 && !options.train_split && !data::has_split(options.data, data::Split::val))
+      log_warning(
+          "all images of {} are evaluated: the run held some out (--val-split {}), but its data was {}; if "
+          "they "
+          "are the same, it was trained on most of them",
+          options.data, trained.val_split, trained.path);
+    return source;
+  }
   const std::string& path = trained.path;
   data::OpenSplits splits = trained.val_split > 0
                                 ? data::open_with_held_out(path, trained.val_split,

@@ -41,6 +41,9 @@ TEST(Nearest, FindsWhatWasMeant) {
   EXPECT_EQ(nearest("--colour", flags), "");
   EXPECT_EQ(nearest("", flags), "");
   EXPECT_EQ(nearest("dctor", {"doctor", "data"}), "doctor");
+  EXPECT_EQ(nearest("SGD", {"lars", "sgd"}), "sgd");
+  EXPECT_EQ(nearest("resnext50", {"resnet50", "resnext50_32x4d"}), "resnext50_32x4d");
+  EXPECT_EQ(nearest("resnext101", {"resnet101", "resnext101_32x8d", "resnext101_64x4d"}), "");
   EXPECT_EQ(nearest("tr", {"train", "trace"}), "") << "two begin with it: none is meant more than the other";
 }
 

@@ -105,11 +105,11 @@ with scratch() as folder:
             if model == "resnet50":
                 torch.save(made.state_dict(), weights)
             check(weights, files, wanted)
-        # Resized and cropped as evaluation does: another decoder and filter, and the same answer.
-        rows, _ = predicted(weights, photographs)
-        assert [row["predictions"][0]["label"] for row in rows] == expected(
-            made, photographs, round(SIZE / 0.875)
-        ).argmax(1).tolist()
+        # Resized and cropped as evaluation does: pixels are Pillow's to the bit, and logits those of the same pixels.
+        rows, logits = predicted(weights, photographs)
+        wanted = expected(made, photographs, round(SIZE / 0.875))
+        assert [row["predictions"][0]["label"] for row in rows] == wanted.argmax(1).tolist()
+        assert (logits - wanted).abs().max() <= 1e-4 * max(1.0, wanted.abs().max()), (logits - wanted).abs().max()
 
     # The other commands read them too, and what they write is the same weights.
     weights, out = f"{folder}/resnet18/parallel.pth", f"{folder}/out.safetensors"

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstring>
 
+#include "data/kernels/exact_resize.h"
 #include "data/kernels/idct.h"
 #include "data/kernels/kernels.h"
 #include "data/kernels/resize.h"
@@ -244,6 +245,7 @@ bool decode_scan(const JpegScan& scan) { return ScanReader(scan).run(); }
 
 }  // namespace
 
-const Kernels kKernels{plan_axis, blend_rows, blend_pixels, blend_values, merge_colours, decode_scan};
+const Kernels kKernels{plan_axis,     blend_rows,   blend_pixels, blend_values,
+                       merge_colours, exact_pixels, exact_rows,   decode_scan};
 
 }  // namespace redline::data::REDLINE_ISA

@@ -81,6 +81,7 @@ constexpr std::size_t kJpegSlack = 64 * 4 + 16;
 // with weights in units of 1 / 16384 (at an edge bicubic weights exceed one, so a bit is left above it).
 constexpr int kRowBits = 6;
 constexpr int kWeightBits = 14;
+constexpr int kExactBits = 22;   // of weights, where results are to be Pillow's
 constexpr int kRowPadding = 16;  // values that a kernel may read or write past the end of a row
 
 // The weights of a resize in one direction, which are to be worked out.
@@ -111,6 +112,13 @@ struct Kernels {
   // Brightness and colour differences to RGB bytes; cb and cr are null for grey.
   void (*merge_colours)(const std::int16_t* y, const std::int16_t* cb, const std::int16_t* cr, int count,
                         std::uint8_t* out);
+  // blend_pixels and blend_rows from bytes to bytes, with weights in units of 1 / 2^22, as Pillow computes.
+  // halves: for two outputs and two taps at a time, the upper 11 bits of the first output's two weights, four
+  // times, those of the second's, then the lower bits of both in the same way; taps is even.
+  void (*exact_pixels)(const std::uint8_t* row, const int* first, const std::int16_t* halves, int taps,
+                       int outputs, std::uint8_t* out);
+  void (*exact_rows)(const std::uint8_t* source, std::ptrdiff_t stride, const std::int32_t* weights, int taps,
+                     int count, std::uint8_t* out);
   // Decodes the region's MCUs to pixels; false when the data is damaged before their end.
   bool (*decode_scan)(const JpegScan& scan);
 };

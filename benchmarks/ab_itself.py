@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A build against itself on a busy machine: how often does `redline bench ab` claim a change that is not there?
 
-    ./benchmarks/ab_itself.py [--series 20] [--busy 2] [--time 36s] [--redline path/to/redline]
+    ./benchmarks/ab_itself.py [--series 20] [--busy 2] [--time 60s] [--redline path/to/redline]
 
 Small runs of ResNet-18 on one thread, compared with themselves, while `--busy` other processes compute and pause for
 random stretches. Each series adds to ab_itself-<date>.json in the output folder, and ab_itself-<date>.md is written from
@@ -22,6 +22,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLAGS = ["--device", "cpu", "--model", "resnet18", "--image-size", "32", "--classes", "10", "-b", "1", "--threads", "1"]
 CLAIMS = ("faster", "slower")
+FEWEST = 6  # pairs with which a claim is possible
 
 
 def neighbour(seed, until):
@@ -62,12 +63,14 @@ def row_of(record):
 def text_of(day, command, rows):
     counts = collections.Counter(row["verdict"] for row in rows)
     claims = sum(counts[verdict] for verdict in CLAIMS)
+    able = sum(row["pairs"] >= FEWEST for row in rows)
     machine, program = rows[-1]["machine"], rows[-1]["redline"]
     lines = [f"# A build against itself on a busy machine, {day}", "",
              f"`benchmarks/ab_itself.py`, that is `{command}`, beside processes that compute and pause for 0.1 to 2 seconds each. "
              f"Redline {program['version']} ({program['commit']}, {program['build']}); {machine['cpu']}, "
-             f"{machine['cores']} cores.", "",
-             f"**{claims} of {len(rows)} claim a change** ({', '.join(f'{count} {verdict}' for verdict, count in counts.most_common())}).", "",
+             f"{machine['cores']} core{'s' if machine['cores'] > 1 else ''}.", "",
+             f"**{claims} of {len(rows)} claim a change** ({', '.join(f'{count} {verdict}' for verdict, count in counts.most_common())}). "
+             f"A claim takes at least {FEWEST} pairs, which {able} of them have.", "",
              "| series | pairs | change | 95% interval | cores that others kept busy | verdict |", "| --- | --- | --- | --- | --- | --- |"]
     for number, row in enumerate(rows, 1):
         held = row["interval"]
@@ -81,7 +84,7 @@ def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--series", type=int, default=20, help="experiments that are added")
     options.add_argument("--busy", type=int, default=2, help="other processes that compute meanwhile")
-    options.add_argument("--time", default="36s", help="of one experiment")
+    options.add_argument("--time", default="60s", help="of one experiment: enough for 6 pairs or more, or it cannot claim anything")
     options.add_argument("--redline", type=pathlib.Path, default=ROOT / "redline", help="the program to measure")
     options.add_argument("--output", type=pathlib.Path, default=ROOT / "benchmarks" / "results", help="folder of the result")
     args = options.parse_args()

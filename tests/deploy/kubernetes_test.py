@@ -4,6 +4,7 @@
 The container's own command runs here with a redline that is made up, as the operator would run it. Exits with 77 where
 PyYAML is not installed.
 """
+import contextlib
 import os
 import pathlib
 import re
@@ -31,12 +32,16 @@ def run(container, script, stop=False):
         fake.write_text("#!/bin/sh\n" + script)
         fake.chmod(0o755)
         environment = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}")
-        process = subprocess.Popen(container["command"] + container["args"], env=environment, cwd=folder)
-        if stop:
-            while not pathlib.Path(folder, "ready").exists():
-                time.sleep(0.02)
-            process.send_signal(signal.SIGTERM)
-        return process.wait(timeout=20)
+        process = subprocess.Popen(container["command"] + container["args"], env=environment, cwd=folder, start_new_session=True)
+        try:
+            if stop:
+                while not pathlib.Path(folder, "ready").exists():
+                    time.sleep(0.02)
+                process.send_signal(signal.SIGTERM)
+            return process.wait(timeout=20)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # what it left behind
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 for name, replica in job["spec"]["pytorchReplicaSpecs"].items():
@@ -54,6 +59,9 @@ for name, replica in job["spec"]["pytorchReplicaSpecs"].items():
     # Stopped, it is given the time to write its checkpoint.
     slow = "trap 'sleep 1; exit 75' TERM\ntouch ready\nwhile :; do sleep 0.1; done"
     assert run(container, slow, stop=True) == 175
+    # Also when it is stopped at the moment it begins.
+    for _ in range(20):
+        assert run(container, "trap 'exit 75' TERM\nkill -TERM $PPID\nwhile :; do sleep 0.1; done") == 175
     # The secret is root's, and of the group that the pod names.
     context = pod["securityContext"]
     assert context["runAsUser"] == user and context["fsGroup"] == context["runAsGroup"]

@@ -139,7 +139,7 @@ TEST(ThroughputCompare, WhatOneDidNotRecordIsNotADifference) {
 }
 
 TEST(ThroughputCompare, AllTogetherIsOfTheRoundsThatEverySettingHas) {
-  const Json before = record({measured(8, {80, 80, 80}), measured(16, {90, 90})});
+  const Json before = record({measured(8, {80, 80, 80}), measured(16, {90, 90}), measured(32, {95, 95, 95})});
   const ThroughputComparison comparison = compare_throughput(before, "old.json", before);
   ASSERT_TRUE(comparison.overall);
   EXPECT_EQ(comparison.overall->rounds_before, 2U);

@@ -214,6 +214,13 @@ std::map<std::string, std::string> only_row(const Throughput& result) {
   return csv_row(header, row);
 }
 
+TEST(Throughput, WritesNoIntervalOfNoWidth) {
+  const Throughput once = measured(64, {0.5});
+  EXPECT_EQ(only_row(once).at("images_per_second_low"), "");
+  EXPECT_EQ(only_row(once).at("images_per_second_high"), "");
+  EXPECT_TRUE(to_json(once)["images_per_second_interval"].is_null());
+}
+
 // Rounds of 20 steps of 0.1 s and 0.11 s, one of them five times as long, at 1,000 and 1,200 J.
 TEST(Throughput, WritesEachFigureInItsPlace) {
   Throughput result = measured(8, {});

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "made_run.h"
 #include "report/variability.h"
 
 namespace redline::report {
@@ -137,6 +138,26 @@ TEST(VariabilityClass, AChangeIsJudgedByTheNumberOfRunsAndByHowTheRunJumps) {
   EXPECT_EQ(changes(with_histories(1e-3, 0.18, 0.001)), 0u) << "one in a thousand, and there are 96 runs";
   EXPECT_EQ(changes(with_histories(1e-4, 0.18, 0.1)), 0u) << "it jumps as far all the time";
   EXPECT_EQ(changes(with_histories(1e-4, 0.001, 0.0001)), 0u) << "all others do";
+}
+
+// A run that slows down by a fifth after six seconds, beside what its GPU told before and since.
+TEST(VariabilityClass, ACauseExplainsTheChangeAndCameWithIt) {
+  const auto cause = [](int megahertz, const char* before, const char* since) {
+    std::vector<double> seconds;
+    for (int i = 0; i < 100; ++i) seconds.push_back((i < 60 ? 0.1 : 0.12) * (1 + 0.001 * (i * 7 % 5 - 2)));
+    report::Run run = made_run("run", seconds);
+    Telemetry telemetry;
+    telemetry.add_line("seconds,gpu_sm_clock_mhz,gpu_throttle");
+    for (int i = 0; i <= 108; ++i)
+      telemetry.add_line(
+          fmt::format("{},{},{}", 0.1 * i, i < 60 ? 1800 : megahertz, i < 60 ? before : since));
+    run.telemetry = {telemetry};
+    return device_runs(run).at(0).cause;
+  };
+  EXPECT_EQ(cause(1500, "none", "none"), "the clock fell from 1800 to 1500 MHz");
+  EXPECT_EQ(cause(1750, "none", "none"), "") << "3% of the clock are not 20% of the time";
+  EXPECT_EQ(cause(1800, "none", "hw_thermal"), "thermal slowdown by the hardware");
+  EXPECT_EQ(cause(1800, "hw_thermal", "hw_thermal"), "") << "it was so before";
 }
 
 }  // namespace

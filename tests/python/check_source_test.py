@@ -47,4 +47,4 @@ expect(
     (1, "src/low/a.cpp:1: C::C has 83 lines, more than 80: give its parts names of their own\n"),
 )
 expect(check({"low/a.cpp": "const T kTable[] = {\n" + "  {1, f(2)},\n" * 100 + "};\n"}), (0, ""))
-expect(check({"low/kernels/a.cu": function(81)}), (0, ""))
+expect(check({"low/kernels/a.cu": function(81)}), (1, f"src/low/kernels/a.cu:1: {TOO_LONG}"))

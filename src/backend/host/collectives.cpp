@@ -47,11 +47,11 @@ Collectives::~Collectives() {
 
 void Collectives::average(std::span<double> values) {
   const Clock::time_point begun = Clock::now();
-  std::vector<double> sums(values.begin(), values.end());
-  sums.push_back(wanted_ ? 1 : 0);
-  communicator_->all_reduce(sums, comm::Channel::norms);
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = sums[i] / communicator_->size();
-  agreed_ = agreed_ || sums.back() > 0;
+  sums_.assign(values.begin(), values.end());
+  sums_.push_back(wanted_ ? 1 : 0);
+  communicator_->all_reduce(sums_, comm::Channel::norms);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = sums_[i] / communicator_->size();
+  agreed_ = agreed_ || sums_.back() > 0;
   exposed_ += Clock::now() - begun;
 }
 

@@ -27,32 +27,6 @@ if(REDLINE_SANITIZE)
   target_link_options(redline_options INTERFACE -fsanitize=${REDLINE_SANITIZE})
 endif()
 
-# Where many small files include the same heavy headers (GoogleTest's, CLI11's), most of the time goes into reading those:
-# precompiled, they are read once. ccache would find nothing again then, so with it every file reads them itself, and shows
-# that it includes what it uses.
-set(precompile OFF)
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(precompile ON)
-endif()
-option(REDLINE_PRECOMPILE "Precompile headers that many files include" ${precompile})
-
-# redline_precompile(<target> <header>...)
-# Gives all files of a target these headers, and the standard library's that come with them anyway.
-function(redline_precompile target)
-  if(NOT REDLINE_PRECOMPILE)
-    return()
-  endif()
-  target_precompile_headers(${target} PRIVATE <algorithm> <chrono> <filesystem> <functional> <map> <memory> <optional>
-    <string> <thread> <vector> <fmt/format.h> ${ARGN})
-  redline_precompiled_options(${target})
-endfunction()
-
-# GCC forgets what is a system header when it inlines from a precompiled one: its flow warnings stay warnings there.
-function(redline_precompiled_options target)
-  target_compile_options(${target} PRIVATE -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds
-    -Wno-error=maybe-uninitialized -Wno-error=nonnull -Wno-error=use-after-free -Wno-error=dangling-pointer)
-endfunction()
-
 # redline_library(<module> SOURCES a.cpp ... [PUBLIC_LIBS ...] [PRIVATE_LIBS ...])
 # The static library redline_<module>, also known as redline::<module>. Headers are included as
 # "<module>/file.h".
@@ -96,17 +70,6 @@ function(redline_test name)
   target_link_libraries(${name} PRIVATE redline_options ${ARG_LIBS} GTest::gtest_main)
   # What is tested is built as it is shipped; the tests themselves need not wait for the optimizer.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
-  if(REDLINE_PRECOMPILE)
-    if(NOT TARGET redline_test_headers)  # once for all tests, with the options that they are compiled with
-      file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/tests/headers.cpp CONTENT "")
-      add_library(redline_test_headers OBJECT ${PROJECT_BINARY_DIR}/tests/headers.cpp)
-      target_link_libraries(redline_test_headers PRIVATE redline_options redline::base GTest::gtest_main)
-      target_compile_options(redline_test_headers PRIVATE $<$<CONFIG:Release>:-O1>)
-      redline_precompile(redline_test_headers <gtest/gtest.h>)
-    endif()
-    target_precompile_headers(${name} REUSE_FROM redline_test_headers)
-    redline_precompiled_options(${name})
-  endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   gtest_discover_tests(${name} TEST_PREFIX "${name}." TEST_LIST ${name}_TESTS DISCOVERY_MODE PRE_TEST
     DISCOVERY_TIMEOUT 60 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTIES TIMEOUT ${ARG_TIMEOUT}

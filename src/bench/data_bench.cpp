@@ -222,9 +222,12 @@ std::uint64_t drop_page_cache(const fs::path& path) {
 DataBench bench_data(const DataBenchOptions& options, const data::Progress& progress) {
   validate(options);
   DataBench bench;
-  const std::shared_ptr<const data::RecordSource> train = open_source(options.path, data::Split::train);
+  data::SourceOptions limits;
+  limits.stop = [&] { return progress && !progress(0, 0); };
+  const std::shared_ptr<const data::RecordSource> train =
+      open_source(options.path, data::Split::train, limits);
   std::shared_ptr<const data::RecordSource> val;
-  if (has_split(options.path, data::Split::val)) val = open_source(options.path, data::Split::val);
+  if (has_split(options.path, data::Split::val)) val = open_source(options.path, data::Split::val, limits);
   bench.kind = train->kind();
   bench.train_images = train->count();
   bench.val_images = val ? val->count() : 0;

@@ -45,7 +45,8 @@ using LrProgress = std::function<bool(std::int64_t step)>;
 
 // Makes the sweep with the real trainer, weights from config.model.init where that is given. Keeps nothing.
 // It ends early where a loss or, ten times in a row, a gradient is not finite, or where the running mean of
-// the losses is twice what it began with.
+// the losses is twice what it began with. Throws data::Stopped where options.stop became true while the data
+// was indexed.
 LrSweep sweep_rates(const LrOptions& options, const LrProgress& progress);
 
 // A line fitted to a step and its neighbours, a tenth of the sweep on either side.

@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "data/progress.h"
 #include "metrics/recorder.h"
 #include "profile/disturbance.h"
 #include "train/setup.h"
@@ -117,6 +118,8 @@ bool measure_round(const ThroughputOptions& options, Throughput& setting,
     auto round = measure(config, setting, progress, options.stop);
     if (!round) return false;
     setting.rounds.push_back(std::move(*round));
+  } catch (const data::Stopped&) {
+    return false;
   } catch (const train::BatchTooLarge& error) {
     fail(setting, error.code(), false, error.what());
   } catch (const OutOfMemoryError& error) {

@@ -124,7 +124,7 @@ int run_data_bench(DataFlags& flags) {
   bench::DataBench bench;
   try {
     bench = bench::bench_data(flags.options, [&](std::int64_t done, std::int64_t of) {
-      line.update(done, of);
+      if (of > 0) line.update(done, of);  // else it only asks whether to go on
       return !signals.requested();
     });
   } catch (const data::Stopped&) {

@@ -17,6 +17,7 @@
 #include "cli/progress_line.h"
 #include "cli/train_options.h"
 #include "comm/world.h"
+#include "data/progress.h"
 
 namespace redline::cli {
 namespace {
@@ -63,10 +64,15 @@ int run_lr(Flags& flags) {
   const StopSignals signals;
   options.stop = &signals.flag();
   ProgressLine line("sweeping", "steps");
-  const bench::LrSweep sweep = bench::sweep_rates(options, [&](std::int64_t step) {
-    line.update(step, options.steps);
-    return !signals.requested();
-  });
+  bench::LrSweep sweep;
+  try {
+    sweep = bench::sweep_rates(options, [&](std::int64_t step) {
+      line.update(step, options.steps);
+      return !signals.requested();
+    });
+  } catch (const data::Stopped&) {
+    sweep.stopped = true;
+  }
   line.clear();
   if (sweep.stopped) {
     fmt::print(stderr, "redline: stopped; nothing was written\n");

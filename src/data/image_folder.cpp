@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "base/log.h"
 #include "data/class_list.h"
 #include "data/class_words.h"
+#include "data/progress.h"
 #include "data/tar_shards.h"
 #include "data/val_annotations.h"
 #include "data/val_labels.h"
@@ -46,7 +48,8 @@ std::vector<Entry> list_folder(const fs::path& folder) {
 // Fills in a FileListing whose root and classes are set.
 class Lister {
  public:
-  explicit Lister(FileListing& listing) : listing_(listing), labels_(listing.classes) {}
+  Lister(FileListing& listing, const std::function<bool()>& stop)
+      : listing_(listing), labels_(listing.classes), stop_(stop) {}
 
   // where: what gave the classes, for messages.
   void add_class_folders(const std::string& where) {
@@ -111,6 +114,7 @@ class Lister {
 
   // parents: the folders on the way here; meeting one of them again means that a link leads back up.
   void add_images(const std::string& folder, std::int32_t label, std::vector<FileId>& parents) {
+    if (stop_ && stop_()) throw Stopped{};
     const fs::path path = listing_.root / folder;
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0)
@@ -144,6 +148,7 @@ class Lister {
 
   FileListing& listing_;
   ClassLabels labels_;
+  const std::function<bool()>& stop_;
 };
 
 bool has_flat_images(const fs::path& root) {
@@ -169,7 +174,7 @@ std::unique_ptr<RecordSource> open_class_folders(const fs::path& path, const Sou
   FileListing listing;
   listing.root = listing.words = path;
   listing.classes = order ? *order : class_folders(path);
-  Lister(listing).add_class_folders((path / kClassesFile).string());
+  Lister(listing, options.stop).add_class_folders((path / kClassesFile).string());
   return std::make_unique<FileList>(std::move(listing), options);
 }
 
@@ -179,7 +184,7 @@ std::unique_ptr<RecordSource> open_labelled_folder(const fs::path& root, std::ve
   listing.root = root;
   listing.words = root.parent_path();
   listing.classes = std::move(classes);
-  Lister lister(listing);
+  Lister lister(listing, options.stop);
   if (fs::exists(root / kValAnnotations))
     lister.add_annotated();
   else if (has_flat_images(root))
@@ -212,7 +217,7 @@ std::unique_ptr<RecordSource> open_image_folder(const fs::path& path, Split spli
   if (listing.classes.empty())
     throw DataError("{} has no class folders; put each class's images into a folder of its own there",
                     (train.empty() ? listing.root : train).string());
-  Lister lister(listing);
+  Lister lister(listing, options.stop);
   if (by_list && fs::exists(listing.root / kValAnnotations))
     lister.add_annotated();
   else if (by_list)

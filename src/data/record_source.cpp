@@ -126,6 +126,8 @@ std::unique_ptr<RecordSource> warned(std::unique_ptr<RecordSource> source, const
 
 std::unique_ptr<RecordSource> open_val_dir(const fs::path& path, const std::vector<std::string>& classes,
                                            const SourceOptions& options) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored) && !ignored) throw UsageError("--val-dir {}: no such folder", path.string());
   require_path(path);
   if (!find_kind(path) || !has_split(path, Split::val))
     return warned(open_labelled_folder(path, classes, options), options);

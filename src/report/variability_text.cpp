@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/quantity.h"
 #include "report/terminal.h"
 #include "report/variability.h"
 
@@ -12,10 +13,6 @@ namespace redline::report {
 namespace {
 
 constexpr std::size_t kMostLines = 20;  // per kind; the tables have all
-
-std::string counted(std::size_t count, const char* what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
 
 // Rounded for two digits, and no "-0.00".
 double hundredths(double value) { return std::round(100 * value) / 100 + 0.0; }

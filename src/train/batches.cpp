@@ -36,9 +36,10 @@ data::DistortOptions distort_options(const AugmentConfig& augment) {
 
 }  // namespace
 
-data::OpenSplits open_splits(const Config& config) {
+data::OpenSplits open_splits(const Config& config, const std::atomic<bool>* stop) {
   data::SourceOptions limits;
   limits.max_bytes = config.data.max_image_bytes;
+  if (stop != nullptr) limits.stop = [stop] { return stop->load(); };
   const auto seed = static_cast<std::uint64_t>(config.run.seed);
   return config.data.val_split > 0
              ? data::open_with_held_out(config.data.path, config.data.val_split, seed, limits)

@@ -1,6 +1,7 @@
 // The images of a run: which there are, who decodes them, and the batches made of them.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,7 +20,8 @@ namespace redline::train {
 constexpr int kBatchSlots = 4;  // batches that are ready, or being made
 
 // The data set's images, with those to validate on taken from --val-dir or held out by --val-split.
-data::OpenSplits open_splits(const Config& config);
+// Where stop becomes true while they are indexed, throws data::Stopped.
+data::OpenSplits open_splits(const Config& config, const std::atomic<bool>* stop = nullptr);
 // The option that gives a data set without a val split one, in words.
 std::string remedy_without_val(const std::string& path);
 

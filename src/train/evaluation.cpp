@@ -15,21 +15,25 @@
 #include "base/log.h"
 #include "data/class_match.h"
 #include "data/hold_out.h"
+#include "data/progress.h"
 
 namespace redline::train {
 namespace {
 
 // As train opens them, where it is the data that the network was trained on.
 std::shared_ptr<const data::RecordSource> open_records(const TrainedModel& model,
-                                                       const EvaluationOptions& options) {
+                                                       const EvaluationOptions& options,
+                                                       const std::atomic<bool>& stop) {
+  data::SourceOptions limits;
+  limits.stop = [&] { return stop.load(); };
   const data::Split split = options.train_split ? data::Split::train : data::Split::val;
-  if (!model.config) return data::open_source(options.data, split);
+  if (!model.config) return data::open_source(options.data, split, limits);
   const DataConfig& trained = model.config->data;
   std::error_code ignored;
   // However it is written: taken for another data set, all of it would be evaluated, trained on or not.
   const bool same = std::filesystem::equivalent(options.data, trained.path, ignored);
   if (!same || (trained.val_split == 0 && trained.val_dir.empty())) {
-    auto source = data::open_source(options.data, split);
+    auto source = data::open_source(options.data, split, limits);
     if (trained.val_split > 0 && !options.train_split && !data::has_split(options.data, data::Split::val))
       log_warning(
           "all images of {} are evaluated: the run held some out (--val-split {}), but its data was {}; if "
@@ -39,10 +43,11 @@ std::shared_ptr<const data::RecordSource> open_records(const TrainedModel& model
     return source;
   }
   const std::string& path = trained.path;
-  data::OpenSplits splits = trained.val_split > 0
-                                ? data::open_with_held_out(path, trained.val_split,
-                                                           static_cast<std::uint64_t>(model.config->run.seed))
-                                : data::open_splits(path, trained.val_dir);
+  data::OpenSplits splits =
+      trained.val_split > 0
+          ? data::open_with_held_out(path, trained.val_split,
+                                     static_cast<std::uint64_t>(model.config->run.seed), limits)
+          : data::open_splits(path, trained.val_dir, limits);
   return options.train_split ? std::move(splits.train) : std::move(splits.val);
 }
 
@@ -101,8 +106,12 @@ std::string EvaluationResult::class_name(std::size_t index) const {
 
 std::optional<EvaluationResult> evaluate(const TrainedModel& model, const EvaluationOptions& options,
                                          const std::atomic<bool>& stop, const EvaluationProgress& progress) {
-  const std::shared_ptr<const data::RecordSource> records =
-      with_labels(model, open_records(model, options), options);
+  std::shared_ptr<const data::RecordSource> records;
+  try {
+    records = with_labels(model, open_records(model, options, stop), options);
+  } catch (const data::Stopped&) {
+    return {};
+  }
   ForwardPass pass(model, options, stop);
   const auto batches = pass.batches(records);
   const std::size_t columns = pass.classes();

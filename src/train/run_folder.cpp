@@ -14,8 +14,8 @@ namespace fs = std::filesystem;
 namespace {
 
 [[noreturn]] void cannot_make(const fs::path& path, const std::error_code& reason) {
-  throw IoError("cannot make the run folder {}: {}; choose another --output-dir", path.string(),
-                reason.message());
+  throw IoError("cannot make the run folder {}: {}; choose {}", path.string(), reason.message(),
+                reason == std::errc::filename_too_long ? "a shorter --name" : "another --output-dir");
 }
 
 // The topmost part of path that is not there yet; empty when all is there.

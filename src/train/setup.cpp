@@ -146,9 +146,9 @@ std::string Setup::data_text() const {
 
 namespace {
 
-void open_records(Setup& setup, const std::vector<std::string>& class_names) {
+void open_records(Setup& setup, const std::vector<std::string>& class_names, const std::atomic<bool>* stop) {
   const DataConfig& config = setup.config.data;
-  data::OpenSplits splits = open_splits(setup.config);
+  data::OpenSplits splits = open_splits(setup.config, stop);
   setup.train_records = std::move(splits.train);
   setup.val_records = std::move(splits.val);
   if (!setup.val_records)
@@ -178,7 +178,7 @@ Setup prepare(const Config& config, const std::shared_ptr<comm::Communicator>& c
   Precision precision = resolve_dtype(config, *setup.backend);
   setup.dtype = precision.dtype;
   setup.why_dtype = std::move(precision.why);
-  if (!config.data.synthetic()) open_records(setup, class_names);
+  if (!config.data.synthetic()) open_records(setup, class_names, stop);
   if (!setup.synthetic()) check_norms(config);
   if (!config.optimizer.freeze.empty() && config.model.init.empty() && !setup.synthetic())
     log_warning("--freeze {} without --init: random weights stay as they are", config.optimizer.freeze);

@@ -53,7 +53,8 @@ struct Setup {
 };
 
 // With class_names, of a run that goes on, the data's classes get the labels that they have there. Throws
-// UsageError, DataError or UnavailableError, each naming the flag or path to change.
+// UsageError, DataError or UnavailableError, each naming the flag or path to change, and data::Stopped where
+// stop became true while the data was indexed.
 Setup prepare(const Config& config, const std::shared_ptr<comm::Communicator>& communicator = {},
               const std::atomic<bool>* stop = nullptr, const std::vector<std::string>& class_names = {});
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/temporary_folder.h"
 #include "data/pictures.h"
+#include "data/progress.h"
 
 namespace redline::data {
 namespace {
@@ -18,6 +19,16 @@ void put(const fs::path& path, const std::vector<std::uint8_t>& bytes = {1, 2, 3
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+TEST(ImageFolder, ListingEndsWhenAskedTo) {
+  const TemporaryFolder folder;
+  for (const char* name : {"train/ape/1.jpg", "train/cat/1.jpg", "train/dog/1.jpg"}) put(folder / name);
+  int asked = 0;
+  SourceOptions options;
+  options.stop = [&] { return ++asked == 2; };
+  EXPECT_THROW(open_source(folder.path(), Split::train, options), Stopped);
+  EXPECT_EQ(asked, 2);
 }
 
 TEST(ImageFolder, NumbersClassesAndSamplesByName) {

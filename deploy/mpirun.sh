@@ -1,6 +1,7 @@
 #!/bin/sh
 # Trains with Open MPI's mpirun: deploy/mpirun.sh <ranks> <data> [options of redline train]
-# On several machines add --hostfile, and -x MASTER_ADDR=<host of rank 0>. --bind-to none: Redline divides the cores itself.
+# On several machines add --hostfile, and -x MASTER_ADDR=<host of rank 0>. Redline divides the cores itself, hence
+# --bind-to none.
 set -eu
 ranks=$1
 data=$2

@@ -8,11 +8,11 @@
 ARG BASE=nvidia/cuda:13.0.1-cudnn-runtime-ubuntu24.04
 FROM $BASE
 ADD redline-*-linux-x86_64.tar.gz /opt/
-# Whatever user it runs as, also one that has no entry in passwd, writes into the folder it is started in.
+# Works for any user, even one without an entry in passwd; output goes to the folder it is started in.
 RUN cd /opt && ln -s redline-*-linux-x86_64 redline && /opt/redline/bin/redline --version \
     && mkdir /work && chmod 1777 /work && echo 'redline:x:10001:10001::/work:/usr/sbin/nologin' >>/etc/passwd \
     && echo 'redline:x:10001:' >>/etc/group
-# All of the driver's libraries: those that decode JPEGs in hardware are not among those that come by themselves.
+# All of the driver's libraries: by default, the ones that decode JPEGs in hardware are missing.
 ENV PATH=/opt/redline/bin:$PATH NVIDIA_DRIVER_CAPABILITIES=all
 USER 10001:10001
 WORKDIR /work

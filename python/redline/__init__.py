@@ -33,7 +33,7 @@ except ImportError:  # Python before 3.11
 try:
     import pandas
 except ImportError:
-    raise ImportError("redline's tables are pandas': pip install pandas") from None
+    raise ImportError("redline needs pandas for its tables: pip install pandas") from None
 
 __all__ = ["Job", "Run", "predict", "runs", "table", "train"]
 
@@ -49,7 +49,7 @@ def _program():
     except ImportError:
         PROGRAM = shutil.which("redline")
     if PROGRAM is None:
-        raise FileNotFoundError("there is no `redline` on the PATH; let the environment variable REDLINE name the program")
+        raise FileNotFoundError("there is no `redline` on the PATH; set the environment variable REDLINE to the program")
     return PROGRAM
 
 
@@ -62,7 +62,7 @@ def _call(*arguments, codes=(0,)):
 
 
 def _objects(text):
-    """The objects of JSON lines. A line that is cut off is left out."""
+    """The objects of JSON lines. An incomplete line is skipped."""
     found = []
     for line in text.split("\n"):  # and nothing else: a name may hold other characters that end a line
         try:
@@ -85,7 +85,7 @@ def _flags(options):
 
 
 class Run:
-    """A run folder. What it holds is read when it is asked for, so a run that goes on can be looked at again."""
+    """A run folder. Every access reads the files again, so it can be used while the run is training."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
@@ -103,13 +103,13 @@ class Run:
 
     @property
     def class_names(self):
-        """By label; empty where the data does not name its classes."""
+        """By label; empty if the data has no class names."""
         file = self.folder / "classes.txt"
         return file.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if file.exists() else []
 
     @property
     def lines(self):
-        """metrics.jsonl, an object for each line. A line that is still being written is left out."""
+        """metrics.jsonl, one object per line. A line that is still being written is skipped."""
         file = self.folder / "metrics.jsonl"
         return _objects(file.read_text(encoding="utf-8")) if file.exists() else []
 
@@ -125,7 +125,7 @@ class Run:
 
     @property
     def end(self):
-        """How it ended; empty while it goes on."""
+        """How it ended; empty while it is training."""
         return next((line for line in reversed(self.lines) if line.get("kind") == "end"), {})
 
     @property
@@ -148,12 +148,12 @@ class Run:
 
     @property
     def profile(self):
-        """summary.json of `redline profile`; empty where nothing was profiled."""
+        """summary.json of `redline profile`; empty if nothing was profiled."""
         file = self.folder / "profile" / "summary.json"
         return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
     def report(self, height=900):
-        """The page of `redline report`, to be shown by a notebook."""
+        """The page of `redline report`, for a notebook."""
         return Report([self], height)
 
     def __repr__(self):
@@ -161,7 +161,7 @@ class Run:
 
 
 class Report:
-    """A page that a notebook shows in place."""
+    """A page that a notebook shows inline."""
 
     def __init__(self, shown, height):
         with tempfile.TemporaryDirectory() as folder:
@@ -183,7 +183,7 @@ def runs(folder="runs"):
 
 
 def table(folder="runs"):
-    """A line for each run: what it was and how far it came."""
+    """One row per run: its settings and progress."""
     rows = []
     for run in runs(folder):
         info, steps, evaluations = run.info, run.steps, run.evaluations
@@ -207,7 +207,7 @@ class Job:
         self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=self.errors)
 
     def _resumes(self):
-        """When the run was resumed so far."""
+        """The times at which the run was resumed so far."""
         return {line["started"] for line in self.run.lines if line.get("kind") == "resume"}
 
     @property
@@ -215,7 +215,7 @@ class Job:
         return Run(self.folder)
 
     def follow(self, every=0.2):
-        """Gives the lines that it adds to metrics.jsonl as they are written, until the run ends."""
+        """Yields the lines of metrics.jsonl as they are written, until the run ends."""
         at, begun = 0, self.before is None
         while True:
             ended = self.process.poll() is not None
@@ -237,7 +237,7 @@ class Job:
         self.wait()
 
     def wait(self):
-        """Waits for the end, and gives the run. Raises RuntimeError when it failed."""
+        """Waits for the end and returns the run. Raises RuntimeError if it failed."""
         code = self.process.wait()
         if code != 0 and not (self.stopped and code in _STOPPED):
             self.errors.seek(0)
@@ -257,8 +257,8 @@ def train(data, name, output_dir="runs", **options):
 
 
 def predict(model, *images, **options):
-    """What a network takes images for: a line for each image and class, the likeliest first. Warns of images that cannot be
-    read, which have no lines."""
+    """Classifies images: one row per image and class, the likeliest first. Warns of images that cannot be read, which have
+    no rows."""
     text, said = _call("predict", model, *images, "--format", "jsonl", "-q", *_flags(options), codes=(0, _BAD_DATA))
     found = _objects(text)
     if not found:

@@ -25,7 +25,7 @@ STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 
 
 def identity(run):
-    """The same for a run wherever its folder lies and however often it is resumed: of the first line of its metrics."""
+    """An id that does not depend on the run's folder or on resuming: from the first line of its metrics."""
     if not run.info:
         raise ValueError(f"{run.folder} has no metrics yet")
     return hashlib.sha256(json.dumps(run.info, sort_keys=True).encode()).hexdigest()[:16]
@@ -55,8 +55,8 @@ def numbers_of(line):
 
 
 def points(lines):
-    """(step, {name: number}) by step. While a run goes on, its last step is left for later: an evaluation of that step
-    may still come, and trackers take the numbers of a step together."""
+    """(step, {name: number}) by step. While a run is training, its last step is not included: an evaluation of that step
+    may follow, and trackers take all numbers of a step at once."""
     found = {}
     for line in lines:
         if line.get("kind") in ("step", "evaluation"):
@@ -66,7 +66,7 @@ def points(lines):
 
 
 class Seen:
-    """Up to which step each number was written before."""
+    """The last step written so far, for each number."""
 
     def __init__(self, last=None):
         self.last = dict(last or {})
@@ -80,8 +80,8 @@ class Seen:
 
 
 class Wandb:
-    """An offline run in folder/wandb. Such a run cannot be appended to once it is closed, so every call with something new
-    makes one more with the same id, which `wandb sync` puts together. What they hold is noted in folder/wandb/redline.json."""
+    """An offline run in folder/wandb. A closed offline run cannot be appended to, so every call with new data makes
+    another one with the same id, and `wandb sync` merges them. folder/wandb/redline.json records what they contain."""
 
     def __init__(self, run, folder=".", project="redline"):
         self.run, self.folder, self.project = run, pathlib.Path(folder or "."), project
@@ -123,8 +123,8 @@ class Wandb:
 
 
 class Mlflow:
-    """A run of MLflow: in a store that its URI names (sqlite:///…, http://…), in a folder as MLflow's file store, or,
-    without either, where MLflow writes by itself. What it has is asked of it, so that nothing is written twice."""
+    """An MLflow run: in the store of a URI (sqlite:///…, http://…), in a folder as MLflow's file store, or, without either,
+    in MLflow's default store. The store is asked what it has, so that nothing is written twice."""
 
     def __init__(self, run, store=None, project="redline"):
         if store and "://" not in store:
@@ -180,8 +180,8 @@ TRACKERS = {"wandb": Wandb, "mlflow": Mlflow}
 
 
 def track(tracker, run, to=None, project="redline", follow=False, every=5.0):
-    """Gives a run (redline.Run or its folder) to a tracker, "wandb" or "mlflow", and says where it is there. With `follow`
-    until the run ends, looking every so many seconds; Ctrl-C ends it, and what was given stays."""
+    """Exports a run (redline.Run or its folder) to a tracker, "wandb" or "mlflow", and returns where it is. With `follow`,
+    continues until the run ends, checking every `every` seconds; Ctrl-C stops earlier and keeps what was written."""
     run = run if isinstance(run, Run) else Run(run)
     place = TRACKERS[tracker](run, to, project)
     with contextlib.suppress(KeyboardInterrupt):
@@ -198,10 +198,10 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m redline.track", description=__doc__.splitlines()[0])
     parser.add_argument("tracker", choices=sorted(TRACKERS))
     parser.add_argument("runs", nargs="+", help="run folders")
-    parser.add_argument("--to", help="wandb: the folder that gets wandb/; mlflow: a folder, or the URI of a store")
+    parser.add_argument("--to", help="wandb: the folder for wandb/; mlflow: a folder, or the URI of a store")
     parser.add_argument("--project", default="redline", help="W&B's project, or MLflow's experiment (redline)")
-    parser.add_argument("--follow", action="store_true", help="go on until the run, a single one, ends")
-    parser.add_argument("--every", type=float, default=5.0, help="seconds between two looks with --follow (5)")
+    parser.add_argument("--follow", action="store_true", help="continue until the run ends (one run only)")
+    parser.add_argument("--every", type=float, default=5.0, help="seconds between checks with --follow (5)")
     given = parser.parse_args(arguments)
     if given.follow and len(given.runs) > 1:
         parser.error("--follow takes one run")

@@ -1,5 +1,5 @@
-// The seam between what a step is and what runs it. A backend answers the planner's questions, holds a run's
-// persistent tensors (State), and compiles Plans into Executables.
+// The interface between a step's plan and what runs it. A backend answers the planner's questions, holds a
+// run's persistent tensors (State), and compiles Plans into Executables.
 #pragma once
 
 #include <array>
@@ -32,13 +32,12 @@ class DeviceImages;  // image_decoder.h
 class ImageDecoder;
 class Tracer;  // tracer.h
 
-// A snapshot of a State's tensors in host memory, which every
-// take() reuses.
+// A snapshot of a State's tensors in host memory. Every take() reuses the memory.
 class StateCopy {
  public:
   virtual ~StateCopy() = default;
-  // Copies the tensors as all runs so far leave them. May return before the device is done; later runs wait
-  // for the copy and do not show in it. Called by the thread that runs steps, while the State lives.
+  // Copies the tensors as they are after all runs so far. May return before the device is done; later runs
+  // wait for the copy and are not part of it. Called by the thread that runs steps, while the State exists.
   virtual void take() = 0;
   // One tensor of the last take(), plain order. Any thread, but not during take().
   virtual void read(const std::string& name, std::span<float> values) const = 0;
@@ -67,9 +66,9 @@ struct OpTime {
   std::chrono::nanoseconds start{}, duration{};
 };
 
-// Thrown by run() of a backend in main memory, where DeviceOptions::stop was raised and the run would have
-// gone on for more than a moment. Nothing has changed but the loss scale's tensors (TensorKind::scaler), as
-// by a step whose gradients are not finite; the other ranks refuse this step too.
+// Thrown by run() of a backend in main memory if DeviceOptions::stop was raised and the run would have taken
+// more than a moment longer. Only the loss scale's tensors (TensorKind::scaler) have changed, as after a step
+// whose gradients are not finite; the other ranks refuse this step too.
 class Abandoned : public Error {
  public:
   Abandoned() : Error(ExitCode::try_again, "a step was abandoned") {}
@@ -78,7 +77,7 @@ class Abandoned : public Error {
 // Which part of a plan to run: forward and backward, the update after them, or both as one unit.
 enum class Section { compute, update, step };
 
-// What a run tells the host: the plan's metrics, its check where the plan has an optimizer, and its times.
+// The results of a run: the plan's metrics, its check if the plan has an optimizer, and its times.
 struct Metrics {
   using Time = std::chrono::steady_clock::time_point;
 
@@ -104,16 +103,16 @@ class Executable {
   virtual const plan::Plan& plan() const = 0;
   // Copies an input in: u8 images NHWC, i32 labels, f32 scalars or images in plain order. `bytes` must be the
   // tensor's plain size. With a lease it may return before the device has read `data`: it then holds the
-  // lease until that is so, or until the input is written again and had to wait for it. Without one, `data`
-  // has been read when it returns.
+  // lease until the device has, or until the input is written again, which waits for that. Without one,
+  // `data` has been read when it returns.
   virtual void write_input(graph::TensorId id, const void* data, std::size_t bytes, Lease lease = {}) = 0;
-  // The same for images that this backend's decoder filled. Their memory may be filled again after it.
+  // The same for images that this backend's decoder filled. Their memory may be reused after the call.
   virtual void take_images(graph::TensorId, const DeviceImages&) {
     throw InternalError("images in the memory of another device");
   }
   // `times`, when given, is filled with one entry per group run (and slows a device down). Throws Abandoned.
   virtual void run(Section section, std::vector<OpTime>* times = nullptr) = 0;
-  // Any tensor that is still alive when a section ends: metrics, logits, gradients, state. Plain fp32.
+  // Reads a tensor that is still alive when a section ends: metrics, logits, gradients, state. Plain fp32.
   virtual void read(graph::TensorId id, std::span<float> values) const = 0;
   virtual void write(graph::TensorId id, std::span<const float> values) = 0;
   // Requests the metrics of everything run so far. Does not wait for them.
@@ -129,36 +128,36 @@ class Backend : public plan::Capabilities {
   virtual std::string name() const = 0;              // "cpu"
   virtual std::string description() const = 0;       // "cpu: oneDNN 2.6.3, AVX-512 BF16, 2 threads"
   virtual bool runs_ahead() const { return false; }  // whether run() returns before a device is done
-  // The type of activations that mixed precision means here; none where no type is quicker than fp32.
+  // The type of activations in mixed precision on this device; none if no type is faster than fp32.
   virtual std::optional<graph::DType> mixed_precision() const { return {}; }
   virtual bool has_tf32() const { return false; }  // whether DeviceOptions::tf32 does anything
   virtual std::shared_ptr<State> make_state() = 0;
   // Allocates and prepares everything that running needs. Persistent tensors that `state` lacks are added,
-  // zero-filled; one with another shape is an InternalError. Executables of one state take turns in the same
-  // memory for activations and gradients, so compile the one that needs most first. What a run leaves to be
-  // read stays until another executable runs or is compiled.
+  // zero-filled; one with another shape is an InternalError. Executables of one state share the memory for
+  // activations and gradients, so compile the one that needs most first. The results of a run stay readable
+  // until another executable runs or is compiled.
   virtual std::unique_ptr<Executable> compile(std::shared_ptr<const plan::Plan> plan,
                                               std::shared_ptr<State> state) = 0;
-  // Throws UnavailableError, with why, when this device decodes no images.
+  // Throws UnavailableError, with the reason, if this device cannot decode images.
   virtual std::shared_ptr<ImageDecoder> make_image_decoder() {
     throw UnavailableError("{} decodes no images", name());
   }
 
-  // Records what the device does, to be shown as a timeline. One at a time. Throws UnavailableError, with
-  // why, when that cannot be had.
+  // Records what the device does, for a timeline. One at a time. Throws UnavailableError, with the reason, if
+  // that is not possible.
   virtual std::shared_ptr<Tracer> make_tracer() { throw UnavailableError("{} keeps no trace", name()); }
-  // Which GPU of the machine the device is, "0000:18:00.0"; empty when it is not one.
+  // The PCI address of a GPU, "0000:18:00.0"; empty for other devices.
   virtual std::string pci_address() const { return {}; }
 
-  // The memory of a device that has its own, as it is now; empty for a backend that works in main memory.
+  // The current memory of a device with its own memory; empty for a backend that works in main memory.
   struct DeviceMemory {
     std::size_t total = 0, free = 0;
   };
   virtual std::optional<DeviceMemory> device_memory() const { return {}; }
-  // Bytes that a compiled plan takes besides what plan::memory_use counts: copies of weights in the form that
-  // kernels read (those only where `owns_weights`), staging and work space.
+  // Bytes that a compiled plan needs in addition to plan::memory_use: copies of weights in the form that
+  // kernels read (only with `owns_weights`), staging and work space.
   virtual std::size_t memory_overhead(const plan::Plan& plan, bool owns_weights) const = 0;
-  // Memory that inputs are best written from.
+  // The best memory to write inputs from.
   virtual HostAllocator input_allocator() const { return {}; }
 };
 
@@ -170,19 +169,20 @@ struct DeviceOptions {
   bool tf32 = false;           // cuda: fp32 products may round their inputs to tf32
   std::string cache_dir = {};  // cuda: where the choice of kernels is remembered; empty for nowhere
   bool tune = false;  // cuda: times every candidate kernel before the first step, however long it takes
-  // True ends the timing of kernels (cuda), and runs (cpu, reference: see Abandoned). Called from any thread.
+  // Returning true ends the timing of kernels (cuda), and runs (cpu, reference: see Abandoned). Called from
+  // any thread.
   std::function<bool()> stop = {};
   std::chrono::milliseconds stop_grace{500};  // a run that ends by itself within this is not abandoned
-  // cuda: how many choices of kernels are made; called by the thread that compiles.
+  // cuda: progress of the kernel choices; called by the thread that compiles.
   std::function<void(std::int64_t made, std::int64_t all)> tuning = {};
   InputCopy input_copy = InputCopy::pinned;  // cuda: how inputs get to the device
-  // The ranks that train one model, perhaps this process alone; empty: nothing is exchanged.
+  // The ranks that train one model, possibly just this process; empty: nothing is exchanged.
   std::shared_ptr<comm::Communicator> communicator = {};
 };
 
-// Throws UnavailableError, with why and what to do, when the device is not there.
+// Throws UnavailableError, with the reason and what to do, if the device is not available.
 std::unique_ptr<Backend> make_backend(const DeviceOptions& options);
-// What --device may say.
+// The values of --device.
 std::vector<std::string> device_names();
 
 }  // namespace redline::backend

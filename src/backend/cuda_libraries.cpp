@@ -29,7 +29,7 @@ void add_packages(const fs::path& packages, std::vector<fs::path>& folders) {
   }
 }
 
-// Of every Python of an environment, whose lib/ is given.
+// For every Python of an environment, given its lib/.
 void add_environment(const fs::path& lib, std::vector<fs::path>& folders) {
   std::error_code error;
   for (const auto& python : fs::directory_iterator(lib, error)) {
@@ -41,11 +41,11 @@ void add_environment(const fs::path& lib, std::vector<fs::path>& folders) {
 
 void* load(const fs::path& library) { return dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL); }
 
-// All of a library from one place; whether it is there.
+// Loads a library with all its parts from one place; returns whether it was found.
 bool load_from(const fs::path& place, const CudaLibrary& library) {
   std::error_code error;
   if (!place.empty() && !fs::exists(place / library.name, error)) return false;
-  // A part may be absent by name where a system links it otherwise.
+  // A part may be missing under this name if a system links it differently.
   for (const char* part : library.before) load(place / part);
   return load(place / library.name) != nullptr;
 }
@@ -71,8 +71,8 @@ const std::vector<CudaLibrary>& cuda_libraries() {
 std::vector<fs::path> cuda_library_places() {
   std::vector<fs::path> places;
   const fs::path program = program_folder();
-  // In a wheel the program is <packages>/redline_train/bin/redline; ./redline keeps what it fetched beside
-  // its build.
+  // In a wheel the program is <packages>/redline_train/bin/redline; ./redline keeps its downloads next to its
+  // build.
   if (!program.empty()) {
     add_packages(program.parent_path().parent_path(), places);
     add_environment(program.parent_path() / "cuda-toolkit/lib", places);
@@ -120,8 +120,7 @@ void load_cuda_libraries(bool several) {
   if (missing.empty()) return;
   throw UnavailableError(
       "--device cuda: the CUDA backend needs {}, which cannot be loaded here: run 'pip install{}' in the "
-      "environment that "
-      "is active, or install CUDA 13 and cuDNN 9 from NVIDIA's repository",
+      "active environment, or install CUDA 13 and cuDNN 9 from NVIDIA's repository",
       missing, packages);
 }
 

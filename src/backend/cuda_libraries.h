@@ -1,5 +1,5 @@
-// Finds the libraries that the CUDA plugin needs: beside the program, as a wheel's extras put them, on the
-// system, or in a Python environment.
+// Finds the libraries that the CUDA plugin needs: next to the program, where a wheel's extras install them,
+// on the system, or in a Python environment.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace redline::backend {
 
-// A library of NVIDIA's with the parts that it loads by name, which must all be of one installation.
+// An NVIDIA library with the parts that it loads by name, which must all come from one installation.
 struct CudaLibrary {
   const char* title;                // "cuDNN 9"
   const char* name;                 // "libcudnn.so.9"
@@ -18,15 +18,15 @@ struct CudaLibrary {
 };
 const std::vector<CudaLibrary>& cuda_libraries();
 
-// The folders that are looked in, the first first; one that is empty stands for the system's own search.
+// The folders to search, in order; an empty path stands for the system's own search.
 std::vector<std::filesystem::path> cuda_library_places();
 
-// Every file of that name in those places, as the search goes: the first is the one that load_cuda_libraries
-// takes. Nothing stays loaded.
+// Every file of that name in those places, in search order: load_cuda_libraries takes the first. Nothing
+// stays loaded.
 std::vector<std::filesystem::path> find_cuda_library(const char* name);
 
-// Makes the libraries known to the linker by their names, `several` for several ranks. Throws
-// UnavailableError, with the packages to install, when one is missing that the plugin cannot do without.
+// Loads the libraries, so that the linker finds them by name; `several`: for several ranks. Throws
+// UnavailableError, with the packages to install, if a required one is missing.
 void load_cuda_libraries(bool several);
 
 }  // namespace redline::backend

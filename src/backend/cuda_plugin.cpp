@@ -15,8 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Beside the program or above it (a build and its tests), or in the lib/ of a bundle, seen from bin/ and from
-// lib/redline/tests/.
+// Next to the program or above it (a build and its tests), or in the lib/ of a bundle, relative to bin/ and
+// to lib/redline/tests/.
 fs::path find_plugin() {
   const fs::path folder = program_folder();
   for (const char* place : {".", "..", "../lib", "../.."}) {
@@ -27,8 +27,7 @@ fs::path find_plugin() {
   return {};
 }
 
-// A function of the plugin by its name, with the libraries that it needs loaded before; NCCL too where there
-// are several ranks.
+// A function of the plugin by name, after loading the libraries that it needs; NCCL too with several ranks.
 template <typename Function>
 Function entry_of(const char* name, bool several) {
   if (const std::string why = why_no_cuda(); !why.empty()) throw UnavailableError("--device cuda: {}", why);

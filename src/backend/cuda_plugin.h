@@ -1,4 +1,4 @@
-// Loads the CUDA backend, which is a shared library of its own, when this machine has a driver for it.
+// Loads the CUDA backend, a separate shared library, if this machine has a driver for it.
 #pragma once
 
 #include <charconv>
@@ -26,11 +26,11 @@ struct FabricOptions {
                          // <topology>.graphs. Empty: none
 };
 
-// NCCL between GPUs, to be measured; every rank calls it at the same time. Throws as load_cuda_backend does.
+// NCCL between GPUs, for benchmarks; every rank calls it at the same time. Throws as load_cuda_backend does.
 std::unique_ptr<comm::Fabric> load_cuda_fabric(const FabricOptions& options);
 
-// Which GPU of those that this process sees --device names: 1 for "cuda:1"; none for "cuda" and all other
-// devices. Throws UsageError when there is no number after the colon.
+// The number of the GPU in --device, among those visible to this process: 1 for "cuda:1"; none for "cuda" and
+// all other devices. Throws UsageError if there is no number after the colon.
 inline std::optional<int> gpu_number(std::string_view device) {
   constexpr std::string_view kPrefix = "cuda:";
   if (!device.starts_with(kPrefix)) return {};
@@ -45,7 +45,7 @@ inline std::optional<int> gpu_number(std::string_view device) {
 // Whether an NVIDIA driver is installed.
 bool has_cuda_driver();
 
-// Why load_cuda_backend would fail before it looks at a device; empty when driver and plugin are there.
+// Why load_cuda_backend would fail before it looks for a device; empty if driver and plugin exist.
 std::string why_no_cuda();
 
 }  // namespace redline::backend

@@ -49,22 +49,22 @@ class ImageDecoder {
   virtual ~ImageDecoder() = default;
   virtual std::string description() const = 0;  // "nvJPEG 13.0, 8 hardware engines"
 
-  // Whether the device decodes such a file. The caller has checked its header and its limits.
+  // Whether the device can decode this file. The caller has checked its header and its limits.
   virtual bool takes(std::span<const std::uint8_t> bytes, int width, int height) = 0;
 
   // Memory for a batch, zero-filled. Throws UnavailableError when there is none.
   virtual std::unique_ptr<DeviceImages> make_images(int rows, int size) = 0;
 
   // Fills rows of `images`, those of `encoded` by decoding and those of `host` by copying, and returns when
-  // they are there. It waits for steps that still read the images. Gives the rows that could not be decoded;
-  // what they hold then is undefined.
+  // they are complete. Waits for steps that still read the images. Returns the rows that could not be
+  // decoded; their content is undefined.
   virtual std::vector<int> fill(DeviceImages& images, std::span<const EncodedImage> encoded,
                                 std::span<const HostImage> host, Interpolation filter) = 0;
 
   // Device memory that the decoder has allocated itself, without that of the images.
   virtual std::size_t memory() const = 0;
-  // Device memory that decoding will take, in batches of `rows`, the images of `batches` of them (`size`
-  // pixels a side) at a time; what it takes of them has `pixels` an image on average.
+  // Device memory that decoding will need, in batches of `rows`, with the images (`size` pixels per side) of
+  // `batches` of them at a time, for files of `pixels` per image on average.
   virtual std::size_t memory_need(int rows, int size, int batches, double pixels) const = 0;
 };
 

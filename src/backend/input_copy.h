@@ -1,5 +1,5 @@
-// How a batch gets from the memory that it was assembled in to a device that has its own. Backends that work
-// in main memory have no use for it.
+// How a batch is copied from host memory to a device with its own memory. Backends that work in main memory
+// do not use it.
 #pragma once
 
 #include <array>

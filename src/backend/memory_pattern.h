@@ -1,5 +1,5 @@
-// What is moved when memory is studied, and where to: words of 32 bits that tell their own position, so that
-// one out of place is seen, and the orders in which they are taken. Kernels of every backend use these.
+// The data of memory benchmarks: 32-bit words that encode their own position, so that a misplaced word is
+// detected, and the orders in which they are read. Kernels of every backend use these.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace redline::backend {
 
 inline constexpr int kMemoryStrides[] = {2, 4, 8, 16, 32};
 
-// What word i of a source holds.
+// The value of word i of a source.
 constexpr std::uint32_t memory_word(std::uint64_t i) {
   std::uint64_t z = (i + 1) * 0x9E3779B97F4A7C15u;
   z ^= z >> 32;
@@ -22,8 +22,8 @@ constexpr std::uint64_t strided(std::uint64_t i, std::uint64_t words, std::uint6
   return i % column * stride + i / column;
 }
 
-// An order without one: a shuffle of [0, words) that needs no table. Bijections of the next power of two,
-// taken again where they lead outside.
+// A random order: a permutation of [0, words) without a table. It applies a bijection of the next power of
+// two, and applies it again while the result is outside the range.
 class Scatter {
  public:
   constexpr explicit Scatter(std::uint64_t words) : words_(words) {

@@ -1,5 +1,5 @@
-// Methods of moving bytes, to be timed: between host and device, and within the memory that a device computes
-// in. `redline bench memory` measures them, and `redline bench op` compares ops with a plain copy.
+// Methods of moving bytes, for timing: between host and device, and within a device's memory. `redline bench
+// memory` measures them, and `redline bench op` compares ops with a plain copy.
 #pragma once
 
 #include <cstddef>
@@ -23,12 +23,12 @@ struct MemoryMethod {
   bool plain = false;  // a plain copy, with which the others of its group are compared
 };
 
-// A method with all that it needs for one size. One thread drives it.
+// A method prepared for one size. Used by one thread.
 class MemoryMove {
  public:
   virtual ~MemoryMove() = default;
-  // Does it `rounds` times, one after the other; gives the seconds they took together. What must be put back
-  // between rounds is not counted.
+  // Runs `rounds` times in a row and returns the total seconds. Restoring memory between rounds does not
+  // count.
   virtual double run(int rounds) = 0;
   // The same, but the seconds of each round, taken as Executable::run takes the times of ops.
   virtual std::vector<double> run_each(int rounds) {
@@ -36,7 +36,7 @@ class MemoryMove {
     for (int round = 0; round < rounds; ++round) seconds.push_back(run(1));
     return seconds;
   }
-  // Words that are not where the rounds so far must have put them.
+  // The number of words that are wrong after the rounds so far.
   virtual std::size_t wrong_words() = 0;
 };
 
@@ -44,11 +44,11 @@ class MemoryStudy {
  public:
   virtual ~MemoryStudy() = default;
   virtual const std::vector<MemoryMethod>& methods() const = 0;
-  // methods()[method]; `bytes` is a multiple of kMemoryStep. Throws UnavailableError, with why, for what this
-  // device does not do or has no memory for. The study must outlive what it gives.
+  // Prepares methods()[method]; `bytes` is a multiple of kMemoryStep. Throws UnavailableError, with the
+  // reason, if this device does not support it or lacks the memory. The study must outlive the result.
   virtual std::unique_ptr<MemoryMove> prepare(std::size_t method, std::size_t bytes) = 0;
-  // The same for a plain copy within one memory, done as the ops of a step follow each other: a round reads
-  // what the one before wrote, and writes where none has been for longer than a cache remembers.
+  // The same for a plain copy within one memory, run like consecutive ops of a step: a round reads what the
+  // one before wrote, and writes to memory that is no longer in the cache.
   virtual std::unique_ptr<MemoryMove> prepare_chain(std::size_t, std::size_t) {
     throw UnavailableError("this device has no chain of copies");
   }
@@ -56,8 +56,8 @@ class MemoryStudy {
 
 inline constexpr std::size_t kMemoryStep = 4096;
 
-// Of "cpu", "cuda" or "cuda:N". Throws UnavailableError, with why, for a device that is not there or has
-// nothing to study.
+// For "cpu", "cuda" or "cuda:N". Throws UnavailableError, with the reason, for a device that is not available
+// or has no study.
 std::shared_ptr<MemoryStudy> make_memory_study(const DeviceOptions& options);
 
 }  // namespace redline::backend

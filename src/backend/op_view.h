@@ -1,4 +1,4 @@
-// One op of a plan as a backend compiles it: its tensors, their layouts and where they lie.
+// One op of a plan as a backend compiles it: its tensors, their layouts and addresses.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ class OpView {
   const graph::Tensor& out_tensor(int i) const { return plan_.graph().tensor(output(i)); }
   plan::Layout in_layout(int i) const { return plan_.placement(input(i)).layout; }
   plan::Layout out_layout(int i) const { return plan_.placement(output(i)).layout; }
-  // For an op that takes other ranks' numbers; null where there are none.
+  // For an op that uses other ranks' numbers; null if there are no other ranks.
   Collectives* collectives() const { return collectives_; }
   std::int64_t in_stored(int i) const { return plan::stored_elements(in_tensor(i).shape, in_layout(i)); }
   std::int64_t out_stored(int i) const { return plan::stored_elements(out_tensor(i).shape, out_layout(i)); }

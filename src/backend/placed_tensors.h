@@ -1,5 +1,5 @@
-// Where the tensors of a compiled plan lie: in the memory that executables share, in the state, or in buffers
-// of their own.
+// Where the tensors of a compiled plan are: in the memory that executables share, in the state, or in
+// separate buffers.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class PlacedTensors {
   std::byte* find(graph::TensorId id) const {
     return id == graph::kNone ? nullptr : addresses_[static_cast<std::size_t>(id)];
   }
-  // Throws InternalError instead of giving null.
+  // Like find(), but throws InternalError instead of returning null.
   std::byte* at(graph::TensorId id) const {
     std::byte* memory = find(id);
     check(memory != nullptr, "tensor '{}' is not kept by this plan", plan_.graph().tensor(id).name);

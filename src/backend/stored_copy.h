@@ -1,5 +1,5 @@
-// What copies of a State have in common, whatever memory it is in: tensors side by side, as the backend
-// stores them. read() converts to plain order.
+// Common to copies of a State in any memory: tensors side by side, as the backend stores them. read()
+// converts to plain order.
 #pragma once
 
 #include <cstddef>

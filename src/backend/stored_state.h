@@ -1,4 +1,4 @@
-// What States have in common, whatever memory they are in: tensors by name, as the backend stores them.
+// Common to States in any memory: tensors by name, as the backend stores them.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ class StoredState : public State {
   std::vector<std::string> names() const override { return order_; }
   const graph::Tensor& tensor(const std::string& name) const override { return entry(name).tensor; }
 
-  // The tensor's memory, with what it is filled with when it is new. It stays where it is for the life of the
-  // state.
+  // The tensor's memory, filled with its initial value if new. It stays at its address for the lifetime of
+  // the state.
   std::byte* memory(const graph::Tensor& tensor, plan::Layout layout) {
     const auto [it, added] = entries_.try_emplace(tensor.name);
     Entry& found = it->second;

@@ -1,4 +1,4 @@
-// What a device did, as it recorded itself: the material of a timeline.
+// A record of what a device did: the input of a timeline.
 #pragma once
 
 #include <array>
@@ -44,21 +44,20 @@ struct KernelCounts {
   std::vector<double> values;     // by the metrics asked for; NaN for one that this device does not have
 };
 
-// Records between start() and stop(). It costs nothing outside, and knows the ops of plans that were compiled
-// while it was there. One thread drives it.
+// Records between start() and stop(), and costs nothing otherwise. It knows the ops of plans that were
+// compiled after it was made. Used by one thread.
 class Tracer {
  public:
   virtual ~Tracer() = default;
-  // Whether it records kernels by itself; where not, an Executable's op times are the timeline.
+  // Whether it records kernels; if not, an Executable's op times are the timeline.
   virtual bool sees_kernels() const = 0;
   virtual void start() = 0;
   virtual void stop() = 0;                   // waits until the device has done all it was given
   virtual std::size_t count() const = 0;     // records so far: whether it is time to stop
   virtual std::vector<Activity> take() = 0;  // all of them, after stop()
-  // Runs a section of a compiled plan once, every kernel by itself and as often as it takes to count
-  // `metrics` (memory is put back before each repeat, so the outcome is that of one run). Throws
-  // UnavailableError, with the setting to change, when counting is not permitted. Not between start() and
-  // stop().
+  // Runs a section of a compiled plan, with every kernel alone and repeated until all `metrics` are counted
+  // (memory is restored before each repeat, so the result is that of one run). Throws UnavailableError, with
+  // the setting to change, if counting is not permitted. Not between start() and stop().
   virtual std::vector<KernelCounts> count(Executable&, Section, const std::vector<std::string>& /*metrics*/) {
     throw UnavailableError("this device has no counters");
   }

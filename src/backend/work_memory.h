@@ -1,4 +1,4 @@
-// Memory that the executables of one State use in turn: what they keep between two runs lies elsewhere.
+// Memory that the executables of one State use in turn. Nothing in it survives from one run to the next.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@ namespace redline::backend {
 template <typename Memory>
 class WorkMemory {
  public:
-  // Memory of at least this size: what is there, or a new allocation, which later callers then share. Earlier
-  // callers keep what they have, so the largest should ask first.
+  // Memory of at least this size: the existing allocation, or a new one, which later callers then share.
+  // Earlier callers keep theirs, so the largest should ask first.
   std::shared_ptr<Memory> at_least(std::size_t bytes) {
     if (memory_ == nullptr || memory_->size() < bytes) memory_ = std::make_shared<Memory>(bytes);
     return memory_;

@@ -52,8 +52,8 @@ bool AppendFile::flush() {
     if (errno == EINTR) continue;
     const int reason = errno;
     if (error_ == 0) {
-      log_warning("cannot write {}: {}; what is to be written is kept until that is possible", path_.string(),
-                  std::strerror(reason));
+      log_warning("cannot write {}: {}; new lines are kept in memory until it can be written again",
+                  path_.string(), std::strerror(reason));
     }
     error_ = reason;
     // A torn record would spoil the file for its readers. If even this fails there is nothing left to try.

@@ -1,4 +1,4 @@
-// A file that grows by whole records, for those who follow it while it is written.
+// A file that grows by whole records, so that others can follow it while it is written.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@ enum class Existing { refuse, append };
 // One thread at a time. All failures are IoError naming the path and the reason.
 class AppendFile {
  public:
-  // A file that is already there is refused, or continued at its end.
+  // An existing file is refused, or continued at its end.
   explicit AppendFile(std::filesystem::path path, Existing existing = Existing::refuse);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  // Hands one record to the system at once: a reader is never behind, and a killed process loses nothing.
-  // When the file system refuses it (a full disk), a warning is logged, and it is kept in memory and written
-  // as soon as that works again; the file ends with a whole record at any time. Throws once 64 MiB wait.
+  // Hands one record to the system at once: a reader is never behind, and a killed process loses nothing. If
+  // it cannot be written (a full disk), a warning is logged, and the record is kept in memory and written as
+  // soon as possible; the file always ends with a whole record. Throws once 64 MiB are waiting.
   void append(std::string_view record);
-  // Tries to write what waits; whether nothing waits after it.
+  // Tries to write the waiting records; true if none is left.
   bool flush();
-  // The same, and throws when something is left.
+  // The same, but throws if some are left.
   void finish();
 
   const std::filesystem::path& path() const { return path_; }

@@ -21,7 +21,7 @@ constexpr std::string_view kSuffix = ".partial";
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
-// ".<name>.<pid>-<n>.partial": hidden, unique among live processes, and tells whose it is.
+// ".<name>.<pid>-<n>.partial": hidden, unique among live processes, and names its process.
 std::filesystem::path partial_path(const std::filesystem::path& path) {
   static std::atomic<unsigned> serial{0};
   const std::string name =

@@ -1,6 +1,6 @@
-// Files that are whole or not there: written beside their final name, synced, then renamed over it. A reader
-// never sees half a file, and a failure leaves the old content untouched and nothing new behind. Only a
-// process killed outright leaves its partial file; remove_partial_files takes those away.
+// Files that are complete or absent: written next to their final name, synced, then renamed. A reader never
+// sees half a file, and a failure leaves the old content untouched and no new file. Only a process that is
+// killed outright leaves its partial file; remove_partial_files removes those.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace redline {
 
-// Syncing survives a power cut, and costs milliseconds a file: right for checkpoints, wrong for a million
-// prepared images, which can be made again.
+// A synced file survives a power cut, but syncing costs milliseconds per file: right for checkpoints, wrong
+// for a million prepared images, which can be made again.
 enum class Sync { yes, no };
 
 // A file being written. One thread at a time. All failures are IoError naming the final path and the reason.
@@ -51,12 +51,12 @@ class AtomicFile {
 void write_file_atomically(const std::filesystem::path& path, std::string_view content,
                            Sync sync = Sync::yes);
 
-// Makes a file's content, or the names in a folder, survive a power cut. IoError on failure; that a file
-// system cannot sync folders is not a failure.
+// Makes a file's content, or the names in a folder, survive a power cut. IoError on failure; a file system
+// that cannot sync folders is not a failure.
 void sync_file(const std::filesystem::path& path);
 void sync_folder(const std::filesystem::path& folder);
 
-// Removes the partial files of processes of this machine that no longer run from one folder; gives how many.
+// Removes from a folder the partial files of processes that no longer run on this machine; returns how many.
 std::size_t remove_partial_files(const std::filesystem::path& folder);
 
 // The whole of a file. IoError when it cannot be read.

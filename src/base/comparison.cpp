@@ -105,7 +105,7 @@ std::vector<double> walsh_averages(const std::vector<double>& values) {
   return averages;
 }
 
-// Which Walsh averages, counted from both ends, are the interval: as many as Wilcoxon's test leaves out.
+// How many Walsh averages to drop at each end for the interval, by Wilcoxon's test, and its coverage.
 struct Tail {
   std::size_t left_out = 0;
   double coverage = 0;
@@ -135,9 +135,10 @@ struct Noise {
   double freedom = 1;
 };
 
-// The variance of the mean of a stationary first-order autoregressive process that was seen once. Its
-// correlation is estimated low by a short sample (Kendall's bias) and with an error; both are added, for too
-// small a variance makes false claims. A memory longer than ten times the sample cannot be told from a level.
+// The variance of the mean of a stationary first-order autoregressive process, from one sample of it. A short
+// sample underestimates the correlation (Kendall's bias), with an error; both are added, since too small a
+// variance makes false claims. A memory longer than ten times the sample cannot be distinguished from a
+// constant.
 double autoregressive_variance(std::span<const double> values) {
   const auto n = static_cast<double>(values.size());
   const double centre = mean(values);
@@ -284,7 +285,7 @@ Change compare_two_runs(Centre centre, std::span<const double> before, std::span
   return result;
 }
 
-// The mean of a side, its noise taken from the other where it has one run alone.
+// The mean of a side, with the noise of the other side if it has a single run.
 Change compare_sides(std::span<const double> before, std::span<const double> after, double confidence) {
   Change result;
   result.count = std::min(before.size(), after.size());
@@ -321,7 +322,7 @@ std::vector<double> logarithms(std::span<const double> values) {
 
 }  // namespace
 
-// By bisection: 1e-12 is far below what a sample can tell.
+// By bisection: 1e-12 is far more precise than any sample.
 double normal_quantile(double p) {
   double low = -40, high = 40;
   while (high - low > 1e-12) {
@@ -358,7 +359,7 @@ const char* name_of(Verdict verdict) {
 }
 
 bool Change::beyond_noise() const {
-  // Discrete intervals seldom have exactly what was asked for, and never less when they can have it.
+  // Discrete intervals seldom have exactly the requested coverage; they have at least that much if possible.
   return interval.coverage >= kConfidence - 1e-9 && (interval.low > 0 || interval.high < 0);
 }
 
@@ -384,8 +385,7 @@ Change compare_paired(std::span<const double> before, std::span<const double> af
     const Tail tail = walsh_tail(ratios.size(), confidence);
     const std::size_t from = tail.left_out == 0 ? 0 : tail.left_out - 1;
     result.change = std::expm1(quantile_of_sorted(averages, 0.5));
-    // With no average left out, the whole range is the interval, which misses the change when all signs
-    // agree.
+    // If no average is excluded, the interval is the whole range, which misses the change if all signs agree.
     const double widest = 1 - std::ldexp(2.0, -static_cast<int>(ratios.size()));
     result.interval = {averages[from], averages[averages.size() - 1 - from],
                        tail.left_out == 0 ? std::max(0.0, widest) : tail.coverage};

@@ -45,7 +45,7 @@ using InternalError = TypedError<ExitCode::internal>;
 using IoError = TypedError<ExitCode::io>;
 using TryAgainError = TypedError<ExitCode::try_again>;
 
-// A device's memory is full. Whoever chose the sizes knows which would fit.
+// A device's memory is full. Its own type, so that the code that chose the sizes can suggest smaller ones.
 class OutOfMemoryError : public UnavailableError {
  public:
   using UnavailableError::UnavailableError;

@@ -1,4 +1,4 @@
-// How host memory is allocated and released, for devices that want a kind of their own.
+// How host memory is allocated and released, for devices that need a special kind.
 #pragma once
 
 #include <cstddef>

@@ -7,7 +7,7 @@
 namespace redline {
 namespace {
 
-// Part of the logger, which is the process's too: whoever logs does not know who draws.
+// Global, like the logger: code that logs does not know what draws.
 struct Shown {
   std::mutex mutex;
   std::vector<LiveLine*> lines;

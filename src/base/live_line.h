@@ -1,5 +1,5 @@
-// The line at the foot of a terminal that is redrawn in place while work goes on. Log lines and others that
-// are printed meanwhile appear above it, instead of running into it.
+// The progress line at the bottom of a terminal, redrawn in place. Log lines and other output printed
+// meanwhile appear above it instead of running into it.
 #pragma once
 
 #include <cstdio>
@@ -8,7 +8,7 @@
 
 namespace redline {
 
-// Any thread. Output that fails is nobody's concern.
+// Any thread. Output errors are ignored.
 class LiveLine {
  public:
   // out is a terminal, borrowed. Nothing is drawn yet.
@@ -30,7 +30,7 @@ class LiveLine {
   bool shown_ = false;
 };
 
-// Takes the live lines of the process away while print runs, and draws them again below what it printed.
+// Clears the live lines of the process, runs print, and redraws them below its output.
 void print_above_live_lines(const std::function<void()>& print);
 
 }  // namespace redline

@@ -1,5 +1,5 @@
 // Logging: lines on stderr, so that stdout stays clean for results, from any thread. They appear above a live
-// line (live_line.h) where one is drawn.
+// line (live_line.h) if there is one.
 #pragma once
 
 #include <string>

@@ -72,8 +72,8 @@ std::uint64_t meminfo_bytes(const std::string& text, std::string_view key) {
   return kib * 1024;
 }
 
-// The folders whose limits bind this process in one controller, its own first, then its ancestors'. In a
-// container the path in /proc may lie outside the mount; only the folders that exist count.
+// The folders whose limits apply to this process in one controller, its own first, then its ancestors'. In a
+// container the path in /proc may be outside the mount; only existing folders count.
 std::vector<fs::path> cgroup_folders(const fs::path& root, std::string_view controller) {
   std::vector<fs::path> folders;
   std::istringstream lines(read_text(root / "proc/self/cgroup"));

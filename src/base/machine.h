@@ -1,5 +1,5 @@
-// What this machine has and what of it this process may use: recorded with every run, shown by `redline
-// doctor`, and the source of default thread counts.
+// The machine's hardware, and how much of it this process may use: recorded with every run, shown by `redline
+// doctor`, and used for default thread counts.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ Machine inspect_machine(const std::filesystem::path& root = "/");
 // "avx2 avx512f avx512_bf16"; "none of note" when there is none.
 std::string describe(const CpuFeatures& features);
 
-// Where this user's programs keep what can be made again: $XDG_CACHE_HOME/redline, or ~/.cache/redline; empty
-// when neither variable is set.
+// The user's cache folder: $XDG_CACHE_HOME/redline, or ~/.cache/redline; empty if neither XDG_CACHE_HOME nor
+// HOME is set.
 std::string cache_folder();
 
 }  // namespace redline

@@ -30,7 +30,7 @@ bool is_control(std::string_view character) {
   const auto first = static_cast<unsigned char>(character[0]);
   if (character.size() == 1) return first < 0x20 || first == 0x7f;
   if (character.size() == 2) return first == 0xc2 && static_cast<unsigned char>(character[1]) < 0xa0;
-  // Marks that turn the direction of what follows, and those that end a line.
+  // Marks that change the text direction, and those that end a line.
   return character >= "\u2028" && character <= "\u202e";
 }
 

@@ -1,4 +1,4 @@
-// Text from strangers (names of files, members of archives, words in records), made safe to print.
+// Makes untrusted text (names of files, members of archives, words in records) safe to print.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace redline {
 
-// The text with every byte that could steer a terminal or break a line written as \xNN: control characters
-// (also those of C1, in UTF-8) and bytes that are not UTF-8. Line feeds stay where keep_lines says so.
+// Writes every byte that could control a terminal or break a line as \xNN: control characters (including C1,
+// in UTF-8) and bytes that are not UTF-8. Line feeds stay with keep_lines.
 std::string printable(std::string_view text, bool keep_lines = false);
 
 }  // namespace redline

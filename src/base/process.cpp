@@ -12,8 +12,8 @@ namespace redline {
 bool is_running(pid_t process) {
   if (process <= 0) return false;
   if (::kill(process, 0) != 0 && errno == ESRCH) return false;
-  // "123 (name) Z ...": the name may hold anything, brackets too. Where there is no /proc, it runs as far as
-  // one can tell.
+  // "123 (name) Z ...": the name may contain anything, including brackets. Without /proc, the process is
+  // assumed to run.
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string line;
   std::getline(file, line);

@@ -7,11 +7,10 @@
 
 namespace redline {
 
-// Whether a process of this id runs. One that has ended but was not waited for by its parent does not.
+// Whether a process of this id is running. A zombie is not.
 bool is_running(pid_t process);
 
-// The folder of the running program, from which its other files are found; empty when the system does not
-// tell.
+// The folder of the running program, to find its other files; empty if unknown.
 std::filesystem::path program_folder();
 
 }  // namespace redline

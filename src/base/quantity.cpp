@@ -19,6 +19,12 @@ std::string counted(std::int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", format_grouped(count), noun, count == 1 ? "" : "s");
 }
 
+std::string format_signed(double value, int decimals) {
+  const std::string text = fmt::format("{:+.{}f}", value, decimals);
+  const bool zero = text.find_first_not_of("+-0.") == std::string::npos;
+  return zero ? "+" + text.substr(1) : text;
+}
+
 std::string format_joules(double joules) {
   // 999.5 would print as 1e+03: step to the next unit there.
   constexpr const char* kUnits[] = {"J", "kJ", "MJ", "GJ"};

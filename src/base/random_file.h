@@ -1,4 +1,4 @@
-// A file read at any place by any thread.
+// A file that any thread can read at any offset.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// SHA-256 (FIPS 180-4) and HMAC with it (RFC 2104): for proofs that somebody knows a secret, and for digests
-// that must not be alike by chance.
+// SHA-256 (FIPS 180-4) and HMAC with it (RFC 2104): to prove knowledge of a secret, and for digests that must
+// not collide.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ class Sha256 {
   static constexpr std::size_t kBytes = 32, kBlock = 64;
 
   void update(std::string_view bytes);
-  // The digest of all that was given, kBytes long. The object is spent then.
+  // The digest of everything added, kBytes long. The object cannot be used after it.
   std::string finish();
 
  private:
@@ -30,7 +30,7 @@ class Sha256 {
 std::string sha256(std::string_view bytes);
 std::string hmac_sha256(std::string_view key, std::string_view message);
 
-// Takes the same time wherever they differ.
+// Takes the same time no matter where they differ.
 bool same_secret(std::string_view a, std::string_view b);
 
 std::string hex(std::string_view bytes);

@@ -1,4 +1,4 @@
-// A shared library that may not be there, looked up while the program runs.
+// A shared library that may be missing, loaded at run time.
 #pragma once
 
 #include <dlfcn.h>
@@ -11,11 +11,12 @@
 
 namespace redline {
 
-// Stays loaded until the process ends: libraries that start threads, or have their hooks in a driver, do not
-// survive being unloaded.
+// Stays loaded until the process ends: libraries that start threads or hook into a driver must not be
+// unloaded.
 class SharedLibrary {
  public:
-  // Takes a name for the loader, or a path. Never throws: loaded() says whether it is there, error() why not.
+  // Takes a name for the loader, or a path. Never throws: loaded() says whether it was found, error() why
+  // not.
   explicit SharedLibrary(std::string name)
       : name_(std::move(name)), handle_(::dlopen(name_.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) {
     if (handle_ == nullptr) error_ = ::dlerror();
@@ -35,13 +36,14 @@ class SharedLibrary {
    private:
     void* address_;
   };
-  // Null when the library, or the function in it, is not there.
+  // Null if the library or the function is missing.
   Symbol find(const char* name) const {
     return Symbol(handle_ == nullptr ? nullptr : ::dlsym(handle_, name));
   }
   // Throws UnavailableError, with the remedy, instead.
   Symbol need(const char* name, const char* remedy) const {
-    void* found = handle_ == nullptr ? nullptr : ::dlsym(handle_, name);
+    if (!loaded()) throw UnavailableError("there is no {} ({}): {}", name_, error_, remedy);
+    void* found = ::dlsym(handle_, name);
     if (found == nullptr) throw UnavailableError("{} has no {}: {}", name_, name, remedy);
     return Symbol(found);
   }

@@ -25,7 +25,7 @@ static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_alw
                   std::atomic<std::int64_t>::is_always_lock_free,
               "only lock-free atomics are safe in a signal handler");
 
-// Where output goes once its terminal is gone, and which of stdout and stderr are a terminal.
+// Where output goes once its terminal is closed, and which of stdout and stderr are a terminal.
 std::atomic<int> nowhere{-1};
 std::atomic<bool> out_is_terminal{false}, err_is_terminal{false};
 

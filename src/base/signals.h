@@ -1,11 +1,11 @@
-// Stopping politely. While a StopSignals lives, the first SIGINT, SIGTERM, SIGUSR1 (which schedulers send
-// ahead of a preemption) or SIGHUP only raises a flag that long work polls (finish the step, write a
-// checkpoint, leave); a second one ends the process at once with 128+signal. The same one again within a
-// quarter of a second is not a second one: timeout(1) and schedulers signal a process and then its group.
-// SIGHUP is a terminal that was closed: it may come several times, so the later ones do nothing, and what is
-// still written to the terminal is dropped instead of failing. Where it was ignored, as nohup has it, it
-// stays so. While nothing would be lost (end_at_once), the first one ends the process. Commands that hold no
-// StopSignals keep the system's behaviour: they die at the first.
+// Graceful stops. While a StopSignals lives, the first SIGINT, SIGTERM, SIGUSR1 (which schedulers send ahead
+// of a preemption) or SIGHUP only raises a flag that long work polls (finish the step, write a checkpoint,
+// leave); a second one ends the process at once with 128+signal. The same signal within a quarter of a second
+// does not count as a second one: timeout(1) and schedulers signal a process and then its group. SIGHUP means
+// a closed terminal: it may come several times, so later ones do nothing, and further output to the terminal
+// is dropped instead of failing. If it was ignored before, as under nohup, it stays ignored. While nothing
+// would be lost (end_at_once), the first signal ends the process. Commands without a StopSignals keep the
+// default behaviour: the first signal ends them.
 #pragma once
 
 #include <array>
@@ -28,8 +28,9 @@ class StopSignals {
   bool requested() const { return flag().load(std::memory_order_relaxed); }
   int signal() const;  // which one came; 0 while none did
 
-  // Whether the first signal ends the process at once, with 128+signal: for set-ups, which poll nothing and
-  // leave nothing. What can be started again ends with 75 for all but SIGINT, as it would after them.
+  // Whether the first signal ends the process at once, with 128+signal: for set-up code, which does not poll
+  // and has nothing to save. With `again`, the exit code is 75 for all but SIGINT, as for a run that can be
+  // resumed.
   void end_at_once(bool yes, bool again = false);
 
  private:

@@ -52,7 +52,7 @@ struct Slot {
   std::array<void*, kFrames> frames{};
 };
 
-// Those that are asked now. A thread may answer when nobody waits any more: what was asked is never freed.
+// The current requests. A thread may answer after the wait is over, so requests are never freed.
 struct Question {
   std::size_t size = 0;
   std::unique_ptr<Slot[]> slots;
@@ -119,7 +119,7 @@ class Functions {
     std::string name;
   };
 
-  // Nothing for what does not lie in the file.
+  // Empty for addresses outside the file.
   template <typename T>
   static std::span<const T> part(std::span<const char> file, std::uint64_t at, std::uint64_t bytes) {
     if (at > file.size() || bytes > file.size() - at || at % alignof(T) != 0) return {};
@@ -217,15 +217,15 @@ std::string name_of(std::vector<Module>& modules, const void* frame) {
   return fmt::format("{:#x}", address);
 }
 
-// Without the frames of this file's handler and of the system's call to it: a signal finds a thread at an
-// instruction, whose frame comes after them.
+// Without the frames of this file's handler and of the system's call to it: the frame of the interrupted
+// instruction comes after them.
 std::string stack_text(std::vector<Module>& modules, const Slot& slot, bool by_signal) {
   const int count = slot.count.load(std::memory_order_acquire);
   std::string text;
   constexpr int kOfSignal = 2;
   for (int i = by_signal ? std::min(kOfSignal, count) : 1; i < count; ++i) {
     const auto address = reinterpret_cast<std::uintptr_t>(slot.frames[static_cast<std::size_t>(i)]);
-    // What a call comes back to lies after it, and may belong to the next function.
+    // The return address is after the call, and may belong to the next function.
     const bool exact = by_signal && i == kOfSignal;
     text +=
         fmt::format("    {}\n", name_of(modules, reinterpret_cast<const void*>(address - (exact ? 0 : 1))));

@@ -1,17 +1,17 @@
-// What the threads of this process are at: to explain one that hangs.
+// The stacks of this process's threads, to explain a hang.
 #pragma once
 
 #include <string>
 
 namespace redline {
 
-// Loads what thread_stacks() needs, so that it works when little else does, and takes a real-time signal for
-// it. Any thread, any number of times.
+// Loads what thread_stacks() needs, so that it works even in a broken process, and reserves a real-time
+// signal for it. May be called from any thread, any number of times.
 void prepare_stacks();
 
-// The stack of every thread, innermost call first, with the names of functions; threads at the same place
-// together. One that does not answer within a second is told with its state in the kernel. One thread at a
-// time. Calls of the system that a thread waits in may be broken off with EINTR.
+// The stack of every thread, innermost call first, with function names; threads with the same stack are shown
+// together. A thread that does not answer within a second is shown with its state in the kernel. Call it from
+// one thread at a time. System calls of other threads may fail with EINTR.
 std::string thread_stacks();
 
 }  // namespace redline

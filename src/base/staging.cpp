@@ -38,13 +38,13 @@ StagingFolder::StagingFolder(const fs::path& target) {
   if (!target_.has_filename()) target_ = target_.parent_path();  // "dir/" means dir
   const fs::file_status status = fs::status(target_, error);
   if (fs::exists(status) && !(fs::is_directory(status) && fs::is_empty(target_, error)))
-    throw UsageError("{} is there already and not an empty folder; give another name or remove it",
+    throw UsageError("{} exists already and is not an empty folder; choose another name or remove it",
                      target.string());
   const std::string prefix = fmt::format(".{}{}", target_.filename().string(), kMark);
   remove_abandoned(target_.parent_path(), prefix);
   path_ = target_.parent_path() / fmt::format("{}{}", prefix, ::getpid());
   fs::create_directories(path_, error);
-  if (error) throw IoError("cannot make the folder {}: {}", path_.string(), error.message());
+  if (error) throw IoError("cannot create the folder {}: {}", path_.string(), error.message());
 }
 
 StagingFolder::~StagingFolder() {

@@ -1,5 +1,4 @@
-// Folders that are filled by one process: those that appear whole or not at all, and those that grow file by
-// file.
+// Folders that one process fills: those that appear complete or not at all, and those that grow file by file.
 #pragma once
 
 #include <filesystem>
@@ -8,12 +7,13 @@
 
 namespace redline {
 
-// Filled beside its final name, then renamed. One thread makes and ends it; any may write files under path().
+// Filled under a temporary name, then renamed. One thread creates and destroys it; any may write files under
+// path().
 class StagingFolder {
  public:
-  // Creates a hidden folder beside `target`, and target's parents where missing, and removes those that
-  // processes of this machine that no longer run left there. Throws UsageError when
-  // target is there and not an empty folder, IoError when the file system refuses.
+  // Creates a hidden folder next to `target`, and target's parents if missing, and removes hidden folders
+  // left by processes that no longer run on this machine. Throws UsageError if target exists and is not an
+  // empty folder, IoError if the file system refuses.
   explicit StagingFolder(const std::filesystem::path& target);
   // Without commit(), removes the folder and all in it.
   ~StagingFolder();
@@ -32,15 +32,15 @@ class StagingFolder {
   bool committed_ = false;
 };
 
-// Removes what StagingFolders left behind in one folder, whoever made them: for the one who holds its lock.
+// Removes the staging folders left in `parent` by any process. Requires its FolderLock.
 void remove_staging(const std::filesystem::path& parent);
 
-// Holds a folder for one process, by a lock on it or on a file in it, as long as it lives (and no longer than
-// the process).
+// Reserves a folder for one process, by a lock on it or on a file in it, for the lifetime of this object or
+// the process.
 class FolderLock {
  public:
-  // The folder, or the file in it, is there already. Throws TryAgainError when another process holds it,
-  // IoError when it cannot be opened or the file system has no such locks.
+  // The folder, or the file in it, must exist. Throws TryAgainError if another process holds the lock,
+  // IoError if it cannot be opened or the file system has no locks.
   explicit FolderLock(const std::filesystem::path& path);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;

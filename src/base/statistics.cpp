@@ -122,7 +122,7 @@ std::vector<std::size_t> outliers(std::span<const double> values, const Whiskers
 
 double pearson(std::span<const double> x, std::span<const double> y) {
   check(x.size() == y.size(), "{} and {} values are not pairs", x.size(), y.size());
-  if (x.size() < 2) return kNaN;
+  if (x.size() < 3) return kNaN;  // two points always lie on a line
   const double x_mean = mean(x), y_mean = mean(y);
   double xx = 0, yy = 0, xy = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {

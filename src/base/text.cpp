@@ -77,7 +77,7 @@ std::string format_count(double count, std::string_view unit) {
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   const std::string lower = lower_case(word);
-  // What is cut short is meant more than what is spelled alike: "resnext50" is not "resnet50".
+  // An abbreviation is more likely than a typo: "resnext50" is not "resnet50".
   std::string best;
   if (word.size() >= 2) {
     for (const std::string& candidate : candidates) {

@@ -1,6 +1,5 @@
 // TFRecord files: a sequence of records, each framed as
-//     length (8 bytes, little endian)  masked CRC-32C of these 8 bytes (4)  data  masked CRC-32C of the data
-//     (4)
+//     length (8 bytes, little endian) | masked CRC-32C of the length (4) | data | masked CRC-32C of it (4)
 #pragma once
 
 #include <cstdint>
@@ -28,17 +27,17 @@ struct RecordFrame {
 
 struct RecordList {
   std::vector<RecordFrame> frames;
-  // Why the rest of the file was given up, with the byte; empty when it was read to its end. After a damaged
-  // length the next record cannot be found.
+  // Why the rest of the file could not be read, with the byte; empty if it was read to its end. After a
+  // damaged length the next record cannot be found.
   std::string damage;
 };
 
-// Walks the lengths alone, checking their CRCs. Throws IoError; damage is told in the result.
+// Reads only the lengths, and checks their CRCs. Throws IoError; damage is reported in the result.
 RecordList list_records(const RandomFile& file);
 
 // Reads the file from front to end in large pieces, and calls visit for each record with its frame and its
-// data; the data is empty (no value) where its CRC is wrong or it has more than max_bytes. The span is valid
-// during the call. Gives the damage, as list_records does. Throws IoError.
+// data; the data is empty (no value) if its CRC is wrong or it has more than max_bytes. The span is valid
+// during the call. Returns the damage, as list_records does. Throws IoError.
 std::string scan_records(
     const RandomFile& file, std::uint64_t max_bytes,
     const std::function<void(const RecordFrame&, std::optional<std::span<const std::uint8_t>>)>& visit);
@@ -47,7 +46,7 @@ std::string scan_records(
 // are for. Throws DataError when the index does not describe that file.
 std::vector<RecordFrame> read_index(const std::filesystem::path& path, std::uint64_t file_size);
 
-// One line a frame, for read_index and for other programs that read records at random.
+// One line per frame, for read_index and other programs with random access.
 std::string index_text(const std::vector<RecordFrame>& frames);
 
 // The data of a record, in scratch. Throws DataError when a CRC is wrong or the length is not the frame's.

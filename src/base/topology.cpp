@@ -41,7 +41,7 @@ std::vector<std::vector<int>> physical_cores(const std::vector<int>& allowed,
   for (const int processor : allowed) {
     const std::filesystem::path folder = system / "devices/system/cpu" / ("cpu" + std::to_string(processor));
     const int core = number_in(folder / "topology/core_id");
-    // One that nothing is known of is a core of its own.
+    // A processor without topology information counts as a core.
     cores[{node_of(folder), number_in(folder / "topology/physical_package_id"),
            number_in(folder / "topology/die_id"), core, core < 0 ? processor : 0}]
         .push_back(processor);

@@ -54,7 +54,7 @@ Directory find_directory(const RandomFile& file) {
   throw DataError("zip: there is no directory at the end: it is not a zip archive, or is cut off");
 }
 
-// Sizes and offset of an entry that do not fit its 32 bits lie in an extra field, in this order.
+// Sizes and offset of an entry that do not fit into 32 bits are in an extra field, in this order.
 void read_zip64(std::span<const std::uint8_t> extra, ZipMember& member) {
   while (extra.size() >= 4) {
     const std::uint64_t id = number(extra.data(), 2), size = number(extra.data() + 2, 2);
@@ -72,8 +72,7 @@ void read_zip64(std::span<const std::uint8_t> extra, ZipMember& member) {
   }
 }
 
-// Members must lie one after the other: entries that point at the same bytes make a small file unpack to any
-// size.
+// Members must not overlap: entries that point at the same bytes would let a small file unpack to any size.
 void check_places(const std::vector<ZipMember>& members, std::uint64_t end) {
   std::vector<const ZipMember*> order;
   for (const ZipMember& member : members) order.push_back(&member);

@@ -1,4 +1,4 @@
-// What a zip archive holds and where: its directory alone. Reads zip64.
+// The directory of a zip archive: its members and where they are. Reads zip64.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +24,20 @@ struct ZipMember {
 // Whether a member's name stays inside the archive: it is not empty, not absolute, does not climb with ".."
 // and has no zero in it.
 bool is_safe_name(const std::string& name);
-// Throws DataError where it does not.
+// Throws DataError if it does not.
 void require_safe_name(const std::string& name);
 
-// The files in the archive's directory, in its order; folders are passed over. Reads the directory alone.
-// Throws DataError: not a zip or cut off, a damaged directory, an encrypted member, another compression, a
-// name that is absolute or climbs with "..", a name that comes twice, and members that share bytes (which
-// would let a small file unpack to a vast one).
+// The files in the archive's directory, in its order; folders are skipped. Reads only the directory. Throws
+// DataError: not a zip or cut off, a damaged directory, an encrypted member, another compression, a name that
+// is absolute or climbs with "..", a name that comes twice, and members that share bytes (which would let a
+// small file unpack to a vast one).
 std::vector<ZipMember> list_zip(const RandomFile& file);
 
 inline constexpr std::uint64_t kZipLocalHeader =
     30;  // bytes of a local header, before its name and extra fields
 
-// How far behind its local header, of which the first bytes are given, a member's content begins. Throws
-// DataError when they are not a local header.
+// The offset of a member's content from the start of its local header, whose first bytes are given. Throws
+// DataError if they are not a local header.
 std::uint64_t content_begin(std::span<const std::uint8_t> header);
 
 // Where the content of a member begins in the file. Throws DataError when its local header is damaged or its

@@ -12,7 +12,7 @@
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "data/encode.h"
+#include "data/images/encode.h"
 
 namespace redline::bench {
 namespace {
@@ -25,7 +25,7 @@ struct Color {
   std::uint8_t red, green, blue;
 };
 constexpr Color kInk = {40, 40, 40}, kGrid = {220, 220, 220};
-// Told apart by the colour-blind too.
+// Colours that colour-blind people can distinguish.
 constexpr Color kColors[] = {{0, 90, 170}, {215, 95, 0}, {0, 140, 100}, {190, 90, 150}, {90, 90, 90}};
 
 struct Point {

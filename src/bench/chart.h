@@ -1,5 +1,4 @@
-// Charts of a measurement: lines in the terminal, lines and bars as SVG or PNG. For a look at it, not for a
-// page of them.
+// Simple charts of a measurement: lines in the terminal, lines and bars as SVG or PNG.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +35,7 @@ std::string text_chart(const Chart& chart, int width);
 std::string svg_chart(const Chart& chart);
 std::vector<std::uint8_t> png_chart(const Chart& chart);
 
-// Writes SVG or PNG by the ending of the name. Throws UsageError for others, IoError when it cannot be
-// written.
+// Writes SVG or PNG, by the file extension. Throws UsageError for others, IoError if it cannot be written.
 void write_chart(const Chart& chart, const std::string& path);
 void write_chart(const BarChart& chart, const std::string& path);
 void check_chart_name(const std::string& path);  // throws UsageError

@@ -255,7 +255,8 @@ void check_names(const CommBenchOptions& options, const comm::Fabric& fabric) {
                          const std::vector<std::string>& there) {
     for (const std::string& name : wanted) {
       if (std::ranges::find(there, name) != there.end()) continue;
-      if (there.empty()) throw UsageError("{} {}: {} offers no choice", flag, name, fabric.description());
+      if (there.empty())
+        throw UsageError("{} {}: {} has none to choose from", flag, name, fabric.description());
       throw UsageError("{} {}: {} has {}", flag, name, fabric.description(), fmt::join(there, ", "));
     }
   };

@@ -16,8 +16,8 @@
 #include "base/machine.h"
 #include "data/loader.h"
 #include "data/parallel.h"
-#include "data/record_source.h"
 #include "data/sampler.h"
+#include "data/sources/record_source.h"
 
 namespace redline::bench {
 namespace fs = std::filesystem;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/image_decoder.h"
-#include "data/augment.h"
+#include "data/images/augment.h"
 #include "data/progress.h"
 
 namespace redline::bench {

@@ -1,5 +1,5 @@
-// A learning rate to begin with: training steps whose rate rises by the same factor each, from one at which
-// nothing is learned to one at which the loss diverges. Where the loss falls fastest is a good rate.
+// Finds a learning rate to start with: each training step raises the rate by the same factor, from one at
+// which nothing is learned to one at which the loss diverges. A good rate is where the loss falls fastest.
 #pragma once
 
 #include <atomic>
@@ -43,10 +43,9 @@ struct LrSweep {
 // Told after each step; false stops.
 using LrProgress = std::function<bool(std::int64_t step)>;
 
-// Makes the sweep with the real trainer, weights from config.model.init where that is given. Keeps nothing.
-// It ends early where a loss or, ten times in a row, a gradient is not finite, or where the running mean of
-// the losses is twice what it began with. Throws data::Stopped where options.stop became true while the data
-// was indexed.
+// Runs the sweep with the real trainer, from the weights of config.model.init if given. Keeps nothing. It
+// ends early if a loss or, ten times in a row, a gradient is not finite, or if the running mean of the losses
+// is twice the initial one. Throws data::Stopped if options.stop became true while the data was indexed.
 LrSweep sweep_rates(const LrOptions& options, const LrProgress& progress);
 
 // A line fitted to a step and its neighbours, a tenth of the sweep on either side.
@@ -64,13 +63,13 @@ struct LrSuggestion {
   std::string why_not;           // and what to change
 };
 
-// No rate where the fall is not clear of noise (noise alone passes for a fall in one sweep of a hundred),
-// where it is steepest at the first rates, and where the loss still falls at the last: a better rate may lie
-// beyond.
+// Suggests no rate if the fall is not clear of noise (noise alone looks like a fall in one sweep of a
+// hundred), if it is steepest at the first rates, or if the loss still falls at the last: a better rate may
+// be outside the range.
 LrSuggestion suggest(const LrSweep& sweep);
 
-// The losses and the smoothed losses by rate, with a mark at the suggestion. Losses far above where it began
-// are cut.
+// The losses and the smoothed losses by rate, with a mark at the suggestion. Losses far above the initial one
+// are cut off.
 Chart lr_chart(const LrSweep& sweep, const LrSuggestion& suggestion);
 // A line each; the first gives the names of the columns.
 std::string lr_csv(const LrSweep& sweep);

@@ -1,4 +1,4 @@
-// How long each op of a training step takes: each distinct op of a plan on its own, or all within the step.
+// How long each op of a training step takes: each distinct op of a plan alone, or all within the step.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// One op on its own: a graph with a single op, and how to fill its inputs. Tests compare a case with the
-// reference; `redline bench op` times it at training sizes.
+// A single op: a graph with one op, and how to fill its inputs. Tests compare a case with the reference;
+// `redline bench op` times it at training sizes.
 #pragma once
 
 #include <cstdint>

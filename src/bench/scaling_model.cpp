@@ -120,7 +120,7 @@ Link link_of_record(const std::string& path, const char* flag) {
   } catch (const nlohmann::json::exception& error) {
     throw DataError("{} {}: not a record of bench comm: {}", flag, path, error.what());
   }
-  if (ranks < 2) throw DataError("{} {}: it has {} ranks, and two or more are needed", flag, path, ranks);
+  if (ranks < 2) throw DataError("{} {}: it has {} ranks, but at least two are needed", flag, path, ranks);
   try {
     return fit_link({best.begin(), best.end()}, ranks);
   } catch (const DataError& error) {

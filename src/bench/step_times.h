@@ -26,9 +26,9 @@ std::vector<std::vector<double>> time_ops_in_steps(const plan::Options& options,
                                                    backend::Backend& backend, int repeat,
                                                    const StepProgress& progress);
 
-// What a step looks like to the network: how long it takes as one unit (the median of `repeat` batches of a
-// few steps), and when each gradient bucket is complete, by the times of its ops. `wire` is the type in which
-// gradients are sent; empty: the type they are stored in. Returns nothing when stopped, and lets
+// The shape of a step for the network model: how long it takes as one unit (the median of `repeat` batches of
+// a few steps), and when each gradient bucket is complete, by the times of its ops. `wire` is the type in
+// which gradients are sent; empty: the type they are stored in. Returns nothing when stopped, and lets
 // backend::Abandoned through.
 std::optional<StepShape> measure_step(const plan::Options& options, backend::Backend& backend,
                                       std::optional<graph::DType> wire, int repeat,

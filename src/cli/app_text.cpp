@@ -64,13 +64,20 @@ std::string roff(const std::string& text) {
   return out.starts_with('.') || out.starts_with('\'') ? "\\&" + out : out;
 }
 
+// A value that may be broken between its choices, which can be longer than a line.
+std::string roff_value(const std::string& value) {
+  std::string out;
+  for (const char c : roff(value)) out += c == '|' ? std::string("|\\:") : std::string(1, c);
+  return out;
+}
+
 void manual_options(const CLI::App& command, std::string& text) {
   for (const CLI::Option* option : command.get_options()) {
     const std::vector<std::string> names = flags(*option);
     const std::string value = value_text(*option);
     const std::string head = names.empty() ? option->get_name() : fmt::format("{}", fmt::join(names, ", "));
     text += fmt::format(".TP\n\\fB{}\\fR{}\n{}\n", roff(head),
-                        value.empty() || names.empty() ? "" : " \\fI" + roff(value) + "\\fR",
+                        value.empty() || names.empty() ? "" : " \\fI" + roff_value(value) + "\\fR",
                         roff(description(*option)));
   }
 }
@@ -104,12 +111,13 @@ std::string zsh_text(std::string text) {
   return text;
 }
 
+// Empty for an argument that can be any file: those of a command have one line in common.
 std::string zsh_argument(const CLI::Option& option) {
   std::string text;
   const std::vector<std::string> names = flags(option), values = choices(option);
   const std::string action = values.empty() ? "_files" : fmt::format("({})", fmt::join(values, " "));
-  if (names.empty())
-    return fmt::format("    {} \\\n", in_single_quotes("*:" + zsh_text(option.get_name()) + ":_files"));
+  if (names.empty() && !values.empty())
+    return fmt::format("    {} \\\n", in_single_quotes(":" + zsh_text(option.get_name()) + ":" + action));
   for (const std::string& name : names) {
     std::string spec = name + "[" + zsh_text(description(option)) + "]";
     if (takes_value(option)) spec += ":" + zsh_text(value_text(option)) + ":" + action;
@@ -122,7 +130,7 @@ std::string zsh_argument(const CLI::Option& option) {
 
 std::string manual_page(const CLI::App& app, const std::string& version) {
   std::string text = fmt::format(
-      ".TH REDLINE 1 \"\" \"redline {}\" \"User Commands\"\n.SH NAME\nredline \\- train ResNet image "
+      ".TH REDLINE 1 \"\" \"redline {}\" \"User Commands\"\n.ad l\n.SH NAME\nredline \\- train ResNet image "
       "classifiers\n"
       ".SH SYNOPSIS\n.B redline\n\\fIcommand\\fR [\\fIoptions\\fR]\n.SH DESCRIPTION\n{}\n",
       version, roff(app.get_description()));
@@ -144,6 +152,9 @@ std::string bash_completion(const CLI::App& app) {
       "# bash completion for redline; made by `redline completion bash`\n"
       "_redline() {\n"
       "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command=redline i\n"
+      // "--model=res" comes as three words.
+      "  if [[ $word == = ]]; then word=; elif [[ $before == = ]]; then before=${COMP_WORDS[COMP_CWORD-2]}; "
+      "fi\n"
       "  for ((i = 1; i < COMP_CWORD; i++)); do\n"
       "    case ${command}_${COMP_WORDS[i]} in\n";
   std::string options, values;
@@ -154,8 +165,9 @@ std::string bash_completion(const CLI::App& app) {
     for (const CLI::App* sub : subcommands(command)) offered.push_back(sub->get_name());
     for (const CLI::Option* option : command.get_options()) {
       const std::vector<std::string> names = flags(*option), known = choices(*option);
-      offered.insert(offered.end(), names.begin(), names.end());
-      if (known.empty() || names.empty()) continue;
+      const std::vector<std::string>& more = names.empty() ? known : names;
+      offered.insert(offered.end(), more.begin(), more.end());
+      if (known.empty()) continue;
       for (const std::string& flag : names)
         values += fmt::format("    {}:{}) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n", name,
                               flag, fmt::join(known, " "));

@@ -131,7 +131,7 @@ void add_op(CLI::App& group, Context& context) {
   command.add_option("--repeat", flags->options.repeat, "Timed runs of each op")->capture_default_str();
   command.add_flag("--in-step", flags->options.in_step,
                    "Time ops within whole steps, with caches as in training; always so on a GPU");
-  command.add_flag("--no-fuse", flags->no_fuse, "Run every op on its own, without fusion");
+  command.add_flag("--no-fuse", flags->no_fuse, "Run every op separately, without fusion");
   command.add_option("--json", flags->json, "Also write the result to this file")->type_name("FILE");
   on_run(command, context, [flags] { return run_op_bench(*flags); });
 }
@@ -192,7 +192,7 @@ nlohmann::ordered_json bench_record(const char* kind) {
 
 void add_bench(CLI::App& app, Context& context) {
   CLI::App& group = add_group(
-      app, "bench", "Measure parts of the program on their own",
+      app, "bench", "Measure parts of the program separately",
       {"redline bench throughput", "redline bench ab -- --dtype fp32 -- --dtype bf16", "redline bench op",
        "redline bench data shapes", "redline bench memory", "redline bench lr flowers"});
   add_bench_throughput(group, context);

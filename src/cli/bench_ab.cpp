@@ -21,6 +21,7 @@
 #include "base/live_line.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/quantity.h"
 #include "base/signals.h"
 #include "bench/ab.h"
 #include "cli/bench.h"
@@ -229,8 +230,10 @@ void measure(Study& study, const Flags& flags, const fs::path& folder, const Sto
                               1 - study.result.interval.coverage, study.options.margin);
 }
 
+std::string percent(double part) { return format_signed(100 * part, 2) + "%"; }
+
 std::string interval_text(const ConfidenceInterval& interval) {
-  return fmt::format("{:+.2f}% to {:+.2f}%", 100 * interval.low, 100 * interval.high);
+  return fmt::format("{} to {}", percent(interval.low), percent(interval.high));
 }
 
 void print_sides(const Study& study) {
@@ -294,11 +297,11 @@ void print(const Study& study) {
                                                        : "stopped";
   fmt::print("{} pair{} in {}: {}\n", result.pairs, result.pairs == 1 ? "" : "s",
              format_duration(study.seconds), why);
-  fmt::print("images/s of B against A: {:+.2f}%", 100 * result.change);
+  fmt::print("images/s of B against A: {}", percent(result.change));
   if (result.interval.coverage > 0) fmt::print(", 95% interval {}", interval_text(result.interval));
   fmt::print("\n");
   if (study.step && study.step->interval.coverage > 0)
-    fmt::print("steps/s by the median step: {:+.2f}%, {}\n", 100 * study.step->change,
+    fmt::print("steps/s by the median step: {}, {}\n", percent(study.step->change),
                interval_text(study.step->interval));
   fmt::print("{}\n", verdict_text(study));
 }

@@ -79,7 +79,7 @@ void resolve_device(Flags& flags) {
   if (flags.device != "cpu" && flags.device != "cuda")
     throw UsageError("--device {}: choose among auto, cpu (Gloo), cuda (NCCL)", flags.device);
   if (!flags.topology.empty() && flags.device != "cuda")
-    throw UsageError("--topology is NCCL's: it needs --device cuda");
+    throw UsageError("--topology needs NCCL: add --device cuda");
 }
 
 // Rank 0's part: a table that grows as measurements end.
@@ -152,9 +152,8 @@ int run_measurement(Flags& flags) {
   const comm::World world = comm::find_world();
   if (world.size == 1)
     throw UsageError(
-        "bench comm measures between the ranks of a job, and this process is alone: start it as 'redline "
-        "launch -g "
-        "2 -- bench comm', or with mpirun, srun or torchrun");
+        "bench comm needs several ranks, and this process is alone: start it as 'redline launch -g 2 -- "
+        "bench comm', or with mpirun, srun or torchrun");
 
   ResultFile json(world.rank == 0 ? flags.json : ""), csv(world.rank == 0 ? flags.csv : "");
   const StopSignals signals;
@@ -218,27 +217,29 @@ void add_bench_comm(CLI::App& group, Context& context) {
   command.add_option("--sizes", flags->sizes, "Bytes, with commas; a range doubles: 128-128M")
       ->capture_default_str();
   list(command.add_option("--algorithms", o.algorithms,
-                          "Only these, where an operation has them (Gloo: ring, bcube; NCCL: auto, ring, "
-                          "tree, pat, nvls, nvlstree; "
-                          "default: all)"));
-  list(command.add_option("--protocols", o.protocols, "Only these (NCCL: ll, ll128, simple; default: all)"));
+                          "Only these algorithms, for operations that have them (Gloo: ring, bcube; NCCL: "
+                          "auto, ring, tree, pat, nvls, nvlstree; default: all)"));
+  list(command.add_option("--protocols", o.protocols,
+                          "Only these protocols (NCCL: ll, ll128, simple; default: all)"));
   command
       .add_option("--dtype", flags->dtype,
-                  "fp32, fp16 or bf16: of what is exchanged; with --predict, of the training")
+                  "Type of the exchanged values: fp32, fp16 or bf16; with --predict, of the training")
       ->capture_default_str();
-  command
-      .add_option("--device", flags->device, "cpu measures Gloo, cuda NCCL; auto: cuda where it can be used")
+  command.add_option("--device", flags->device, "cpu measures Gloo, cuda NCCL; auto: cuda if possible")
       ->capture_default_str();
   command.add_option("--topology", flags->topology,
                      "File for NCCL's view of the machine; its rings and trees go to FILE.graphs");
   command.add_option("--repeat", o.repeat, "Timed repetitions of each size")->capture_default_str();
-  command.add_option("--warmup", o.warmup, "Repetitions before these; at least one, whose result is checked")
+  command
+      .add_option("--warmup", o.warmup, "Untimed repetitions before these; at least one, to check the result")
       ->capture_default_str();
-  command.add_option("--seconds", o.seconds, "Time that a size may take: large ones are repeated less often")
+  command.add_option("--seconds", o.seconds, "Time limit per size; large sizes are repeated less often")
       ->capture_default_str();
-  command.add_option("--comm-timeout", flags->timeout, "Seconds after which a silent rank is lost")
+  command
+      .add_option("--comm-timeout", flags->timeout,
+                  "Seconds after which a rank that does not answer counts as lost")
       ->capture_default_str();
-  command.add_option("--join-timeout", flags->join_timeout, "Seconds until every rank must be there")
+  command.add_option("--join-timeout", flags->join_timeout, "Seconds to wait for all ranks to join")
       ->capture_default_str();
   command.add_option("--comm-interface", flags->interface,
                      "Network interface for Gloo (default: the one to rank 0)");
@@ -246,7 +247,7 @@ void add_bench_comm(CLI::App& group, Context& context) {
   command.add_option("--csv", flags->csv, "Also write the table to this file")->type_name("FILE");
   command.add_option("--plot", flags->plots, "Also draw a chart: a file that ends in .svg or .png");
   CLI::Option* const wanted = command.add_flag(
-      "--predict", *predict, "Predict training on many GPUs instead, from a step that is measured here");
+      "--predict", *predict, "Predict training on many GPUs instead, from a step measured here");
   const auto prediction = add_predict_options(command, wanted);
   on_run(command, context, [flags, predict, prediction] {
     if (!*predict) return run_measurement(*flags);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "backend/backend.h"
 #include "base/error.h"

@@ -54,9 +54,10 @@ void print_suggestion(const bench::LrSweep& sweep, const bench::LrSuggestion& su
 int run_lr(Flags& flags) {
   bench::LrOptions& options = flags.options;
   options.config = flags.train.config();
-  if (comm::find_world().size > 1) throw UsageError("bench lr is one process's: start it without a launcher");
+  if (comm::find_world().size > 1)
+    throw UsageError("bench lr runs in one process: start it without a launcher");
   if (options.config.schedule.epochs)
-    throw UsageError("--epochs: a sweep has --steps, {} unless told", options.steps);
+    throw UsageError("--epochs: the length of a sweep is --steps (default {})", options.steps);
   options.steps = options.config.schedule.steps.value_or(options.steps);
   bench::validate(options);
   for (const std::string& plot : flags.plots) bench::check_chart_name(plot);

@@ -12,6 +12,7 @@
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/quantity.h"
 #include "base/signals.h"
 #include "base/statistics.h"
 #include "base/text.h"
@@ -39,8 +40,9 @@ struct PredictFlags {
   std::string link = "400Gb/s,5us", intra = "450GB/s,2us", collective = "best", gpus = "8-4096";
   bench::ScalingOptions scaling = usual_losses();
 
-  // What ideal hardware has none of, and every cluster some: NCCL's kernels take multiprocessors while they
-  // move gradients, and equal GPUs run at unequal clocks. Assumed; benchmarks/results has what they give.
+  // Losses that ideal hardware does not have, but every cluster does: NCCL's kernels occupy multiprocessors
+  // while they move gradients, and equal GPUs run at different clocks. Assumptions; benchmarks/results has
+  // the resulting predictions.
   static bench::ScalingOptions usual_losses() {
     bench::ScalingOptions options;
     options.contention = 0.15;
@@ -74,7 +76,7 @@ std::string names_of_known_steps() {
 Step read_step(const std::string& path) {
   if (const auto known = bench::find_known_step(path)) return {known->shape, known->batch, known->source};
   if (path.starts_with("h200:"))
-    throw UsageError("--step {}: what was measured is {}", path, names_of_known_steps());
+    throw UsageError("--step {}: not measured; choose from {}", path, names_of_known_steps());
   const nlohmann::ordered_json record = read_record(path);
   const bench::StepShape shape = bench::parse_step_shape(record, path);
   const auto batch = record.find("batch");
@@ -98,9 +100,9 @@ Measured read_measured(const std::string& folder) {
   for (const double value : run.steps.communication_seconds)
     if (std::isfinite(value)) exposed.push_back(value);
   if (found.ranks < 2 || seconds.empty() || exposed.empty())
-    throw DataError("--against {}: it is not a run of several ranks that took two steps or more", folder);
+    throw DataError("--against {}: not a run of several ranks with at least two steps", folder);
   if (run.info.accumulate != 1)
-    throw DataError("--against {}: a step there is {} batches, and the predicted one is one", folder,
+    throw DataError("--against {}: a step of that run has {} batches, but the predicted step has one", folder,
                     run.info.accumulate);
   found.step_seconds = median(seconds);
   found.exposed_seconds = median(exposed);
@@ -110,8 +112,8 @@ Measured read_measured(const std::string& folder) {
 void check_batch(const Measured& run, const Step& step) {
   if (step.batch != 0 && step.batch != run.batch)
     throw UsageError(
-        "--against {}: its ranks have {} images a step each, and the predicted step has {}: give "
-        "-b {}, or a --step of that batch",
+        "--against {}: its ranks take {} images per step, but the predicted step has {}: use -b {}, or a "
+        "--step of that batch",
         run.folder, run.batch, step.batch, run.batch);
 }
 
@@ -132,9 +134,9 @@ std::optional<Step> measure_step(const PredictFlags& flags, const PredictOutput&
   plan.bucket_bytes = static_cast<std::size_t>(flags.bucket_mb * (1 << 20));
   if (!backend->supports(graph::OpKind::conv, plan.model.dtype))
     throw UnavailableError(
-        "the device {} has no {} kernels; without such a GPU, take a step that was measured on one: --step "
-        "{}",
-        output.device, output.dtype, names_of_known_steps());
+        "the device {} does not support {} ({}); to predict without a GPU that does, use a step measured on "
+        "one: --step {}",
+        output.device, output.dtype, backend->description(), names_of_known_steps());
   std::optional<graph::DType> wire;
   if (!flags.grad_dtype.empty()) wire = graph::parse_dtype(flags.grad_dtype);
   ProgressLine line("timing", "steps");
@@ -165,14 +167,15 @@ void print_head(const Step& step, const PredictFlags& flags) {
              format_bytes(static_cast<std::uint64_t>(bytes)), step.shape.buckets.size(),
              1e3 * step.shape.buckets.front().ready);
   fmt::print(
-      "network   {:.3g} GB/s and {:.3g} us a GPU between nodes of {}, {:.3g} GB/s and {:.3g} us within\n",
+      "network   {:.3g} GB/s and {:.3g} us per GPU between nodes of {}, {:.3g} GB/s and {:.3g} us within\n",
       network.inter.bandwidth_at(largest) / 1e9, 1e6 * network.inter.latency, network.gpus_per_node,
       network.intra.bandwidth_at(largest) / 1e9, 1e6 * network.intra.latency);
   fmt::print(
-      "losses    computing is {:.3g}% slower while gradients travel, steps differ by {:.3g}% between GPUs\n",
+      "losses    computing is {:.3g}% slower during the gradient exchange, step times differ by {:.3g}% "
+      "between GPUs\n",
       100 * flags.scaling.contention, 100 * flags.scaling.spread);
   fmt::print(
-      "left out  other traffic, shared switches, reading data, batch norms over GPUs, and how the speed of a "
+      "ignored   other traffic, shared switches, reading data, batch norms over GPUs, and how the speed of a "
       "GPU\n"
       "          depends on the batch: efficiency is against one GPU with {}\n",
       step.batch > 0 ? fmt::format("the same {} images a step", step.batch) : "the same batch");
@@ -195,9 +198,9 @@ double error_of(double predicted, double measured) { return predicted / measured
 void print_check(const Measured& run, const bench::Prediction& p) {
   fmt::print(
       "\n{} ranks in {}: {:.3f} ms a step, {:.3f} ms of it exposed; "
-      "predicted {:.3f} ms ({:+.1f}%), {:.3f} ms exposed\n",
+      "predicted {:.3f} ms ({}%), {:.3f} ms exposed\n",
       run.ranks, run.folder, 1e3 * run.step_seconds, 1e3 * run.exposed_seconds, 1e3 * p.step_seconds,
-      100 * error_of(p.step_seconds, run.step_seconds), 1e3 * p.exposed_seconds);
+      format_signed(100 * error_of(p.step_seconds, run.step_seconds), 1), 1e3 * p.exposed_seconds);
 }
 
 nlohmann::ordered_json check_record(const Measured& run, const bench::Prediction& p) {
@@ -240,7 +243,7 @@ nlohmann::ordered_json record_of(const std::vector<bench::Prediction>& predictio
   return json;
 }
 
-// What the flags say, understood before anything is measured.
+// The parsed flags, checked before anything is measured.
 PredictFlags resolve(const PredictFlags& given) {
   PredictFlags flags = given;
   flags.scaling.network.inter = bench::parse_link(flags.link, "--link");
@@ -260,44 +263,43 @@ std::shared_ptr<PredictFlags> add_predict_options(CLI::App& command, CLI::Option
     return command.add_option(name, value, text)->group("With --predict")->needs(predict);
   };
   graph::ModelOptions& model = flags->plan.model;
-  option("--gpus", flags->gpus, "For how many GPUs, with commas; a range doubles")->capture_default_str();
-  option("--link", flags->link,
-         "Bandwidth and latency of a GPU's link to other nodes, or the .json of a bench comm to fit them to")
+  option("--gpus", flags->gpus, "Numbers of GPUs, separated by commas; a range doubles")
       ->capture_default_str();
-  option("--intra", flags->intra, "The same of its link to the GPUs of its node")->capture_default_str();
-  option("--gpus-per-node", flags->scaling.network.gpus_per_node, "GPUs of a node")->capture_default_str();
+  option("--link", flags->link,
+         "Bandwidth and latency of a GPU's link to other nodes, or a .json file of bench comm to fit them to")
+      ->capture_default_str();
+  option("--intra", flags->intra, "The same for its link to the GPUs of its node")->capture_default_str();
+  option("--gpus-per-node", flags->scaling.network.gpus_per_node, "GPUs per node")->capture_default_str();
   option("--collective", flags->collective, "best, ring, tree or hierarchical")->capture_default_str();
   option("--contention", flags->scaling.contention,
-         "Part of its speed that computing loses while gradients travel, 0 to 1")
+         "Fraction of its speed that computation loses during the gradient exchange, 0 to 1")
       ->capture_default_str();
   option("--spread", flags->scaling.spread,
-         "Standard deviation of the step between GPUs as a part of it: all wait for the slowest")
+         "Standard deviation of step times between GPUs, as a fraction: all wait for the slowest")
       ->capture_default_str();
   option("--step", flags->step,
-         "A step that is taken instead of one measured here: a record of --predict, or " +
-             names_of_known_steps() + " (ResNet-50 in fp16 with as many images)");
-  option("--step-time", flags->step_time,
-         "Time of the step alone, as 27ms: the shape of the step is scaled to it");
+         "Use this step instead of measuring one: a record of --predict, or " + names_of_known_steps() +
+             " (ResNet-50 in fp16 with as many images)");
+  option("--step-time", flags->step_time, "Scale the step to this time without communication, such as 27ms");
   option("--against", flags->against,
-         "Folder of a run of several ranks: its steps are shown beside the prediction for as many GPUs")
+         "Run folder of several ranks, to compare with the prediction for as many GPUs")
       ->allow_extra_args(false);
   option("--model", model.model, "Model whose step is measured")->capture_default_str();
   option("--classes", model.classes, "Number of classes")->capture_default_str();
-  option("--image-size", model.image_size, "Pixels of a side")->capture_default_str();
-  option("-b,--batch-size", model.batch, "Images of a GPU in a step")->capture_default_str();
-  option("--bucket-mb", flags->bucket_mb, "Gradients that travel together, in MiB")->capture_default_str();
+  option("--image-size", model.image_size, "Image height and width in pixels")->capture_default_str();
+  option("-b,--batch-size", model.batch, "Batch size per GPU")->capture_default_str();
+  option("--bucket-mb", flags->bucket_mb, "Size of all-reduce buckets in MiB")->capture_default_str();
   option("--grad-dtype", flags->grad_dtype,
-         "Type in which gradients travel (default: that they are kept in)");
-  option("--threads", flags->threads, "Threads that compute; 0 is one a core")->capture_default_str();
-  option("--steps", flags->steps, "Times that the step is measured")->capture_default_str();
+         "Type in which gradients are exchanged (default: the type they are stored in)");
+  option("--threads", flags->threads, "Compute threads on a CPU (0: all cores)")->capture_default_str();
+  option("--steps", flags->steps, "Number of measured steps")->capture_default_str();
   return flags;
 }
 
 int run_prediction(const PredictFlags& given, const PredictOutput& output) {
   const PredictFlags flags = resolve(given);
   if (comm::find_world().size > 1)
-    throw UsageError(
-        "--predict is the work of one process: start it without launch, mpirun, srun or torchrun");
+    throw UsageError("--predict runs in one process: start it without launch, mpirun, srun or torchrun");
   const std::vector<std::size_t> counts = bench::parse_sizes(flags.gpus, "--gpus");
   for (const std::string& plot : output.plots) bench::check_chart_name(plot);
   std::optional<double> wanted;

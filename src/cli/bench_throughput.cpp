@@ -12,6 +12,7 @@
 
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/quantity.h"
 #include "base/signals.h"
 #include "base/text.h"
 #include "bench/chart.h"
@@ -134,15 +135,16 @@ nlohmann::ordered_json record_of(const std::vector<bench::Throughput>& results, 
 }
 
 std::string verdict(const bench::ThroughputChange& change) {
+  const auto percent = [](double part) { return format_signed(100 * part, 1) + "%"; };
   if (change.interval.coverage <= 0)
     return fmt::format(
-        "{:+.1f}%; {}", 100 * change.change,
+        "{}; {}", percent(change.change),
         std::min(change.rounds_before, change.rounds_after) < 2
             ? "with fewer than 2 rounds each, the spread is unknown and nothing can be said"
             : "too few rounds, or too uneven, to compare: use more --rounds on a quiet machine");
-  return fmt::format("{:+.1f}%, 95% interval {:+.1f}% to {:+.1f}%: {}", 100 * change.change,
-                     100 * change.interval.low, 100 * change.interval.high,
-                     !change.differs()   ? "no difference that the spread does not explain"
+  return fmt::format("{}, 95% interval {} to {}: {}", percent(change.change), percent(change.interval.low),
+                     percent(change.interval.high),
+                     !change.differs()   ? "no difference beyond the spread"
                      : change.change > 0 ? "faster in these two sweeps"
                                          : "slower in these two sweeps");
 }

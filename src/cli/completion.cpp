@@ -2,6 +2,7 @@
 #include <string>
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "base/build_info.h"
 #include "cli/app_text.h"
@@ -15,8 +16,9 @@ void add_completion(CLI::App& app, Context& context) {
                   {"redline completion bash > ~/.local/share/bash-completion/completions/redline",
                    "redline completion man | man -l -"});
   const auto kind = std::make_shared<std::string>();
-  command.add_option("kind", *kind, "bash, zsh or man")
+  command.add_option("kind", *kind, "What to print")
       ->required()
+      ->type_name("bash|zsh|man")
       ->check(CLI::IsMember({"bash", "zsh", "man"}))
       ->type_name("bash|zsh|man");
   on_run(command, context, [kind, &app] {

@@ -58,7 +58,7 @@ int run_coreutil(const Options& options) {
     return value ? fmt::format("{}", *value) : std::string();
   };
   std::string table = fmt::format("{:>7} {:>7} {:>7} {:>7} {:>13} {:>9} {:>9}  {}\n", "FMA", "FP16", "tensor",
-                                  "SFU", "tensor active", "kernels", "left out", "file");
+                                  "SFU", "tensor active", "kernels", "skipped", "file");
   for (const std::string& file : files) {
     const profile::CoreUtilisation use = profile::core_utilisation(report::read_counters(file));
     if (use.kernels == 0)

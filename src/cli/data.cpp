@@ -5,6 +5,7 @@
 #include <string>
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
@@ -18,13 +19,13 @@
 #include "cli/command.h"
 #include "cli/data.h"
 #include "cli/progress_line.h"
-#include "data/convert.h"
-#include "data/ilsvrc.h"
-#include "data/info.h"
-#include "data/synth.h"
-#include "data/tiny_imagenet.h"
-#include "data/unpack.h"
-#include "data/verify.h"
+#include "data/prepare/convert.h"
+#include "data/prepare/info.h"
+#include "data/prepare/synth.h"
+#include "data/prepare/tiny_imagenet.h"
+#include "data/prepare/unpack.h"
+#include "data/prepare/verify.h"
+#include "data/sources/ilsvrc.h"
 
 namespace redline::cli {
 namespace {
@@ -207,7 +208,7 @@ void print_info(const data::DataInfo& info) {
     if (s.unreadable)
       fmt::print("          {} unreadable, the first: {}\n", s.unreadable, printable(s.first_unreadable));
     for (const data::LeftOut& one : s.left_out)
-      fmt::print("          left out: {} {}, the first {}\n", format_grouped(one.count), one.what,
+      fmt::print("          skipped: {} {}, the first {}\n", format_grouped(one.count), one.what,
                  printable(one.first));
     for (const std::string& damage : s.damage) fmt::print("          damaged: {}\n", printable(damage));
   }
@@ -345,7 +346,7 @@ data::UnpackOptions unpack_options(const ConvertFlags& flags) {
 
 void print_left_out(const std::vector<data::Complaint>& bad) {
   for (const data::Complaint& one : bad)
-    fmt::print("left out {}: {}\n", printable(one.name), printable(one.reason));
+    fmt::print("skipped {}: {}\n", printable(one.name), printable(one.reason));
 }
 
 template <typename Work>
@@ -360,7 +361,7 @@ int run_unpack(const ConvertFlags& flags, Work&& work) {
                                      });
   if (code != 0) return code;
   print_left_out(result.bad);
-  fmt::print("{}: {} images, {} of them found whole, {} left out as bad, in {}\n", flags.target,
+  fmt::print("{}: {} images, {} of them already complete, {} skipped as bad, in {}\n", flags.target,
              format_grouped(result.written + result.found), format_grouped(result.found), result.bad.size(),
              format_duration(watch.seconds()));
   return 0;
@@ -371,7 +372,7 @@ int run_convert(ConvertFlags& flags) {
   if (flags.format != "tfrecord" && flags.format != "folders")
     throw UsageError("--format {}: choose auto, folders or tfrecord", flags.format);
   if (flags.format == "folders") {
-    if (!flags.boxes.empty()) throw UsageError("--boxes go into records: give --format tfrecord too");
+    if (!flags.boxes.empty()) throw UsageError("--boxes is for records: add --format tfrecord");
     return run_unpack(flags, [](const data::UnpackOptions& options, const data::Progress& progress) {
       return data::unpack_to_folders(options, progress);
     });
@@ -390,7 +391,7 @@ int run_convert(ConvertFlags& flags) {
   if (code != 0) return code;
   print_left_out(result.bad);
   fmt::print(
-      "{}: {} images, {} encoded anew, {} with boxes, {} left out as bad, {} shards found whole, in {}\n",
+      "{}: {} images, {} encoded anew, {} with boxes, {} skipped as bad, {} shards already complete, in {}\n",
       flags.target, format_grouped(result.written), format_grouped(result.reencoded),
       format_grouped(result.boxed), result.bad.size(), result.shards_found, format_duration(watch.seconds()));
   print_unused("not converted:", data::unused_in(flags.source));
@@ -401,7 +402,7 @@ void add_work_options(CLI::App& command, data::ConvertOptions& o) {
   command
       .add_option(
           "--max-bad", o.max_bad,
-          "Fraction of images that may be damaged and left out; above 0, at least 10 images or 1 in 20 may")
+          "Fraction of images that may be damaged and skipped; above 0, at least 10 images or 1 in 20 may")
       ->capture_default_str();
   add_limits(command, o.limits_of_source, o.limits);
   command.add_option("--threads", o.threads, "Threads (0: all cores)")->capture_default_str();
@@ -436,7 +437,9 @@ void add_convert(CLI::App& group, Context& context) {
                                    "redline data convert records images"});
   const auto flags = std::make_shared<ConvertFlags>();
   command.add_option("source", flags->source, "The data set")->type_name("PATH")->required();
-  command.add_option("target", flags->target, "Folder to write to; new, or where the same call was stopped")
+  command
+      .add_option("target", flags->target,
+                  "Folder to write to: a new one, or that of the same command if it was interrupted")
       ->required();
   add_convert_options(command, *flags);
   on_run(command, context, [flags] { return run_convert(*flags); });
@@ -449,7 +452,9 @@ void add_prepare(CLI::App& group, Context& context) {
     auto flags = std::make_shared<ConvertFlags>();
     CLI::App& command = add_command(prepare, name, what, std::move(examples));
     command.add_option("--from", flags->source, "Where the downloaded files are")->required();
-    command.add_option("--to", flags->target, "Folder to write to; new, or where the same call was stopped")
+    command
+        .add_option("--to", flags->target,
+                    "Folder to write to: a new one, or that of the same command if it was interrupted")
         ->required();
     return std::pair<CLI::App&, std::shared_ptr<ConvertFlags>>(command, flags);
   };

@@ -1,4 +1,4 @@
-// Commands of `redline data` that have a file of their own.
+// Commands of `redline data` in separate files.
 #pragma once
 
 #include "cli/command.h"

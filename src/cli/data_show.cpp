@@ -10,8 +10,8 @@
 #include "base/quantity.h"
 #include "cli/data.h"
 #include "cli/train_options.h"
-#include "data/record_source.h"
-#include "data/show.h"
+#include "data/prepare/show.h"
+#include "data/sources/record_source.h"
 #include "train/setup.h"
 
 namespace redline::cli {

@@ -16,7 +16,7 @@
 #include "cli/command.h"
 #include "cli/progress_line.h"
 #include "cli/train_options.h"
-#include "data/synth.h"
+#include "data/prepare/synth.h"
 #include "train/config.h"
 #include "train/session.h"
 

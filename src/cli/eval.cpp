@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "base/atomic_file.h"
 #include "base/clock.h"
@@ -43,7 +44,10 @@ void print_classes(const train::EvaluationResult& result) {
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(
       order, [&](std::size_t a, std::size_t b) { return result.accuracy(a) < result.accuracy(b); });
-  fmt::print("\n  {:<{}}  images   top-1  most often taken for\n", "class", width);
+  fmt::print(
+      "\n"
+      "  {:<{}}  images   top-1  most often mistaken for\n",
+      "class", width);
   for (const std::size_t label : order) {
     if (result.count(label) == 0) continue;
     std::vector<std::int64_t> wrong = result.confusion[label];

@@ -1,7 +1,7 @@
 // The flags of commands that run a trained network on images.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <CLI/App.hpp>
 
 #include "train/forward.h"
 

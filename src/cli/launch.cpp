@@ -46,7 +46,7 @@ int run_launch(const Options& options) {
   const bool train = !command.empty() && (command[0] == "train" || command[0] == "profile");
   if (!train && !(command.size() > 1 && command[0] == "bench" && command[1] == "comm"))
     throw UsageError(
-        "what is launched is 'train', 'profile' or 'bench comm': redline launch -g 2 -- train …");
+        "only 'train', 'profile' and 'bench comm' can be launched: redline launch -g 2 -- train …");
   launch.program = {"redline"};
   launch.program.insert(launch.program.end(), command.begin(), command.end());
   const bool resumes = std::ranges::any_of(

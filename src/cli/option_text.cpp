@@ -2,6 +2,8 @@
 
 #include <cstddef>
 
+#include <CLI/CLI.hpp>
+
 namespace redline::cli {
 namespace {
 
@@ -58,8 +60,8 @@ std::string description(const CLI::Option& option) {
   std::string text = option.get_description(), value = option.get_default_str();
   if (option.get_required() && !option.get_positional()) text += " (required)";
   if (value.starts_with('[') && value.ends_with(']')) value = value.substr(1, value.size() - 2);  // a list
-  // What an option means that is given without a value is not its default, and "(0: all cores)" tells one of
-  // 0.
+  // The meaning of an option without a value is not its default, and "(0: all cores)" already implies a
+  // default of 0.
   const bool told =
       text.find("default") != std::string::npos || (value == "0" && text.find("(0: ") != std::string::npos);
   if (value.empty() || option.get_items_expected_min() == 0 || told) return text;

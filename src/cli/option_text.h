@@ -4,13 +4,13 @@
 #include <memory>
 #include <string>
 
-#include <CLI/CLI.hpp>
+#include <CLI/App.hpp>
 
 namespace redline::cli {
 
 // "N", "X X", "val|train", "[RUN]", "FILE..."; empty for a flag.
 std::string value_text(const CLI::Option& option);
-// Its description, with its default unless the text already tells it.
+// Its description, with its default unless the text already has it.
 std::string description(const CLI::Option& option);
 
 // Lays out the help of every command: one form of values and defaults, lines of at most 100 columns.

@@ -1,13 +1,17 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <memory>
+#include <span>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
@@ -18,11 +22,12 @@
 #include "base/signals.h"
 #include "cli/command.h"
 #include "cli/forward_options.h"
-#include "data/class_list.h"
-#include "data/class_words.h"
-#include "data/encode.h"
-#include "data/image_list.h"
-#include "data/page_text.h"
+#include "data/images/decode.h"
+#include "data/images/encode.h"
+#include "data/prepare/page_text.h"
+#include "data/sources/class_list.h"
+#include "data/sources/class_words.h"
+#include "data/sources/image_list.h"
 #include "train/prediction.h"
 
 namespace redline::cli {
@@ -38,21 +43,49 @@ struct Options {
   train::ForwardOptions forward;
 };
 
-// "-" stands for paths read from standard input, one per line.
-std::vector<std::string> paths_of(const std::vector<std::string>& named) {
+struct Named {
   std::vector<std::string> paths;
+  std::vector<std::uint8_t> piped;  // the image on standard input, where that is one
+};
+
+// A list begins with a path. Every format has a zero byte in its header, and a path has none.
+bool is_image(std::span<const std::uint8_t> bytes) {
+  constexpr std::size_t kHeader = 32;
+  const auto header = bytes.first(std::min(bytes.size(), kHeader));
+  return data::begins_like_image(bytes) && std::ranges::find(header, 0) != header.end();
+}
+
+// One path per line or, as `find -print0` writes them, each ended by a zero byte.
+void add_listed(const std::string& list, std::vector<std::string>& paths) {
+  const char end = list.find('\0') == std::string::npos ? '\n' : '\0';
+  std::istringstream lines(list);
+  for (std::string line; std::getline(lines, line, end);) {
+    // Lists from Windows end their lines in \r\n; a file may have such a name all the same.
+    if (line.ends_with('\r') && !std::filesystem::exists(line)) line.pop_back();
+    if (!line.empty()) paths.push_back(line);
+  }
+}
+
+// "-" stands for an image on standard input, or for a list of paths there.
+Named read_named(const std::vector<std::string>& named, const std::string& model) {
+  Named found;
   for (const std::string& path : named) {
-    if (path != "-") {
-      paths.push_back(path);
+    if (path.starts_with("http://") || path.starts_with("https://"))
+      throw UsageError("{} is not on this machine: curl -sSL '{}' | redline predict {} -", path, path, model);
+    if (path != data::kPiped) {
+      found.paths.push_back(path);
       continue;
     }
-    for (std::string line; std::getline(std::cin, line);) {
-      // Lists from Windows end their lines in \r\n; a file may have such a name all the same.
-      if (line.ends_with('\r') && !std::filesystem::exists(line)) line.pop_back();
-      if (!line.empty()) paths.push_back(line);
+    const std::string input(std::istreambuf_iterator<char>(std::cin), {});
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(input.data());
+    if (!is_image({bytes, input.size()})) {
+      add_listed(input, found.paths);
+      continue;
     }
+    found.piped.assign(bytes, bytes + input.size());
+    found.paths.emplace_back(data::kPiped);
   }
-  return paths;
+  return found;
 }
 
 std::vector<std::string> names_of(const train::TrainedModel& model, const std::string& file) {
@@ -64,7 +97,7 @@ std::vector<std::string> names_of(const train::TrainedModel& model, const std::s
     throw DataError("{}: {}", file, error.what());
   }
   if (static_cast<std::int64_t>(names.size()) != model.weights.classes)
-    throw UsageError("{} names {} classes, and the network tells {} apart", file, names.size(),
+    throw UsageError("{} names {} classes, but the network has {}", file, names.size(),
                      model.weights.classes);
   return names;
 }
@@ -79,7 +112,7 @@ std::vector<std::string> words_of(const std::string& model, const std::vector<st
   namespace fs = std::filesystem;
   if (!file.empty()) {
     std::vector<std::string> words = data::parse_words(read_file(file), names);
-    if (!any(words)) throw UsageError("--words {}: it has no line about any class of the network", file);
+    if (!any(words)) throw UsageError("--words {}: it does not mention any class of the network", file);
     return words;
   }
   std::error_code ignored;
@@ -90,7 +123,7 @@ std::vector<std::string> words_of(const std::string& model, const std::vector<st
   return {};
 }
 
-// What the classes of a network are called; their numbers where nothing says.
+// The class names of a network; numbers if it has none.
 class Names {
  public:
   Names(std::vector<std::string> names, std::vector<std::string> words)
@@ -224,11 +257,13 @@ class Page final : public Writer {
   }
   void finish() override {
     const std::string page = fmt::format(
-        "<!doctype html>\n<html lang=\"en\"><head><meta "
-        "charset=\"utf-8\"><meta name=\"generator\" content=\"{5}\"><title>{0}</title><style>{1}</style>"
-        "</head>\n<body><h1>{0}</h1>\n<p>{2} of {3} images, as the network sees them, with what it takes "
-        "them "
-        "for.</p>\n<main>\n{4}</main></body></html>\n",
+        "<!doctype html>\n"
+        "<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"generator\" "
+        "content=\"{5}\"><title>{0}</title><style>{1}</style></head>\n"
+        "<body><h1>{0}</h1>\n"
+        "<p>{2} of {3} images, as the network sees them, with its predictions.</p>\n"
+        "<main>\n"
+        "{4}</main></body></html>\n",
         data::escaped("Predictions of " + model_), data::kImagePageStyle, shown_, images_, figures_,
         program_text());
     write_file_atomically(file_, page);
@@ -258,9 +293,11 @@ int run_predict(const Options& options) {
   const train::TrainedModel model = train::load_trained(options.model, options.averages);
   const std::vector<std::string> class_names = names_of(model, options.class_names);
   const Names names(class_names, words_of(options.model, class_names, options.words));
-  const std::shared_ptr<const data::RecordSource> images = data::list_images(paths_of(options.images));
+  Named named = read_named(options.images, options.model);
+  const std::shared_ptr<const data::RecordSource> images =
+      data::list_images(named.paths, std::move(named.piped));
   for (const data::LeftOut& one : images->left_out())
-    if (one.image) log_warning("left out {} {}, the first {}", one.count, one.what, one.first);
+    if (one.image) log_warning("skipped {} {}, the first {}", one.count, one.what, one.first);
   std::vector<std::unique_ptr<Writer>> writers;
   writers.push_back(writer_of(options, names, model.weights.classes, *images));
   if (!options.page.empty())
@@ -282,7 +319,8 @@ void add_predict(CLI::App& app, Context& context) {
   CLI::App& command = add_command(
       app, "predict", "Classify images with a trained network",
       {"redline predict runs/first photo.jpg", "redline predict flowers.safetensors photos --page p.html",
-       "find photos -name '*.jpg' | redline predict resnet50.pth - --format csv > classes.csv"});
+       "find photos -name '*.jpg' | redline predict resnet50.pth - --format csv > classes.csv",
+       "curl -sSL https://example.com/photo.jpg | redline predict runs/first -"});
   const auto options = std::make_shared<Options>();
   command
       .add_option("model", options->model,
@@ -291,7 +329,7 @@ void add_predict(CLI::App& app, Context& context) {
       ->required();
   command
       .add_option("images", options->images,
-                  "Images, folders of images, or - to read paths from standard input")
+                  "Images, folders of images, or - for an image or a list of paths on standard input")
       ->required();
   command.add_option("--top,-k", options->top, "Classes to print for each image (default: 5)")
       ->type_name("N");

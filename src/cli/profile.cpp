@@ -74,7 +74,7 @@ void add_profile(CLI::App& app, Context& context) {
       ->capture_default_str();
   command
       .add_option("--batch-sizes", options->batch_sizes,
-                  "Profile each of these batch sizes in a run of its own, separated by commas")
+                  "Profile each of these batch sizes in a separate run; separated by commas")
       ->delimiter(',')
       ->allow_extra_args(false);
   command.add_flag("--counters", options->session.counters,

@@ -39,8 +39,8 @@ fs::path recipe_file(const std::string& name) {
   if (std::ranges::find(names, name) != names.end()) return recipe_folder() / (name + ".toml");
   const std::string meant = nearest(name, names);
   throw UsageError(
-      "unknown recipe '{}'{}; recipes: {}", name,
-      meant.empty() ? "" : fmt::format(", did you mean '{}'?", meant),
+      "unknown recipe '{}'{} {}", name,
+      meant.empty() ? "; recipes:" : fmt::format(", did you mean '{}'? Recipes:", meant),
       names.empty() ? "none found next to this program" : fmt::format("{}", fmt::join(names, ", ")));
 }
 

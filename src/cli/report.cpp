@@ -137,8 +137,7 @@ void add_report(CLI::App& app, Context& context) {
   command.add_flag("--text", options->text, "Print a summary");
   command.add_flag("--unlike", options->unlike,
                    "Compare runs even if model, image size, classes or data differ");
-  command.add_flag("--live", options->live,
-                   "Serve the page while training goes on, and /metrics for Prometheus");
+  command.add_flag("--live", options->live, "Serve the page during training, and /metrics for Prometheus");
   options->port_option =
       command
           .add_option("--port", options->port, "Port of --live (default: 8321, or another if that is taken)")

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "backend/cpu/onednn_info.h"
 #include "base/build_info.h"
@@ -36,7 +37,7 @@ CLI::App& add_command(CLI::App& app, const std::string& name, const std::string&
 CLI::App& add_group(CLI::App& app, const std::string& name, const std::string& summary,
                     const std::vector<std::string>& examples) {
   CLI::App& group = add_command(app, name, summary, examples);
-  // At most one: without the limit, an argument that equals a command's name would be taken for it.
+  // At most one: without the limit, an argument that equals a command's name would be parsed as that command.
   group.require_subcommand(1);
   return group;
 }
@@ -49,7 +50,7 @@ namespace {
 
 constexpr const char* kFooter = R"(
 Exit codes:
-  0 success; 64 wrong usage; 65 bad data; 69 a needed device or library is not there; 70 a bug in redline;
+  0 success; 64 wrong usage; 65 bad data; 69 a required device or library is missing; 70 a bug in redline;
   74 input or output failed; 75 stopped early, a checkpoint was written; 128+N ended by signal N
 
 Example:
@@ -213,12 +214,24 @@ void let_last_win(CLI::App& command) {
 std::string reword(const std::string& message) {
   static const std::regex no_value("^(-\\S+): \\d+ required .*missing$");
   static const std::regex not_converted("^Could not convert: (\\S+) = (.*)$");
+  static const std::regex not_listed("^(\\S+): (.*) not in \\{(.*)\\}$");
   std::smatch match;
   if (std::regex_match(message, match, no_value)) return fmt::format("{} needs a value", match.str(1));
   if (std::regex_match(message, match, not_converted)) {
     return fmt::format("{}: '{}' is not a valid value", match.str(1), match.str(2));
   }
+  if (std::regex_match(message, match, not_listed)) {
+    const std::string choices = std::regex_replace(match.str(3), std::regex(","), ", ");
+    return fmt::format("{} '{}' is not known; choose from {}", match.str(1), match.str(2), choices);
+  }
   return message;
+}
+
+// Whether a word stands where a command should, as in "trian --help".
+bool names_unknown_command(CLI::App& app) {
+  const std::vector<std::string> unknown = app.remaining(true);
+  return !unknown.empty() && !unknown.front().starts_with('-') &&
+         !names_to_suggest(chosen_command(app), /*flags=*/false).empty();
 }
 
 // What is wrong with the command line, in a sentence.
@@ -226,11 +239,12 @@ std::string explain(CLI::App& app, const CLI::ParseError& error) {
   CLI::App* command = chosen_command(app);
   const std::vector<std::string> unknown = app.remaining(true);
   if (unknown.empty()) {
-    if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr &&
-        !command->get_subcommands([](CLI::App*) { return true; }).empty()) {
+    if (dynamic_cast<const CLI::RequiredError*>(&error) == nullptr) return reword(error.what());
+    if (!command->get_subcommands([](CLI::App*) { return true; }).empty())
       return fmt::format("'{}' needs a command", full_name(command));
-    }
-    return reword(error.what());
+    const std::string message = error.what(), missing = message.substr(0, message.find(' '));
+    return fmt::format("'{}' needs {}", full_name(command),
+                       missing.starts_with('-') ? missing : "<" + missing + ">");
   }
   const std::string word = unknown.front().substr(0, unknown.front().find('='));
   const bool is_flag = word.starts_with('-');
@@ -254,6 +268,10 @@ void finish_stdout() {
 // The words for the parser, last one first, as it expects.
 std::vector<std::string> words_to_parse(const Context& context) {
   std::vector<std::string> words(context.arguments.begin() + 1, context.arguments.end());
+  if (!words.empty() && words.front() == "help") {  // as other programs have it: help train
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
   const auto rest = std::ranges::find(words, "--");
   std::vector<std::string> named;  // words before it other than flags
   std::copy_if(words.begin(), rest, std::back_inserter(named),
@@ -281,13 +299,14 @@ int parse_and_run(int argc, char** argv, const std::vector<AddCommand>& commands
   let_last_win(app);
   try {
     app.parse(words_to_parse(context));
-  } catch (const CLI::Success& e) {
+  } catch (const CLI::ParseError& e) {
+    const bool success = dynamic_cast<const CLI::Success*>(&e) != nullptr;  // help or version
+    if (!success || names_unknown_command(app))
+      return fail(ExitCode::usage,
+                  fmt::format("{}\nSee '{} --help'.", explain(app, e), full_name(chosen_command(app))));
     const int code = app.exit(e);
     finish_stdout();
     return code;
-  } catch (const CLI::ParseError& e) {
-    return fail(ExitCode::usage,
-                fmt::format("{}\nSee '{} --help'.", explain(app, e), full_name(chosen_command(app))));
   }
   set_up_logging(context.quiet ? LogLevel::quiet : verbose ? LogLevel::verbose : LogLevel::normal);
   const int code = context.action();

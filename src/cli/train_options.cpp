@@ -23,7 +23,7 @@ std::string sentence(std::string text) {
   return text;
 }
 
-// "(default: 0.08 1)" if there is one and the help does not tell it.
+// "(default: 0.08 1)" if there is one and the help does not mention it.
 template <typename T>
 std::string default_text(const T& value, const std::string& help) {
   if constexpr (std::is_arithmetic_v<T>) {

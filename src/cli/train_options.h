@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
+#include <CLI/App.hpp>
 
 #include "train/config.h"
 #include "train/session.h"

@@ -19,6 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::size_t kMostDrawn = 20'000;  // runs in the page: a browser can show these
+
 struct Options {
   std::vector<std::string> inputs;
   std::string map, cabinet, folder = "variability", scores;
@@ -80,13 +82,13 @@ int run_variability(const Options& options) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw IoError("cannot create {}: {}; choose another --output", folder.string(), error.message());
-  const std::string json = report::to_json(result);
   const fs::path scores = options.scores.empty() ? folder / "scores.csv" : fs::path(options.scores);
   write_file_atomically(folder / "all_data.csv", report::all_data_csv(result), Sync::no);
   write_file_atomically(folder / "aggregated_data.csv", report::aggregated_data_csv(result), Sync::no);
   write_file_atomically(scores, report::scores_csv(result), Sync::no);
-  write_file_atomically(folder / "variability.json", json + "\n", Sync::no);
-  write_file_atomically(folder / "variability.html", report::page(json, "Variability between devices"),
+  write_file_atomically(folder / "variability.json", report::to_json(result) + "\n", Sync::no);
+  write_file_atomically(folder / "variability.html",
+                        report::page(report::to_json(result, kMostDrawn), "Variability between devices"),
                         Sync::no);
   fmt::print("{}  scores        {}\n  page          {}\n", report::terminal_text(result), scores.string(),
              (folder / "variability.html").string());

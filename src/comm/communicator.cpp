@@ -29,7 +29,7 @@ class Single final : public Communicator {
   }
   void leave(const std::string&, ExitCode) noexcept override {}
   std::unique_ptr<Fabric> make_fabric() override {
-    throw UsageError("a process alone has nobody to exchange with: redline launch -g 2 -- bench comm");
+    throw UsageError("a single process has no peers to exchange with: redline launch -g 2 -- bench comm");
   }
 
  private:
@@ -62,7 +62,7 @@ std::unique_ptr<Communicator> make_single() { return std::make_unique<Single>();
 
 std::function<void(const std::string& cause)> end_process(int rank) {
   return [rank](const std::string& cause) {
-    fmt::print(stderr, "redline: error: rank {} stands still and ends here: {}\n", rank, cause);
+    fmt::print(stderr, "redline: error: rank {} is stuck and ends now: {}\n", rank, cause);
     std::_Exit(static_cast<int>(ExitCode::try_again));
   };
 }

@@ -1,7 +1,7 @@
-// Many processes that train one model: a communicator knows this process's rank among them and moves numbers
-// between all of them. Each call is made by every rank, in the same order on each channel, and ends within a
-// time limit: where a peer died, was stopped or cannot be reached, it throws PeerError, which names who and
-// why.
+// Several processes that train one model: a communicator knows the rank of this process and moves numbers
+// between all of them. Every rank makes the same calls, in the same order on each channel. Each call ends
+// within a time limit: if a peer died, was stopped or cannot be reached, it throws PeerError, which names the
+// peer and the reason.
 #pragma once
 
 #include <chrono>
@@ -18,8 +18,8 @@
 
 namespace redline::comm {
 
-// A peer is gone or late. What this process alone did is in order: restarting the job resumes from its
-// last checkpoint. Where a restart would not help, as one whose options differ, the code is another than 75.
+// A peer is lost or late. This process itself is fine: restarting the job resumes from its last checkpoint.
+// If a restart would not help, because a rank's options differ for example, the exit code is not 75.
 class PeerError : public Error {
  public:
   explicit PeerError(const std::string& cause, ExitCode code = ExitCode::try_again) : Error(code, cause) {}
@@ -42,10 +42,10 @@ struct Member {
   std::string address;  // where rank 0 sees it
 };
 
-// Between two questions to a device whether it is done.
+// The pause between two polls of a device.
 inline constexpr std::chrono::microseconds kAskAgain{100};
 
-// Destroying one ends the connection in order: the peers do not take it for a failure.
+// Destroying one closes the connection properly: the peers do not see a failure.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -60,19 +60,19 @@ class Communicator {
   // Copies `bytes` from rank `root` to the others.
   virtual void broadcast(std::span<std::byte> bytes, int root) = 0;
   virtual void barrier() = 0;
-  // Waits for what all ranks do together elsewhere, as the collectives of their devices: asks `done` until it
-  // says so. What `done` throws is taken for a failure of the call.
+  // Waits for something that all ranks do together elsewhere, such as the collectives of their devices: polls
+  // `done` until it returns true. An exception from `done` counts as a failure of the call.
   virtual void wait(const char* name, const std::function<bool()>& done) = 0;
 
-  // Tells the peers why this rank leaves, so that they name it. Where starting the job again would not help,
-  // as `code` says (64, 65), they end with it too, else with 75. Any thread; does not throw.
+  // Tells the peers why this rank leaves, so that they can name it. They end with `code` too if a restart
+  // would not help (64, 65), otherwise with 75. Any thread; does not throw.
   virtual void leave(const std::string& why, ExitCode code = ExitCode::try_again) noexcept = 0;
 
-  // This communicator's collectives, to be measured; it must outlive them. Throws UsageError for a process
-  // alone.
+  // This communicator's collectives, for benchmarks; it must outlive them. Throws UsageError for a single
+  // process.
   virtual std::unique_ptr<Fabric> make_fabric() = 0;
 
-  // What this rank is at: the training loop says so, and it is told when the job hangs.
+  // What this rank is doing, as set by the training loop; reported when the job hangs.
   Position& position() { return *position_; }
 
   // Every rank's value, by rank.
@@ -85,18 +85,21 @@ class Communicator {
   const std::shared_ptr<Position> position_ = std::make_shared<Position>();
 };
 
-// The communicator of a process that has no peers: every call gives back what it was given.
+// The communicator of a process without peers: every call returns its input.
 std::unique_ptr<Communicator> make_single();
 
 // Ranks of one machine share its cores and devices. `index` counts from 0 by rank.
 struct Neighbours {
   int index = 0, count = 1;
 };
+// By name and address: machines that were set up from one image may have one name.
+inline bool on_one_machine(const Member& a, const Member& b) {
+  return a.host == b.host && a.address == b.address;
+}
 inline Neighbours neighbours(const Communicator& communicator) {
   Neighbours found{0, 0};
-  const std::string& host = communicator.member(communicator.rank()).host;
   for (int rank = 0; rank < communicator.size(); ++rank) {
-    if (communicator.member(rank).host != host) continue;
+    if (!on_one_machine(communicator.member(rank), communicator.member(communicator.rank()))) continue;
     if (rank < communicator.rank()) ++found.index;
     ++found.count;
   }

@@ -1,4 +1,4 @@
-// In place of gloo.cpp where the build found no Gloo: a process that is alone needs none.
+// Replaces gloo.cpp if the build found no Gloo: a single process does not need it.
 #include "base/error.h"
 #include "comm/connect.h"
 

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "comm/hub.h"
 #include "comm/protocol.h"
 #include "comm/wire.h"
@@ -22,6 +23,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLeaveTime{5'000};  // that rank 0 stays for the others at the end
+constexpr milliseconds kLateTime{15'000};  // and for those that would wait for it, though no start can help
 constexpr milliseconds kTurn{50};
 constexpr milliseconds kReminder{5'000};  // of who is waited for
 constexpr std::size_t kNamed = 16;        // ranks in a list of them
@@ -32,8 +34,9 @@ struct Rank {
   std::string address, host;
   std::int64_t process = 0, calls = 0;
   Clock::time_point heard{};
-  bool left = false;    // it said goodbye
-  bool silent = false;  // it was given up
+  bool refused = false;  // it was told why it cannot take part
+  bool left = false;     // it said goodbye
+  bool silent = false;   // it was given up
 };
 
 double seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
@@ -62,7 +65,7 @@ class Coordinator::Server final : private Hub::Handler {
     thread_.join();
   }
 
-  std::string address() const { return hub_.address(); }
+  std::string address() const { return hub_.address(world_.master_host); }
 
  private:
   void run() {
@@ -70,7 +73,7 @@ class Coordinator::Server final : private Hub::Handler {
     for (;;) {
       hub_.turn(kTurn, *this);
       const Clock::time_point now = Clock::now();
-      // A process that was stopped itself has heard nobody meanwhile: their silence means nothing.
+      // If this process itself was stopped, the silence of the others means nothing.
       if (now - before > 20 * kTurn)
         for (Rank& rank : ranks_) rank.heard = now;
       before = now;
@@ -80,24 +83,32 @@ class Coordinator::Server final : private Hub::Handler {
       const bool all_gone = std::ranges::all_of(ranks_, [](const Rank& rank) {
         return rank.connection == nullptr || rank.silent || (rank.left && rank.connection->all_sent());
       });
-      if (all_gone || now - stopped > kLeaveTime) return;
+      const bool late = must_tell_late_ones() && now - stopped < kLateTime;
+      if (!late && (all_gone || now - stopped > kLeaveTime)) return;
     }
   }
 
-  // What keeps a peer out; `ours` when it is of this job all the same, which then cannot begin.
+  // The job cannot begin, whatever is restarted, and some ranks have not heard of it. They would look for
+  // rank 0 until their time is up, and end with a code that means "try again".
+  bool must_tell_late_ones() const {
+    return !cause_.empty() && code_ != static_cast<int>(ExitCode::try_again) &&
+           std::ranges::any_of(ranks_, [](const Rank& rank) { return !rank.here && !rank.refused; });
+  }
+
+  // Why a peer is refused; `ours` if it belongs to this job, which then cannot begin.
   Hub::Refusal objection(const Message& hello, bool& ours) const {
-    // The job that it belongs to may be about to take this one's place.
+    // Its job may be about to replace this one.
     if (text_in(hello, kRun) != world_.run_id)
       return {
-          fmt::format("it belongs to run '{}', and this is run '{}'", text_in(hello, kRun), world_.run_id),
+          fmt::format("it belongs to run '{}', but this is run '{}'", text_in(hello, kRun), world_.run_id),
           true};
     ours = true;
     const std::int64_t rank = number_in(hello, kRank, -1), size = number_in(hello, kSize, -1);
     if (size != world_.size)
-      return {fmt::format("it counts {} ranks, and rank 0 counts {}", size, world_.size)};
+      return {fmt::format("it expects {} ranks, but rank 0 expects {}", size, world_.size)};
     if (rank < 0 || rank >= world_.size) return {fmt::format("there is no rank {}", rank)};
     const Rank& known = ranks_[static_cast<std::size_t>(rank)];
-    if (known.here) return {fmt::format("rank {} is there already, from {}", rank, known.address)};
+    if (known.here) return {fmt::format("rank {} has already joined, from {}", rank, known.address)};
     const auto theirs = hello.find(kFacts);
     std::vector<std::string> differences;
     for (const auto& [name, value] : facts_) {
@@ -119,10 +130,12 @@ class Coordinator::Server final : private Hub::Handler {
     bool ours = false;
     Hub::Refusal refusal = objection(hello, ours);
     if (!refusal.why.empty()) {
-      if (ours && present_ < world_.size)  // a job that is complete goes on without it
-        tell_all(fmt::format("rank {} at {} was refused: {}", number_in(hello, kRank, -1),
-                             connection.address(), refusal.why),
+      if (ours && present_ < world_.size) {  // a job that is complete goes on without it
+        const std::int64_t rank = number_in(hello, kRank, -1);
+        if (rank >= 0 && rank < world_.size) ranks_[static_cast<std::size_t>(rank)].refused = true;
+        tell_all(fmt::format("rank {} at {} was refused: {}", rank, connection.address(), refusal.why),
                  static_cast<int>(ExitCode::usage));
+      }
       return refusal;
     }
     connection.id = static_cast<int>(number_in(hello, kRank, -1));
@@ -192,7 +205,7 @@ class Coordinator::Server final : private Hub::Handler {
     if (!why.empty())
       lose(connection.id, why);
     else if (!rank.left)
-      lose(connection.id, "ended without a word: its connection was closed");
+      lose(connection.id, "ended without a message: its connection was closed");
   }
 
   void keep(const std::string& key, const Message& message) {
@@ -226,7 +239,7 @@ class Coordinator::Server final : private Hub::Handler {
     return Message{{kKind, kLost}, {kWhy, cause_}, {kCode, code_}, {kHang, hang_ ? 1 : 0}};
   }
 
-  // The first cause is the cause; what follows follows from it.
+  // The first cause counts; later ones are consequences.
   void tell_all(const std::string& cause, std::int64_t code = static_cast<int>(ExitCode::try_again)) {
     if (!cause_.empty()) return;
     cause_ = cause;
@@ -236,7 +249,7 @@ class Coordinator::Server final : private Hub::Handler {
       if (rank.connection != nullptr) hub_.send(*rank.connection, lost);
   }
 
-  // The same of a job that stands still: who is behind, and every rank says what it is at.
+  // The same for a hung job: names the rank that is behind, and asks every rank what it is doing.
   void tell_of_hang(const std::string& cause) {
     if (!cause_.empty()) return;
     hang_ = true;
@@ -246,14 +259,15 @@ class Coordinator::Server final : private Hub::Handler {
     std::string text = fmt::format("{} {}\n", utc_timestamp(), cause);
     for (int rank = 0; rank < world_.size; ++rank) {
       const Rank& known = ranks_[static_cast<std::size_t>(rank)];
-      text += known.here ? fmt::format("  {}: {} calls begun when last heard, {:.1f} s ago\n", name(rank),
-                                       known.calls, std::chrono::duration<double>(now - known.heard).count())
-                         : fmt::format("  rank {} did not come\n", rank);
+      text += known.here ? fmt::format("  {}: {} begun when last heard, {:.1f} s ago\n", name(rank),
+                                       counted(known.calls, "call"),
+                                       std::chrono::duration<double>(now - known.heard).count())
+                         : fmt::format("  rank {} did not join\n", rank);
     }
     keep_("ranks.txt", text + "\n");
   }
 
-  // Some call took too long: whoever has begun the fewest keeps the others waiting.
+  // A call took too long: the rank that has begun the fewest calls keeps the others waiting.
   void judge_late(int reporter, std::int64_t calls) {
     int behind = -1;
     std::int64_t fewest = calls;
@@ -265,11 +279,17 @@ class Coordinator::Server final : private Hub::Handler {
     }
     const double limit = seconds(limits_.collective);
     if (behind >= 0)
-      tell_of_hang(fmt::format("{} kept the others waiting for more than {:g} s, though it lives",
+      tell_of_hang(fmt::format("{} kept the others waiting for more than {:g} s, although it is alive",
                                name(behind), limit));
+    else if (calls <= 1)  // which is to connect
+      tell_of_hang(fmt::format(
+          "{} could not connect to all of its peers within {:g} s: are the ports of "
+          "net.ipv4.ip_local_port_range, at which ranks listen, open between the machines? --comm-interface "
+          "chooses another network",
+          name(reporter), limit));
     else
       tell_of_hang(fmt::format(
-          "{} waited more than {:g} s for numbers from its peers: the network between them stands still",
+          "{} waited more than {:g} s for data from its peers: the network between them is not working",
           name(reporter), limit));
   }
 
@@ -292,7 +312,7 @@ class Coordinator::Server final : private Hub::Handler {
     if (present_ == world_.size || !cause_.empty()) return;
     if (now - begun_ > limits_.join) {
       tell_all(
-          fmt::format("{} did not come to {} within {:g} s", missing(), address(), seconds(limits_.join)));
+          fmt::format("{} did not join at {} within {:g} s", missing(), address(), seconds(limits_.join)));
     } else if (now - reminded_ > kReminder) {
       reminded_ = now;
       log_info("waiting for {} at {}, for {:.0f} s more", missing(), address(),
@@ -335,8 +355,8 @@ Coordinator::Coordinator(const World& world, Facts facts, const TimeLimits& limi
     : server_(std::make_unique<Server>(world, std::move(facts), limits, std::move(keep))) {
   if (world.token.empty() && !world.one_machine)
     log_warning(
-        "the ranks have no token: whoever reaches {} can join this job; name a file with one in "
-        "REDLINE_TOKEN_FILE, the same on every machine",
+        "the ranks have no token: anyone who can reach {} can join this job; set REDLINE_TOKEN_FILE to a "
+        "file with the same token on every machine",
         address());
 }
 

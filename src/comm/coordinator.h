@@ -1,6 +1,6 @@
-// Rank 0's end of the control connections. It lets in the ranks of its own job and nobody else, keeps the
-// keys through which Gloo finds its peers, hears every rank's beat, and when one is lost tells all the others
-// which and why. One thread of its own.
+// Rank 0's end of the control connections. It admits only the ranks of its own job, stores the keys through
+// which Gloo finds its peers, receives every rank's heartbeat, and tells all ranks when one is lost, which
+// and why. It runs in its own thread.
 #pragma once
 
 #include <chrono>
@@ -12,20 +12,20 @@
 
 namespace redline::comm {
 
-// How often each end shows that it lives, and after which silence it is taken for lost: before the calls that
-// wait for it run out of time, so that these can name it.
+// How often each end sends a heartbeat, and after how long a silence it counts as lost: before the calls that
+// wait for it time out, so that they can name it.
 std::chrono::milliseconds beat_interval(const TimeLimits& limits);
 std::chrono::milliseconds silence_limit(const TimeLimits& limits);
 
 class Coordinator {
  public:
-  // What is known of a job that hangs: by ranks, "rank-3.txt", and of all of them, "ranks.txt". Called from
-  // the thread.
+  // Stores the reports on a hung job: one per rank, "rank-3.txt", and one of all, "ranks.txt". Called from
+  // the coordinator's thread.
   using Keep = std::function<void(const std::string& file, const std::string& account)>;
 
   // Listens at the world's master address. Throws UnavailableError when that is not possible.
   Coordinator(const World& world, Facts facts, const TimeLimits& limits, Keep keep = {});
-  // Stays for a moment until the others have left, or know what happened.
+  // Waits a moment until the others have left, or know what happened.
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;

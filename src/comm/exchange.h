@@ -1,5 +1,5 @@
-// Collectives to be measured: each is made once, over memory of its own, and repeated. Training does not use
-// these; it has the Communicator and its backend's own reductions.
+// Collectives for benchmarks: each is created once, with its own memory, and repeated. Training does not use
+// these, but the Communicator and its backend's reductions.
 #pragma once
 
 #include <cstddef>
@@ -32,24 +32,24 @@ struct ExchangeOptions {
 class Exchange {
  public:
   virtual ~Exchange() = default;
-  // What this rank brings, `count` values; of an all-gather only its own part is used.
+  // Sets this rank's `count` input values; an all-gather only uses its own part.
   virtual void fill(std::span<const std::byte> values) = 0;
-  // Does it so often, each time with what fill() gave, and tells how many seconds each time took on this
-  // rank. Throws PeerError when a peer is lost or the time limit has passed.
+  // Runs it `repetitions` times, each time with the values of fill(), and returns the seconds that each took
+  // on this rank. Throws PeerError if a peer is lost or the time limit has passed.
   virtual std::vector<double> run(int repetitions) = 0;
-  // What the last time gave: the whole buffer, or after a reduce-scatter this rank's part.
+  // The result of the last repetition: the whole buffer, or after a reduce-scatter this rank's part.
   virtual void read(std::span<std::byte> values) const = 0;
 };
 
-// What moves the numbers: Gloo between processors, NCCL between GPUs.
+// The library that moves the numbers: Gloo between CPUs, NCCL between GPUs.
 class Fabric {
  public:
   virtual ~Fabric() = default;
   virtual std::string description() const = 0;  // "gloo over 127.0.0.1"
-  // "ring", or "ring/simple" where there are protocols; the first is what is best known.
+  // "ring", or "ring/simple" if there are protocols; the best known comes first.
   virtual std::vector<std::string> algorithms(Operation operation) const = 0;
-  // Throws UnavailableError, on every rank alike, for what the library does not do on this machine. That may
-  // also show in the first run(). One exchange at a time.
+  // Throws UnavailableError, on every rank, if the library does not support it on this machine. The first
+  // run() may throw it too. One exchange at a time.
   virtual std::unique_ptr<Exchange> make_exchange(const ExchangeOptions& options) = 0;
 };
 

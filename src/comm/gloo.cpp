@@ -32,9 +32,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long a rank whose call failed waits to hear from rank 0 why.
+// How long a rank whose call failed waits for rank 0 to report the reason.
 constexpr milliseconds kVerdictTime{3'000};
-// One whose call has failed knows of it, and may write a checkpoint before it ends.
+// A rank whose call has failed knows it, and may write a checkpoint before it ends.
 constexpr milliseconds kSavingTime{600'000};
 // Up to here the number of messages decides, and bcube sends fewer; beyond, a ring moves the fewest bytes.
 constexpr std::size_t kSmallBytes = 64 << 10;
@@ -60,7 +60,7 @@ class KeyStore final : public gloo::rendezvous::Store {
   const Clock::time_point deadline_;
 };
 
-// Calls `late` from a thread of its own, unless it is destroyed before the limit.
+// Calls `late` from a separate thread, unless it is destroyed before the limit.
 class Alarm {
  public:
   Alarm(milliseconds limit, std::function<void()> late)
@@ -86,6 +86,18 @@ class Alarm {
   std::thread thread_;  // last: it uses the others
 };
 
+// Gloo's ranks need addresses of one kind, though they may have reached rank 0 by both: IPv4 if any has come
+// by it. Those that came by loopback are of rank 0's machine, and say nothing.
+bool by_ipv4(const std::vector<Member>& members, const std::string& own) {
+  bool any = false, ipv4 = false;
+  for (const Member& member : members) {
+    if (member.address.starts_with("127.") || member.address == "[::1]") continue;
+    any = true;
+    ipv4 = ipv4 || !member.address.starts_with('[');
+  }
+  return any ? ipv4 : own.find(':') == std::string::npos;
+}
+
 // Releases of Gloo differ in how they take the store.
 template <typename Context, typename Store, typename Device>
 void connect_mesh(Context& context, const Store& store, Device& device) {
@@ -107,7 +119,8 @@ class GlooCommunicator final : public Communicator {
         membership_(options.world, options.facts, options.limits, options.stop, position_),
         context_(std::make_shared<gloo::rendezvous::Context>(options.world.rank, options.world.size)) {
     address_ = membership_.own_address();
-    if (!options.world.one_machine) address_ = reachable_address(address_);
+    if (!options.world.one_machine)
+      address_ = reachable_address(address_, by_ipv4(membership_.members(), address_));
     check_interface(options.interface);
     gloo::transport::tcp::attr attributes;
     if (options.interface.empty())
@@ -117,8 +130,8 @@ class GlooCommunicator final : public Communicator {
     context_->setTimeout(limits_.collective);
     const std::shared_ptr<gloo::rendezvous::Store> store =
         std::make_shared<KeyStore>(membership_, limits_.collective);
-    // Gloo has a time limit for each peer. Who is not connected to all of them in that time says so, and rank
-    // 0 says whom they wait for: one that has not begun.
+    // Gloo has a time limit for each peer. A rank that is not connected to all of them by then reports it,
+    // and rank 0 names the rank they wait for: one that has not begun.
     const Call connecting(*position_, Channel::control, "connecting to its peers", 0);
     membership_.on_stuck(options.on_stuck, options.grace);
     const Alarm alarm(limits_.collective, [this] { membership_.report_late(); });
@@ -288,7 +301,8 @@ class GlooCommunicator final : public Communicator {
 
 std::unique_ptr<Communicator> connect(const ConnectOptions& options) {
   if (options.world.size == 1) return make_single();
-  // Gloo writes to connections whose other end may be gone: that is to be an error of the call.
+  // Gloo writes to connections that the other end may have closed: that must be an error of the call, not a
+  // signal.
   std::signal(SIGPIPE, SIG_IGN);
   return std::make_unique<GlooCommunicator>(options);
 }

@@ -104,9 +104,9 @@ class GlooExchange final : public Exchange {
     gloo::allreduce(options);
   }
 
-  // Every rank sends each other one its part, and adds up what it was sent at the beginning of parts_. Gloo's
-  // own reduce-scatter changes values that it is still sending, and bounds the kernel's buffer of the
-  // connection by its message, which then waits for delayed acknowledgements.
+  // Every rank sends each other rank its part, and adds up what it received at the beginning of parts_.
+  // Gloo's own reduce-scatter changes values that it is still sending, and limits the kernel's socket buffer
+  // to its message size, so that it waits for delayed acknowledgements.
   void reduce_scatter() {
     gloo::AlltoallOptions options(context_);
     options.setInput(reinterpret_cast<char*>(values_.data()), values_.size());

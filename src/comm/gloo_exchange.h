@@ -1,4 +1,4 @@
-// Gloo's collectives as exchanges to be measured.
+// Gloo's collectives as exchanges for benchmarks.
 #pragma once
 
 #include <chrono>

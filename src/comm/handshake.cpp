@@ -18,11 +18,11 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTurn{50}, kRetry{200};
-// Until another connection is tried. The system asks a busy listener again ever more rarely, and one whose
-// queue was full may have forgotten a connection that looks open from here.
+// Until another connection is tried. The kernel retries a busy listener less and less often, and a listener
+// whose queue was full may have dropped a connection that looks open here.
 constexpr milliseconds kConnectTime{3'000}, kAnswerTime{10'000};
-// For the challenge, the first time and at most. It doubles when none comes: those who leave a long queue and
-// come again are at its end.
+// The timeout for the challenge, initially and at most. It doubles each time: a client that gives up its
+// place in a long queue starts again at the end.
 constexpr milliseconds kChallengeTime{4'000}, kMostChallengeTime{64'000};
 constexpr const char* kNoAnswer = "it does not answer";
 
@@ -34,7 +34,7 @@ std::string proof(const std::string& token, std::string_view label, std::string_
   return hmac_sha256(token, message);
 }
 
-// The next message; none, and why, when the connection ends first or takes too long.
+// The next message; none, with the reason, if the connection ends first or takes too long.
 std::optional<Message> receive(Link& link, const Introduction& introduction, milliseconds limit,
                                std::string& why) {
   const Clock::time_point deadline = std::min(introduction.deadline, Clock::now() + limit);
@@ -60,7 +60,7 @@ std::optional<Message> receive(Link& link, const Introduction& introduction, mil
   }
 }
 
-// The server's answer to a message; none, and why, when another connection may go better.
+// The server's answer to a message; none, with the reason, if another connection may succeed.
 std::optional<Message> ask(Link& link, const Introduction& by, const Message& question, milliseconds limit,
                            std::string& why) {
   if (!send_all(link.socket, encode(question), by.deadline)) {
@@ -74,7 +74,7 @@ std::optional<Message> ask(Link& link, const Introduction& by, const Message& qu
   throw UsageError("{} at {} refused this process: {}", by.whom, peer_address(link.socket, true), why);
 }
 
-// One try. Empty, and why, when another may go better.
+// One attempt. Empty, with the reason, if another may succeed.
 std::optional<Link> try_once(const Introduction& by, milliseconds patience, std::string& why) {
   Link link{connect_to(by.host, by.port, std::min(by.deadline, Clock::now() + kConnectTime), why, by.poll),
             MessageReader(kLongestMessage)};
@@ -90,8 +90,9 @@ std::optional<Link> try_once(const Introduction& by, milliseconds patience, std:
       ask(link, by, make_hello(by.token, by.role, server_nonce, client_nonce, by.body), kAnswerTime, why);
   if (!welcome) return {};
   if (!same_secret(bytes_in(*welcome, kProof), server_proof(by.token, by.role, server_nonce, client_nonce)))
-    throw UsageError("what listens at {} port {} does not know this job's token: is it another job's?",
-                     by.host, by.port);
+    throw UsageError(
+        "the process at {} port {} does not know this job's token: does it belong to another job?", by.host,
+        by.port);
   return link;
 }
 
@@ -132,7 +133,7 @@ Link introduce(const Introduction& by) {
     std::string reason;
     if (auto link = try_once(by, patience, reason)) return std::move(*link);
     if (reason == kNoAnswer) patience = std::min(2 * patience, kMostChallengeTime);
-    // A try that the deadline cut short tells less than the one before it.
+    // The error of an attempt cut short by the deadline says less than that of the one before it.
     if (why.empty() || Clock::now() < by.deadline) why = reason;
     if (by.poll) by.poll();
     if (Clock::now() + kRetry >= by.deadline)

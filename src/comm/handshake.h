@@ -1,10 +1,10 @@
 // How a control connection begins: each end proves that it knows the job's token, and neither sends it.
 //     client: knock, a nonce C, HMAC(token, C)      server: challenge, a nonce S
 //     client: hello, its body, HMAC(token, S, C, body)      server: welcome, HMAC(token, C, S)
-// or, instead of the server's part, refused, and why. Nonces are new for every connection, so a proof that
-// was overheard is worth nothing. Only the knock can be repeated by someone else; it lets nobody in, but
-// tells those who know the token from a flood of strangers at the cost of one message. The body is not looked
-// at before it is proved. What follows the handshake is neither encrypted nor signed.
+// or, instead of the server's part, refused, and why. Nonces are new for every connection, so an eavesdropped
+// proof is useless. Only the knock can be replayed; it lets nobody in, but separates peers with the token
+// from a flood of strangers at the cost of one message. The body is not parsed before its proof is checked.
+// What follows the handshake is neither encrypted nor signed.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ namespace redline::comm {
 
 inline constexpr std::size_t kNonceBytes = 32;
 
-// What a client proves with its knock and its hello, and a server with its welcome. `role` keeps the proofs
-// of one kind of connection from being used in another: "rank", "node".
+// The proofs in a client's knock and hello, and in a server's welcome. `role` ("rank", "node") keeps the
+// proofs of one kind of connection from being used in another.
 std::string knock_proof(const std::string& token, std::string_view role, std::string_view client_nonce);
 std::string client_proof(const std::string& token, std::string_view role, std::string_view server_nonce,
                          std::string_view client_nonce, std::string_view body);
@@ -49,8 +49,8 @@ struct Introduction {
   std::function<void()> poll;  // called a few times a second; what it throws ends the waiting. May be empty
 };
 
-// Connects and introduces this process, trying again while nobody listens, the connection is closed on it, or
-// the refusal says that it may. Throws PeerError at the deadline, and UsageError for any other refusal or a
+// Connects and introduces this process. Retries while nobody listens, the other end closes the connection, or
+// a refusal allows another try. Throws PeerError at the deadline, and UsageError for any other refusal or a
 // server that does not know the token.
 Link introduce(const Introduction& introduction);
 

@@ -22,8 +22,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kWaitingTime{10'000};  // to say who one is
 // Strangers are many in a flood; guests are ranks of one job or of two that take turns at a port.
 constexpr std::size_t kMostStrangers = 2048, kMostGuests = 16384;
-// Strangers are taken in faster than they come, as a full queue turns everybody away. But in every turn all
-// that can be read is read, so that nobody makes way before it was heard.
+// Strangers are accepted faster than they come, because a full queue refuses everyone. But every turn reads
+// all that can be read, so that no connection is dropped before it was read.
 constexpr int kAcceptedAtOnce = 256, kAcceptedWhenComplete = 32;
 constexpr std::size_t kMostEvents = 8192;
 constexpr milliseconds kAcceptPause{100};  // when nobody is expected
@@ -53,7 +53,7 @@ Hub::Hub(Socket listener, std::string role, std::string token)
       events_(kMostEvents) {
   raise_file_limit();
   if (poller_.fd() < 0 || !watch(poller_, EPOLL_CTL_ADD, listener_.fd(), EPOLLIN, nullptr))
-    throw UnavailableError("the system watches no more sockets: is the limit of open files reached?");
+    throw UnavailableError("cannot watch more sockets: has the limit on open files been reached?");
 }
 
 Hub::~Hub() = default;
@@ -117,7 +117,7 @@ void Hub::accept_one(Socket socket, Handler& handler) {
   Connection& stranger = strangers_.emplace_back();
   stranger.socket_ = std::move(socket);
   stranger.reader_.allow(kLongestKnock);
-  // Its knock is there already where it had to wait.
+  // If it had to wait, its knock has already arrived.
   read(stranger, handler);
   if (stranger.closed_) {
     if (stranger.stage_ == Connection::Stage::stranger) strangers_.pop_back();
@@ -202,7 +202,7 @@ void Hub::move(Connection& connection, Connection::Stage stage, std::size_t long
 void Hub::refuse(Connection& connection, const std::string& why, bool again) {
   if (++refused_ <= kRefusalsShown)
     log_warning("refused {}: {}{}", connection.address(), why,
-                refused_ == kRefusalsShown ? "; others are refused without a word" : "");
+                refused_ == kRefusalsShown ? "; further refusals are not logged" : "");
   send(connection, Message{{kKind, kRefused}, {kWhy, why}, {kAgain, again ? 1 : 0}});
   close(connection);
 }

@@ -1,8 +1,7 @@
-// The server's end of many control connections, for one thread. Whoever connects is a stranger until it has
+// The server's end of many control connections, for one thread. A new connection is a stranger until it has
 // knocked with the job's token, then a guest, and a member once its handshake is done (handshake.h).
-// Strangers can be many and mean harm: they get nothing but one read, those that take too long are dropped,
-// and when there is no room the one that has waited longest makes way. They take no guest's or member's
-// place.
+// Strangers can be many and hostile: each gets a single read, slow ones are dropped, and when there is no
+// room the oldest is dropped. They never take the place of a guest or member.
 #pragma once
 
 #include <sys/epoll.h>
@@ -42,35 +41,35 @@ class Hub {
     bool closing_ = false, writing_ = false, closed_ = false;
   };
 
-  // Why somebody is kept out; empty: it is let in.
+  // Why a connection is refused; empty: it is admitted.
   struct Refusal {
     std::string why;
     bool again = false;  // it may be let in later
   };
 
-  // What is done about a member; called from turn(). Its own call may close any connection.
+  // Handles the events of members; called from turn(). A handler may close any connection.
   class Handler {
    public:
     virtual ~Handler() = default;
-    // Somebody who knows the token. Once let in, send() goes to it.
+    // A peer that knows the token. Once admitted, it can be sent to.
     virtual Refusal hello(Connection& connection, const Message& body) = 0;
     virtual void welcomed(Connection& connection) = 0;  // it was told so: what it is sent comes after that
     virtual void message(Connection& connection, const Message& message) = 0;  // may throw DataError
-    // The other end of a member's connection is gone, or (`why`) sent what it must not. The connection is
-    // gone after this call.
+    // A member's connection was closed by the other end, or (`why`) broke the protocol. The connection is
+    // destroyed after this call.
     virtual void closed(Connection& connection, const std::string& why) = 0;
   };
 
-  // Raises this process's limit of open files as far as it may. Throws UnavailableError.
+  // Raises this process's limit on open files as far as allowed. Throws UnavailableError.
   Hub(Socket listener, std::string role, std::string token);
   ~Hub();
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;
 
-  std::string address() const { return own_address(listener_, true); }
+  std::string address(const std::string& host) const { return listening_address(listener_, host); }
   void turn(std::chrono::milliseconds wait, Handler& handler);
-  // Whether members are still to come; at first they are. While they are not, whoever knocks is heard a few
-  // times a second, so that a flood does not take time from those who work.
+  // Whether more members are expected; initially true. If not, new connections are served only a few times a
+  // second, so that a flood does not slow down the members.
   void expect(bool more);
 
   void send(Connection& connection, const Message& message);

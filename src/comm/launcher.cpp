@@ -36,15 +36,14 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTurn{50};
-// What is left of a job after one process ended badly has this long to end by itself, and this long after
-// being asked to.
+// After one process fails, the others have this long to end, and this long after being asked to.
 constexpr milliseconds kAlone{15'000}, kAsked{30'000};
 constexpr milliseconds kRestartPause{1'000};
 constexpr int kTryAgain = static_cast<int>(ExitCode::try_again);
 
 std::string random_text() { return hex(random_bytes(16)); }
 
-// How a secret begins that a launcher made, and not the user.
+// The prefix of a secret that a launcher made, not the user.
 constexpr std::string_view kMade = "launch-";
 
 void make_token_file(const std::string& path) {
@@ -56,8 +55,8 @@ void make_token_file(const std::string& path) {
     throw IoError("cannot write the token file {}: {}", path, std::generic_category().message(errno));
 }
 
-// Node 0's secret. One that was made for a job is of no use after it: the last launcher that uses it removes
-// it, which may be another than the one that made it and was killed.
+// Node 0's secret. A secret made for a job is useless after it: the last launcher that uses it removes it,
+// even if the launcher that made it was killed.
 class TokenFile {
  public:
   explicit TokenFile(const LaunchOptions& options) : path_(options.token_file) {
@@ -88,7 +87,7 @@ std::uint16_t free_port(const std::string& host) {
 
 milliseconds seconds_of(double seconds) { return milliseconds(static_cast<std::int64_t>(1000 * seconds)); }
 
-// Rank 0 listens beside node 0's launcher.
+// Rank 0 listens on the port after that of node 0's launcher.
 std::uint16_t port_of_ranks(std::uint16_t port) {
   return static_cast<std::uint16_t>(port == 65535 ? port - 1 : port + 1);
 }
@@ -115,7 +114,7 @@ struct Attempt {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-// This process's environment with these variables in it.
+// This process's environment plus these variables.
 std::vector<std::string> environment_with(const Variables& variables) {
   std::vector<std::string> all;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -138,7 +137,6 @@ std::vector<char*> pointers_to(const std::vector<std::string>& words) {
 class Job {
  public:
   Job(const LaunchOptions& options, const Attempt& attempt) {
-    if (!options.log_dir.empty()) std::filesystem::create_directories(options.log_dir);
     for (int local = 0; local < options.processes; ++local) {
       Child child;
       child.rank = attempt.index * options.processes + local;
@@ -168,7 +166,7 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // `stop` is asked whether the job ended elsewhere.
+  // `stop` returns whether the job ended elsewhere.
   int run(const Signal& signal, const std::function<bool()>& stop = {}) {
     for (;;) {
       read_errors(kTurn);
@@ -176,11 +174,11 @@ class Job {
       if (std::ranges::none_of(children_, &Child::running)) break;
       if (const int now = signal(); now != std::exchange(passed_, now)) send(now);
       if (stop && stop() && !failed_) failed_ = Clock::now();
-      // One that is stopped does not end by itself.
+      // A stopped process does not end.
       const bool stopped =
           std::ranges::any_of(children_, [](const Child& c) { return c.running && c.stopped; });
       if (failed_ && !asked_ && (stopped || Clock::now() - *failed_ > kAlone)) {
-        log_warning("ending the processes that are left");
+        log_warning("ending the remaining processes");
         asked_ = Clock::now();
         send(SIGTERM);
         send(SIGCONT);  // one that was stopped hears nothing else
@@ -194,7 +192,7 @@ class Job {
   const std::string& why() const { return why_; }  // it ended badly: "lost rank 3, which …"
 
  private:
-  // As a program finds it that nobody prepared; one that is ignored stays so.
+  // The default signal handling of a new program; ignored signals stay ignored.
   static void take_no_handler(int signal) {
     struct sigaction now {};
     if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) ::signal(signal, SIG_DFL);
@@ -203,15 +201,15 @@ class Job {
   static void start(Child& child, const std::vector<std::string>& program, const Variables& variables) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0)
-      throw IoError("cannot make a pipe: {}", std::generic_category().message(errno));
+      throw IoError("cannot create a pipe: {}", std::generic_category().message(errno));
     child.errors = Socket(ends[0]);
     const Socket write_end(ends[1]);
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
     const pid_t parent = ::getpid();
-    // All that takes memory is done before: another thread may be asking for some at this moment.
+    // Everything that allocates memory is done before fork: another thread may hold the allocator's lock.
     const std::vector<std::string> environment = environment_with(variables);
     const std::vector<char*> arguments = pointers_to(program), settings = pointers_to(environment);
-    // A signal that comes before the program is there must end it: this process's handler would lose it.
+    // A signal that arrives before exec must end the child: this process's handler would lose it.
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_BLOCK, &all, &before);
@@ -222,7 +220,8 @@ class Job {
     if (child.process < 0)
       throw IoError("cannot start a process: {}", std::generic_category().message(errno));
     if (child.process > 0) return;
-    // A group of its own: a terminal's signals reach it once, through this process. It does not outlive it.
+    // A separate process group: signals of a terminal reach it once, through this process. It does not
+    // outlive this process.
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) std::_Exit(kTryAgain);
@@ -324,6 +323,12 @@ void validate(const LaunchOptions& options) {
     throw UsageError("--nodes {} needs --token-file with the same content on every machine", options.nodes);
 }
 
+void make_log_folder(const std::string& path) {
+  std::error_code error;
+  if (!path.empty()) std::filesystem::create_directories(path, error);
+  if (error) throw IoError("cannot make the folder --log-dir {}: {}", path, error.message());
+}
+
 int launch_here(const LaunchOptions& options, const Signal& signal) {
   const std::string run_id = options.run_id.empty() ? random_text() : options.run_id;
   Attempt attempt{options.program, 0, 1, 0, {}, random_text()};
@@ -334,7 +339,7 @@ int launch_here(const LaunchOptions& options, const Signal& signal) {
     if (code != kTryAgain || signal() != 0 || restarts >= options.max_restarts) return code;
     if (restarts == 0)
       attempt.program.insert(attempt.program.end(), options.on_restart.begin(), options.on_restart.end());
-    log_warning("starting the job again, time {} of {}", restarts + 1, options.max_restarts);
+    log_warning("restarting the job (restart {} of {})", restarts + 1, options.max_restarts);
     ::poll(nullptr, 0, static_cast<int>(kRestartPause.count()));
   }
 }
@@ -345,7 +350,7 @@ class Interrupted : public Error {
   explicit Interrupted(int signal) : Error(static_cast<ExitCode>(128 + signal), "stopped by a signal") {}
 };
 
-// Node 0 may be about to make it, in a folder that both see.
+// Node 0 may be about to create it, in a shared folder.
 void wait_for_token(const LaunchOptions& options, const Signal& signal) {
   const Clock::time_point begun = Clock::now(), deadline = begun + seconds_of(options.join_seconds);
   struct stat file {};
@@ -354,7 +359,7 @@ void wait_for_token(const LaunchOptions& options, const Signal& signal) {
     if (signal() != 0) throw Interrupted(signal());
     if (!told && Clock::now() - begun > kRestartPause) {
       told = true;
-      log_info("waiting for the token file {}, which node 0 makes", options.token_file);
+      log_info("waiting for the token file {}, which node 0 creates", options.token_file);
     }
     ::poll(nullptr, 0, static_cast<int>(kTurn.count()));
   }
@@ -413,6 +418,7 @@ int launch_on_several(const LaunchOptions& options, const Signal& signal) {
 
 int launch(const LaunchOptions& options, const Signal& signal) {
   validate(options);
+  make_log_folder(options.log_dir);
   const TokenFile token(options);
   return options.nodes > 1 ? launch_on_several(options, signal) : launch_here(options, signal);
 }

@@ -1,4 +1,4 @@
-// Starts the ranks of a job on this machine, watches over them, and leaves none behind.
+// Starts the ranks of a job on this machine, watches them, and leaves none behind.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +24,16 @@ struct LaunchOptions {
   double join_seconds = 300;  // to wait for the launchers of the other machines
 };
 
-// Asks for the signal that came to this process; 0 while none did.
+// Returns the signal that this process received; 0 if none.
 using Signal = std::function<int()>;
 
-// Runs the job to its end, passing signals on to the processes, and gives the exit code: 0 when every process
-// gave 0; the code of the process that caused the end, where it gave one; 75 when one was killed, or could
-// not go on without the others. What processes write to stderr is passed on with their rank before it. When
-// one ends badly, the others are given a moment to end by themselves, then ended. A job that ends with 75 is
-// started again, up to max_restarts times; on several machines node 0's launcher decides so (nodes.h),
-// listens at the master's port, and has rank 0 listen at the next one. Throws UsageError, IoError for a
-// program that cannot be started, and PeerError when the launchers do not come together.
+// Runs the job to its end, passing signals on to the processes, and returns the exit code: 0 if every process
+// returned 0; the code of the process that caused the end, if it returned one; 75 if one was killed, or could
+// not continue without the others. The stderr of the processes is passed on, prefixed with their rank. If one
+// fails, the others get a moment to end, then they are killed. A job that ends with 75 is restarted, up to
+// max_restarts times. On several machines node 0's launcher decides this (nodes.h), listens on the master's
+// port, and lets rank 0 listen on the next one. Throws UsageError, IoError for a program that cannot be
+// started, and PeerError if the launchers cannot reach each other.
 int launch(const LaunchOptions& options, const Signal& signal);
 
 }  // namespace redline::comm

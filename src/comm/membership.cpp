@@ -30,7 +30,7 @@ void check_stop(const std::atomic<bool>* stop) {
   if (stop != nullptr && stop->load()) throw PeerError("stopped while waiting for the other ranks");
 }
 
-// Of a job that cannot be helped by starting it again, on every rank.
+// On every rank of a job that a restart would not help.
 ExitCode lasting_code(std::int64_t code) {
   for (const ExitCode one : {ExitCode::usage, ExitCode::bad_data})
     if (code == static_cast<int>(one)) return one;
@@ -69,7 +69,7 @@ Membership::Membership(const World& world, const Facts& facts, const TimeLimits&
   prepare_stacks();
   Message named = Message::object();
   for (const auto& [name, value] : facts) named[name] = value;
-  // The coordinator ends the waiting and says who is missing; this limit is for when it cannot.
+  // The coordinator ends the waiting and names the missing ranks; this limit is for when it cannot.
   const Clock::time_point deadline = Clock::now() + limits.join + 2 * beat_interval(limits);
   link_ = introduce({.host = world.master_host,
                      .port = world.master_port,
@@ -218,7 +218,7 @@ void Membership::listen() {
     }
     if (state == MessageReader::State::closed) {
       if (!stop_)
-        lost(fmt::format("rank 0 ({} port {}) ended without a word: its connection was closed",
+        lost(fmt::format("rank 0 ({} port {}) ended without a message: its connection was closed",
                          world_.master_host, world_.master_port));
       return;
     }
@@ -267,7 +267,7 @@ void Membership::explain(bool rank_0_answers) {
   const std::filesystem::path folder = position_->folder();
   log_warning("rank {} of {} is {}{}", world_.rank, world_.size, at,
               folder.empty() ? "" : fmt::format("; all ranks' stacks: {}", folder.string()));
-  // Rank 0 keeps them together. Where it does not answer, this rank does so itself, if the folder is here.
+  // Rank 0 collects them. If it does not answer, this rank writes its own, if it can access the folder.
   if (rank_0_answers && link_.reader.read_from(link_.socket) != MessageReader::State::closed &&
       send({{kKind, kAccount}, {kWhy, account}}))
     return;

@@ -1,5 +1,5 @@
 // A rank's end of the control connection: it joins the job, reads and writes the keys through which Gloo
-// finds its peers, and learns when a peer is lost. One thread of its own, which beats.
+// finds its peers, and learns when a peer is lost. Its own thread sends the heartbeat.
 #pragma once
 
 #include <atomic>
@@ -23,9 +23,9 @@ namespace redline::comm {
 
 class Membership {
  public:
-  // Connects to rank 0, trying again while it is not there, and waits for every other rank. Throws PeerError
-  // when that takes longer than allowed, or `stop` is raised; UsageError when rank 0 refuses this process.
-  // When the job hangs, what this rank is at is logged, and kept with its threads' stacks (position.h).
+  // Connects to rank 0, retrying until it listens, and waits for every other rank. Throws PeerError if that
+  // takes longer than allowed, or `stop` is raised; UsageError if rank 0 refuses this process. When the job
+  // hangs, what this rank was doing is logged, and saved with its threads' stacks (position.h).
   Membership(const World& world, const Facts& facts, const TimeLimits& limits,
              const std::atomic<bool>* stop = nullptr,
              std::shared_ptr<Position> position = std::make_shared<Position>());
@@ -40,12 +40,12 @@ class Membership {
   // Waits for the key. Throws PeerError.
   std::vector<char> get(const std::string& key, std::chrono::milliseconds limit);
 
-  // `action` is called once, from the thread, with the cause, when this object still lives `grace` after a
+  // `action` is called once, from the thread, with the cause, if this object still exists `grace` after a
   // peer was lost.
   using Action = std::function<void(const std::string& cause)>;
   void on_stuck(Action action, std::chrono::milliseconds grace);
   void allow(std::chrono::milliseconds grace);  // more of it
-  // Why the job ends: waits a little for the coordinator to say so. Empty when it does not.
+  // Why the job ends: waits a moment for the coordinator to report it. Empty if it does not.
   std::string cause(std::chrono::milliseconds wait);
   PeerError error() const;  // of a cause that is known
   void report_late();

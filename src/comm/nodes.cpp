@@ -35,7 +35,7 @@ constexpr milliseconds kFresh{3'000};         // heard so lately, a launcher is 
 constexpr milliseconds kLeaveTime{5'000}, kSendTime{2'000}, kReconnect{1'000};
 constexpr int kTryAgain = static_cast<int>(ExitCode::try_again);
 
-// To node 0: who runs what, and how it ended. From it: orders.
+// To node 0: which attempt runs, and how it ended. From it: orders.
 constexpr const char *kNode = "node", *kNodesKey = "nodes", *kAttempt = "attempt", *kIndex = "index",
                      *kFinal = "final", *kLast = "last", *kBusy = "busy", *kEndedKind = "ended",
                      *kStart = "start", *kStop = "stop", *kEnd = "end";
@@ -95,21 +95,22 @@ class Nodes::Server final : private Hub::Handler {
   Hub::Refusal hello(Hub::Connection& connection, const Message& hello) override {
     if (text_in(hello, kRun) != options_.run_id)
       return {
-          fmt::format("it belongs to run '{}', and this is run '{}'", text_in(hello, kRun), options_.run_id),
+          fmt::format("it belongs to run '{}', but this is run '{}'", text_in(hello, kRun), options_.run_id),
           true};
     if (number_in(hello, kNodesKey, 0) != options_.nodes)
-      return {fmt::format("it counts {} machines, and node 0 counts {}", number_in(hello, kNodesKey, 0),
+      return {fmt::format("it expects {} machines, but node 0 expects {}", number_in(hello, kNodesKey, 0),
                           options_.nodes)};
     if (number_in(hello, kSize, 0) != ranks_a_node_ && ranks_a_node_ != 0)
-      return {fmt::format("it starts {} processes, and others {}: give the same -g everywhere",
+      return {fmt::format("it starts {} processes, the others {}: use the same -g everywhere",
                           number_in(hello, kSize, 0), ranks_a_node_)};
     const std::int64_t id = number_in(hello, kNode, -1);
     if (id < 0 || id >= options_.nodes) return {fmt::format("there is no node {}", id)};
     Launcher& node = nodes_[static_cast<std::size_t>(id)];
     if (node.connection != nullptr) {
-      // One that lives twice is a mistake; one that was started again may be here before its end is noticed.
+      // Two live launchers with one number are a mistake; a restarted one may join before the end of the old
+      // one is noticed.
       if (Clock::now() - node.heard < kFresh)
-        return {fmt::format("node {} is there already, from {}", id, node.connection->address()), true};
+        return {fmt::format("node {} has already joined, from {}", id, node.connection->address()), true};
       hub_.close(*node.connection);
     }
     connection.id = static_cast<int>(id);
@@ -119,8 +120,7 @@ class Nodes::Server final : private Hub::Handler {
     ranks_a_node_ = number_in(hello, kSize, 0);
     const bool goes_on = phase_ == Phase::running && text_in(hello, kAttempt) == attempt_id_;
     node.busy = !goes_on && number_in(hello, kBusy, 0) != 0;
-    if (node.running && !goes_on)
-      ended(static_cast<int>(id), {attempt_, kTryAgain, false, "was started again"});
+    if (node.running && !goes_on) ended(static_cast<int>(id), {attempt_, kTryAgain, false, "was restarted"});
     return {};
   }
 
@@ -128,7 +128,7 @@ class Nodes::Server final : private Hub::Handler {
     if (phase_ == Phase::over)
       hub_.send(connection, end_message());
     else if (nodes_[static_cast<std::size_t>(connection.id)].busy)
-      hub_.send(connection, Message{{kKind, kStop}, {kWhy, "node 0's launcher was started again"}});
+      hub_.send(connection, Message{{kKind, kStop}, {kWhy, "node 0's launcher was restarted"}});
   }
 
   void message(Hub::Connection& connection, const Message& message) override {
@@ -173,7 +173,7 @@ class Nodes::Server final : private Hub::Handler {
     return node.connection != nullptr && now - node.heard < kIdleSilence && !node.busy;
   }
 
-  // Until enough launchers are there to begin.
+  // Waits until enough launchers have joined to begin.
   void gather(Clock::time_point now) {
     std::vector<int> missing;
     for (int id = 0; id < options_.nodes; ++id)
@@ -185,11 +185,11 @@ class Nodes::Server final : private Hub::Handler {
     const std::string text = fmt::format("node{} {} of {}", missing.size() == 1 ? "" : "s",
                                          fmt::join(missing, ", "), options_.nodes);
     if (waited > options_.patience)
-      return finish(kTryAgain, fmt::format("{} did not come to {} within {:g} s", text, hub_.address(),
-                                           seconds(options_.patience)));
+      return finish(kTryAgain, fmt::format("{} did not join at {} within {:g} s", text,
+                                           hub_.address(options_.host), seconds(options_.patience)));
     if (now - reminded_ < kReminder) return;
     reminded_ = now;
-    log_info("waiting for {} at {}, for {:.0f} s more", text, hub_.address(),
+    log_info("waiting for {} at {}, for {:.0f} s more", text, hub_.address(options_.host),
              seconds(options_.patience - waited));
   }
 
@@ -200,7 +200,7 @@ class Nodes::Server final : private Hub::Handler {
     attempt_id_ = fmt::format("{}.{}.{}", options_.run_id, nonce_, attempt_);
     why_.clear();
     if (!missing.empty())
-      log_warning("beginning with {} of {} nodes: {} did not come", count, options_.nodes,
+      log_warning("starting with {} of {} nodes: {} did not join", count, options_.nodes,
                   fmt::join(missing, ", "));
     int index = 0;
     for (Launcher& node : nodes_) {
@@ -235,7 +235,7 @@ class Nodes::Server final : private Hub::Handler {
     if (good) return finish(0, "");
     if (final_code_) return finish(*final_code_, why_);
     if (attempt_ >= options_.max_restarts) return finish(kTryAgain, why_);
-    log_warning("{}: starting the job again, time {} of {}", why_, attempt_ + 1, options_.max_restarts);
+    log_warning("{}: restarting the job (restart {} of {})", why_, attempt_ + 1, options_.max_restarts);
     phase_ = Phase::gathering;
     since_ = reminded_ = now;
   }
@@ -356,7 +356,7 @@ class Nodes::Client {
       link_.reset();
   }
 
-  // What node 0 has to say; beats.
+  // Messages of node 0; heartbeats.
   std::optional<Order> turn() {
     const Clock::time_point now = Clock::now();
     const bool open = link_->reader.read_from(link_->socket) != MessageReader::State::closed;
@@ -407,7 +407,7 @@ class Nodes::Client {
 
   const NodesOptions options_;
   std::optional<Link> link_;
-  // How the ranks ended, until the next attempt: what is sent may be lost with the connection.
+  // How the ranks ended, kept until the next attempt: the message may be lost with the connection.
   Message report_;
   std::string attempt_id_;  // of the last that this node took part in
   bool running_ = false;

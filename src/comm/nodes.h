@@ -1,7 +1,7 @@
-// A job's launchers on several machines. Node 0's decides when an attempt begins and with whom, whether a job
-// that failed is started again, and how it ends; the others follow, however late they come or often they are
-// started. A launcher that is lost for a moment goes on with its ranks, which watch over each other
-// themselves; one that is gone ends the attempt.
+// A job's launchers on several machines. Node 0's launcher decides when an attempt begins and with which
+// nodes, whether a failed job is restarted, and how it ends; the others follow, even if they come late or are
+// restarted. A launcher that is briefly unreachable continues with its ranks, which watch each other; a lost
+// launcher ends the attempt.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ namespace redline::comm {
 
 struct NodesOptions {
   int node = 0, nodes = 1;
-  int min_nodes = 1;  // with how many an attempt begins when the others do not come
+  int min_nodes = 1;  // launchers that suffice to begin if the others do not come
   int processes = 1;  // on each
   std::string host;   // where node 0's launcher listens
   std::uint16_t port = 0;
@@ -25,7 +25,7 @@ struct NodesOptions {
   std::chrono::milliseconds elastic_wait{30'000};  // for more than min_nodes
 };
 
-// What a launcher is to do.
+// What a launcher has to do.
 struct Order {
   enum class Kind { start, stop, end };
   Kind kind = Kind::end;
@@ -44,9 +44,9 @@ struct Ended {
 
 class Nodes {
  public:
-  // Node 0 begins to listen. Throws UnavailableError where it cannot.
+  // Node 0 begins to listen. Throws UnavailableError if it cannot.
   explicit Nodes(const NodesOptions& options);
-  // Node 0 stays for a moment, until the others know how the job ended.
+  // Node 0 waits a moment, until the others know how the job ended.
   ~Nodes();
   Nodes(const Nodes&) = delete;
   Nodes& operator=(const Nodes&) = delete;
@@ -54,7 +54,7 @@ class Nodes {
   // The next order to start or to end; `poll` is called meanwhile and may throw. Throws PeerError when node 0
   // cannot be reached for too long, and UsageError when it refuses this launcher.
   Order next(const std::function<void()>& poll);
-  // While ranks run: an order to stop them, once there is one. Does not wait for longer than a moment.
+  // While ranks run: an order to stop them, if there is one. Waits only a moment.
   std::optional<Order> check();
   void report(const Ended& ended);  // does not throw
 

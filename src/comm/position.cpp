@@ -53,7 +53,7 @@ std::string Position::text() const {
                         call.bytes == 0 ? "" : fmt::format(" ({})", format_bytes(call.bytes)),
                         std::chrono::duration<double>(Clock::now() - call.since).count(), call.number);
   }
-  if (!waits) text += fmt::format("; waits for no rank, after {} calls", calls_);
+  if (!waits) text += fmt::format("; not waiting for other ranks, after {} calls", calls_);
   return text;
 }
 

@@ -1,5 +1,5 @@
-// What a rank is at, told when its job hangs: step and phase, as the training loop says, and the calls that
-// wait for other ranks.
+// What a rank is doing, for the report on a hung job: the step and phase set by the training loop, and the
+// calls that wait for other ranks.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ class Position {
  public:
   // `phase` is a literal: "training".
   void at(const char* phase, std::int64_t step);
-  // Where what ranks were at is kept when they hang; empty until there is a run folder.
+  // The folder for reports on a hang; empty until there is a run folder.
   void keep_in(std::filesystem::path folder);
   std::filesystem::path folder() const;
 
@@ -46,7 +46,7 @@ class Position {
   std::int64_t calls_ = 0;
 };
 
-// Adds a rank's account of a hang to the file of its own in `folder`, which is made. Throws IoError.
+// Appends a rank's report on a hang to its file in `folder`, which is created. Throws IoError.
 void keep_account(const std::filesystem::path& folder, const std::string& file, const std::string& account);
 
 }  // namespace redline::comm

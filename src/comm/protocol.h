@@ -1,5 +1,5 @@
-// The words of the control connections: of ranks, between coordinator.cpp and membership.cpp, and of
-// launchers, in nodes.cpp. How they begin is in handshake.h.
+// The message kinds of the control connections: of ranks, between coordinator.cpp and membership.cpp, and of
+// launchers, in nodes.cpp. The handshake is in handshake.h.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 namespace redline::comm {
 
 inline constexpr std::int64_t kProtocolVersion = 3;
-// What a stranger may send, one that has knocked, and a member.
+// The longest messages of a stranger, of one that has knocked, and of a member.
 inline constexpr std::size_t kLongestKnock = 512, kLongestHello = 64 << 10, kLongestMessage = 16 << 20;
 
 inline constexpr const char *kKind = "kind", *kWhy = "why", *kKey = "key", *kValue = "value",

@@ -51,8 +51,11 @@ std::string text_of(const sockaddr_storage& address, bool with_port) {
   }
   if (address.ss_family == AF_INET6) {
     const auto& in = reinterpret_cast<const sockaddr_in6&>(address);
-    ::inet_ntop(AF_INET6, &in.sin6_addr, text, sizeof text);
-    return with_port ? fmt::format("[{}]:{}", text, ntohs(in.sin6_port)) : text;
+    // IPv4 through a socket for both is shown as the IPv4 that it is.
+    const bool mapped = IN6_IS_ADDR_V4MAPPED(&in.sin6_addr) != 0;
+    ::inet_ntop(mapped ? AF_INET : AF_INET6, in.sin6_addr.s6_addr + (mapped ? 12 : 0), text, sizeof text);
+    if (!with_port) return text;
+    return fmt::format("{}{}{}:{}", mapped ? "" : "[", text, mapped ? "" : "]", ntohs(in.sin6_port));
   }
   return text;
 }
@@ -62,6 +65,13 @@ bool is_loopback(const sockaddr* address) {
     return (ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 24) == 127;
   return address->sa_family == AF_INET6 &&
          IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr) != 0;
+}
+
+// Of no use without an interface: loopback, or IPv6 within a link.
+bool is_local(const sockaddr* address) {
+  return is_loopback(address) ||
+         (address->sa_family == AF_INET6 &&
+          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr) != 0);
 }
 
 using Interfaces = std::unique_ptr<ifaddrs, void (*)(ifaddrs*)>;
@@ -94,9 +104,11 @@ bool wait_for(int fd, short events, Clock::time_point deadline, const std::funct
   }
 }
 
+// An IPv6 socket serves IPv4 too, if it listens on every address.
 Socket listen_on(const addrinfo& address, int& error) {
   Socket socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
+  const int on = 1, off = 0;
+  if (address.ai_family == AF_INET6) ::setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (socket.fd() < 0 || ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
       ::bind(socket.fd(), address.ai_addr, address.ai_addrlen) != 0 ||
       ::listen(socket.fd(), SOMAXCONN) != 0) {
@@ -108,8 +120,20 @@ Socket listen_on(const addrinfo& address, int& error) {
   return socket;
 }
 
-// Says yes to messages that are safe to build. The parser calls itself for what lies in another thing, so
-// that many levels overrun the stack, and throws at a count that no memory holds.
+// On every address: over IPv6 and IPv4 if the machine has IPv6, otherwise over IPv4.
+Socket listen_on_all(std::uint16_t port, int& error) {
+  for (const char* any : {"::", "0.0.0.0"}) {
+    std::string ignored;
+    const Addresses address = resolve(any, port, AI_NUMERICHOST, ignored);
+    if (address == nullptr) continue;
+    if (Socket socket = listen_on(*address, error); socket.fd() >= 0) return socket;
+    if (error == EADDRINUSE) break;
+  }
+  return {};
+}
+
+// Accepts messages that are safe to build. The parser recurses into nested values, so that many levels
+// overrun the stack, and throws at a count that does not fit into memory.
 class Screen final : public nlohmann::json_sax<Message> {
  public:
   explicit Screen(std::size_t bytes) : bytes_(bytes) {}
@@ -164,18 +188,24 @@ std::string peer_address(const Socket& socket, bool port) {
   return text_of(address, port);
 }
 
-std::string reachable_address(const std::string& address) {
+std::string listening_address(const Socket& listener, const std::string& host) {
+  const std::string address = own_address(listener, true);
+  for (const std::string_view all : {"[::]:", "0.0.0.0:"})
+    if (address.starts_with(all)) return fmt::format("{}:{}", host, address.substr(all.size()));
+  return address;
+}
+
+std::string reachable_address(const std::string& address, bool ipv4) {
+  const int family = ipv4 ? AF_INET : AF_INET6;
   std::string why;
   const Addresses own = resolve(address, 0, AI_NUMERICHOST, why);
-  if (own == nullptr || !is_loopback(own->ai_addr)) return address;
+  if (own == nullptr || (own->ai_family == family && !is_loopback(own->ai_addr))) return address;
   const Interfaces list = list_interfaces();
   for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != own->ai_family ||
-        is_loopback(entry->ifa_addr))
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family || is_local(entry->ifa_addr))
       continue;
     sockaddr_storage found{};
-    std::memcpy(&found, entry->ifa_addr,
-                own->ai_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    std::memcpy(&found, entry->ifa_addr, ipv4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
     return text_of(found, false);
   }
   return address;
@@ -195,23 +225,29 @@ std::vector<std::string> interface_names() {
 Socket listen_at(const std::string& host, std::uint16_t port, bool others) {
   std::string why;
   const Addresses named = resolve(host, port, 0, why);
-  // A name that others will find may not be known here yet, as that of a service whose pod just started.
+  // A name that others can resolve may not resolve here yet, such as that of a service whose pod just
+  // started.
   if (named == nullptr && !others)
-    throw UnavailableError("rank 0 listens at {}, and that name is not known here: {}", host, why);
+    throw UnavailableError("cannot resolve {}, the host of rank 0: {}", host, why);
   int error = EADDRNOTAVAIL;
+  std::vector<Socket> own;
   for (const addrinfo* address = named.get(); address != nullptr; address = address->ai_next) {
     if (others && is_loopback(address->ai_addr)) continue;
-    if (Socket socket = listen_on(*address, error); socket.fd() >= 0) return socket;
+    if (Socket socket = listen_on(*address, error); socket.fd() >= 0) own.push_back(std::move(socket));
+    if (!own.empty() && !others) break;
   }
-  // A name that stands for a gateway in front of this machine, or (as Debian's own name) for 127.0.1.1.
-  if (error == EADDRNOTAVAIL) {
-    const Addresses any = resolve("", port, AI_PASSIVE, why);
-    for (const addrinfo* address = any.get(); address != nullptr; address = address->ai_next) {
-      if (Socket socket = listen_on(*address, error); socket.fd() >= 0) return socket;
-    }
+  if (own.size() == 1) return std::move(own.front());
+  // The name has several addresses of this machine, of which others may reach only one; or it is the name of
+  // a gateway in front of it; or it resolves to 127.0.1.1, as Debian's own host name does.
+  if (!own.empty() || error == EADDRNOTAVAIL) {
+    own.clear();
+    if (Socket socket = listen_on_all(port, error); socket.fd() >= 0) return socket;
   }
-  throw UnavailableError("rank 0 cannot listen at {} port {}: {}; is another job using it?", host, port,
-                         reason(error));
+  throw UnavailableError("cannot listen at {} port {}: {}{}", host, port, reason(error),
+                         error == EADDRINUSE
+                             ? "; another job may use it: choose another port with --master or "
+                               "MASTER_PORT"
+                             : "");
 }
 
 Socket accept_from(const Socket& listener) {
@@ -221,15 +257,19 @@ Socket accept_from(const Socket& listener) {
 Socket connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline, std::string& why,
                   const std::function<void()>& poll) {
   const Addresses named = resolve(host, port, 0, why);
-  for (const addrinfo* address = named.get(); address != nullptr; address = address->ai_next) {
+  int left = 0;
+  for (const addrinfo* address = named.get(); address != nullptr; address = address->ai_next) ++left;
+  for (const addrinfo* address = named.get(); address != nullptr; address = address->ai_next, --left) {
     Socket socket(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (socket.fd() < 0) continue;
     int error = 0;
+    // One that does not answer leaves time for those after it.
+    const Clock::time_point now = Clock::now(), turn = now + (deadline - now) / left;
     if (::connect(socket.fd(), address->ai_addr, address->ai_addrlen) != 0) {
       error = errno;
       if (error == EINPROGRESS) {
         socklen_t length = sizeof error;
-        if (!wait_for(socket.fd(), POLLOUT, deadline, poll))
+        if (!wait_for(socket.fd(), POLLOUT, turn, poll))
           error = ETIMEDOUT;
         else
           ::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);

@@ -1,5 +1,5 @@
-// The control connection's lowest part: sockets, names for people, and whole messages over them. A message is
-// a length (u32, little-endian) and a CBOR object of that many bytes. What a peer sends is hostile until
+// The lowest layer of the control connections: sockets, readable addresses, and whole messages. A message is
+// a length (u32, little-endian) and a CBOR object of that many bytes. Data from a peer is untrusted until
 // checked.
 #pragma once
 
@@ -41,22 +41,25 @@ class Socket {
 std::string own_address(const Socket& socket, bool port);
 std::string peer_address(const Socket& socket, bool port);
 
-// An address as it is, or where it is a loopback one, an address of this machine that others can reach, if
-// there is one.
-std::string reachable_address(const std::string& address);
+// Where peers that look for `host` find a listener: its address, or the name if it listens on all addresses.
+std::string listening_address(const Socket& listener, const std::string& host);
+
+// An address of this machine that others can reach over IPv4, or else over IPv6: `address` if it is one,
+// otherwise that of an interface, if there is one.
+std::string reachable_address(const std::string& address, bool ipv4);
 
 // The network interfaces of this machine that have an address: "lo", "eth0".
 std::vector<std::string> interface_names();
 
-// Listens on `host`'s address alone, IPv4 or IPv6. Where the name stands for no address of this machine, or
-// only for a loopback one or for none yet and `others` (peers on other machines) are to come, on every
-// address. Throws UnavailableError.
+// Listens only on `host`'s address, IPv4 or IPv6. Listens on every address if the name is not an address of
+// this machine, or if `others` (peers on other machines) are expected and the name has several addresses,
+// only a loopback one, or does not resolve yet. Throws UnavailableError.
 Socket listen_at(const std::string& host, std::uint16_t port, bool others);
 // The next connection, made non-blocking; an empty socket when there is none.
 Socket accept_from(const Socket& listener);
 
-// Tries once; an empty socket and `why` when it fails. `poll` is called a few times a second while it waits,
-// and may throw.
+// Tries each address of the name once; an empty socket and `why` when all fail. `poll` is called a few times
+// a second while it waits, and may throw.
 Socket connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline, std::string& why,
                   const std::function<void()>& poll = {});
 
@@ -69,20 +72,20 @@ Message decode(std::string_view body);
 // Sends all of it; false when the other end is gone or the deadline passes.
 bool send_all(const Socket& socket, const std::string& bytes, Clock::time_point deadline);
 
-// Sends what goes without waiting; gives how many bytes went.
+// Sends as much as possible without waiting; returns the number of bytes sent.
 std::size_t send_some(const Socket& socket, std::string_view bytes);
 
-// Puts messages together from the bytes that arrive.
+// Assembles messages from the bytes that arrive.
 class MessageReader {
  public:
   explicit MessageReader(std::size_t longest) : longest_(longest) {}
   void allow(std::size_t longest) { longest_ = longest; }
 
   enum class State { more, closed };
-  // Reads what is there, without waiting and no more than a message needs; call next() after it until it
-  // gives nothing. closed: the other end is done.
+  // Reads what has arrived, without waiting and no more than a message needs; then call next() until it
+  // returns nothing. closed: the other end has closed the connection.
   State read_from(const Socket& socket);
-  // The next whole message; none while it is still to come. Throws DataError for bytes that are not a
+  // The next complete message; none if it has not arrived yet. Throws DataError for bytes that are not a
   // message.
   std::optional<Message> next();
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <fstream>
 #include <iterator>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/error.h"
 
 namespace redline::comm {
@@ -14,7 +14,7 @@ namespace {
 
 // As torchrun's users know it.
 constexpr std::uint16_t kDefaultPort = 29500;
-// Jobs that run side by side on a machine get ports of their own in [kFirstPort, kFirstPort + kPorts).
+// Concurrent jobs on a machine get different ports in [kFirstPort, kFirstPort + kPorts).
 constexpr std::uint32_t kFirstPort = 20000, kPorts = 10000;
 
 std::int64_t number(const char* name, const std::string& text, std::int64_t least, std::int64_t most) {
@@ -28,7 +28,7 @@ std::int64_t number(const char* name, const std::string& text, std::int64_t leas
 std::string need(const Environment& environment, const char* name, const std::string& launcher) {
   const auto value = environment(name);
   if (!value || value->empty())
-    throw UsageError("{} set no {}: set it, or unset its other variables", launcher, name);
+    throw UsageError("{} did not set {}: set it, or unset its other variables", launcher, name);
   return *value;
 }
 
@@ -56,17 +56,17 @@ void from_rank_variables(const Environment& environment, World& world) {
   const auto port = environment("MASTER_PORT");
   world.master_port =
       port ? static_cast<std::uint16_t>(number("MASTER_PORT", *port, 1, 65535)) : kDefaultPort;
-  // torchrun's agent may keep MASTER_PORT for a store of its own.
+  // torchrun's agent may use MASTER_PORT for its own store. Not the next port either: if the system chose the
+  // agent's port, the next one is among those that Linux gives to connections.
   if (torch_id && !own_id)
-    world.master_port =
-        static_cast<std::uint16_t>(world.master_port == 65535 ? 65534 : world.master_port + 1);
+    world.master_port = static_cast<std::uint16_t>(world.master_port + (world.master_port < 65534 ? 2 : -2));
   // Not with TORCHELASTIC_RESTART_COUNT: each of torchrun's agents counts its own, and none the rounds.
   world.run_id = own_id.value_or(torch_id.value_or(""));
   const auto local = environment("LOCAL_WORLD_SIZE");
   world.one_machine = local && number("LOCAL_WORLD_SIZE", *local, 1, world.size) == world.size;
 }
 
-// MASTER_ADDR and MASTER_PORT where the user set them, else `host` and a port that follows from the job.
+// MASTER_ADDR and MASTER_PORT if the user set them, else `host` and a port derived from the job.
 void set_master(const Environment& environment, const std::string& host, World& world) {
   world.master_host = environment("MASTER_ADDR").value_or(host);
   const auto port = environment("MASTER_PORT");
@@ -74,9 +74,10 @@ void set_master(const Environment& environment, const std::string& host, World& 
       port ? static_cast<std::uint16_t>(number("MASTER_PORT", *port, 1, 65535)) : port_of_job(world.run_id);
 }
 
-// A launcher that numbers its processes and says how many of them are on a machine, but not where rank 0 is.
+// A launcher that gives ranks and the number of processes per machine, but not the host of rank 0.
 struct Launcher {
   const char *name, *rank, *size;
+  const char* own;               // a variable that no other launcher sets
   const char* local_size;        // ? ranks on this machine
   const char* machines;          // ? how many there are
   std::vector<const char*> job;  // the first that is set tells jobs apart
@@ -86,6 +87,7 @@ struct Launcher {
 const Launcher kOpenMpi{"mpirun",
                         "OMPI_COMM_WORLD_RANK",
                         "OMPI_COMM_WORLD_SIZE",
+                        "OMPI_COMM_WORLD_RANK",
                         "OMPI_COMM_WORLD_LOCAL_SIZE",
                         nullptr,
                         {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"},
@@ -94,6 +96,7 @@ const Launcher kOpenMpi{"mpirun",
 const Launcher kOthers[] = {{"flux run",
                              "FLUX_TASK_RANK",
                              "FLUX_JOB_SIZE",
+                             "FLUX_TASK_RANK",
                              nullptr,
                              "FLUX_JOB_NNODES",
                              {"FLUX_JOB_ID"},
@@ -101,6 +104,7 @@ const Launcher kOthers[] = {{"flux run",
                             {"mpiexec (PALS)",
                              "PALS_RANKID",
                              "PMI_SIZE",
+                             "PALS_RANKID",
                              "PMI_LOCAL_SIZE",
                              nullptr,
                              {"PALS_APID"},
@@ -109,9 +113,16 @@ const Launcher kOthers[] = {{"flux run",
                              "PMI_RANK",
                              "PMI_SIZE",
                              "MPI_LOCALNRANKS",
+                             "MPI_LOCALNRANKS",
                              nullptr,
-                             {"PBS_JOBID", "LSB_JOBID"},
+                             {"PBS_JOBID", "LSB_JOBID", "SLURM_JOB_ID"},
                              "give mpiexec -genv MASTER_ADDR <host of rank 0>"}};
+
+const Launcher* find_launcher(const Environment& environment, const char* const Launcher::*variable) {
+  const auto* found = std::ranges::find_if(
+      kOthers, [&](const Launcher& one) { return environment(one.*variable).has_value(); });
+  return found == std::end(kOthers) ? nullptr : found;
+}
 
 void from_launcher(const Launcher& by, const Environment& environment, World& world) {
   world.launcher = by.name;
@@ -163,20 +174,19 @@ World find_world(const Environment& environment) {
     from_rank_variables(environment, world);
   } else if (environment(kOpenMpi.rank) || environment(kOpenMpi.size)) {
     from_launcher(kOpenMpi, environment, world);
+  } else if (const Launcher* inner = find_launcher(environment, &Launcher::own)) {
+    from_launcher(*inner, environment, world);  // before srun, which may have started the launcher itself
   } else if (environment("SLURM_STEP_NUM_TASKS")) {  // srun's: a batch script outside it is one process
     from_slurm(environment, world);
-  } else if (const auto by = std::ranges::find_if(
-                 kOthers, [&](const Launcher& other) { return environment(other.rank).has_value(); });
-             by != std::end(kOthers)) {
-    from_launcher(*by, environment, world);
+  } else if (const Launcher* other = find_launcher(environment, &Launcher::rank)) {
+    from_launcher(*other, environment, world);
   } else if (rank || size) {
     throw UsageError("{} is set and {} is not: set both, or unset it to train alone",
                      rank ? "RANK" : "WORLD_SIZE", rank ? "WORLD_SIZE" : "RANK");
   } else if (const auto pmix = environment("PMIX_RANK"); pmix && *pmix != "0") {
     throw UsageError(
-        "PMIX_RANK={} says that this is one of several processes, and nothing says how many: set RANK, "
-        "WORLD_SIZE "
-        "and MASTER_ADDR, or unset PMIX_RANK to train alone",
+        "PMIX_RANK={} says that this is one of several processes, but nothing says how many: set RANK, "
+        "WORLD_SIZE and MASTER_ADDR, or unset PMIX_RANK to train alone",
         *pmix);
   }
   if (world.size == 1) return World{};
@@ -198,9 +208,12 @@ bool is_loopback_name(const std::string& host) {
 }
 
 std::string read_token(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  if (!file) throw IoError("cannot read the token file {}", path);
+  std::string text;
+  try {
+    text = read_file(path);
+  } catch (const IoError& failure) {
+    throw IoError("the token file: {}", failure.what());
+  }
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   if (text.size() < 16)
     throw UsageError("the token file {} holds {} characters: use 16 or more", path, text.size());

@@ -1,5 +1,5 @@
-// Which process of a job this is, as whoever launched it says: redline launch, torchrun, Kubernetes' training
-// operator, Slurm, Flux, or the mpiexec of Open MPI, MPICH, Intel MPI and PALS.
+// The rank of this process and the size of its job, as set by the launcher: redline launch, torchrun,
+// Kubernetes' training operator, Slurm, Flux, or the mpiexec of Open MPI, MPICH, Intel MPI and PALS.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,7 @@ struct TimeLimits {
 // What must be the same on every rank: a name for people, and the value.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
-// Gives a variable's value, or nothing where it is unset.
+// Returns a variable's value, or nothing if it is unset.
 using Environment = std::function<std::optional<std::string>(const char* name)>;
 
 // Throws UsageError when variables contradict each other or one is missing, IoError for a token file that
@@ -39,11 +39,10 @@ using Environment = std::function<std::optional<std::string>(const char* name)>;
 World find_world(const Environment& environment);
 World find_world();  // by this process's own variables
 
-// Whether a host is this machine to itself alone: "localhost", "127.0.0.1", "::1".
+// Whether a host name is a loopback name: "localhost", "127.0.0.1", "::1".
 bool is_loopback_name(const std::string& host);
 
-// The secret in a file, without the end of its line. Throws IoError, and UsageError for one that is too short
-// or too long.
+// The secret in a file, without the line end. Throws IoError, and UsageError if it is too short or too long.
 std::string read_token(const std::string& path);
 
 // "node[01-04,07],gpu3" -> "node01": the first host of a list as Slurm writes it.

@@ -25,10 +25,11 @@ void BadSamples::note(std::int64_t sample, const Error& reason) {
   if (count <= most_) return;
   const std::string which = fmt::format("more than the {} that --max-bad {} allows; the last was {}: {}",
                                         most_, share_, source_->name(sample), reason.what());
-  // The files are gone or their disk is: nothing is wrong with the data as such.
+  // The files or their disk are gone: nothing is wrong with the data itself.
   if (2 * unreadable_ > count) {
-    throw IoError("{} of {} samples cannot be read, {}. See whether the data is still there, and try again",
-                  count, source_->count(), which);
+    throw IoError(
+        "{} of {} samples cannot be read, {}. Check that the data is still accessible, and try again", count,
+        source_->count(), which);
   }
   throw DataError(
       "{} of {} samples are bad, {}. Remove the bad files ('redline data verify' lists them) or raise "

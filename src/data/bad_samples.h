@@ -1,5 +1,4 @@
-// The samples that a loader could not read or decode: named in the log, counted, and too many of them the end
-// of the run.
+// The samples that a loader could not read or decode: named in the log and counted; too many end the run.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "data/record_source.h"
+#include "data/sources/record_source.h"
 
 namespace redline::data {
 

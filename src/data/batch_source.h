@@ -1,15 +1,17 @@
-// Where a trainer's batches come from: the seam between the data pipeline and the training loop. The loader
-// (loader.h) decodes images behind it; SyntheticBatches (below) hands out random tensors for measuring.
+// Where a trainer's batches come from: the interface between the data pipeline and the training loop. The
+// loader (loader.h) implements it by decoding images; SyntheticBatches (below) returns random tensors, for
+// measuring.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/lease.h"
 #include "data/host_memory.h"
-#include "data/mix.h"
+#include "data/images/mix.h"
 
 namespace redline::backend {
 class DeviceImages;
@@ -17,8 +19,8 @@ class DeviceImages;
 
 namespace redline::data {
 
-// A batch, on lease from its source: the memory is valid for as long as somebody holds the lease, even beyond
-// the source's own life, and is filled again after that.
+// A batch, on lease from its source: the memory is valid for as long as the lease is held, even after the
+// source is destroyed, and is reused after that.
 struct Batch {
   const std::uint8_t* images = nullptr;  // [N, H, W, 3] RGB, 0..255; null where device_images is not
   const std::int32_t* labels = nullptr;  // [N]; -1 marks a row that counts for nothing (padding)
@@ -47,13 +49,16 @@ class BatchSource {
   // size, and of batches of another that are still on lease.
   virtual void set_image_size(int size) = 0;
 
-  // Begins an epoch at a batch of it (to resume in the middle). What was in flight is dropped.
+  // Begins an epoch at one of its batches (to resume in the middle). Batches in flight are dropped.
   virtual void start_epoch(std::int64_t epoch, std::int64_t first_batch = 0) = 0;
 
-  // The next batch of the epoch, or false at its end. Lets go of what `batch` held, and waits when too many
+  // The next batch of the epoch, or false at its end. Releases the previous `batch`, and waits if too many
   // batches are still on lease: holding one at a time is always possible, and a device may hold one more.
   // Throws DataError when more samples are bad than allowed, IoError when they cannot be read.
   virtual bool next(Batch& batch) = 0;
+
+  // The part of the time spent on making batches so far that went into reading files. Empty if none are read.
+  virtual std::optional<double> reading_share() const { return {}; }
 };
 
 struct SyntheticOptions {
@@ -67,8 +72,8 @@ struct SyntheticOptions {
   HostAllocator allocator;  // empty: ordinary memory
 };
 
-// Random images and labels, made once and handed out in turn: a source that costs nothing a step, for
-// measuring everything else.
+// Random images and labels, made once and returned in turn: a source without cost per step, for measuring
+// everything else.
 class SyntheticBatches final : public BatchSource {
  public:
   explicit SyntheticBatches(const SyntheticOptions& options);

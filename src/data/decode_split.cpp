@@ -7,7 +7,7 @@ namespace redline::data {
 namespace {
 
 constexpr double kSmoothing = 0.2;  // weight of the newest batch
-// Batches that were begun with the share before: as many as a loader has slots, and some.
+// Batches begun with the previous share: a few more than a loader has slots.
 constexpr int kSettling = 8;
 constexpr int kMeasured = 24;  // of which the median counts, so that an evaluation between two does not
 constexpr double kSampled = 1.0 / 16;  // share of rows by which the threads' speed is learnt
@@ -85,12 +85,12 @@ void DecodeSplit::enter(Stage stage) {
 
 void DecodeSplit::end_stage(int rows) {
   if (stage_ == Stage::keep) {
-    // Measured anew, as the step may have changed: with the size of images, for one.
+    // Measured again, as the step may have changed, for example with the image size.
     best_period_ = median(periods_);
     keep_ = std::min(2 * keep_, kLongest);
   } else if (stage_ != Stage::sample) {
     const double period = median(periods_);
-    // A GPU that is as fast leaves the cores to others.
+    // If the GPU is as fast, the cores are left free.
     const double needed = stage_ == Stage::gpu ? 1 + kGain : 1 - kGain;
     if (best_period_ == 0 || period < needed * best_period_) {
       best_period_ = period;

@@ -1,8 +1,8 @@
-// Which rows of a batch a GPU decodes and which the CPU's threads, found while running. What a GPU decodes
-// takes time from the step that it trains, which no count of waiting shows, so the split goes by what counts:
-// the time between batches, measured with everything on the GPU, with everything on the threads, and with
-// both sharing the rows so that they are done at the same time. The fastest is kept, and tried against the
-// others again later.
+// Decides while running which rows of a batch the GPU decodes and which the CPU's threads. Decoding on the
+// GPU slows down its training step, which waiting times do not show. So the decision is based on the time
+// between batches, measured with everything on the GPU, with everything on the threads, and with the rows
+// divided so that both finish at the same time. The fastest is kept, and compared with the others again
+// later.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct DecodeCost {
 // A value; used by one thread at a time.
 class DecodeSplit {
  public:
-  // With fixed, all rows are the GPU's for ever, so that two runs give the same bits.
+  // With fixed, the GPU always decodes all rows, so that two runs give the same bits.
   DecodeSplit(int threads, bool fixed);
 
   // Rows for the CPU are spread evenly over the batch.
@@ -33,7 +33,7 @@ class DecodeSplit {
   void observe(const DecodeCost& cost, double period);
 
  private:
-  // In this order, which begins with what cannot be slow; after keep come those that may be better again.
+  // In this order, which starts with the safe choices; after keep, those that may be better are tried again.
   enum class Stage { sample, both, gpu, cpu, keep };
 
   int stage_length() const;
@@ -41,9 +41,9 @@ class DecodeSplit {
   void end_stage(int rows);
   void enter(Stage stage);
   bool worth_trying(double share, int rows) const;
-  // The share at which GPU and threads would be done with a batch at the same time.
+  // The CPU's share at which GPU and threads would finish a batch at the same time.
   double balanced() const;
-  // Seconds that loading takes a row at a share, if nothing else were in the way.
+  // Seconds per row that loading takes at a share, if nothing else limits it.
   double loading(double share) const;
 
   int threads_;

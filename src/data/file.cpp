@@ -32,7 +32,7 @@ std::span<const std::uint8_t> read_whole(const std::filesystem::path& path, std:
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.fd < 0) throw IoError("cannot open the file: {}", std::strerror(errno));
   struct stat status {};
-  if (::fstat(file.fd, &status) != 0) throw IoError("cannot look at the file: {}", std::strerror(errno));
+  if (::fstat(file.fd, &status) != 0) throw IoError("cannot access the file: {}", std::strerror(errno));
   if (!S_ISREG(status.st_mode)) throw DataError("not a regular file");
   if (status.st_size > max_bytes)
     throw DataError("{} bytes, more than the limit of {}", static_cast<std::int64_t>(status.st_size),

@@ -1,4 +1,4 @@
-// Whole files: read into memory that is used again, and written where no one looks yet.
+// Reading and writing whole files, with reusable memory.
 #pragma once
 
 #include <cstdint>

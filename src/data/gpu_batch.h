@@ -9,24 +9,24 @@
 #include <vector>
 
 #include "backend/image_decoder.h"
-#include "data/augment.h"
 #include "data/host_memory.h"
+#include "data/images/augment.h"
 
 namespace redline::data {
 
 class GpuBatch {
  public:
-  // A file larger than this is left to the CPU: the memory for files is set aside for every row.
+  // Larger files are left to the CPU: memory for a file of this size is reserved for every row.
   static constexpr std::size_t kMostBytes = 512 << 10;
 
   GpuBatch(std::shared_ptr<backend::ImageDecoder> decoder, int rows, int size, Interpolation filter);
 
-  // Takes a copy of a row's file; false when the GPU does not decode such a one. Safe from any thread, as
-  // long as each row has one.
+  // Copies the file of a row; false if the GPU cannot decode it. Safe from any thread, if each row is used by
+  // one thread.
   bool add(int row, std::span<const std::uint8_t> bytes, const Transform::Screened& screened);
 
-  // Makes the images of all rows, of those not added from host memory. Gives the added rows that the GPU
-  // could not decode.
+  // Makes the images of all rows; rows that were not added are copied from host memory. Returns the added
+  // rows that the GPU could not decode.
   std::vector<int> decode(const BatchMemory& host);
   // Copies rows again from host memory.
   void upload(std::span<const int> rows, const BatchMemory& host);

@@ -1,5 +1,5 @@
-// Memory that batches are assembled in: allocated once, aligned, and from an allocator that a GPU build can
-// replace by one that pins pages.
+// Memory for assembling batches: allocated once, aligned, and from an allocator that a GPU build can replace
+// with one that pins pages.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ class HostBuffer {
 };
 
 // The memory of one batch: images [N, H, W, 3], labels [N], and for mixed images the other labels [N] and the
-// weights of labels [N], in one allocation, so that all are pinned where one is.
+// weights of labels [N], in one allocation, so that all of it is pinned together.
 class BatchMemory {
  public:
   BatchMemory() = default;

@@ -37,7 +37,7 @@ void validate_loader(const LoaderOptions& o) {
   validate(o.transform);
   validate(o.mix);
   check(!o.decoder || !(mixes(o) || (o.transform.train && o.transform.distort.any())),
-        "a GPU's decoder gives crops and mirror images alone");
+        "a GPU's decoder can only crop and mirror");
 }
 
 SamplerOptions sampler_options(const LoaderOptions& o, std::int64_t samples) {
@@ -54,10 +54,10 @@ SamplerOptions sampler_options(const LoaderOptions& o, std::int64_t samples) {
 }  // namespace
 
 // Rows are handed to workers in order, one at a time; the first row of a batch takes a free slot for it. A
-// finished batch leaves with a lease that owns its slot and gives it back. In training, rows of the next
-// epoch follow those of the last batch at once, so that the end of an epoch, however short, empties nothing.
-// With a GPU that decodes, a batch whose rows are all there goes to one more thread, which has the GPU decode
-// its part. One mutex guards all of the state below it; decoding happens outside it.
+// finished batch is passed on with a lease that owns its slot and returns it. In training, rows of the next
+// epoch follow those of the last batch immediately, so that the pipeline does not drain at the end of an
+// epoch, however short. With a GPU that decodes, a batch with all its rows goes to one more thread, which
+// lets the GPU decode its part. One mutex guards all of the state below it; decoding happens outside it.
 class Loader::Pool : public std::enable_shared_from_this<Loader::Pool> {
  public:
   Pool(std::shared_ptr<const RecordSource> source, const LoaderOptions& options);
@@ -264,7 +264,7 @@ bool Loader::Pool::next(Batch& batch) {
   const auto is_ready = [this] { return !in_flight_.empty() && in_flight_.front()->pending == 0; };
   batch_ready_.wait(lock, [&] { return failure_ || is_ready(); });
   waited_ += watch.seconds();
-  // A failure counts when its batch is asked for: one of an epoch that is never begun ends no run.
+  // A failure counts when its batch is requested: one in an epoch that never begins does not end the run.
   if (!is_ready()) std::rethrow_exception(failure_);
   std::unique_ptr<Slot> owned = std::move(in_flight_.front());
   in_flight_.pop_front();
@@ -305,7 +305,7 @@ void Loader::Pool::reset(Slot& slot) const {
   if (slot.gpu) slot.gpu->clear();
 }
 
-// A thread's body holds the lock but while it is busy. What it throws ends the run.
+// A thread's body holds the lock except while it is busy. An exception from it ends the run.
 void Loader::Pool::run_thread(void (Pool::*body)(std::unique_lock<std::mutex>&, bool&)) {
   std::unique_lock lock(mutex_, std::defer_lock);
   bool busy = false;
@@ -392,7 +392,7 @@ void Loader::Pool::work_gpu(std::unique_lock<std::mutex>& lock, bool& busy) {
 int Loader::Pool::decode_on_gpu(Worker& worker, Slot& slot) {
   const std::vector<int> failed = slot.gpu->decode(slot.memory);
   if (failed.empty()) return 0;
-  // The CPU's decoder forgives more; what it refuses too, it names and replaces.
+  // The CPU's decoder tolerates more; samples that it also refuses are named and replaced.
   for (const int row : failed) load_row(worker, slot, row, Place::host);
   slot.gpu->upload(failed, slot.memory);
   return static_cast<int>(failed.size());
@@ -476,6 +476,12 @@ bool Loader::next(Batch& batch) { return pool_->next(batch); }
 double Loader::waited_seconds() const { return pool_->waited_; }
 double Loader::cpu_share() const { return pool_->cpu_share(); }
 StageSeconds Loader::stage_seconds() const { return pool_->stage_seconds(); }
+
+std::optional<double> Loader::reading_share() const {
+  const StageSeconds spent = stage_seconds();
+  const double all = spent.read + spent.decode + spent.resize;
+  return all > 0 ? std::optional(spent.read / all) : std::nullopt;
+}
 std::vector<BadSample> Loader::bad_samples() const { return pool_->bad_.list(); }
 
 }  // namespace redline::data

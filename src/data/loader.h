@@ -1,16 +1,15 @@
-// The loader: threads that read, decode and augment samples into a fixed number of batches, ahead of
-// the trainer. Whoever completes a batch mixes it, where that is asked for.
+// The loader: threads that read, decode and augment samples into a fixed number of batches, ahead of the
+// trainer. The thread that completes a batch also mixes it, if requested.
 //
-// Its memory is allocated once. What a batch holds depends on the data, the seed and the epoch alone, never
-// on timing. A sample that cannot be read or decoded is named in the log once and counted; training takes
-// another sample in its place (chosen by seed, epoch and sample), evaluation leaves the row out (label -1).
-// More bad samples than allowed end the run with DataError, or with IoError when most of them could not be
-// read.
+// Its memory is allocated once. The content of a batch depends only on the data, the seed and the epoch,
+// never on timing. A sample that cannot be read or decoded is named in the log once and counted; training
+// uses another sample instead (chosen by seed, epoch and sample), evaluation skips the row (label -1). More
+// bad samples than allowed end the run with DataError, or with IoError when most of them could not be read.
 //
-// With a GPU's decoder, the threads read files and choose crops as ever, and the GPU decodes those that it
-// can; batches are then on the GPU. What it cannot decode, and the part that would make the trainer wait,
-// the threads decode. The crops are the same either way, the pixels up to the rounding of two decoders.
-// It gives crops and mirror images alone: with mixing or other distortions there must be none.
+// With a GPU's decoder, the threads read files and choose crops as before, and the GPU decodes what it
+// supports; batches are then on the GPU. The threads decode the rest, and whatever would make the trainer
+// wait. The crops are the same either way; pixels differ by the rounding of the two decoders. A GPU's decoder
+// can only crop and mirror: do not give one with mixing or other distortions.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +17,13 @@
 #include <vector>
 
 #include "backend/image_decoder.h"
-#include "data/augment.h"
 #include "data/bad_samples.h"
 #include "data/batch_source.h"
-#include "data/decode.h"
 #include "data/host_memory.h"
-#include "data/mix.h"
-#include "data/record_source.h"
+#include "data/images/augment.h"
+#include "data/images/decode.h"
+#include "data/images/mix.h"
+#include "data/sources/record_source.h"
 
 namespace redline::data {
 
@@ -64,12 +63,13 @@ class Loader final : public BatchSource {
   // Seconds that next() has spent waiting for data since construction.
   double waited_seconds() const;
 
-  // The share of rows that the threads decode to relieve the GPU: 0 without one. Any thread.
+  // The share of rows that the threads decode to relieve the GPU: 0 without a GPU's decoder. Any thread.
   double cpu_share() const;
 
-  // What the workers' time went into since construction, added up over all of them; what the GPU decodes is
-  // in none of it. Any thread.
+  // The workers' time by stage since construction, summed over all workers; decoding on the GPU is not
+  // included. Any thread.
   StageSeconds stage_seconds() const;
+  std::optional<double> reading_share() const override;
 
   // Each bad sample found so far, once, in the order of the data set. Any thread.
   std::vector<BadSample> bad_samples() const;

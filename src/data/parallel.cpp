@@ -24,7 +24,7 @@ void parallel_for(std::int64_t count, int threads,
         body(item, worker);
         const std::int64_t finished = done.fetch_add(1, std::memory_order_relaxed) + 1;
         if (!progress) continue;
-        // Whoever finds the reporter busy goes on working.
+        // A thread that finds the reporter busy continues working.
         const std::unique_lock lock(mutex, std::try_to_lock);
         if (lock.owns_lock() && !progress(finished, count)) throw Stopped{};
       }

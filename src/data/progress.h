@@ -1,4 +1,4 @@
-// How long work tells how far it is, and asks whether to go on.
+// How long operations report progress, and ask whether to continue.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace redline::data {
 
 // Called now and then with the number of items done and the total, by any one thread at a time. Returning
-// false asks the work to stop; it then cleans up and throws Stopped. Empty: nobody is interested.
+// false asks the operation to stop; it then cleans up and throws Stopped. May be empty.
 using Progress = std::function<bool(std::int64_t done, std::int64_t total)>;
 
 // Thrown when progress asked to stop. Not an error: the caller knows why it asked.

@@ -1,6 +1,6 @@
-// Which sample comes when. The order of an epoch is a function of (seed, epoch) alone; a global batch is a
-// stretch of that order, and a rank takes its part of the stretch. So any number of ranks and threads sees
-// the same samples in the same batches, and training can go on from any batch.
+// The order of samples. The order of an epoch is a function of (seed, epoch) only; a global batch is a
+// stretch of that order, and a rank takes its part of it. So any number of ranks and threads sees the same
+// samples in the same batches, and training can continue from any batch.
 #pragma once
 
 #include <cstdint>

@@ -186,7 +186,7 @@ class Differentiator {
     }
   }
 
-  // Differentiates one norm_stats whose affine was applied somewhere, and gives the gradient of its y.
+  // Differentiates one norm_stats whose affine was applied somewhere, and returns the gradient of its y.
   void norm(const Op& stats, const Incoming& in, TensorId masked = kNone) {
     const NormSums sums = norm_sums(stats, in, stats.inputs[operands::NormStats::y], masked);
     norm_apply(stats, masked != kNone ? Incoming{masked, kNone, kNone, kNone} : in, sums);

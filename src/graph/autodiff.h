@@ -13,10 +13,9 @@ inline constexpr std::string_view kGradientSuffix = ".grad";
 // parameter -> its gradient, a tensor of kind `gradient` named "<parameter>.grad".
 using Gradients = std::unordered_map<TensorId, TensorId>;
 
-// The graph must hold one softmax_cross_entropy with a gradient output. Frozen parameters have no gradient,
-// and nothing is computed for what comes before every other parameter. Knows every forward op, fused or not:
-// where a tensor with two consumers was made by affine_act, the sum of its two gradients is left to
-// norm_grad_stats, which reads both.
+// The graph must have one softmax_cross_entropy with a gradient output. Frozen parameters have no gradient,
+// and nothing is computed in front of the first trained parameter. Handles every forward op, fused or not: if
+// affine_act made a tensor with two consumers, norm_grad_stats reads both gradients and adds them.
 // Gradients of matrices and filters are of type `weights`, all other parameters' fp32.
 Gradients differentiate(Graph& graph, DType weights = DType::f32);
 

@@ -20,7 +20,7 @@ class Graph {
   TensorId add_tensor(Tensor tensor);
   // Adds an op whose outputs exist already. Throws InternalError when an id is unknown.
   void add_op(Op op);
-  // Its tensors alone: what a pass begins with.
+  // Only its tensors: what a pass starts with.
   Graph without_ops() const;
 
   TensorId find(const std::string& name) const;  // kNone when there is none
@@ -40,8 +40,8 @@ class Builder {
  public:
   Builder(Graph& graph, DType dtype, bool training) : graph_(graph), dtype_(dtype), training_(training) {}
 
-  // What is added from here on is not trained (or is again): its norms use the running statistics, and
-  // nothing is kept for a backward pass.
+  // Whether the following ops are frozen: not trained, with norms that use the running statistics, and
+  // nothing kept for a backward pass.
   void freeze(bool frozen) { frozen_ = frozen; }
 
   TensorId input(const std::string& name, Shape shape, DType dtype);
@@ -55,8 +55,8 @@ class Builder {
   TensorId avg_pool(const std::string& name, TensorId x);
   TensorId local_avg_pool(const std::string& name, TensorId x, const LocalPoolAttr& attr);
   TensorId linear(const std::string& name, TensorId x, std::int64_t features);
-  // Gives the metrics tensor. In training the gradient of the logits is a second output. other_labels and
-  // label_weights come together, for images that are mixed of two; kNone where there are none.
+  // Returns the metrics tensor. In training the gradient of the logits is a second output. other_labels and
+  // label_weights are for mixed images, and given together; kNone otherwise.
   TensorId softmax_cross_entropy(const std::string& name, TensorId logits, TensorId labels, float smoothing,
                                  TensorId other_labels = kNone, TensorId label_weights = kNone);
 
@@ -72,7 +72,7 @@ class Builder {
   bool frozen_ = false;
 };
 
-// Multiply-adds counted as two, as everybody counts them; zero for ops that only move memory.
+// A multiply-add counts as two, as usual; zero for ops that only move memory.
 double flops(const Graph& graph, const Op& op);
 
 }  // namespace redline::graph

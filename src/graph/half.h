@@ -1,5 +1,5 @@
-// Scalar conversions between fp32 and the 16-bit types, rounding to nearest even. For oracles, tests and
-// checkpoints; kernels have vector forms of their own.
+// Scalar conversions between fp32 and the 16-bit types, rounding to nearest even. For reference code, tests
+// and checkpoints; kernels have their own vector versions.
 #pragma once
 
 #include <bit>

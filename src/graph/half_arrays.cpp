@@ -52,7 +52,7 @@ struct VectorBf16 : ScalarBf16 {
   }
 };
 
-// Each gives how many values it did: all but a few at the end.
+// Each returns how many values it converted: all but a few at the end.
 template <typename Type>
 REDLINE_AVX2 std::size_t to_vectors(const float* from, std::uint16_t* to, std::size_t count) {
   std::size_t i = 0;
@@ -77,7 +77,7 @@ REDLINE_AVX2 std::size_t add_vectors(const std::uint16_t* a, const std::uint16_t
 }
 #undef REDLINE_AVX2
 
-// The level x86-64-v3, which f16c belongs to; not every compiler can ask for that by itself.
+// The level x86-64-v3, which includes f16c; not every compiler can test for f16c alone.
 bool has_vectors() {
   static const bool found =
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");

@@ -1,5 +1,5 @@
-// Many values between fp32 and the 16-bit types at a time, by the vector instructions that the CPU has;
-// rounding as the scalar conversions of half.h do (a NaN stays one, but may keep other bits).
+// Converts arrays between fp32 and the 16-bit types with the CPU's vector instructions; rounds like the
+// scalar conversions of half.h (a NaN stays a NaN, but its bits may differ).
 #pragma once
 
 #include <cstddef>

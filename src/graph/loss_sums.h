@@ -1,4 +1,4 @@
-// The four sums that a loss gives: of a batch, and added up over batches, steps and ranks.
+// The four sums of a loss: of a batch, or added up over batches, steps and ranks.
 #pragma once
 
 #include <array>

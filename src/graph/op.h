@@ -37,8 +37,7 @@ enum class OpKind : std::uint8_t {
                           // other label of -1 is none.
 
   // Forward, as the planner may rewrite it around the pending affine: y stays raw, and its (scale, bias)
-  // waits
-  // in a tensor of its own until a consumer applies it.
+  // waits in a separate tensor until a consumer applies it.
   norm_stats,   // y, gamma, beta, mean, var, sums? -> affine[2,C], saved[2,C]?  (updates mean and var in
                 // training)
   affine_act,   // y, affine, shortcut?, shortcut_affine? -> z, mask?  z = act(affine(y) + affine(shortcut))
@@ -59,7 +58,7 @@ enum class OpKind : std::uint8_t {
   norm_grad_apply,      // g, y, affine?, mask?, saved, gamma, dgamma, dbeta -> dy
 
   // Around the update. A step whose gradients are not finite is refused: `check` says so, and everything that
-  // outlives the step is left as it was before.
+  // outlives the step stays as it was.
   snapshot,        // scalars, values… -> copies…   made where accumulate_keep is 0, kept where it is not
   accumulate,      // total, dw, scalars -> total   total = keep * total + dw (keep 0 also clears NaN)
   all_reduce,      // gradients of one bucket -> the same, added up over all ranks
@@ -78,8 +77,8 @@ enum class OpKind : std::uint8_t {
 
 std::string_view name_of(OpKind kind);
 
-// With groups, the channels of x and y are cut into as many parts, and each part of y sees its part of x
-// alone.
+// With groups, the channels of x and y are divided into as many parts, and each part of y sees only its part
+// of x.
 struct ConvAttr {
   int stride = 1, pad = 0, groups = 1;
 };
@@ -90,9 +89,9 @@ struct LocalPoolAttr {
   int kernel = 2;  // and stride
 };
 
-// Training norms use the batch and move the running statistics by `momentum`; the others use the running
-// ones. Synchronised ones use the batches of all ranks: sums are averaged over the ranks where they are made
-// (norm_stats, norm_grad_stats and their unfused forms).
+// In training, norms use the batch and move the running statistics by `momentum`; otherwise they use the
+// running statistics. Synchronised norms use the batches of all ranks: norm_stats, norm_grad_stats and their
+// unfused forms average their sums over the ranks.
 struct NormAttr {
   float epsilon = 1e-5F;
   float momentum = 0.1F;
@@ -126,8 +125,8 @@ struct LarsAttr {
   float epsilon = 0.0F;  // zero norms have a ratio of one without it
   float rate = 1.0F;
 };
-// Of adamw, whose weight decay is apart from the gradient, and of lamb, which makes the length of its step
-// that of the weights.
+// For adamw, with weight decay separate from the gradient, and for lamb, which scales its step to the norm of
+// the weights.
 struct AdamAttr {
   float beta1 = 0.9F, beta2 = 0.999F;
   float epsilon = 1e-8F;
@@ -135,13 +134,13 @@ struct AdamAttr {
   float rate = 1.0F;
 };
 
-// Sums over ranks travel in this type.
+// The type in which ranks exchange sums.
 struct ReduceAttr {
   DType wire = DType::f32;
 };
 
 // How the loss scale adapts: it shrinks with every refused step and grows after `interval` good ones in a
-// row. And how long the gradient may be.
+// row. Also the maximum norm of the gradient.
 struct ScaleAttr {
   bool dynamic = false;  // false: the scale stays as it is
   float growth = 2.0F, shrink = 0.5F;
@@ -169,12 +168,12 @@ struct Op {
   }
 };
 
-// What the host tells a step, one f32 tensor "scalars" of this layout, so that it can live on a device.
+// The inputs of a step from the host: one f32 tensor "scalars" of this layout, so that it can be on a device.
 enum StepScalar : int { kLearningRate, kGradientScale, kEmaDecay, kAccumulateKeep, kUpdate, kStepScalars };
 // gradient_scale makes a mean of the gradients' sum (1 / (accumulated batches x ranks)); accumulate_keep is 0
 // for the first of several accumulated batches and 1 after it; update is the number of this update, from 1.
 
-// What a step tells the host, one f32 tensor "metrics": sums over the batch's valid samples.
+// The results of a step for the host, one f32 tensor "metrics": sums over the batch's valid samples.
 enum LossMetric : int { kLossSum, kCorrect1, kCorrect5, kSamples, kLossMetrics };
 
 // What gradient_check finds, one f32 tensor "check" that the update's ops read, and the host after them.
@@ -184,18 +183,18 @@ enum LossMetric : int { kLossSum, kCorrect1, kCorrect5, kSamples, kLossMetrics }
 // updates that were not refused, this one included.
 enum StepCheck : int { kFinite, kUnscale, kGradientNorm, kLossScale, kTakenUpdates, kStepChecks };
 
-// What shortens a gradient of this norm to the one it may have, as PyTorch's clip_grad_norm_ does.
+// The factor that clips a gradient of this norm, as in PyTorch's clip_grad_norm_.
 constexpr float clip_factor(const ScaleAttr& attr, float gradient_norm) {
   const float factor = attr.clip_norm / (gradient_norm + 1e-6F);
   return attr.clip_norm > 0.0F && factor < 1.0F ? factor : 1.0F;
 }
 
-// The loss scale after a step. Written once, here, for every backend.
+// The loss scale after a step: the only definition, used by every backend.
 struct ScaleState {
   float loss_scale, good_steps, skipped_steps;
 };
 constexpr ScaleState next_scale(const ScaleAttr& attr, ScaleState now, bool finite) {
-  // Beyond these the scale itself would be what overflows or vanishes.
+  // Beyond these limits the scale itself would overflow or vanish.
   constexpr float kLeast = 0x1p-16F, kMost = 0x1p64F;
   if (!finite) {
     const float shrunk = now.loss_scale * attr.shrink;

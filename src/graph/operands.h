@@ -147,8 +147,8 @@ inline TensorId out(const Op& op, int position) {
   return i < op.outputs.size() ? op.outputs[i] : kNone;
 }
 
-// What a convolution and its two gradients are about. Each makes one of the three, or the gradient of one,
-// from the other two.
+// The three tensors of a convolution or one of its two gradients. Each op computes one of them, or its
+// gradient, from the other two.
 struct ConvTensors {
   TensorId x, w, y;  // image, filter and result, or tensors of their shapes
 };

@@ -1,4 +1,4 @@
-// What flows along the edges of the graph: shapes, element types, and what a tensor is for.
+// The tensors of the graph: shapes, element types, and kinds.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ std::string_view name_of(DType dtype);     // "fp32", "bf16", "fp16", "u8", "i32
 DType parse_dtype(std::string_view name);  // throws UsageError, naming the choices
 
 // Up to four dimensions in logical order: activations N,C,H,W; convolution weights O,I,H,W; matrices rows,
-// columns; vectors C. How elements lie in memory is the planner's choice, not the shape's.
+// columns; vectors C. The planner chooses the memory layout; it is not part of the shape.
 class Shape {
  public:
   static constexpr int kMaxRank = 4;

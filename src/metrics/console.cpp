@@ -83,7 +83,7 @@ std::string ConsoleSink::progress_line() const {
     text += "  " + device;
   if (last.ranks > 1) {
     double exposed = 0;
-    for (const Step& step : window_) exposed += step.communication_seconds;
+    for (const Step& step : window_) exposed += step.communication_seconds + step.gap.exchange;
     text += fmt::format("  comm {}", percent(seconds > 0 ? exposed / seconds : 0.0));
   }
   if (skipped_ > 0) text += fmt::format("  skipped {}", skipped_);
@@ -92,6 +92,14 @@ std::string ConsoleSink::progress_line() const {
 
 void ConsoleSink::step(const Step& step) {
   if (step.skipped) ++skipped_;
+  if (timed_) {
+    timed_->seconds += step.training_seconds();
+    timed_->data += step.gap.data;
+    timed_->ranks += step.communication_seconds + step.gap.exchange;
+    timed_->samples += static_cast<double>(step.samples);
+  } else {
+    timed_.emplace();
+  }
   window_.push_back(step);
   while (window_.size() > static_cast<std::size_t>(std::max(1, options_.log_every))) window_.pop_front();
   if (options_.quiet) return;
@@ -146,15 +154,17 @@ void ConsoleSink::end(const End& end) {
     line(fmt::format("  {:<9} {}", score.weights == "ema" ? "averages" : "accuracy", text));
   }
   if (end.target) line("  target    " + target_text(*end.target));
-  if (const double train = end.train_seconds(); train > 0) {
-    line(fmt::format("  speed     {:.1f} images/s in training, {} of it waiting for data",
-                     static_cast<double>(end.samples) / train, percent(end.gap.data / train)));
+  if (timed_ && timed_->seconds > 0) {
+    line(fmt::format("  speed     {:.1f} images/s in training{}, {} of the time waiting for data",
+                     timed_->samples / timed_->seconds,
+                     info_.resumed ? fmt::format(" since step {}", info_.resumed->step) : "",
+                     percent(timed_->data / timed_->seconds)));
   }
   if (!end.ranks.empty()) {
     line("  ranks     " + end.ranks);
-    line(fmt::format(
-        "  waiting   {} of the time for numbers from other ranks",
-        percent(end.train_seconds() > 0 ? end.communication_seconds / end.train_seconds() : 0.0)));
+    if (timed_ && timed_->seconds > 0)
+      line(fmt::format("  waiting   {} of the time for other ranks",
+                       percent(timed_->ranks / timed_->seconds)));
   }
   if (end.skipped_steps > 0) {
     line(fmt::format("  skipped   {} whose gradients were not finite", counted(end.skipped_steps, "step")));

@@ -50,6 +50,13 @@ class ConsoleSink final : public Sink {
     void add(std::int64_t step) { ++count, last = step; }
   };
 
+  // Steps that count for speed: all of this process except its first, which warms up. A report counts the
+  // same.
+  struct Timed {
+    double seconds = 0, samples = 0;
+    double data = 0, ranks = 0;  // of the seconds, waiting for data and for other ranks
+  };
+
   std::string progress_line() const;
   void keep(const Evaluation& evaluation);
   void line(const std::string& text);  // in place of the live line
@@ -61,6 +68,7 @@ class ConsoleSink final : public Sink {
   std::vector<Score> scores_;
   std::vector<Notice> findings_;  // shown at the end
   Warnings loss_spikes_, stragglers_;
+  std::optional<Timed> timed_;  // empty before the first step
   std::int64_t skipped_ = 0;
   LiveLine live_;
   std::optional<Stopwatch> since_drawn_;

@@ -12,7 +12,7 @@
 
 namespace redline::metrics {
 
-// What a log holds up to a point: its bytes, and what is still open there.
+// The state of a log up to a point: its bytes, and what is still open there.
 struct KeptLog {
   std::uint64_t bytes = 0;
   std::int64_t epoch = 0, in_epoch = 0, in_block = 0;
@@ -59,7 +59,7 @@ KeptLog read(const std::filesystem::path& path, const Resumed& resumed) {
   return kept;
 }
 
-// Cuts the log back to the point a run goes on from, and returns what it holds up to there.
+// Truncates the log to the point where a run resumes, and returns its state there.
 KeptLog cut_back(const std::filesystem::path& path, const Resumed& resumed) {
   const KeptLog kept = read(path, resumed);
   std::error_code error;

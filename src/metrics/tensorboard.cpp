@@ -9,7 +9,7 @@
 
 #include "base/build_info.h"
 #include "base/tfrecord.h"
-#include "data/encode.h"
+#include "data/images/encode.h"
 #include "metrics/event_file.h"
 #include "metrics/tensorboard_tags.h"
 #include "tensorboard.pb.h"

@@ -78,7 +78,7 @@ class Placer {
     }
   }
 
-  // What a group reads is there: a tensor that is not stored is read by nobody else.
+  // Checks that groups only read stored tensors: a tensor that is not stored is read by no other group.
   void check_stored() const {
     for (const Group& group : groups()) {
       for (const TensorId id : group.unstored)
@@ -162,7 +162,7 @@ class Placer {
 
   bool in_arena(TensorId id) const { return id != kNone && plan_.placement(id).region == Region::arena; }
 
-  // Lets a group write an output over an input that nobody reads after it.
+  // Lets a group write an output over an input that nothing reads after it.
   void reuse_in_place(int i, const InPlace& choice, std::vector<Buffer>& buffers,
                       std::vector<int>& buffer_of) const {
     if (!in_arena(choice.input) || !in_arena(choice.output)) return;

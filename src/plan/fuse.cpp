@@ -169,7 +169,7 @@ class Fuser {
     throw InternalError("no norm_stats gives tensor {}", affine);
   }
 
-  // A norm's output that nobody has written yet and one op reads.
+  // A norm's output that is not written yet and that one op reads.
   bool is_plain_norm(TensorId id) const {
     const auto found = pending_.find(id);
     return found != pending_.end() && found->second.shortcut == kNone && !found->second.relu &&

@@ -12,9 +12,9 @@ struct Fused {
 };
 
 // A batch norm becomes norm_stats, which leaves a (scale, bias) pending on the raw convolution output; the
-// ReLU, residual join or max pool that consumes it applies the affine as it reads. Anything else gets a
-// materialised copy. Tensor ids stay valid; those that nothing produces any more are left unused. Run before
-// autodiff, which knows the fused forms. A graph whose backend lacks them comes back as it was.
+// ReLU, residual join or max pool that consumes it applies the affine as it reads. Other consumers get a
+// materialised copy. Tensor ids stay valid; tensors that are no longer produced are unused. Run before
+// autodiff, which knows the fused forms. If the backend lacks them, the graph is returned unchanged.
 Fused fuse(const graph::Graph& graph, const Capabilities& backend, graph::DType dtype);
 
 }  // namespace redline::plan

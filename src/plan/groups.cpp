@@ -67,7 +67,7 @@ class Chooser {
   void offer(const GroupRow& row) {
     for (int i = 0; i < count(); ++i) {
       if (group_of_[at(i)] >= 0) continue;
-      Group group = row.match(flow_, i);
+      Group group = row.match({flow_, i});
       group.name = row.name;
       if (is_free(group) && may_leave_out(group)) take(std::move(group));
     }
@@ -88,7 +88,7 @@ class Chooser {
            std::ranges::all_of(group.ops, [&](int op) { return group_of_[at(op)] < 0; });
   }
 
-  // Whether everybody else who reads what a group does not store computes it again.
+  // Whether all other groups that read what a group does not store recompute it.
   bool may_leave_out(const Group& group) const {
     return std::ranges::all_of(group.unstored, [&](TensorId id) {
       return std::ranges::all_of(flow_.readers(id), [&](int reader) {
@@ -107,7 +107,7 @@ class Chooser {
     groups_.push_back(std::move(group));
   }
 
-  // By group, those that have to be done before it: they make what it reads, or read what it writes over.
+  // For each group, those that must run before it: they write what it reads, or read what it overwrites.
   std::vector<std::set<int>> find_earlier() const {
     std::vector<std::set<int>> earlier(groups_.size());
     std::vector<int> writer(flow_.graph().tensors().size(), -1);
@@ -136,7 +136,7 @@ class Chooser {
     return earlier;
   }
 
-  // As early as what they read is there, those first that begin with an earlier op.
+  // As soon as their inputs are ready; groups that begin with an earlier op first.
   std::vector<Group> ordered() {
     const std::vector<std::set<int>> earlier = find_earlier();
     std::vector<std::vector<int>> later(groups_.size());

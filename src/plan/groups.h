@@ -1,12 +1,13 @@
-// A group is what a backend runs as one unit: one op, or several that a kernel fuses. Groups are chosen from
-// the backend's table after autodiff and before memory is placed. Lifetimes are counted in groups, so nothing
-// that a group reads can be overwritten while it runs.
+// A group is a set of ops that a backend runs as one unit: one op, or several that a kernel fuses. Groups are
+// chosen from the backend's table after autodiff and before memory is placed. Lifetimes are counted in
+// groups, so nothing that a group reads can be overwritten while it runs.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/operands.h"
 
 namespace redline::plan {
 
@@ -25,7 +26,7 @@ struct Group {
   int join = -1;             // on the side stream: the first group that waits for it
 };
 
-// Who makes and reads each tensor of a graph.
+// Which ops write and read each tensor of a graph.
 class Dataflow {
  public:
   explicit Dataflow(const graph::Graph& graph);
@@ -44,14 +45,38 @@ class Dataflow {
   std::vector<std::vector<int>> readers_;  // by TensorId
 };
 
+// An op of a graph, or none: what is asked of none is none. Lives no longer than the dataflow.
+struct Node {
+  const Dataflow& flow;
+  int position = -1;
+
+  explicit operator bool() const { return position >= 0; }
+  const graph::Op& op() const { return flow.op(position); }
+  bool is(graph::OpKind kind) const { return position >= 0 && op().kind == kind; }
+  template <typename Attr>
+  const Attr& attr() const {
+    return op().attr<Attr>();
+  }
+  // Operands, by their names in graph/operands.h.
+  graph::TensorId in(int i) const { return position < 0 ? graph::kNone : graph::operands::in(op(), i); }
+  graph::TensorId out(int i) const { return position < 0 ? graph::kNone : graph::operands::out(op(), i); }
+  bool has_in(int i) const { return in(i) != graph::kNone; }
+  bool has_out(int i) const { return out(i) != graph::kNone; }
+  const graph::Tensor& tensor(graph::TensorId id) const { return flow.graph().tensor(id); }
+  // What makes an input, and what reads an output, if it is of that kind.
+  Node maker(int input, graph::OpKind kind) const { return {flow, flow.maker(in(input), kind)}; }
+  Node reader(int output, graph::OpKind kind) const { return {flow, flow.reader(out(output), kind)}; }
+  std::size_t readers(int output) const { return flow.readers(out(output)).size(); }
+};
+
 // A row of a backend's table. `match` is called for every op, and returns the group that this op anchors, or
 // one without ops. Any op of a group can be its anchor, as long as it is always the same one.
 struct GroupRow {
   std::string name;
-  Group (*match)(const Dataflow& flow, int position);
+  Group (*match)(const Node& op);
 };
 
-// Every op on its own, in order.
+// One group per op, in order.
 std::vector<Group> each_alone(const graph::Graph& graph);
 
 // The groups of a graph in execution order. Rows are tried in order, each on all ops that no earlier row

@@ -29,7 +29,7 @@ std::int64_t pairs(const Shape& s, std::int64_t size) {
   return (size + 1) / 2 + (is_folded_kernel(s) ? 0 : kFoldedBefore + 1);
 }
 
-// Where element (a, b, h, w) of a rank-4 tensor lies.
+// The offset of element (a, b, h, w) of a rank-4 tensor.
 std::int64_t offset_of(const Shape& s, Layout layout, std::int64_t a, std::int64_t b, std::int64_t h,
                        std::int64_t w) {
   switch (layout) {

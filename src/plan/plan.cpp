@@ -74,14 +74,14 @@ TensorId add_persistent(Graph& graph, TensorId like, const char* suffix, TensorK
 // as fp32 and need none.
 constexpr float kFp16LossScale = 65536.0F;
 
-// What decides whether a step counts, and what is needed to take one back.
+// The tensors that decide whether a step counts, and those needed to undo one.
 struct Guard {
   TensorId loss_scale = kNone, good_steps = kNone, skipped_steps = kNone;
   std::vector<TensorId> statistics, copies;
 };
 
-// Gives a graph that begins by copying the running statistics, which the forward pass moves before anybody
-// knows whether the step will count, and whose loss is scaled.
+// Returns a graph that begins by copying the running statistics, which the forward pass changes before it is
+// known whether the step counts, and whose loss is scaled.
 Graph with_guard(const Graph& graph, const Options& options, TensorId scalars, Guard& guard) {
   Graph out = graph.without_ops();
   const float by_type = options.model.dtype == DType::f16 ? kFp16LossScale : 1.0F;
@@ -115,7 +115,7 @@ std::vector<TensorId> trained_parameters(const Graph& graph) {
   return trained;
 }
 
-// The first ops of the update: whether the step counts, and the statistics back where it does not.
+// The first ops of the update: decide whether the step counts, and restore the statistics if not.
 TensorId add_check(Graph& graph, const Options& options, TensorId scalars, const Guard& guard,
                    const graph::Gradients& gradients) {
   std::vector<TensorId> inputs{scalars, guard.loss_scale, guard.good_steps, guard.skipped_steps};
@@ -241,7 +241,7 @@ DType activation_type(const Graph& graph) {
   return conv == graph.ops().end() ? DType::f32 : graph.tensor(conv->inputs[operands::Conv::x]).dtype;
 }
 
-// What is left to do when all ops are there.
+// Completes a plan that has all its ops.
 void group_and_place(Plan& plan, const Capabilities& backend, std::size_t bucket_bytes, bool keep_all) {
   plan.weights = backend.weight_copy(activation_type(plan.graph()));
   plan.groups = find_groups(plan.graph(), backend.group_rows(), backend.side_stream_groups());
@@ -279,7 +279,7 @@ Plan make_plan(const Options& options, const Capabilities& backend) {
   plan.model = graph::build_resnet(options.model);
   if (options.synchronised_norms && options.model.training) {
     if (!backend.synchronises_norms())
-      throw UnavailableError("--sync-bn: this device's norms do not see other ranks; leave it out");
+      throw UnavailableError("--sync-bn: this device does not support it; leave it out");
     plan.model.graph = with_synchronised_norms(plan.model.graph);
   }
   if (options.fuse) {

@@ -106,8 +106,8 @@ struct Plan {
 // Builds the model, fuses, differentiates, adds the update, and places every tensor.
 // Throws UsageError for options that contradict each other.
 Plan make_plan(const Options& options, const Capabilities& backend);
-// The same for a graph of the caller's own (op cases): no autodiff, no update, and every tensor stays
-// readable after the run.
+// The same for a given graph (op cases): no autodiff, no update, and every tensor stays readable after the
+// run.
 Plan make_plan(graph::Graph graph, const Capabilities& backend);
 
 // Bytes by kind, as --dry-run shows them.
@@ -120,7 +120,7 @@ struct MemoryUse {
 };
 MemoryUse memory_use(const Plan& plan);
 
-// The sums that a convolution makes for the norm that follows; kNone when it makes none. Nothing else uses
+// The sums that a convolution computes for the norm after it; kNone if it computes none. Nothing else uses
 // their memory from the beginning of the step.
 graph::TensorId sums_of(const graph::Op& op);
 

@@ -30,7 +30,7 @@ std::set<TensorId> kept_tensors(const Graph& graph, const std::vector<Group>& gr
   return kept;
 }
 
-// The activations to compute again, with the ops that do it. What such an op reads is kept: of two blocks in
+// The activations to recompute, with the ops that do it. The inputs of such an op are kept: of two blocks in
 // a row, the second reads the output of the first.
 std::map<TensorId, Op> choose(const Graph& graph, const std::set<TensorId>& kept, Recompute what) {
   std::map<TensorId, Op> chosen;

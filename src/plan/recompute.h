@@ -1,5 +1,5 @@
-// Memory for time: activations that a training step computes twice instead of keeping them for its backward
-// pass.
+// Trades time for memory: activations that a training step computes twice instead of keeping them for its
+// backward pass.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ enum class Recompute : std::uint8_t {
   blocks,       // and the output of every second block, from its last convolution and its shortcut
 };
 
-// Gives a graph in which the backward pass makes such activations again, right before it first reads them.
-// `groups`, of the graph as it is, tell what the backward pass reads from memory: what a kernel recomputes by
-// itself is left alone. The new ops are exact copies, so the results are the same.
+// Returns a graph in which the backward pass recomputes such activations right before it first reads them.
+// `groups`, of the original graph, say what the backward pass reads from memory: activations that a kernel
+// recomputes anyway are not touched. The new ops are exact copies, so the results are the same.
 graph::Graph recomputed(const graph::Graph& graph, const std::vector<Group>& groups, Recompute what);
 
 }  // namespace redline::plan

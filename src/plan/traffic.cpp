@@ -28,7 +28,7 @@ bool is_optimizer(OpKind kind) {
   return kind == OpKind::sgd || kind == OpKind::lars || kind == OpKind::adamw || kind == OpKind::lamb;
 }
 
-// A step that is not refused puts nothing back.
+// A step that is not refused restores nothing.
 bool moves_nothing(const Op& op) { return op.kind == OpKind::restore; }
 
 bool reads(const Op& op, std::size_t input) {
@@ -39,7 +39,7 @@ bool reads(const Op& op, std::size_t input) {
   return op.attr<graph::NormAttr>().training && !has_sums;
 }
 
-// The part of a convolution's input that its windows see: strides may leave out pixels between them.
+// The fraction of a convolution's input that its windows see: strides may skip pixels between them.
 double seen(const graph::Graph& graph, const Op& op) {
   if (op.kind != OpKind::conv && op.kind != OpKind::conv_grad_weight) return 1;
   const graph::Shape& filter = graph.tensor(operands::conv_tensors(op).w).shape;
@@ -51,8 +51,8 @@ bool is_convolution(OpKind kind) {
   return kind == OpKind::conv || kind == OpKind::conv_grad_input || kind == OpKind::conv_grad_weight;
 }
 
-// The part of a filter's taps along one side that fall on the image, over all `outputs`. The others meet
-// padding zeros, which is work that nobody has to do.
+// The part of a filter's taps along one side that fall on the image, over all `outputs`. The others multiply
+// padding zeros, which is unnecessary work.
 double taps_on_image(std::int64_t image, std::int64_t outputs, std::int64_t taps,
                      const graph::ConvAttr& attr) {
   std::int64_t on_image = 0;
@@ -132,7 +132,7 @@ class Counter {
     const graph::Tensor& tensor = plan_.graph().tensor(id);
     return tensor.kind == graph::TensorKind::parameter && tensor.shape.rank() > 1;
   }
-  // Of a matrix or filter in another type than its own; nothing where there is no such copy.
+  // Of a matrix or filter in another type; nothing if there is no such copy.
   double copy_bytes(TensorId id, DType type) const {
     if (type == DType::f32 || !is_weights(id)) return 0;
     return stored(id) * static_cast<double>(graph::size_of(type)) /

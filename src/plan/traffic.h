@@ -21,8 +21,8 @@ std::vector<Work> work_of(const Plan& plan, const std::vector<Group>& groups);
 bool updates_one(graph::OpKind kind);
 // Whether a group is several such ops of one kind.
 bool updates_many(const graph::Graph& graph, const Group& group);
-// The other ops of a group, to be printed after its name: " with norm_grad_stats". Empty for a single op and
-// for updates of many tensors. Recomputed ops are left out.
+// The other ops of a group, printed after its name: " with norm_grad_stats". Empty for a single op and for
+// updates of many tensors. Recomputed ops are not listed.
 std::string others_text(const graph::Graph& graph, const Group& group);
 
 }  // namespace redline::plan

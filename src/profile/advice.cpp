@@ -25,10 +25,11 @@ Advice when(bool premise, std::string text) { return premise ? Advice(std::move(
 
 Advice more_workers(const Facts& f) {
   const RunFacts& r = f.run;
-  if (!known(r.gpu, r.synthetic, r.workers, r.cores)) return {};
+  if (!known(r.gpu, r.synthetic, r.gpu_decodes, r.workers, r.cores)) return {};
   // If the CPU trains too, more workers slow it down.
   return when(*r.gpu && !*r.synthetic && *r.workers < *r.cores,
-              fmt::format("more --workers: {} of {} cores read and decode", *r.workers, *r.cores));
+              fmt::format("more --workers: {} of {} cores read{}", *r.workers, *r.cores,
+                          *r.gpu_decodes ? "" : " and decode"));
 }
 
 Advice decode_gpu(const Facts& f) {
@@ -39,14 +40,19 @@ Advice decode_gpu(const Facts& f) {
 }
 
 Advice convert_to_shards(const Facts& f) {
+  constexpr double kMuchReading = 0.2;  // with less, decoding is what takes the time
   const RunFacts& r = f.run;
-  if (!known(r.synthetic, r.shards)) return {};
-  return when(!*r.synthetic && !*r.shards, "`redline data convert` to shards, which are read in one piece");
+  if (!known(r.synthetic, r.shards, r.reading)) return {};
+  return when(
+      !*r.synthetic && !*r.shards && *r.reading >= kMuchReading,
+      fmt::format("`redline data convert` to shards, which are read in one piece: reading files takes "
+                  "{:.0f}% of the workers' time",
+                  100 * *r.reading));
 }
 
 Advice bench_data(const Facts& f) {
   if (!known(f.run.synthetic)) return {};
-  return when(!*f.run.synthetic, "`redline bench data`, which tells whether reading or decoding is slow");
+  return when(!*f.run.synthetic, "`redline bench data`, which shows whether reading or decoding is slow");
 }
 
 // The device waits for other things.
@@ -63,8 +69,8 @@ Advice exchange_less(const Facts& f) {
 }
 
 Advice fewer_histograms(const Facts& f) {
-  if (!known(f.run.histograms_every)) return {};
-  return when(*f.run.histograms_every > 0, "--histograms-every 0");
+  if (!known(f.run.histograms)) return {};
+  return when(*f.run.histograms, "--histograms-every 0");
 }
 
 Advice fewer_lines(const Facts& f) {

@@ -34,7 +34,9 @@ struct RunFacts {
   std::optional<bool> gpu_could;                        // it does not, but could
   std::optional<std::int64_t> workers, threads, cores;  // cores: those that the process may use
   std::optional<std::int64_t> batch, ranks;
-  std::optional<std::int64_t> histograms_every, log_every;
+  std::optional<double> reading;   // the part of the workers' time that went into reading files
+  std::optional<bool> histograms;  // were recorded in these steps
+  std::optional<std::int64_t> log_every;
   std::optional<bool> deterministic, fused;
   std::optional<bool> narrower;  // the device is faster in a narrower type than the run's
 };

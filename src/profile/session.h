@@ -28,6 +28,11 @@ struct SessionOptions {
   bool counters = false;                       // count in the step after them, repeating every kernel
   std::size_t most_records = 2'000'000;        // a larger window ends early, with a whole step
   std::uint64_t most_trace_bytes = 400 << 20;  // of the trace before compression
+
+  // Whether something that happens after every so many steps (0: never) happens in the traced ones.
+  bool covers(std::int64_t every) const {
+    return every > 0 && (start + steps - 1) / every > (start - 1) / every;
+  }
 };
 
 // The result.

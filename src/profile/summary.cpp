@@ -145,9 +145,9 @@ std::string milliseconds(double seconds) { return fmt::format("{:.2f} ms", 1e3 *
 // "recording costs 1.8% of a step (95%: +1.2% to +2.4%, 8 pairs of windows)"
 std::string tracing_text(const TracingCost& cost) {
   const ConfidenceInterval& interval = cost.change.interval;
-  const std::string range =
-      fmt::format("(95%: {:+.1f}% to {:+.1f}%, {} of windows)", 100 * interval.low, 100 * interval.high,
-                  counted(static_cast<std::int64_t>(cost.pairs), "pair"));
+  const std::string range = fmt::format(
+      "(95%: {}% to {}%, {} of windows)", format_signed(100 * interval.low, 1),
+      format_signed(100 * interval.high, 1), counted(static_cast<std::int64_t>(cost.pairs), "pair"));
   if (!cost.change.beyond_noise())
     return fmt::format("the cost of recording is within the noise {}\n", range);
   return fmt::format("recording makes a step {:.1f}% {} {}\n", 100 * std::abs(cost.change.change),

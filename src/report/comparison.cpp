@@ -293,7 +293,7 @@ std::vector<RunGroup> groups_of(const std::vector<const Run*>& runs) {
       at->runs.push_back(i);
     }
   }
-  // If all runs are alike, they are compared with each other: each is a group of its own.
+  // If all runs are alike, they are compared with each other: each is a separate group.
   if (groups.size() == 1) {
     groups.clear();
     for (std::size_t i = 0; i < runs.size(); ++i) groups.push_back({runs[i]->name, {i}});

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include <fmt/format.h>
 
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/quantity.h"
 
 namespace redline::report {
 namespace {
@@ -19,7 +21,8 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 // Reads the text cell by cell.
 class Scanner {
  public:
-  Scanner(std::string_view text, const std::string& name) : text_(text), name_(name) {}
+  Scanner(std::string_view text, char separator, const std::string& name)
+      : text_(text), separator_(separator), name_(name) {}
 
   bool at_end() const { return at_ >= text_.size(); }
   std::size_t line() const { return line_; }
@@ -29,7 +32,7 @@ class Scanner {
     bool more = true;
     while (more) {
       cells.push_back(cell());
-      more = !at_end() && text_[at_] == ',';
+      more = !at_end() && text_[at_] == separator_;
       if (more) ++at_;
     }
     if (!at_end() && text_[at_] == '\r') ++at_;
@@ -41,7 +44,7 @@ class Scanner {
   std::string cell() {
     if (!at_end() && text_[at_] == '"') return quoted();
     const std::size_t begin = at_;
-    while (!at_end() && text_[at_] != ',' && text_[at_] != '\n') ++at_;
+    while (!at_end() && text_[at_] != separator_ && text_[at_] != '\n') ++at_;
     std::size_t end = at_;
     if (end > begin && text_[end - 1] == '\r' && (at_end() || text_[at_] == '\n')) --end;
     return std::string(text_.substr(begin, end - begin));
@@ -62,37 +65,74 @@ class Scanner {
         break;
       }
     }
-    if (!at_end() && text_[at_] != ',' && text_[at_] != '\n' && text_[at_] != '\r')
-      throw DataError("{}:{}: a comma or a line end must follow a closing quote", name_, line_);
+    if (!at_end() && text_[at_] != separator_ && text_[at_] != '\n' && text_[at_] != '\r')
+      throw DataError("{}:{}: a {} or a line end must follow a closing quote", name_, line_,
+                      separator_ == ',' ? "comma" : "separator");
     return cell;
   }
 
   std::string_view text_;
+  char separator_;
   const std::string& name_;
   std::size_t at_ = 0, line_ = 1;
 };
 
+// What the header has most of, outside quotes; a comma if it has none.
+char separator_of(std::string_view text) {
+  std::size_t commas = 0, semicolons = 0, tabs = 0;
+  bool quoted = false;
+  for (char c : text) {
+    if (c == '"') quoted = !quoted;
+    if (quoted) continue;
+    if (c == '\n' && commas + semicolons + tabs > 0) break;
+    commas += c == ',' ? 1 : 0;
+    semicolons += c == ';' ? 1 : 0;
+    tabs += c == '\t' ? 1 : 0;
+  }
+  if (semicolons > std::max(commas, tabs)) return ';';
+  return tabs > std::max(commas, semicolons) ? '\t' : ',';
+}
+
 }  // namespace
+
+std::string trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n\v\f";
+  const std::size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin));
+}
 
 int CsvTable::column(std::string_view name) const {
   const auto found = std::ranges::find(header, name);
   return found == header.end() ? -1 : static_cast<int>(found - header.begin());
 }
 
+double CsvTable::number(const std::string& cell) const {
+  const std::size_t comma = separator == ',' ? std::string::npos : cell.find(',');
+  if (comma == std::string::npos || cell.find_first_of(",.", comma + 1) != std::string::npos)
+    return number_of(cell);
+  std::string point = cell;
+  point[comma] = '.';
+  return number_of(point);
+}
+
 CsvTable parse_csv(std::string_view text, const std::string& name) {
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
+    throw DataError("{}: the file is UTF-16; save it as CSV in UTF-8", name);
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   CsvTable table;
-  for (Scanner scanner(text, name); !scanner.at_end();) {
+  table.separator = separator_of(text);
+  for (Scanner scanner(text, table.separator, name); !scanner.at_end();) {
     const std::size_t line = scanner.line();
     std::vector<std::string> row = scanner.row();
     if (row.size() == 1 && row.front().empty()) continue;
     if (table.header.empty()) {
-      table.header = std::move(row);
+      std::ranges::transform(row, std::back_inserter(table.header), trimmed);
       continue;
     }
     if (row.size() != table.header.size()) {
-      throw DataError("{}:{}: {} cells, where the header has {}", name, line, row.size(),
-                      table.header.size());
+      throw DataError("{}:{}: {}, where the header has {}", name, line,
+                      counted(static_cast<std::int64_t>(row.size()), "cell"), table.header.size());
     }
     table.rows.push_back(std::move(row));
     table.lines.push_back(line);

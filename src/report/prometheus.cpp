@@ -55,10 +55,10 @@ class Exposition {
   std::vector<std::string> blocks_;
 };
 
-double sum_of(const std::vector<double>& values, std::size_t from = 0) {
+double sum_of(const std::vector<double>& values) {
   double sum = 0;
-  for (std::size_t i = from; i < values.size(); ++i)
-    if (std::isfinite(values[i])) sum += values[i];
+  for (double value : values)
+    if (std::isfinite(value)) sum += value;
   return sum;
 }
 
@@ -100,12 +100,17 @@ void add_steps(Exposition& out, const Run& run, const Labels& labels) {
                 all, total_seconds(run, share));
   }
   if (steps.size() == 0) return;
-  const std::size_t recent = steps.size() - std::min(kRecentSteps, steps.size());
-  const double seconds = sum_of(steps.seconds, recent) + sum_of(steps.gap_seconds, recent) -
-                         sum_of(steps.evaluation_seconds, recent);
+  const std::vector<std::size_t> timed = timed_steps(run);
+  double seconds = 0, images = 0;
+  for (std::size_t i = timed.size() - std::min(kRecentSteps, timed.size()); i < timed.size(); ++i) {
+    if (!(steps.samples[timed[i]] > 0)) continue;
+    seconds += training_seconds(steps, timed[i]);
+    images += steps.samples[timed[i]];
+  }
   if (seconds > 0)
-    out.gauge("redline_images_per_second", "Images per second over the last 100 steps, without evaluations.",
-              labels, sum_of(steps.samples, recent) / seconds);
+    out.gauge("redline_images_per_second",
+              "Images per second over the last 100 steps, without warm-up steps and evaluations.", labels,
+              images / seconds);
   out.gauge("redline_epoch", "Epoch of the last step, from 0.", labels, last_of(steps.epoch));
   out.gauge("redline_train_loss", "Training loss of the last step.", labels, last_of(steps.loss));
   out.gauge("redline_train_top1_ratio", "Training top-1 accuracy of the last step.", labels,

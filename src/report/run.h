@@ -1,4 +1,4 @@
-// A run as a report sees it, read from the files in its folder alone.
+// A run as a report sees it, read only from the files in its folder.
 //
 // Folders may be damaged, unfinished, or written by another version. Everything readable is returned, and
 // `problems` tells people what was not.

@@ -1,5 +1,5 @@
-// What runs were set to: what comparisons and studies of variability list as different, and by which they
-// decide whether runs can be compared.
+// The settings of runs. Comparisons and studies of variability list those that differ, and use them to decide
+// whether runs can be compared.
 #pragma once
 
 #include <cstddef>

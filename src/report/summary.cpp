@@ -6,6 +6,8 @@
 #include <map>
 #include <numeric>
 
+#include <fmt/format.h>
+
 #include "profile/disturbance.h"
 
 namespace redline::report {
@@ -74,7 +76,10 @@ std::vector<std::string> disturbances_of(const Run& run) {
   const auto add = [&](const std::string& what, const std::string& text) {
     if (what == "disturbed" && std::ranges::find(found, text) == found.end()) found.push_back(text);
   };
-  for (const metrics::Notice& notice : run.notices) add(notice.what, notice.text);
+  // Each process of a run that was resumed has a say.
+  for (const metrics::Notice& notice : run.notices)
+    add(notice.what,
+        run.resumes > 0 ? fmt::format("{} (up to step {})", notice.text, notice.step) : notice.text);
   if (run.end) return found;
   const bool on_gpu = !run.fact("device_address").empty();
   for (const profile::Finding& finding : profile::findings(machine_of(run), !on_gpu, run.info.ranks == 1))
@@ -135,6 +140,12 @@ void summarize_speed(const Run& run, RunSummary& summary) {
   }
   const std::vector<double> per_image = seconds_per_image(run);
   if (per_image.empty()) return;
+  double training = 0, waited = 0;
+  for (std::size_t i : timed_steps(run)) {
+    training += training_seconds(run.steps, i);
+    if (std::isfinite(run.steps.data_seconds[i])) waited += run.steps.data_seconds[i];
+  }
+  summary.data_wait = waited / training;
   const ConfidenceInterval interval = mean_interval(per_image);
   summary.images_per_second = 1 / mean(per_image);
   if (interval.coverage > 0)
@@ -169,9 +180,6 @@ RunSummary summarize(const Run& run) {
                                                                               : 0;
   summarize_speed(run, summary);
   summary.stalls = stalls_of(run);
-  const double total = sum_of_finite(steps.seconds) + sum_of_finite(steps.gap_seconds) -
-                       sum_of_finite(steps.evaluation_seconds);
-  if (total > 0) summary.data_wait = sum_of_finite(steps.data_seconds) / total;
   summary.final_loss = final_loss_of(steps);
   for (const metrics::Evaluation& evaluation : run.evaluations) {
     summary.last = evaluation;

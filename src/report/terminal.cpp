@@ -104,8 +104,12 @@ void put_numbers(const Run& run, const RunSummary& summary, Text& text) {
   }
   if (summary.step_seconds) {
     const Summary& step = *summary.step_seconds;
-    text.row("step", "median {}, 90% {}, 99% {}, slowest {}{}", time_text(step.median), time_text(step.p90),
-             time_text(step.p99), time_text(step.max), warm_up_text(run));
+    // A percentile beyond what so many steps can show would only be the slowest one, or near it.
+    const auto percentile = [&](std::size_t percent, double seconds) {
+      return step.count * (100 - percent) < 100 ? "" : fmt::format("{}% {}, ", percent, time_text(seconds));
+    };
+    text.row("step", "median {}, {}{}slowest {}{}", time_text(step.median), percentile(90, step.p90),
+             percentile(99, step.p99), time_text(step.max), warm_up_text(run));
   }
   if (const auto& stalls = summary.stalls)
     text.row(
@@ -127,16 +131,18 @@ void put_ranks(const Run& run, Text& text) {
   if (run.info.ranks < 2) return;
   const Steps& steps = run.steps;
   std::map<std::int64_t, std::size_t> slowest;
-  double exchanged = 0, seconds = 0;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
+  double waited = 0, seconds = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i)
     if (std::isfinite(steps.slowest_rank[i])) ++slowest[static_cast<std::int64_t>(steps.slowest_rank[i])];
-    if (!std::isfinite(steps.communication_seconds[i]) || !std::isfinite(steps.seconds[i])) continue;
-    exchanged += steps.communication_seconds[i];
-    seconds += steps.seconds[i];
+  for (std::size_t i : timed_steps(run)) {
+    if (!std::isfinite(steps.communication_seconds[i])) continue;
+    const double between = steps.exchange_seconds[i];
+    waited += steps.communication_seconds[i] + (std::isfinite(between) ? between : 0);
+    seconds += training_seconds(steps, i);
   }
   std::string line = counted(run.info.ranks, "rank");
   if (seconds > 0)
-    line += fmt::format(", {:.1f}% of the step waiting for others' gradients", 100 * exchanged / seconds);
+    line += fmt::format(", {:.1f}% of the training time waiting for each other", 100 * waited / seconds);
   const auto most = std::ranges::max_element(slowest, {}, [](const auto& entry) { return entry.second; });
   if (most != slowest.end())
     line += fmt::format(", rank {} the slowest in {:.0f}% of the steps", most->first,
@@ -190,6 +196,16 @@ void put_warnings(const Run& run, Text& text) {
     if (told++ < kMostWarnings) text.row("warning", "{}", printable(warning));
   };
   for (const std::string& problem : run.problems) warn(problem);
+  std::int64_t failed = 0;
+  const metrics::Checkpoint* last = nullptr;
+  for (const metrics::Checkpoint& checkpoint : run.checkpoints) {
+    if (checkpoint.error.empty()) continue;
+    ++failed;
+    last = &checkpoint;
+  }
+  if (last != nullptr)
+    warn(fmt::format("{} could not be written, the last after step {}: {}", counted(failed, "checkpoint"),
+                     last->step, last->error));
   for (const metrics::Notice& notice : run.notices) {
     if (notice.what == "bound") {
       text.row("bound", "{}", printable(notice.text));
@@ -252,8 +268,7 @@ std::string value_text(const Comparison& row, const std::optional<double>& value
                      row.unit.empty() || rate ? "" : " ", rate ? "" : row.unit);
 }
 
-// "+1.25", "-3.40"; never "-0.00".
-std::string signed_percent(double part) { return fmt::format("{:+.2f}", std::round(1e4 * part) / 100 + 0.0); }
+std::string signed_percent(double part) { return format_signed(100 * part, 2); }
 
 // A change with its interval and verdict.
 std::string change_text(const Comparison& row, std::size_t group, std::optional<double> before,

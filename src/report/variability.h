@@ -4,6 +4,7 @@
 // at most 5% false alarms.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -66,8 +67,9 @@ struct Level {
 struct Correlation {
   std::string with;  // "clock_mhz"
   std::size_t pairs = 0;
-  double pearson = 0, spearman = 0;  // with the run's median time; NaN if either does not vary
-  ConfidenceInterval interval;       // of Pearson's
+  double pearson = 0,
+         spearman = 0;  // with the run's median time; NaN if either does not vary, or with fewer than 3 pairs
+  ConfidenceInterval interval;  // of Pearson's
 };
 
 // Standard deviations as fractions of the median; NaN if there are too few values.
@@ -110,7 +112,8 @@ ColumnMap parse_map(const std::string& text);
 
 // One run per row. This program's own all_data.csv needs no map. Rows without device or time are skipped, and
 // cells that should be numbers and are not count as unknown; `problems` says how many, and where the first
-// are. Throws UsageError if a required or mapped column is missing, DataError if no row can be used.
+// are. Throws UsageError if a required or mapped column is missing, DataError if no row can be
+// used, or if there are over a million.
 std::vector<DeviceRun> read_device_runs(const std::filesystem::path& csv, const ColumnMap& map,
                                         std::vector<std::string>& problems);
 
@@ -134,8 +137,9 @@ Variability analyze(std::vector<DeviceRun> runs);
 //   "normalized", "outlier" (of the box plot of all runs), "throttle"}, and where its speed changed "change":
 //   {"at": 0..1, "by": 0.12, "cause": text, "over_time": [normalised medians of equal stretches of
 //   iterations, in order]}.
-// What is not known is null.
-std::string to_json(const Variability& variability);
+// What is not known is null. "run_count" is the number of all runs: with more than `most_runs`, only every
+// second, third, … is among "runs", and those whose speed changed.
+std::string to_json(const Variability& variability, std::size_t most_runs = SIZE_MAX / 2);
 std::string all_data_csv(const Variability& variability);
 std::string aggregated_data_csv(const Variability& variability);  // one row per device
 // For schedulers: device, node, cabinet, runs, score, class, why.

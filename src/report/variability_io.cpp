@@ -1,6 +1,5 @@
 // Tables and JSON of a variability study, in and out.
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -11,6 +10,7 @@
 #include "base/build_info.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/quantity.h"
 #include "report/csv.h"
 #include "report/variability.h"
 
@@ -51,14 +51,27 @@ constexpr const char* kSettings[] = {"model",      "data",          "classes", "
                                      "accumulate", "ranks",         "dtype",   "optimizer",  "device_kind",
                                      "version",    "deterministic", "no_fuse", "recompute"};
 
+constexpr std::size_t kMostRuns = 1'000'000;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-double scale_of(const std::string& unit) {
-  constexpr std::pair<std::string_view, double> kUnits[] = {
-      {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"W", 1}, {"mW", 1e-3}, {"MHz", 1}, {"GHz", 1e3}, {"C", 1}};
-  for (const auto& [name, scale] : kUnits)
-    if (name == unit) return scale;
-  throw UsageError("--map: unknown unit '{}'; units are s, ms, us, W, mW, MHz, GHz, C", unit);
+// The factor from a unit to that of our own column, which its name ends with: median_s, clock_mhz.
+double scale_of(const std::string& unit, const std::string& word, std::string_view own) {
+  struct Unit {
+    std::string_view own, name;
+    double scale;
+  };
+  constexpr Unit kUnits[] = {{"_s", "s", 1},        {"_s", "ms", 1e-3},   {"_s", "us", 1e-6},
+                             {"_s", "ns", 1e-9},    {"_w", "W", 1},       {"_w", "mW", 1e-3},
+                             {"_w", "kW", 1e3},     {"_mhz", "MHz", 1},   {"_mhz", "GHz", 1e3},
+                             {"_mhz", "kHz", 1e-3}, {"_mhz", "Hz", 1e-6}, {"_c", "C", 1}};
+  std::vector<std::string_view> known;
+  for (const Unit& entry : kUnits) {
+    if (!own.ends_with(entry.own)) continue;
+    if (entry.name == unit) return entry.scale;
+    known.push_back(entry.name);
+  }
+  throw UsageError("--map {}: unknown unit '{}'; {}", word, unit,
+                   known.empty() ? "it has none" : fmt::format("units are {}", fmt::join(known, ", ")));
 }
 
 std::vector<std::string> known_words() {
@@ -87,7 +100,7 @@ class Columns {
     // A column's name may itself contain a colon.
     if (const std::size_t colon = mapped->second.rfind(':'); place.column < 0 && colon != std::string::npos) {
       place.column = table_.column(mapped->second.substr(0, colon));
-      place.scale = scale_of(mapped->second.substr(colon + 1));
+      if (place.column >= 0) place.scale = scale_of(mapped->second.substr(colon + 1), word, own);
     }
     if (place.column < 0)
       throw UsageError("{}: no column '{}', given by --map {}; columns are: {}", file_, mapped->second, word,
@@ -120,12 +133,6 @@ class Skipped {
   std::vector<std::string> first_;
 };
 
-std::string trimmed(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0) text.remove_prefix(1);
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.remove_suffix(1);
-  return std::string(text);
-}
-
 // Reads a table row by row.
 class RowReader {
  public:
@@ -149,7 +156,7 @@ class RowReader {
     for (std::size_t i = 0; i < texts_.size(); ++i) run.*kTexts[i].field = cell(row, texts_[i]);
     run.device = cell(row, device_);
     const std::string time = cell(row, duration_);
-    const double seconds = number_of(time) * duration_.scale;
+    const double seconds = table_.number(time) * duration_.scale;
     if (run.device.empty() || !(seconds > 0) || !std::isfinite(seconds)) {
       rows_.add(table_.lines[row], run.device.empty() ? "no device"
                                    : time.empty()     ? "no time"
@@ -182,8 +189,9 @@ class RowReader {
   }
   double number(std::size_t row, const Place& place) {
     const std::string text = cell(row, place);
-    const double value = number_of(text);
-    if (std::isnan(value) && !text.empty() && text != "nan" && text != "NaN" && text != "NA" && text != "N/A")
+    const double value = table_.number(text);
+    if (!std::isfinite(value) && !text.empty() && text != "nan" && text != "NaN" && text != "NA" &&
+        text != "N/A")
       cells_.add(table_.lines[row], fmt::format("'{}' in column '{}'", text.substr(0, 40),
                                                 table_.header[static_cast<std::size_t>(place.column)]));
     return std::isfinite(value) ? value * place.scale : kNaN;
@@ -301,6 +309,12 @@ std::vector<DeviceRun> read_device_runs(const std::filesystem::path& csv, const 
                                         std::vector<std::string>& problems) {
   const std::string file = csv.string();
   const CsvTable table = read_csv(csv);
+  if (table.rows.size() > kMostRuns)
+    throw DataError(
+        "{}: {} rows are more than the {} runs of a study; a row is one run: take the median of its "
+        "iterations first",
+        file, format_grouped(static_cast<std::int64_t>(table.rows.size())),
+        format_grouped(static_cast<std::int64_t>(kMostRuns)));
   RowReader reader(table, map, file);
   std::vector<DeviceRun> runs;
   for (std::size_t row = 0; row < table.rows.size(); ++row)
@@ -318,7 +332,7 @@ std::vector<DeviceRun> read_device_runs(const std::filesystem::path& csv, const 
   return runs;
 }
 
-std::string to_json(const Variability& variability) {
+std::string to_json(const Variability& variability, std::size_t most_runs) {
   Json json = {{"schema", "redline.variability"},
                {"version", 2},
                {"program", program_facts()},
@@ -342,9 +356,22 @@ std::string to_json(const Variability& variability) {
                                     {"high", number(entry.interval.high)},
                                     {"coverage", entry.interval.coverage}});
   }
-  json["runs"] = Json::array();
-  for (const DeviceRun& run : variability.runs) json["runs"].push_back(run_json(run, variability));
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::size_t count = variability.runs.size(), every = (count + most_runs - 1) / most_runs;
+  json["run_count"] = count;
+  // Runs are many: each is written as it is made.
+  const auto text_of = [](const Json& value) {
+    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
+  std::string text = text_of(json);
+  text.back() = ',';
+  text += "\"runs\":[";
+  for (std::size_t i = 0; i < count; ++i) {
+    const DeviceRun& run = variability.runs[i];
+    if (i % every != 0 && !std::isfinite(run.change)) continue;
+    if (text.back() == '}') text += ',';
+    text += text_of(run_json(run, variability));
+  }
+  return text + "]}";
 }
 
 std::string all_data_csv(const Variability& variability) {

@@ -14,9 +14,6 @@ namespace {
 
 constexpr std::size_t kMostLines = 20;  // per kind; the tables have all
 
-// Rounded for two digits, and no "-0.00".
-double hundredths(double value) { return std::round(100 * value) / 100 + 0.0; }
-
 std::string deviations_text(const Deviations& deviations) {
   std::vector<std::string> parts;
   const auto add = [&](double value, const char* what) {
@@ -85,9 +82,12 @@ std::vector<std::string> throttle_lines(const Level& devices) {
 
 std::string terminal_text(const Variability& study) {
   const std::size_t devices = study.devices.groups.size();
+  // A table without nodes has each device as its own.
+  const bool with_nodes =
+      std::ranges::any_of(study.runs, [](const DeviceRun& run) { return run.node != run.device; });
   std::string text = fmt::format(
-      "{} on {} of {}{}\n", counted(study.runs.size(), "run"), counted(devices, "device"),
-      counted(study.nodes.groups.size(), "node"),
+      "{} on {}{}{}\n", counted(study.runs.size(), "run"), counted(devices, "device"),
+      with_nodes ? " of " + counted(study.nodes.groups.size(), "node") : "",
       study.cabinets.groups.empty() ? "" : " in " + counted(study.cabinets.groups.size(), "cabinet"));
   const auto percent = [](const Whiskers& box) { return 100 * box.variability(); };
   if (study.runs.size() > 1) {
@@ -112,14 +112,14 @@ std::string terminal_text(const Variability& study) {
     text += "  stands out    nothing beyond chance\n";
   for (const Correlation& entry : study.correlations) {
     if (std::isnan(entry.pearson)) {
-      text += fmt::format("  {:<18}does not vary\n", entry.with);
+      text += fmt::format("  {:<18}{}\n", entry.with, entry.pairs < 3 ? "too few runs" : "does not vary");
       continue;
     }
-    text += fmt::format("  {:<18}Pearson {:+.2f}", entry.with, hundredths(entry.pearson));
+    text += fmt::format("  {:<18}Pearson {}", entry.with, format_signed(entry.pearson, 2));
     if (entry.interval.coverage > 0)
-      text += fmt::format(" (95%: {:+.2f} to {:+.2f})", hundredths(entry.interval.low),
-                          hundredths(entry.interval.high));
-    text += fmt::format(", Spearman {:+.2f}, {}\n", hundredths(entry.spearman), counted(entry.pairs, "run"));
+      text += fmt::format(" (95%: {} to {})", format_signed(entry.interval.low, 2),
+                          format_signed(entry.interval.high, 2));
+    text += fmt::format(", Spearman {}, {}\n", format_signed(entry.spearman, 2), counted(entry.pairs, "run"));
   }
   for (const std::string& problem : study.problems)
     text += fmt::format("  warning       {}\n", printable(problem));

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "data/hold_out.h"
+#include "data/sources/hold_out.h"
 #include "train/plans.h"
 
 namespace redline::train {
@@ -51,7 +51,7 @@ std::string remedy_without_val(const std::string& path) {
   for (const data::LeftOut& one : unused)
     for (const char* name : {"test", "testing", "Test", "Testing"})
       if (one.what == std::string(name) + "/")
-        return fmt::format("--val-dir {} takes those images", (std::filesystem::path(path) / name).string());
+        return fmt::format("--val-dir {} uses those images", (std::filesystem::path(path) / name).string());
   return "--val-split 0.1 holds out a tenth of its images";
 }
 
@@ -67,15 +67,15 @@ std::shared_ptr<backend::ImageDecoder> resolve_decoder(const Config& config, bac
   if (config.device.input_copy != "auto") {  // whoever names a method wants batches to take it
     if (config.data.decode == "gpu")
       throw UsageError(
-          "--decode gpu and --input-copy {} contradict each other: images that a GPU decodes are "
-          "there already",
+          "--decode gpu and --input-copy {} contradict each other: images that a GPU decodes are already in "
+          "its memory",
           config.device.input_copy);
     return nullptr;
   }
   if (distort_options(config.augment).any() || mix_options(config.augment).any()) {
     constexpr const char* kWhy =
-        "a GPU's decoder gives crops and mirror images alone, without --auto-augment, --color-jitter, "
-        "--random-erase, --mixup-alpha and --cutmix-alpha";
+        "a GPU's decoder can only crop and mirror, without --auto-augment, --color-jitter, --random-erase, "
+        "--mixup-alpha and --cutmix-alpha";
     if (config.data.decode == "gpu") throw UsageError("--decode gpu: {}", kWhy);
     if (backend.device_memory()) log_info("the CPU decodes images: {}", kWhy);
     return nullptr;

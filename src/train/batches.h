@@ -1,4 +1,4 @@
-// The images of a run: which there are, who decodes them, and the batches made of them.
+// The images of a run: opening them, choosing what decodes them, and making batches.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 #include "backend/image_decoder.h"
 #include "base/machine.h"
 #include "data/loader.h"
-#include "data/record_source.h"
+#include "data/sources/record_source.h"
 #include "plan/plan.h"
 #include "train/config.h"
 
@@ -19,10 +19,10 @@ namespace redline::train {
 
 constexpr int kBatchSlots = 4;  // batches that are ready, or being made
 
-// The data set's images, with those to validate on taken from --val-dir or held out by --val-split.
-// Where stop becomes true while they are indexed, throws data::Stopped.
+// The data set's images, with validation images from --val-dir or held out by --val-split. Throws
+// data::Stopped if stop becomes true while they are indexed.
 data::OpenSplits open_splits(const Config& config, const std::atomic<bool>* stop = nullptr);
-// The option that gives a data set without a val split one, in words.
+// For messages: the option that provides validation images for a data set without a val split.
 std::string remedy_without_val(const std::string& path);
 
 // Training images that a device decodes.
@@ -30,20 +30,21 @@ struct Decoding {
   std::shared_ptr<backend::ImageDecoder> decoder;  // empty: the CPU decodes them
   double pixels = 0;  // of an image, on average; 0 for one that is left to the CPU
 
-  // Of the device, for batches as a plan takes them.
+  // Device memory needed, for the batches of a plan.
   std::size_t memory_need(const plan::Plan& train) const;
 };
 
-// Who decodes training images: a device's decoder, or empty for the CPU. Throws UnavailableError when
-// --decode gpu cannot be had; auto says why in the log.
+// What decodes training images: a device's decoder, or empty for the CPU. Throws UnavailableError if --decode
+// gpu is not possible; auto logs the reason.
 std::shared_ptr<backend::ImageDecoder> resolve_decoder(const Config& config, backend::Backend& backend);
 
-// Threads that read and decode, where --workers does not say.
+// The default of --workers: threads that read and decode.
 std::int64_t default_workers(const Machine& machine, const backend::Backend& backend);
 
 data::MixOptions mix_options(const AugmentConfig& augment);
 
-// How batches are made from records; without a backend, apart from what depends on the device or the rank.
+// How batches are made from records; without a backend, settings that depend on the device or the rank are
+// not set.
 data::LoaderOptions loader_options(const Config& config, bool train);
 data::LoaderOptions loader_options(const Config& config, const backend::Backend& backend, int rank,
                                    bool train);

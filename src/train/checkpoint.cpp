@@ -80,7 +80,7 @@ CheckpointState read_state(const fs::path& path, std::vector<FileSum>& files) {
   const fs::path state_file = path / kStateFile;
   std::error_code error;
   if (fs::file_size(state_file, error) > kMostStateBytes && !error)
-    throw DataError("{} is too large to be one", state_file.string());
+    throw DataError("{} is too large for the state of a checkpoint", state_file.string());
   try {
     return parse_state(read_file(state_file), files);
   } catch (const DataError& reason) {
@@ -247,13 +247,13 @@ std::vector<std::string> restore(const Checkpoint& checkpoint, backend::State& s
     tensors.read(from, values);
     state.write(name, values);
   }
-  if (new_averages) notes.emplace_back("it has no moving averages: they begin as the weights");
-  if (new_optimizer) notes.emplace_back("it lacks some of the optimizer's state, which begins anew");
+  if (new_averages) notes.emplace_back("it has no moving averages: they start from the weights");
+  if (new_optimizer) notes.emplace_back("some of the optimizer's state is missing and starts afresh");
   const auto known = state.names();
   const bool unused = std::ranges::any_of(tensors.names(), [&](const std::string& name) {
     return std::ranges::find(known, name) == known.end();
   });
-  if (unused) notes.emplace_back("it holds averages or optimizer state that this run does not use");
+  if (unused) notes.emplace_back("it has averages or optimizer state that this run does not use");
   return notes;
 }
 

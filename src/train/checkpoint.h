@@ -1,9 +1,9 @@
-// A checkpoint on disk: all that a run needs to continue as if nothing had happened.
-//     checkpoints/step-N/model.safetensors      parameters and norm statistics, fp32, by torchvision's names
-//     checkpoints/step-N/optimizer.safetensors  momentum (.momentum; .exp_avg, .exp_avg_sq), averages (.ema),
-//     loss scale checkpoints/step-N/state.json             where training stood, of what run, and checksums
-//     of the files checkpoints/latest, checkpoints/best      links to complete ones
-// A checkpoint appears whole or not at all, and nothing of it is used before every byte was checked.
+// A checkpoint on disk: everything that a run needs to continue as if nothing had happened. In checkpoints/:
+//     step-N/model.safetensors: parameters and norm statistics, fp32, with torchvision's names
+//     step-N/optimizer.safetensors: momentum (.momentum; .exp_avg, .exp_avg_sq), averages (.ema), loss scale
+//     step-N/state.json: where training was, in which run, and checksums of the files
+//     latest, best: links to complete checkpoints
+// A checkpoint appears complete or not at all, and nothing of it is used before every byte was checked.
 #pragma once
 
 #include <cstddef>
@@ -32,11 +32,11 @@ struct Best {
 // Where a run stands between two steps.
 struct Progress {
   std::int64_t step = 0;  // updates done
-  // The next step. After the last one of an epoch, step_in_epoch is the number of steps in it until the next
-  // epoch begins, so that an evaluation that is still to come is not forgotten.
+  // The next step. After the last step of an epoch, step_in_epoch is the number of steps in it until the next
+  // epoch begins, so that a pending evaluation is not forgotten.
   std::int64_t epoch = 0, step_in_epoch = 0;
-  std::int64_t schedule_step = 0;  // what the learning rate follows: `step`, unless the batch has changed
-  bool evaluated = false;          // the evaluation that is due after this step is done
+  std::int64_t schedule_step = 0;  // step of the learning rate schedule: `step`, unless the batch has changed
+  bool evaluated = false;          // the evaluation due after this step is done
   std::int64_t samples = 0, skipped_steps = 0, bad_in_a_row = 0;
   double step_seconds = 0;   // the device worked on steps
   metrics::Gap gap;          // and waited between them
@@ -46,7 +46,7 @@ struct Progress {
   double elapsed() const { return step_seconds + gap.total(); }
 };
 
-// What was trained: enough to build the model, and to tell whether a run may go on from it.
+// What was trained: enough to build the model, and to decide whether a run may resume from it.
 struct Subject {
   std::string model;
   std::int64_t classes = 0, image_size = 0;
@@ -83,32 +83,32 @@ struct Checkpoint {
 };
 
 std::string checkpoint_name(std::int64_t step);  // "step-500"
-// Steps of the folders in `folder` that are named as checkpoints are, newest first; whether they are whole is
-// not looked at. Empty when there is no folder.
+// The steps of the folders in `folder` with names of checkpoints, newest first; their content is not checked.
+// Empty if there is no folder.
 std::vector<std::int64_t> list_checkpoints(const std::filesystem::path& folder);
 
-// Writes folder/step-N, synced to the disk, and gives its bytes. Throws IoError; nothing is left then.
+// Writes folder/step-N, synced to disk, and returns its size in bytes. Throws IoError and leaves nothing.
 std::uint64_t write_checkpoint(const std::filesystem::path& folder, Snapshot& snapshot,
                                const CheckpointState& state);
 
-// Writes what is known now into a checkpoint whose tensors are those of this state already: an evaluation of
-// that step was done since. Throws IoError or DataError; it is then as it was.
+// Updates the state of a checkpoint whose tensors are unchanged: that step was evaluated since. Throws
+// IoError or DataError and leaves it as it was.
 void update_checkpoint(const std::filesystem::path& path, const CheckpointState& state);
 
-// Makes `link`, beside the checkpoints, name one of them. It is replaced at once: whoever follows it finds
-// the old target or the new one. Throws IoError.
+// Points `link`, next to the checkpoints, to one of them. The change is atomic: a reader finds the old target
+// or the new one. Throws IoError.
 void point(const std::filesystem::path& link, const std::string& name);
 
-// What state.json says; the other files are not looked at. Throws DataError or IoError naming the file.
+// Reads state.json only; the other files are not checked. Throws DataError or IoError naming the file.
 CheckpointState read_state(const std::filesystem::path& path);
 
 // Reads state.json and checks every file against it. Throws DataError or IoError naming the file and what is
 // wrong with it.
 Checkpoint open_checkpoint(const std::filesystem::path& path);
 
-// Puts the tensors of a checkpoint into the state. Averages that it lacks begin as what they average. Throws
-// UsageError when a tensor of the model is missing or has another shape, listing both; gives notes for people
-// about what was made up or left out.
+// Copies the tensors of a checkpoint into the state. Missing averages start from the tensors they average.
+// Throws UsageError if a tensor of the model is missing or has another shape, listing both. Returns notes for
+// people about what was missing or not used.
 std::vector<std::string> restore(const Checkpoint& checkpoint, backend::State& state);
 
 // The text of state.json, and back. `files` are those of the checkpoint with size and checksum.

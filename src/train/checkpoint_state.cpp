@@ -72,8 +72,8 @@ void parse_times(const Json& json, Progress& progress) {
            gaps->at("evaluation").get<double>(), gaps->at("checkpoint").get<double>()};
     return;
   }
-  // Of the first checkpoints: training as the host saw it, the wait for data in it, and evaluations beside
-  // it.
+  // In old checkpoints: training time as seen by the host, the wait for data in it, and evaluations in
+  // addition.
   const auto trained = json.at("train_seconds").get<double>();
   gap.data = json.at("data_seconds").get<double>();
   gap.evaluation = json.at("elapsed").get<double>() - trained;

@@ -18,7 +18,7 @@ namespace redline::train {
 namespace fs = std::filesystem;
 namespace {
 
-// Hidden first, so that one that is half removed is never taken for a checkpoint.
+// Hidden first, so that a half-removed one is never mistaken for a checkpoint.
 void remove_checkpoint(const fs::path& folder, const std::string& name) {
   const fs::path hidden = folder / fmt::format(".{}.partial-{}", name, ::getpid());
   std::error_code error;
@@ -38,8 +38,8 @@ void remove_old(const fs::path& folder, std::int64_t keep) {
   }
 }
 
-// The oldest that may go while the next one is being written: neither the newest nor the best; empty where
-// there is none.
+// The oldest that may be removed while the next one is being written: neither the newest nor the best; empty
+// if there is none.
 std::string oldest_spare(const fs::path& folder) {
   std::error_code ignored;
   const fs::path best = fs::read_symlink(folder / "best", ignored);
@@ -71,13 +71,12 @@ void warn_of_little_room(const fs::path& folder, std::uint64_t each, std::int64_
   const std::uint64_t wanted = each * (most - there);
   if (!room || *room >= wanted) return;
   log_warning(
-      "{} may need another {} for checkpoints of {} each, and {} is free there: the oldest go first when "
-      "space "
-      "runs out (a smaller --keep needs less)",
+      "{} may need another {} for checkpoints of {} each, but only {} is free there: the oldest are removed "
+      "when space runs out (a smaller --keep needs less)",
       folder.string(), format_bytes(wanted), format_bytes(each), format_bytes(*room));
 }
 
-// Writes a checkpoint; on a full disk, in the place of older ones.
+// Writes a checkpoint; on a full disk, removes older ones for it.
 std::uint64_t write_making_room(const fs::path& folder, Snapshot& snapshot, const CheckpointState& state) {
   for (;;) {
     try {
@@ -200,8 +199,8 @@ bool Checkpointer::due(const Progress& progress, bool epoch_done) {
   if (late_ && !warned_slow_) {
     warned_slow_ = true;
     log_warning(
-        "a checkpoint is due and the one before is still being written to {}: the file system is slower than "
-        "--checkpoint-every; each is written when the one before is done",
+        "a checkpoint is due while the previous one is still being written to {}: the file system is too "
+        "slow for --checkpoint-every; each checkpoint waits for the previous one",
         options_.folder.string());
   }
   return !late_;

@@ -1,6 +1,5 @@
-// Writes a run's checkpoints while training goes on. The training thread only copies the state into memory
-// that is used again; a thread of its own does the rest: files, checksums, syncing, `latest` and `best`, and
-// removing what is old.
+// Writes a run's checkpoints during training. The training thread only copies the state into reserved memory;
+// a separate thread does the rest: files, checksums, syncing, `latest` and `best`, and removing old ones.
 #pragma once
 
 #include <cstdint>
@@ -19,38 +18,38 @@
 namespace redline::train {
 
 struct CheckpointerOptions {
-  std::filesystem::path folder;  // runs/<name>/checkpoints; made when the first is written
+  std::filesystem::path folder;  // runs/<name>/checkpoints; created when the first is written
   Interval every;
-  std::int64_t keep = 3;  // newest ones that stay; the best stays too
+  std::int64_t keep = 3;  // newest ones to keep; the best is kept too
   Subject subject;
-  std::optional<Progress> resumed;  // of the checkpoint in `folder` that training went on from
+  std::optional<Progress> resumed;  // of the checkpoint in `folder` that training resumed from
 };
 
 // Used by one thread, the trainer's.
 class Checkpointer {
  public:
-  // Sets the memory for copies of the state aside, which outlives the last save().
+  // Reserves the memory for copies of the state. The state must outlive the last save().
   Checkpointer(CheckpointerOptions options, backend::State& state);
   // Waits for the write under way, unless abandon() was called.
   ~Checkpointer();
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
-  // Whether a checkpoint is wanted after this step. While one is still being written none is: it is wanted as
-  // soon as that is done, so a slow file system makes checkpoints rarer and does not hold up training.
+  // Whether a checkpoint is due after this step. While one is still being written, none is: it becomes due
+  // when that is done, so a slow file system makes checkpoints rarer but does not delay training.
   bool due(const Progress& progress, bool epoch_done);
 
-  // Copies the state and returns; a write still under way is waited for. `best` is pointed to it when its
-  // best evaluation is of this very step. Of a step that is on the disk already only the progress is written,
-  // where an evaluation was done since. `stall` began when training stopped for this.
+  // Copies the state and returns; waits first if a write is still under way. `best` points to it if the best
+  // evaluation is of this step. If the step is already on disk, only the progress is written, and only if it
+  // was evaluated since. `stall` began when training paused for this.
   void save(const Progress& progress, const Stopwatch& stall);
 
-  // What the writer has done since this was last asked, failures included. Never waits.
+  // What the writer has done since the last call, failures included. Never waits.
   std::vector<metrics::Checkpoint> finished();
 
-  // Waits until nothing is being written; false when that takes longer.
+  // Waits until nothing is being written; false if that takes longer than `seconds`.
   bool wait(double seconds);
-  // The destructor will not wait: for a file system that no longer answers.
+  // Makes the destructor not wait: for a file system that no longer responds.
   void abandon();
 
   std::optional<std::int64_t> newest() const;  // step of the last complete one

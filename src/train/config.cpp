@@ -22,8 +22,8 @@ void check_choices(const Config& config) {
     const std::string& value = std::get<Field::Member<std::string>>(field.member)(copied);
     if (value.empty() || std::ranges::find(field.choices, value) != field.choices.end()) continue;
     const std::string meant = nearest(value, field.choices);
-    throw UsageError("{} '{}' is not known{}; choose from {}", field.flag(), value,
-                     meant.empty() ? "" : fmt::format(", did you mean '{}'?", meant),
+    throw UsageError("{} '{}' is not known{} from {}", field.flag(), value,
+                     meant.empty() ? "; choose" : fmt::format(", did you mean '{}'? Choose", meant),
                      fmt::join(field.choices, ", "));
   }
 }
@@ -84,7 +84,7 @@ void check_model_and_data(const Config& config) {
 
 // The least and the most of something, from `least` to `most`.
 void range_between(const char* flag, const std::vector<double>& range, double least, double most) {
-  if (range.size() != 2) throw UsageError("{} takes two numbers, the least and the most", flag);
+  if (range.size() != 2) throw UsageError("{} takes two numbers, the smallest and the largest", flag);
   between(flag, range[0], least, most);
   between(flag, range[1], range[0], most);
 }
@@ -141,7 +141,8 @@ void check_optimizer(const OptimizerConfig& optimizer) {
   between("--layer-decay", optimizer.layer_decay, 0, 1);
   frozen_parts(optimizer);
   if (optimizer.nesterov && optimizer.momentum == 0) {
-    throw UsageError("--nesterov and --momentum 0 contradict each other: Nesterov's momentum needs some");
+    throw UsageError(
+        "--nesterov and --momentum 0 contradict each other: Nesterov momentum needs a momentum above 0");
   }
 }
 
@@ -169,7 +170,8 @@ void check_schedule(const ScheduleConfig& schedule) {
     }
   }
   if (schedule.train_sizes.size() > kMostSizes)
-    throw UsageError("--train-sizes: {} are more than {}", schedule.train_sizes.size(), kMostSizes);
+    throw UsageError("--train-sizes: {} sizes are too many, use at most {}", schedule.train_sizes.size(),
+                     kMostSizes);
   for (const std::int64_t size : schedule.train_sizes) {
     at_least("--train-sizes", size, kLeastPixels);
     at_most("--train-sizes", size, kMostPixels);
@@ -199,12 +201,13 @@ void check_device_and_run(const Config& config) {
     throw UsageError("--eval-offset {} must be less than --eval-every {}", config.run.eval_offset,
                      config.run.eval_every);
   if (const double target = config.run.target_accuracy; !(target >= 0 && target <= 1))
-    throw UsageError("--target-accuracy {} must be from 0 to 1: a share of the images, as 0.759 for 75.9%",
-                     target);
+    throw UsageError(
+        "--target-accuracy {} must be from 0 to 1: a fraction of the images, such as 0.759 for 75.9%",
+        target);
   at_least("--patience", config.run.patience, 0);
   if (config.run.patience > 0 && config.run.eval_every == 0)
     throw UsageError(
-        "--patience {} and --eval-every 0 contradict each other: it looks at evaluations on the way",
+        "--patience {} and --eval-every 0 contradict each other: it needs evaluations during training",
         config.run.patience);
   if (!config.run.mlperf_log.empty() && config.run.target_accuracy == 0)
     throw UsageError("--mlperf-log needs --target-accuracy: MLPerf measures the time to an accuracy (0.759)");

@@ -1,5 +1,5 @@
-// The configuration of a training run: one struct is the truth, whatever part of it came from a TOML file and
-// what from flags. Nothing below src/cli reads flags or the environment.
+// The configuration of a training run: this struct is the truth, whether a value came from a TOML file or a
+// flag. Nothing below src/cli reads flags or the environment.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ struct ModelConfig {
   std::optional<std::int64_t> classes;  // unset: as many as the data has
   std::int64_t image_size = 224;
   bool zero_init_last = false;
-  std::string init;  // a file, checkpoint or run whose weights training begins with; empty: random ones
+  std::string init;  // file, checkpoint or run with the initial weights; empty: random
   bool ema = false;
   double ema_decay = 0.9999;
 };
 
 struct DataConfig {
-  std::string path;      // a folder, or "synthetic"
-  std::string val_dir;   // where validation images are, if not in path
-  double val_split = 0;  // share of the training images to validate on, where there are no others; 0: none
+  std::string path;             // a folder, or "synthetic"
+  std::string val_dir;          // where validation images are, if not in path
+  double val_split = 0;         // fraction of the training images to hold out for validation; 0: none
   std::int64_t workers = 0;     // 0: chosen from the cores
   std::string decode = "auto";  // of training images: "auto", "cpu", "gpu"
   std::string interpolation = "bilinear";
@@ -56,8 +56,8 @@ struct OptimizerConfig {
   std::string name = "sgd";
   std::int64_t batch_size = 32;
   std::int64_t accumulate = 1;
-  std::int64_t global_batch = 0;  // images per step, however many ranks there are; 0: what the others make
-  std::int64_t most_batch = 0;    // no option: the batch_size that was given, once a global batch is shared
+  std::int64_t global_batch = 0;  // images per step over all ranks; 0: given by the other options
+  std::int64_t most_batch = 0;    // not an option: the given batch_size, once a global batch is shared
   double lr = 0.1;
   bool lr_scale_batch = false;
   double momentum = 0.9;
@@ -66,10 +66,10 @@ struct OptimizerConfig {
   double lars_trust = 0.001;
   std::vector<double> betas = {0.9, 0.999};  // of adamw and lamb
   double epsilon = 0;                        // of adamw and lamb; 0: 1e-8 and 1e-6
-  double clip_norm = 0;                      // the longest gradient; 0: any
+  double clip_norm = 0;                      // largest norm of the gradient; 0: off
   double head_lr = 0;                        // of the last layer; 0: lr
-  double layer_decay = 1;                    // each layer's rate in that of the next one
-  std::string freeze;                        // "stem,layer1": what is not trained
+  double layer_decay = 1;                    // rate of each layer relative to the next one
+  std::string freeze;                        // "stem,layer1": parts that are not trained
   double label_smoothing = 0;
 };
 
@@ -91,7 +91,7 @@ struct DeviceConfig {
   bool amp = false;
   std::int64_t threads = 0;  // 0: all cores this process may use
   bool deterministic = false;
-  bool tune = false;  // times every kernel that could be taken before the first step
+  bool tune = false;  // time every candidate kernel before the first step
   bool no_fuse = false;
   std::string recompute = "none";  // activations not kept for backward: "none", "activations", "blocks"
   // How batches get to a GPU: "auto", or a name of backend::InputCopy.
@@ -100,11 +100,11 @@ struct DeviceConfig {
 
 // How the ranks of a job work together.
 struct CommConfig {
-  std::string grad_dtype = "fp32";  // that gradients travel in
-  double bucket_mb = 25;            // gradients that travel together, in MiB
+  std::string grad_dtype = "fp32";  // type in which gradients are exchanged
+  double bucket_mb = 25;            // size of a gradient bucket in MiB
   bool sync_bn = false;
-  bool when_alone = false;          // one rank exchanges with itself what several would with each other
-  std::int64_t check_every = 1000;  // steps between checks that all ranks hold the same weights; 0: never
+  bool when_alone = false;          // a single rank exchanges gradients with itself
+  std::int64_t check_every = 1000;  // steps between checks that all ranks have the same weights; 0: never
   double timeout = 60;              // seconds
   double join_timeout = 300;        // seconds
   std::string interface;            // a network interface; empty: the one that leads to rank 0
@@ -116,16 +116,16 @@ struct RunConfig {
   std::int64_t seed = 0;
   std::int64_t eval_every = 1;   // epochs; 0: only at the end
   std::int64_t eval_offset = 0;  // epochs by which evaluations come after the multiples of eval_every
-  double target_accuracy = 0;    // top-1 of an evaluation that ends the run, as a fraction of one; 0: none
-  std::int64_t patience = 0;     // epochs without a better evaluation that end the run; 0: any number
+  double target_accuracy = 0;    // top-1 that ends the run, as a fraction; 0: none
+  std::int64_t patience = 0;     // epochs without a better evaluation after which the run ends; 0: off
   std::string mlperf_log;        // a file, or "auto" for one in the run folder; empty: none
   std::string mlperf_org;        // who ran it, for that log
   std::int64_t log_every = 10;
   std::int64_t histograms_every = 0;  // steps; 0: never
   std::int64_t max_bad_steps = 10;
   std::string checkpoint_every;  // an interval; empty: every ten minutes, never for synthetic data
-  std::int64_t keep = 3;         // newest checkpoints that stay
-  std::string telemetry;         // interval between samples; empty: none are kept
+  std::int64_t keep = 3;         // newest checkpoints to keep
+  std::string telemetry;         // interval between samples; empty: none are written
   bool quiet = false;
 };
 
@@ -141,27 +141,27 @@ struct Config {
   DeviceConfig device;
   CommConfig comm;
   RunConfig run;
-  std::int64_t ranks = 1;  // processes of the job: no option, but what launched them says
+  std::int64_t ranks = 1;  // processes of the job: not an option, set by the launcher
 };
 
 // Throws UsageError for a value out of range, naming its flag, and for two that contradict each other, naming
 // both.
 void validate(const Config& config);
 
-// How many parts of the network, from its beginning on, are not trained. Throws UsageError where --freeze
-// names anything but such a beginning.
+// How many parts at the front of the network are not trained. Throws UsageError if the parts of --freeze are
+// not such a front.
 int frozen_parts(const OptimizerConfig& optimizer);
 
-// --checkpoint-every, or what it is where it was not given.
+// --checkpoint-every, or its default.
 std::string checkpoint_interval(const Config& config);
 
 // Samples that one update sees, over all ranks.
 std::int64_t images_per_step(const Config& config);
 
-// With a global batch: makes batch_size, which is then the most that fits, and accumulate those of one of
-// config.ranks ranks. Throws UsageError when it cannot be divided among them.
+// With a global batch: sets batch_size (at most the given one) and accumulate for one of config.ranks ranks.
+// Throws UsageError if it cannot be divided among them.
 void share_global_batch(Config& config);
-// As it was before: what a run with another number of ranks goes on with.
+// Undoes share_global_batch, for a run that resumes with another number of ranks.
 Config before_sharing(Config config);
 
 // One option: its place in the TOML file, its flags, and how to reach its value in a Config. The command
@@ -180,8 +180,8 @@ struct Field {
   std::vector<std::string> choices = {};  // the only values of a string; empty: any
   // Fields of one group exclude each other. A flag also unsets what a file gave for the others of its group.
   std::string group = {};
-  std::string alone = {};           // what a flag given without a value means; empty: it needs one
-  std::string value_name = "TEXT";  // what the help calls the value of a string without choices
+  std::string alone = {};           // meaning of the flag without a value; empty: it needs one
+  std::string value_name = "TEXT";  // name of the value in the help, for a string without choices
 
   std::string path() const { return section + "." + key; }
   std::string flag() const;  // the long flag, as messages name it
@@ -189,7 +189,7 @@ struct Field {
 
 const std::vector<Field>& fields();
 
-// Puts a field back to its default.
+// Resets a field to its default.
 void reset(const Field& field, Config& config);
 // Copies one field's value.
 void copy(const Field& field, const Config& from, Config& to);

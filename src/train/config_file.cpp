@@ -23,7 +23,7 @@ std::string where(const std::string& name, const toml::source_region& source) {
   return fmt::format("{}:{}", name, source.begin.line);
 }
 
-// TOML tells integers from numbers; where an option is a number, both will do.
+// TOML distinguishes integers from floats; an option that is a number accepts both.
 std::optional<double> number(const toml::node& node) {
   if (const auto* integer = node.as_integer()) return static_cast<double>(integer->get());
   if (const auto* floating = node.as_floating_point()) return floating->get();

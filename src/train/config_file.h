@@ -11,7 +11,7 @@
 
 namespace redline::train {
 
-// Facts about a run that are kept beside its options and ignored when the file is read: version, machine, …
+// Facts about a run that are stored with its options and ignored when the file is read: version, machine, …
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
 // Sets what the file sets, in a Config of defaults. Throws UsageError naming file and line for a syntax
@@ -21,8 +21,8 @@ Config read_config(const std::filesystem::path& path);
 // The same for the text itself; `name` stands for the file in messages.
 Config parse_config(const std::string& text, const std::string& name);
 
-// Every value of such a file as text, by "section.key", whether this version knows it or not: for showing
-// what another version wrote. Text stands without quotes. Throws UsageError for a syntax error.
+// Every value of such a file as text, by "section.key", even unknown ones: to show what another version
+// wrote. Text is without quotes. Throws UsageError for a syntax error.
 Facts list_values(const std::string& text, const std::string& name);
 
 // One option's value as the file has it; empty when it has none.

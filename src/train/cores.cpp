@@ -53,10 +53,11 @@ CoreShare::CoreShare(comm::Communicator& communicator) : communicator_(communica
   double mask = 0;  // an exact number for as many processors as there are ranks to compare
   for (const int processor : processors_) mask = std::fmod(mask * 31 + processor + 1, 0x1p40);
   const std::vector<double> masks = communicator.gather(mask);
-  const std::string& host = communicator.member(communicator.rank()).host;
+  const comm::Member& self = communicator.member(communicator.rank());
   bool same = true;
   for (int rank = 0; rank < communicator.size(); ++rank)
-    same = same && (communicator.member(rank).host != host || masks[static_cast<std::size_t>(rank)] == mask);
+    same = same && (!comm::on_one_machine(communicator.member(rank), self) ||
+                    masks[static_cast<std::size_t>(rank)] == mask);
   if (place.count < 2 || !same) processors_.clear();
   if (!processors_.empty()) keep_to(share_of(physical_cores(processors_), place.index, place.count), 0);
 }
@@ -64,10 +65,10 @@ CoreShare::CoreShare(comm::Communicator& communicator) : communicator_(communica
 void CoreShare::move_near(const std::string& pci_address) {
   const std::vector<double> addresses = communicator_.gather(number_of(pci_address));
   if (processors_.empty() || pci_address.empty()) return;
-  const std::string& host = communicator_.member(communicator_.rank()).host;
+  const comm::Member& self = communicator_.member(communicator_.rank());
   std::vector<std::vector<int>> near;
   for (int rank = 0; rank < communicator_.size(); ++rank)
-    if (communicator_.member(rank).host == host)
+    if (comm::on_one_machine(communicator_.member(rank), self))
       near.push_back(processors_near(address_of(addresses[static_cast<std::size_t>(rank)])));
   const std::vector<int> own =
       share_near(physical_cores(processors_), near, comm::neighbours(communicator_).index);

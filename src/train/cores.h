@@ -8,15 +8,15 @@
 
 namespace redline::train {
 
-// Ranks of one machine that may all use the same cores divide these among them: two that used the same ones
-// would pin their threads to them. Ranks that were given cores of their own by whoever launched them keep
-// these. Every rank makes the calls at the same time; they throw PeerError.
+// Ranks of one machine that may all use the same cores divide them: otherwise two ranks would pin their
+// threads to the same cores. Ranks that the launcher gave separate cores keep them. Every rank makes the
+// calls at the same time; they throw PeerError.
 class CoreShare {
  public:
-  // Takes this rank's part, by memory node and in the order of the ranks; threads that are made later keep to
-  // it.
+  // Takes this rank's share, by NUMA node and in the order of the ranks; threads that are started later stay
+  // on it.
   explicit CoreShare(comm::Communicator& communicator);
-  // Takes the part near this rank's GPU instead, with all threads of the process. `pci_address` as in
+  // Takes the share near this rank's GPU instead, for all threads of the process. `pci_address` as in
   // Backend::pci_address: empty for a rank without a GPU.
   void move_near(const std::string& pci_address);
 

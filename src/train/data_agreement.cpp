@@ -10,7 +10,7 @@
 namespace redline::train {
 namespace {
 
-// What two machines must agree on about a data set, wherever it lies.
+// What must be equal on all machines about a data set, whatever its path.
 struct Digests {
   std::string classes, samples;
 };
@@ -33,7 +33,7 @@ Digests digests_of(const data::RecordSource& records) {
 void agree_on_digest(Ranks& ranks, const std::string& digest, const std::string& what) {
   double value = 0;
   for (const char byte : digest.substr(0, 6)) value = value * 256 + static_cast<unsigned char>(byte);
-  ranks.must_agree(value, what);
+  ranks.must_agree(value, what, Ranks::Shown::no);
 }
 
 }  // namespace
@@ -43,9 +43,8 @@ void agree_on_data(Ranks& ranks, const Setup& setup) {
   for (const auto& [records, name] :
        {std::pair{setup.train_records.get(), "training"}, std::pair{setup.val_records.get(), "held-out"}}) {
     const Digests digests = records == nullptr ? Digests() : digests_of(*records);
-    agree_on_digest(ranks, digests.classes, fmt::format("the digest of the {} set's class names", name));
-    agree_on_digest(ranks, digests.samples,
-                    fmt::format("the digest of the {} set's file names and labels", name));
+    agree_on_digest(ranks, digests.classes, fmt::format("the class names of the {} set", name));
+    agree_on_digest(ranks, digests.samples, fmt::format("the file names or labels of the {} set", name));
   }
 }
 

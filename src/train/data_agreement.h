@@ -6,8 +6,7 @@
 
 namespace redline::train {
 
-// Throws UsageError when the ranks' classes or samples differ: they would train on wrong labels without a
-// word.
+// Throws UsageError if the ranks' classes or samples differ: they would silently train on wrong labels.
 void agree_on_data(Ranks& ranks, const Setup& setup);
 
 }  // namespace redline::train

@@ -13,14 +13,14 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "data/class_match.h"
-#include "data/hold_out.h"
 #include "data/progress.h"
+#include "data/sources/class_match.h"
+#include "data/sources/hold_out.h"
 
 namespace redline::train {
 namespace {
 
-// As train opens them, where it is the data that the network was trained on.
+// Opened as in training, if it is the data that the network was trained on.
 std::shared_ptr<const data::RecordSource> open_records(const TrainedModel& model,
                                                        const EvaluationOptions& options,
                                                        const std::atomic<bool>& stop) {
@@ -30,7 +30,8 @@ std::shared_ptr<const data::RecordSource> open_records(const TrainedModel& model
   if (!model.config) return data::open_source(options.data, split, limits);
   const DataConfig& trained = model.config->data;
   std::error_code ignored;
-  // However it is written: taken for another data set, all of it would be evaluated, trained on or not.
+  // Compares paths, however they are written: as another data set, all of it would be evaluated, including
+  // training images.
   const bool same = std::filesystem::equivalent(options.data, trained.path, ignored);
   if (!same || (trained.val_split == 0 && trained.val_dir.empty())) {
     auto source = data::open_source(options.data, split, limits);
@@ -51,7 +52,7 @@ std::shared_ptr<const data::RecordSource> open_records(const TrainedModel& model
   return options.train_split ? std::move(splits.train) : std::move(splits.val);
 }
 
-// The records with the network's labels: by name where it knows what its classes are called.
+// The records with the network's labels: by name if it has class names.
 std::shared_ptr<const data::RecordSource> with_labels(const TrainedModel& model,
                                                       std::shared_ptr<const data::RecordSource> records,
                                                       const EvaluationOptions& options) {
@@ -61,18 +62,18 @@ std::shared_ptr<const data::RecordSource> with_labels(const TrainedModel& model,
     try {
       labels = data::match_classes(names, records->classes(), options.data);
     } catch (const UsageError& reason) {
-      throw UsageError("{} (--ignore-names takes classes by their order)", reason.what());
+      throw UsageError("{} (--ignore-names matches classes by their order)", reason.what());
     }
     return data::relabelled(std::move(records), std::move(labels), names);
   }
   const std::string& path = options.data;
   const auto present = static_cast<std::int64_t>(records->classes().size());
   if (present > model.weights.classes) {
-    throw UsageError("{} has {} classes, and the network tells {} apart: was it trained on other data?", path,
+    throw UsageError("{} has {} classes, but the network has {}: was it trained on other data?", path,
                      present, model.weights.classes);
   }
   if (present < model.weights.classes) {
-    log_warning("{} has {} of the network's {} classes; they are taken for its first ones", path, present,
+    log_warning("{} has {} of the network's {} classes; they are matched to its first ones", path, present,
                 model.weights.classes);
   }
   return records;

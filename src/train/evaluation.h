@@ -1,5 +1,4 @@
-// How well a trained network does on a data set: over all, class by class, and which classes it takes for
-// which.
+// The accuracy of a trained network on a data set: overall, by class, and which classes it confuses.
 #pragma once
 
 #include <atomic>
@@ -15,9 +14,9 @@
 namespace redline::train {
 
 struct EvaluationOptions : ForwardOptions {
-  std::string data;           // a data set; of the one that a run was trained on, the images that it held out
-  bool train_split = false;   // the training images, without augmentation, in place of the held-out ones
-  bool ignore_names = false;  // takes classes by number, whatever they are called
+  std::string data;           // a data set; for the run's own data, the images that it held out
+  bool train_split = false;   // the training images, without augmentation, instead of the held-out ones
+  bool ignore_names = false;  // match classes by number, not by name
 };
 
 struct EvaluationResult {
@@ -36,13 +35,13 @@ struct EvaluationResult {
 
 using EvaluationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
-// Looks at every image once. Empty when `stop` was raised before the end. Throws UsageError when data and
-// model do not fit, and what opening and reading the data throws.
+// Evaluates every image once. Empty if `stop` was raised before the end. Throws UsageError if data and model
+// do not fit, and what opening and reading the data throws.
 std::optional<EvaluationResult> evaluate(const TrainedModel& model, const EvaluationOptions& options,
                                          const std::atomic<bool>& stop, const EvaluationProgress& progress);
 
 std::string to_json(const EvaluationResult& result);
-// A line per class, a column per class, with names; how many images of the line's class were taken for the
+// A row and a column per class, with names: how many images of the row's class were classified as the
 // column's.
 std::string confusion_csv(const EvaluationResult& result);
 

@@ -271,13 +271,13 @@ std::vector<Field> device_fields() {
        "time all kernel candidates before the first step (GPU); without it, only the most important ones for "
        "a few seconds, and the rest in later runs",
        [](Config& c) -> bool& { return c.device.tune; }},
-      {"device", "no_fuse", "--no-fuse", "run every op on its own, without fusion",
+      {"device", "no_fuse", "--no-fuse", "run every op separately, without fusion",
        [](Config& c) -> bool& { return c.device.no_fuse; }},
       {"device",
        "recompute",
        "--recompute",
-       "save memory by computing activations again in the backward pass: those within blocks, or also the "
-       "output of every second block; the results are the same",
+       "save memory by recomputing activations in the backward pass: those within blocks, or also the output "
+       "of every second block; the results are the same",
        [](Config& c) -> Text& { return c.device.recompute; },
        {"none", "activations", "blocks"}},
       {"device", "input_copy", "--input-copy",

@@ -44,7 +44,7 @@ ForwardPass::ForwardPass(const TrainedModel& model, const ForwardOptions& option
     if (!choose) throw;
     const std::string trained = std::exchange(config_.device.dtype, "");
     dtype = resolve_dtype(config_, *backend_).dtype;
-    log_info("the network was trained in {}, which {} does not have: it computes in {}", trained,
+    log_info("the network was trained in {}, which {} does not support: it computes in {}", trained,
              backend_->description(), graph::name_of(dtype));
   }
   dtype_ = graph::name_of(dtype);

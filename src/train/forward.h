@@ -1,4 +1,4 @@
-// A trained network put to work without training: what evaluation and prediction share.
+// Runs a trained network forward: shared by evaluation and prediction.
 #pragma once
 
 #include <atomic>
@@ -18,17 +18,17 @@ namespace redline::train {
 
 struct ForwardOptions {
   std::int64_t batch_size = 32, workers = 0;
-  std::optional<std::int64_t> image_size;  // unset: as the model was trained, else 224
+  std::optional<std::int64_t> image_size;  // unset: as in training, else 224
   std::optional<double> crop_pct;          // unset: likewise, else 0.875
-  DeviceConfig device;                     // without a type: that of training where the device has it
+  DeviceConfig device;                     // without a type: that of training if the device supports it
   double max_bad = DataConfig{}.max_bad;
 };
 
 // Used by one thread.
 class ForwardPass {
  public:
-  // Opens the device, compiles the network and gives it the weights. Throws UsageError or UnavailableError.
-  // `stop` outlives it.
+  // Opens the device, compiles the network and loads the weights. Throws UsageError or UnavailableError.
+  // `stop` must outlive it.
   ForwardPass(const TrainedModel& model, const ForwardOptions& options, const std::atomic<bool>& stop);
   ~ForwardPass();
 
@@ -40,8 +40,8 @@ class ForwardPass {
   // Every record once, in order, as batches for run().
   std::unique_ptr<data::Loader> batches(std::shared_ptr<const data::RecordSource> records) const;
 
-  // The logits of a batch, [batch, classes], valid until the next call. Nothing once `stop` was raised, which
-  // also ends a batch that takes long.
+  // The logits of a batch, [batch, classes], valid until the next call. Empty once `stop` was raised, which
+  // also ends a long batch.
   std::optional<std::span<const float>> run(const data::Batch& batch);
   // Loss and accuracy over all batches so far.
   const graph::LossSums& sums() const { return sums_; }

@@ -1,4 +1,4 @@
-// How often something is done: every so many steps, epochs or seconds, as the command line writes it.
+// How often something is done: an interval in steps, epochs or seconds, as written on the command line.
 #pragma once
 
 #include <cstdint>

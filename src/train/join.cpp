@@ -14,10 +14,10 @@
 namespace redline::train {
 namespace {
 
-// Options that each rank may have its own way: where its data, cores and network are.
+// Options that may differ between ranks: those of their data, cores and network.
 constexpr std::array<std::string_view, 4> kOwn = {"data.path", "data.workers", "device.threads",
                                                   "comm.interface"};
-// Of the options in [run], those that decide what every rank does next.
+// The options of [run] that decide what every rank does next.
 constexpr std::array<std::string_view, 5> kShared = {"seed", "eval_every", "eval_offset", "target_accuracy",
                                                      "patience"};
 

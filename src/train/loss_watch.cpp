@@ -27,7 +27,7 @@ std::optional<LossWatch::Spike> LossWatch::add(double loss) {
   std::ranges::transform(recent_, deviations.begin(), [&](double value) { return std::abs(value - centre); });
   const double spread = std::max(kPerMad * median(deviations), kLeastSpread * std::abs(centre));
   const double distance = std::max(kThreshold * spread, kBeyond * (largest - centre));
-  // It becomes one of the window: the median bears odd values, and their size is what the next is held to.
+  // It joins the window: the median tolerates outliers, and the next loss is compared with their size.
   recent_[next_] = loss;
   next_ = (next_ + 1) % kWindow;
   if (loss <= centre + distance) return {};

@@ -1,5 +1,5 @@
-// Notices a loss that jumps: far above the recent ones, by their median and spread, and far beyond the
-// largest of them, so that a loss that jumps often is not news each time.
+// Detects loss spikes: a loss far above the recent ones, by their median and spread, and far beyond the
+// largest of them, so that a loss that often jumps is not reported each time.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ class LossWatch {
     int window = 0;     // how many those were
   };
 
-  // Takes the loss of the next step; gives the spike if it is one. A loss that is not finite is not a spike:
+  // Adds the loss of the next step; returns the spike if it is one. A loss that is not finite is not a spike:
   // the trainer counts it.
   std::optional<Spike> add(double loss);
 

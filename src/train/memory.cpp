@@ -72,7 +72,7 @@ void check_memory(const Config& config, const backend::Backend& backend, graph::
   const bool on_device = available.device != 0 && need.device > available.device;
   refuse_batch(
       config, backend, dtype, classes, available, decoding,
-      fmt::format("--batch-size {} needs {} of {}memory and {} are available", config.optimizer.batch_size,
+      fmt::format("--batch-size {} needs {} of {}memory, but {} is available", config.optimizer.batch_size,
                   format_bytes(on_device ? need.device : need.host), on_device ? "device " : "",
                   format_bytes(on_device ? available.device : available.host)));
 }

@@ -1,4 +1,4 @@
-// Whether a run fits into memory, and which batch would.
+// Whether a run fits into memory, and the largest batch that would.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace redline::train {
 
-// Bytes on the host, and on a device that has memory of its own; 0: none, or not known.
+// Bytes on the host, and on a device with its own memory; 0: none, or unknown.
 struct Memory {
   std::uint64_t host = 0, device = 0;
 };

@@ -47,7 +47,7 @@ std::string open_division_reason(const Config& config, const metrics::RunInfo& i
       {!optimizer.nesterov, "--nesterov is set"},
       {optimizer.clip_norm == 0, "--clip-norm is set"},
       {optimizer.freeze.empty(), "--freeze is set"},
-      {optimizer.head_lr == 0 && optimizer.layer_decay == 1, "layers have learning rates of their own"},
+      {optimizer.head_lr == 0 && optimizer.layer_decay == 1, "layers have different learning rates"},
       {schedule.name == "poly", "--lr-scheduler is not poly"},
       {!lars || schedule.power == 2, "--lr-power is not 2"},
       {schedule.min_lr == kEndRate, "--lr-min is not 0.0001"},
@@ -105,7 +105,7 @@ std::unique_ptr<metrics::Sink> mlperf_sink(const Config& config, const metrics::
                                            const std::filesystem::path& folder,
                                            std::chrono::system_clock::time_point began) {
   if (const std::string reason = open_division_reason(config, info); !reason.empty())
-    log_info("the MLPerf log is of the open division: {}", reason);
+    log_info("the MLPerf log is for the open division: {}", reason);
   const std::filesystem::path path =
       config.run.mlperf_log == "auto" ? folder / "mlperf.log" : std::filesystem::path(config.run.mlperf_log);
   return std::make_unique<metrics::MlperfSink>(path, mlperf_facts(config, info, began), info.resumed);

@@ -1,4 +1,4 @@
-// The plans of a run, and what the planner is asked for.
+// The plans of a run, and the options given to the planner.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ struct Plans {
   std::vector<std::shared_ptr<const plan::Plan>> smaller;  // and at the others
 };
 
-// The height and width that a plan takes.
+// The image height and width of a plan.
 std::int64_t image_size_of(const plan::Plan& plan);
 
-// What the planner is asked for. `batch` is in images; training at the largest size, evaluation takes the
-// plain cross-entropy.
+// The options for the planner. `batch` is in images; training uses the largest size, evaluation the plain
+// cross-entropy.
 plan::Options train_plan_options(const Config& config, graph::DType dtype, std::int64_t classes,
                                  std::int64_t batch);
 plan::Options eval_plan_options(const Config& config, graph::DType dtype, std::int64_t classes,

@@ -1,4 +1,4 @@
-// What a trained network takes images for.
+// Classifies images with a trained network.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "data/record_source.h"
+#include "data/sources/record_source.h"
 #include "train/forward.h"
 
 namespace redline::train {
@@ -28,7 +28,7 @@ struct Ranked {
   std::size_t label = 0;
   double probability = 0;
 };
-// The `count` likeliest, or all where there are fewer; of equals, the one with the lower label first.
+// The `count` likeliest, or all if there are fewer; of equals, the lower label comes first.
 std::vector<Ranked> likeliest(std::span<const float> logits, std::size_t count);
 
 struct PredictionCounts {
@@ -36,8 +36,8 @@ struct PredictionCounts {
   bool stopped = false;  // by `stop`, before the last
 };
 
-// Hands every image to `each`, in order; what it is given is valid until it returns. An image that cannot be
-// read is named in the log and handed on with its error.
+// Calls `each` for every image, in order; its argument is valid until it returns. An image that cannot be
+// read is named in the log and passed on with its error.
 PredictionCounts predict(const TrainedModel& model, const ForwardOptions& options,
                          const std::shared_ptr<const data::RecordSource>& images,
                          const std::atomic<bool>& stop, const std::function<void(const Prediction&)>& each);

@@ -51,7 +51,7 @@ void print_model(const Setup& setup, const plan::Plan& plan, std::FILE* out) {
   fmt::print(out, "model       {}, {} classes, {} px, {} ({})\n", config.model.name, setup.classes,
              config.model.image_size, config.device.dtype, setup.why_dtype);
   if (!config.schedule.train_sizes.empty())
-    fmt::print(out, "training    at {} px; what follows is of {}\n",
+    fmt::print(out, "training    at {} px; what follows is for {}\n",
                fmt::join(config.schedule.train_sizes, ", "), image_size_of(plan));
   fmt::print(out, "data        {}\n", setup.data_text());
   fmt::print(out, "device      {}\n", setup.backend->description());

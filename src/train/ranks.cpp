@@ -12,9 +12,10 @@
 namespace redline::train {
 namespace {
 
-// A rank is slow when the median of this many of its steps takes this much more than the others' do, and lies
-// this many deviations off theirs: one long step makes nobody slow, nor do ranks that all differ.
-constexpr double kSlow = 1.15, kDeviations = 5;
+// A rank is a straggler if the median of this many of its steps is this much longer than the others', this
+// many deviations off theirs, and this many standard errors off chance: one long step, ranks that all differ,
+// or steps that vary do not count.
+constexpr double kSlow = 1.15, kDeviations = 5, kErrors = 4;
 constexpr std::size_t kWindow = 50;
 
 // Of most of the values, whatever the few others are; for a normal law the standard deviation.
@@ -22,6 +23,11 @@ double robust_deviation(const std::vector<double>& values, double middle) {
   std::vector<double> distances;
   for (const double value : values) distances.push_back(std::abs(value - middle));
   return 1.4826 * median(std::move(distances));
+}
+
+// How far the median of values may be off by chance: its standard error, for a normal law.
+double error_of_median(const std::vector<double>& values, double middle) {
+  return 1.2533 * robust_deviation(values, middle) / std::sqrt(static_cast<double>(values.size()));
 }
 
 bool is_averaged_statistic(const backend::State& state, const std::string& name) {
@@ -84,14 +90,20 @@ void Ranks::exchange(Step& step) {
 
 std::optional<std::string> Ranks::straggler() {
   if (alone() || window_[0].size() < kWindow) return {};
-  std::vector<double> others;
-  for (std::vector<double>& steps : window_) others.push_back(median(std::exchange(steps, {})));
+  std::vector<double> others, errors;  // medians by rank, and how far they may be off
+  for (std::vector<double>& steps : window_) {
+    others.push_back(median(steps));
+    errors.push_back(error_of_median(std::exchange(steps, {}), others.back()));
+  }
   const auto slowest = std::ranges::max_element(others);
   const int rank = static_cast<int>(slowest - others.begin());
-  const double most = *slowest;
+  const double most = *slowest, error = errors[static_cast<std::size_t>(rank)];
   others.erase(slowest);
+  errors.erase(errors.begin() + rank);
   const double typical = median(others);
-  if (most < kSlow * typical || most < typical + kDeviations * robust_deviation(others, typical)) {
+  const double chance =
+      std::max(kDeviations * robust_deviation(others, typical), kErrors * std::hypot(error, median(errors)));
+  if (most < kSlow * typical || most < typical + chance) {
     named_ = -1;
     return {};
   }
@@ -161,9 +173,8 @@ void Ranks::check_state(const backend::State& state, std::int64_t step) {
   const auto bad = std::ranges::find_if(all, [](double p) { return p >= 0; });
   if (bad == all.end()) return;
   throw comm::PeerError(
-      fmt::format("after step {}, {} of {} is not what it is on rank 0: memory or network of that machine "
-                  "damaged it, or its "
-                  "program differs; --resume continues from the last checkpoint",
+      fmt::format("after step {}, {} of {} differs from rank 0: the memory or network of that machine "
+                  "damaged it, or its program differs; --resume continues from the last checkpoint",
                   step, names[static_cast<std::size_t>(*bad)], name(static_cast<int>(bad - all.begin()))));
 }
 
@@ -224,12 +235,15 @@ std::string Ranks::broadcast(std::string text) {
   return text;
 }
 
-void Ranks::must_agree(double value, const std::string& what) {
+void Ranks::must_agree(double value, const std::string& what, Shown shown) {
   const std::vector<double> all = communicator_->gather(value);
   const auto other = std::ranges::find_if(all, [&](double v) { return v != all[0]; });
   if (other == all.end()) return;
-  throw UsageError("{} is {} on {} and {} on {}: every rank needs the same data", what, all[0], name(0),
-                   *other, name(static_cast<int>(other - all.begin())));
+  const std::string first = name(0), second = name(static_cast<int>(other - all.begin()));
+  const std::string difference = shown == Shown::yes
+                                     ? fmt::format("is {} on {} and {} on {}", all[0], first, *other, second)
+                                     : fmt::format("differ between {} and {}", first, second);
+  throw UsageError("{} {}: every rank needs the same data", what, difference);
 }
 
 }  // namespace redline::train

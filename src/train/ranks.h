@@ -1,6 +1,6 @@
-// What a training run exchanges with the other ranks of its job, besides gradients: it agrees to stop, adds
-// up metrics, keeps the weights equal, and notices stragglers. For a process alone all of it does nothing.
-// Every rank makes the same calls in the same order.
+// The exchanges of a training run with the other ranks of its job, besides gradients: agreeing to stop,
+// adding up metrics, keeping the weights equal, and detecting stragglers. For a single process all of it does
+// nothing. Every rank makes the same calls in the same order.
 #pragma once
 
 #include <array>
@@ -27,9 +27,9 @@ class Ranks {
   int size() const { return communicator_->size(); }
   bool alone() const { return size() == 1; }
 
-  // What this rank is at from now on (comm/position.h); `phase` is a literal.
+  // Sets what this rank is doing from now on (comm/position.h); `phase` is a literal.
   void at(const char* phase, std::int64_t step) { communicator_->position().at(phase, step); }
-  // Where that is kept when the job hangs.
+  // Sets the folder for the reports if the job hangs.
   void keep_positions_in(const std::filesystem::path& folder) {
     communicator_->position().keep_in(folder / "hang");
   }
@@ -40,35 +40,37 @@ class Ranks {
   // Adds up over the ranks, in place.
   void add_up(std::span<double> values) { communicator_->all_reduce(values); }
 
-  // One step, told by each rank and then known to all.
+  // One step, reported by each rank and then known to all.
   struct Step {
     graph::LossSums sums;
-    bool stop = false;       // somebody wants the run to end
-    bool abandoned = false;  // and did not finish this step, which then no rank has made
+    bool stop = false;       // a rank wants the run to end
+    bool abandoned = false;  // and did not finish this step, so that no rank counts it
     double work = 0;         // seconds of this rank's part, without waiting for others
-    double exposed = 0;      // seconds of waiting for others' numbers; afterwards the mean over ranks
+    double exposed = 0;      // seconds of waiting for others; afterwards the mean over ranks
     int slowest = 0;         // afterwards: the rank with the most work,
     double most_work = 0;    // and how much that was
   };
   void exchange(Step& step);
-  // After each exchange: a sentence about a rank that has been slower than the others for a while, when there
-  // is something new to say.
+  // After each exchange: a message about a rank that has been slower than the others for a while, if there is
+  // something new to report.
   std::optional<std::string> straggler();
   // Of the whole run so far: "rank 0 took 1.02 s a step, … "; empty before the first step.
   std::string speeds() const;
 
-  // Gives every rank rank 0's tensors; or only the statistics, which each rank's own batches moved.
+  // Sends rank 0's tensors to every rank; or only the statistics, which differ because each rank's own
+  // batches moved them.
   void broadcast_state(backend::State& state);
   void broadcast_statistics(backend::State& state);
-  // Throws PeerError, naming a rank and the step, when the ranks' parameters or momenta are not the same
-  // bits.
+  // Throws PeerError, naming a rank and the step, if the ranks' parameters or momenta are not bitwise equal.
   void check_state(const backend::State& state, std::int64_t step);
-  // Rank 0's, to every rank.
+  // Sends rank 0's progress to every rank.
   void broadcast(Progress& progress);
   bool broadcast(bool value);
   std::string broadcast(std::string text);
-  // Throws UsageError when a number that must be the same everywhere is not; `what` names it.
-  void must_agree(double value, const std::string& what);
+  // Throws UsageError when a number that must be the same everywhere is not; `what` names it, or what it is a
+  // digest of: such a number is not shown.
+  enum class Shown { yes, no };
+  void must_agree(double value, const std::string& what, Shown shown = Shown::yes);
 
  private:
   std::string name(int rank) const;  // "rank 3 (node7)"

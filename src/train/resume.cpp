@@ -14,7 +14,7 @@ namespace redline::train {
 namespace fs = std::filesystem;
 namespace {
 
-// Options that say where results go and how the run is shown, or that are told in words of their own.
+// Options about output and display, or with their own message.
 constexpr std::array<std::string_view, 13> kIrrelevant = {
     "run.output_dir", "run.name",          "run.log_every",   "run.quiet", "run.checkpoint_every",
     "run.keep",       "run.mlperf_log",    "run.mlperf_org",  "data.path", "data.workers",
@@ -47,10 +47,9 @@ std::optional<Checkpoint> newest_checkpoint(const fs::path& folder) {
     }
   }
   if (!found && !damaged.empty()) {
-    throw DataError("no checkpoint in {} is whole: remove the folder to begin the run again",
-                    folder.string());
+    throw DataError("every checkpoint in {} is damaged: remove the folder to start over", folder.string());
   }
-  // Only now: while nothing whole is found, nothing is changed.
+  // Only now: nothing is changed until a complete checkpoint is found.
   for (const fs::path& path : damaged) set_aside(path);
   std::error_code ignored;
   if (found && fs::read_symlink(folder / "latest", ignored) != found->path.filename())
@@ -79,7 +78,7 @@ Config keep_dtype(Config config, const fs::path& folder) {
     log_debug("{}", reason.what());
   }
   if (!config.device.dtype.empty())
-    log_info("resuming {} in {}, as it was begun", folder.string(), config.device.dtype);
+    log_info("resuming {} in {}, as it was started", folder.string(), config.device.dtype);
   return config;
 }
 
@@ -91,18 +90,17 @@ std::vector<std::string> differences(const Subject& saved, const Subject& now, c
         saved.model, saved.classes, now.model, now.classes);
   }
   if (!saved.class_names.empty() && saved.class_names != now.class_names)
-    throw UsageError(
-        "the checkpoint is of a network with other classes, or in another order, than the data has");
+    throw UsageError("the classes of the checkpoint differ from those of the data, or are in another order");
   std::vector<std::string> lines;
   if (saved.train_samples != now.train_samples) {
-    lines.push_back(fmt::format("the data has {} images instead of {}: they come in another order",
+    lines.push_back(fmt::format("the data has {} images instead of {}: their order differs",
                                 now.train_samples, saved.train_samples));
   }
   if (saved.images_per_step != now.images_per_step) {
-    lines.push_back(fmt::format(
-        "{} images a step instead of {}: the epoch continues at its next whole step, so its batches are "
-        "not those of before; --lr is as given (--lr-scale-batch makes it follow)",
-        now.images_per_step, saved.images_per_step));
+    lines.push_back(
+        fmt::format("{} images per step instead of {}: the epoch continues at its next whole step, so its "
+                    "batches differ from before; --lr stays the same (--lr-scale-batch scales it)",
+                    now.images_per_step, saved.images_per_step));
   }
   Config before;
   try {
@@ -113,8 +111,8 @@ std::vector<std::string> differences(const Subject& saved, const Subject& now, c
   }
   if (!config.model.init.empty() && config.model.init != before.model.init) {
     throw UsageError(
-        "--init {} and --resume contradict each other: the run goes on with its own weights; a new "
-        "--name begins with those of --init",
+        "--init {} and --resume contradict each other: the run continues with its own weights; to start from "
+        "--init, use a new --name",
         config.model.init);
   }
   before.ranks = 1;

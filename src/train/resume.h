@@ -11,22 +11,21 @@
 
 namespace redline::train {
 
-// The newest checkpoint of a folder that is whole. A damaged one is named in a warning and set aside as
-// step-N.damaged; `latest` then names the one that is given. Empty when there are none at all; throws
-// DataError when all are damaged.
+// The newest complete checkpoint of a folder. A damaged one is reported in a warning and set aside as
+// step-N.damaged; `latest` then points to the returned one. Empty if there are none; throws DataError if all
+// are damaged.
 std::optional<Checkpoint> newest_checkpoint(const std::filesystem::path& folder);
 
-// What the classes of the run in `folder` are called, by label, as its newest readable checkpoint has it;
-// none where it says nothing.
+// The class names of the run in `folder`, by label, from its newest readable checkpoint; none if it has none.
 std::vector<std::string> saved_class_names(const std::filesystem::path& folder);
 
-// The configuration with the type that the run in `folder` was begun in, where neither --dtype nor --amp says
-// which: a default that has changed since must not change a run. As it is for an empty folder, or one whose
+// The configuration with the type that the run in `folder` started with, unless --dtype or --amp is given: a
+// default that has changed since must not change a run. Unchanged for an empty folder, or one whose
 // configuration cannot be read.
 Config keep_dtype(Config config, const std::filesystem::path& folder);
 
-// Throws UsageError when the checkpoint is of another model or other classes, by number or by name, naming
-// both. Gives a line for every option that is not what it was.
+// Throws UsageError if the checkpoint is of another model or has other classes, by number or by name, naming
+// both. Returns a line for every option that has changed.
 std::vector<std::string> differences(const Subject& saved, const Subject& now, const Config& config);
 
 // Where a run with this subject continues. When the number of images per step has changed, the epoch

@@ -21,8 +21,9 @@ const char* signal_name(int signal) {
 // Preempted processes are killed half a minute after their warning, so waiting ends before that.
 constexpr double kSignalSeconds = 25;
 
-// The last checkpoint of a run, however it ended. False when the file system did not take it.
+// The last checkpoint of a run, however it ended. False if it could not be written.
 bool last_checkpoint(Trainer& trainer, Checkpointer& checkpointer, const StopSignals& signals) {
+  const StepClock::Span span = trainer.at_checkpoint();
   const Stopwatch watch;
   const auto wait = [&] {
     for (bool told = false; !checkpointer.wait(0.5);) {
@@ -47,7 +48,7 @@ bool last_checkpoint(Trainer& trainer, Checkpointer& checkpointer, const StopSig
   return written && checkpointer.newest() == trainer.progress().step;
 }
 
-// Tells the end of a run, and before it what disturbed the run or bounds its speed.
+// Records what disturbed a run or bounds its speed, and then its end.
 void tell_end(metrics::Recorder& recorder, metrics::End end, const Sampled& sampled) {
   if (sampled.telemetry != nullptr) {
     const profile::TelemetrySummary whole = sampled.telemetry->whole();
@@ -70,6 +71,10 @@ std::string why_finished(const Trainer& trainer) {
 
 }  // namespace
 
+std::string ranks_of(std::int64_t count) {
+  return count == 1 ? "" : fmt::format("start {} ranks of ", count);
+}
+
 bool finish(metrics::Recorder& recorder, Trainer& trainer, Checkpointer* checkpointer,
             const StopSignals& signals, int signal, const Sampled& sampled, Outcome& outcome) {
   bool saved = true;
@@ -91,8 +96,9 @@ void leave_after_failure(metrics::Recorder& recorder, Trainer& trainer, Checkpoi
   try {
     if (checkpointer != nullptr && trainer.can_save()) last_checkpoint(trainer, *checkpointer, signals);
     if (checkpointer != nullptr && checkpointer->newest())
-      log_warning("--resume continues from {}: redline train --resume {}",
-                  checkpoint_name(*checkpointer->newest()), checkpointer->folder().parent_path().string());
+      log_warning("--resume continues from {}: {}redline train --resume {}",
+                  checkpoint_name(*checkpointer->newest()), ranks_of(sampled.ranks),
+                  checkpointer->folder().parent_path().string());
     tell_end(recorder, trainer.summary("failed", what), sampled);
   } catch (const std::exception& second) {
     log_warning("{}", second.what());

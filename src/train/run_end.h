@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "base/signals.h"
 #include "metrics/recorder.h"
@@ -13,7 +14,7 @@
 
 namespace redline::train {
 
-// What tells how a run's devices fared, and where it began.
+// Telemetry of a run's devices, and where the run began.
 struct Sampled {
   profile::Telemetry* telemetry = nullptr;  // none: nothing is known
   bool host_computes = false;
@@ -21,12 +22,15 @@ struct Sampled {
   std::int64_t steps = 0, samples = 0;  // done before this process
 };
 
-// Ends a run that `signal` ended, or that finished (0): takes the last checkpoint, where there is a
-// checkpointer, and tells the end. False when the file system did not take that checkpoint.
+// Goes before the command that resumes a run: "start 3 ranks of ", or nothing for a single rank.
+std::string ranks_of(std::int64_t count);
+
+// Ends a run that was stopped by `signal`, or that finished (0): takes the last checkpoint, if there is a
+// checkpointer, and records the end. False if that checkpoint could not be written.
 bool finish(metrics::Recorder& recorder, Trainer& trainer, Checkpointer* checkpointer,
             const StopSignals& signals, int signal, const Sampled& sampled, Outcome& outcome);
 
-// Ends a run that failed by `what`. Does not throw: a second failure on the way must not hide the first.
+// Ends a run that failed with `what`. Does not throw: a second failure must not hide the first.
 void leave_after_failure(metrics::Recorder& recorder, Trainer& trainer, Checkpointer* checkpointer,
                          const StopSignals& signals, const Sampled& sampled, const char* what);
 

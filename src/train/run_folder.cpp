@@ -14,11 +14,11 @@ namespace fs = std::filesystem;
 namespace {
 
 [[noreturn]] void cannot_make(const fs::path& path, const std::error_code& reason) {
-  throw IoError("cannot make the run folder {}: {}; choose {}", path.string(), reason.message(),
+  throw IoError("cannot create the run folder {}: {}; choose {}", path.string(), reason.message(),
                 reason == std::errc::filename_too_long ? "a shorter --name" : "another --output-dir");
 }
 
-// The topmost part of path that is not there yet; empty when all is there.
+// The topmost part of path that does not exist yet; empty if all of it exists.
 fs::path first_missing(const fs::path& path) {
   fs::path missing;
   std::error_code ignored;
@@ -33,6 +33,8 @@ fs::path first_missing(const fs::path& path) {
 std::unique_ptr<FolderLock> hold(const fs::path& path) {
   try {
     return std::make_unique<FolderLock>(path);
+  } catch (const TryAgainError& busy) {
+    throw TryAgainError("{}, or choose another --name or --output-dir", busy.what());
   } catch (const IoError& reason) {  // some network file systems: two runs must not share a folder there
     log_debug("{}", reason.what());
     return nullptr;

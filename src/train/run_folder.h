@@ -13,16 +13,16 @@ namespace redline::train {
 std::string default_run_name(const std::string& model, const std::string& data_path,
                              const std::string& timestamp);
 
-// The newest folder of a run of this model and data in output_dir, by its default name; empty when none.
+// The newest run folder of this model and data in output_dir, by its default name; empty if none.
 std::filesystem::path newest_run(const std::filesystem::path& output_dir, const std::string& model,
                                  const std::string& data_path);
 
-// The folder of one run, held by this process: a second one that wants it gets TryAgainError. Without keep(),
-// the destructor removes a new one again, so that a run that cannot start leaves nothing.
+// The folder of one run, locked by this process: a second process gets TryAgainError. Without keep(), the
+// destructor removes a new folder again, so that a run that cannot start leaves nothing.
 class RunFolder {
  public:
-  // A name that the user chose and that is taken is a UsageError; a default one gets a number. IoError when
-  // the folder cannot be made.
+  // If the name exists already, a chosen one is a UsageError, a default one gets a number. IoError if the
+  // folder cannot be created.
   RunFolder(const std::filesystem::path& output_dir, const std::string& name, bool chosen);
   // Resumes in the folder of an earlier run, and removes its unfinished files.
   explicit RunFolder(const std::filesystem::path& existing);

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/class_list.h"
-#include "data/class_words.h"
+#include "data/sources/class_list.h"
+#include "data/sources/class_words.h"
 #include "train/config_file.h"
 #include "train/observe.h"
 

@@ -1,5 +1,4 @@
-// What a run says of itself: the facts that its config.toml records, and the information that its sinks begin
-// with.
+// The facts about a run: those in its config.toml, and the information that its sinks start with.
 #pragma once
 
 #include <string>
@@ -17,7 +16,7 @@ metrics::RunInfo run_info(const Setup& setup, const Trainer& trainer, const data
                           const data::BatchSource* val);
 
 // Writes config.toml, and the classes' names and words where the data has them, into the run's folder. Throws
-// IoError; of a run that is resumed a warning is all, and the files stay as they were.
+// IoError; a resumed run only warns, and the files stay as they were.
 void save_config(const Setup& setup, const RunFolder& folder, const std::vector<std::string>& arguments,
                  const std::string& started, bool resuming);
 

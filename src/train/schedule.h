@@ -26,7 +26,7 @@ struct Schedule {
 // The schedule of a run whose epochs have this many steps. Throws UsageError when the warm-up leaves no step.
 Schedule make_schedule(const Config& config, std::int64_t steps_per_epoch);
 
-// What --lr is multiplied by for the schedule: 1 without --lr-scale-batch.
+// The factor on --lr in the schedule: 1 without --lr-scale-batch.
 double rate_scale(const Config& config);
 
 // How many updates the run makes.
@@ -37,14 +37,15 @@ std::int64_t total_steps(const Config& config, std::int64_t steps_per_epoch);
 // total_steps.
 double learning_rate(const Schedule& schedule, std::int64_t step);
 
-// Of training images in an epoch (0, 1, … epochs - 1): --train-sizes one after the other, each for its share.
+// The size of training images in an epoch (0, 1, … epochs - 1): --train-sizes one after the other, each for
+// its share.
 std::int64_t train_size(const Config& config, std::int64_t epoch, std::int64_t epochs);
 
 // All of them, each once, the largest first.
 std::vector<std::int64_t> train_sizes(const Config& config);
 
-// Decay of a model's moving average at a step: the wanted one, or less while there is little to average:
-// min(decay, (1 + step) / (10 + step)).
+// Decay of a model's moving average at a step: as configured, or less in the first steps: min(decay, (1 +
+// step) / (10 + step)).
 double ema_decay(double decay, std::int64_t step);
 
 }  // namespace redline::train

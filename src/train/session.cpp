@@ -86,7 +86,7 @@ fs::path folder_to_resume(const Config& config, const Resume& resume) {
                                                                fs::absolute(config.data.path).string())
                                                   : fs::path(config.run.output_dir) / config.run.name;
   if (fs::is_directory(folder)) return folder;
-  log_info("there is nothing to resume in {}: a new run begins", config.run.output_dir);
+  log_info("there is nothing to resume in {}: starting a new run", config.run.output_dir);
   return {};
 }
 
@@ -99,12 +99,12 @@ std::unique_ptr<RunFolder> open_folder(const Config& config, const fs::path& exi
   return std::make_unique<RunFolder>(config.run.output_dir, name, chosen);
 }
 
-// Restores the newest whole checkpoint, and gives where it was taken; none without one.
+// Restores the newest complete checkpoint and returns its progress; none without one.
 std::optional<Progress> go_on(Trainer& trainer, const RunFolder& folder, const Setup& setup,
                               const Subject& subject) {
   const auto checkpoint = newest_checkpoint(folder.checkpoints());
   if (!checkpoint) {
-    log_info("{} has no checkpoint: training begins again", folder.path().string());
+    log_info("{} has no checkpoint: starting over", folder.path().string());
     folder.remove_records();
     return {};
   }
@@ -125,7 +125,7 @@ profile::TelemetryOptions telemetry_options(const Setup& setup, int rank) {
   return options;
 }
 
-// Samples the devices while a run goes on: for its live line and its end, and into a file by option.
+// Samples the devices during a run: for its live line and its end, and to a file with --telemetry.
 std::unique_ptr<profile::Telemetry> start_telemetry(const Setup& setup, const RunFolder& folder) {
   constexpr std::chrono::milliseconds kSeldom{1000};
   profile::TelemetryOptions options = telemetry_options(setup, 0);
@@ -139,14 +139,13 @@ std::unique_ptr<profile::Telemetry> start_telemetry(const Setup& setup, const Ru
   return std::make_unique<profile::Telemetry>(std::move(options));
 }
 
-// Of a rank other than 0, into a file of its own in rank 0's folder, where that is on a file system that this
-// machine sees too.
+// Ranks other than 0 write their own file in rank 0's folder, if this machine can access it.
 std::unique_ptr<profile::Telemetry> start_telemetry(const Setup& setup, int rank, const fs::path& folder) {
   profile::TelemetryOptions options = telemetry_options(setup, rank);
   if (options.interval.count() == 0) return nullptr;
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
-    log_warning("rank {} on {} keeps no telemetry: {} is not there", rank, setup.machine.hostname,
+    log_warning("rank {} on {} records no telemetry: {} does not exist there", rank, setup.machine.hostname,
                 folder.string());
     return nullptr;
   }
@@ -160,7 +159,7 @@ int signal_of(Ranks& ranks, const StopSignals& signals, bool finished) {
   return static_cast<int>(ranks.most(finished ? 0 : signals.signal()));
 }
 
-// What a rank trains with, once everything is open.
+// Everything a rank trains with.
 struct Job {
   const Setup& setup;
   const data::BatchSource& train;
@@ -188,11 +187,11 @@ Outcome follow(Job& job) {
   const bool finished = job.trainer.run(job.signals.flag());
   outcome.signal = signal_of(job.ranks, job.signals, finished);
   if (outcome.signal != 0) outcome.checkpointed = job.ranks.broadcast(false);
-  if (job.profiled) job.profiled->finish(job.setup, folder / "profile", *telemetry, nullptr);
+  if (job.profiled) job.profiled->finish(job.setup, job.train, folder / "profile", *telemetry, nullptr);
   return outcome;
 }
 
-// Opens the files and the console that a run is recorded to, and tells them what it is.
+// Opens the files and the console that record a run, and writes its facts to them.
 void begin_records(Job& job, const RunFolder& folder, const std::string& started, bool resumed,
                    const profile::Telemetry& telemetry, const Console& console, Outcome& outcome) {
   const RunConfig& run = job.setup.config.run;
@@ -215,7 +214,7 @@ void begin_records(Job& job, const RunFolder& folder, const std::string& started
   job.recorder.begin(info);
 }
 
-// Trains, and ends the records and checkpoints however that goes.
+// Trains, and completes the records and checkpoints whatever happens.
 void train_recorded(Job& job, const RunFolder& folder, Checkpointer* checkpointer,
                     profile::Telemetry& telemetry, const Console& console, Outcome& outcome) {
   Trainer& trainer = job.trainer;
@@ -228,14 +227,14 @@ void train_recorded(Job& job, const RunFolder& folder, Checkpointer* checkpointe
                    signal_of(job.ranks, job.signals, finished), sampled, outcome);
     if (outcome.signal != 0) job.ranks.broadcast(outcome.checkpointed);
     if (job.profiled) {
-      job.profiled->finish(job.setup, folder.profile(), telemetry, console.out);
+      job.profiled->finish(job.setup, job.train, folder.profile(), telemetry, console.out);
       if (console.ended) console.ended(outcome.folder, outcome.signal != 0);
     }
   } catch (const std::exception& failure) {
     leave_after_failure(job.recorder, trainer, checkpointer, job.signals, sampled, failure.what());
     throw;
   }
-  // A signal that finds an earlier checkpoint loses steps, not the run.
+  // If there is an earlier checkpoint, a signal loses steps, not the run.
   if (!saved && !(outcome.signal != 0 && outcome.checkpointed)) {
     const std::int64_t failed = trainer.failed_checkpoints();
     throw IoError("the checkpoint of step {}{} could not be written to {}", trainer.progress().step,
@@ -244,7 +243,7 @@ void train_recorded(Job& job, const RunFolder& folder, Checkpointer* checkpointe
   }
 }
 
-// Rank 0, or a process alone: it trains in a run folder, a new one or the `existing` one.
+// Rank 0, or a single process: trains in a run folder, a new one or the `existing` one.
 Outcome lead(Job& job, const std::vector<std::string>& arguments, const Console& console,
              const fs::path& existing) {
   const Setup& setup = job.setup;
@@ -291,8 +290,20 @@ Outcome lead(Job& job, const std::vector<std::string>& arguments, const Console&
   }
   train_recorded(job, *folder, checkpointer.get(), *telemetry, console, outcome);
   if (outcome.signal != 0 && outcome.checkpointed)
-    fmt::print(console.out, "  continue  redline train --resume {}\n", outcome.folder);
+    fmt::print(console.out, "  continue  {}redline train --resume {}\n", ranks_of(job.ranks.size()),
+               outcome.folder);
   return outcome;
+}
+
+// For a run that evaluates nothing: throws UsageError if an option needs evaluations, and warns if the data
+// could have had some.
+void do_without_evaluation(const Config& config, const Setup& setup) {
+  const RunConfig& run = config.run;
+  if (run.target_accuracy > 0 || run.patience > 0)
+    throw UsageError("{} needs held-out images, and {} has none",
+                     run.patience > 0 ? "--patience" : "--target-accuracy", setup.data_text());
+  if (const std::string& path = config.data.path; !setup.synthetic())  // as it was typed
+    log_warning("{} has no val split: nothing is evaluated ({})", path, remedy_without_val(path));
 }
 
 // Trains as one rank of a job, or alone.
@@ -304,7 +315,7 @@ Outcome train(Config config, const std::vector<std::string>& arguments, const Co
   Ranks ranks(communicator);
   if (profiling && profiling->counters && !ranks.alone())
     throw UsageError(
-        "--counters repeats every kernel, and an exchange between ranks happens once: leave it out");
+        "--counters repeats every kernel, but an exchange between ranks cannot be repeated: leave it out");
   const fs::path existing = ranks.rank() == 0 ? folder_to_resume(config, resume) : fs::path();
   config = keep_dtype(std::move(config), existing);
   config.device.dtype = ranks.broadcast(config.device.dtype);
@@ -314,12 +325,10 @@ Outcome train(Config config, const std::vector<std::string>& arguments, const Co
                               weights::parse_class_names(names, std::numeric_limits<std::int64_t>::max()));
   const auto train = train_batches(setup);
   const auto val = profiling ? nullptr : val_batches(setup);
-  if (!val && !profiling && (config.run.target_accuracy > 0 || config.run.patience > 0))
-    throw UsageError("{} needs held-out images, and {} has none",
-                     config.run.patience > 0 ? "--patience" : "--target-accuracy", setup.data_text());
+  if (!val && !profiling) do_without_evaluation(config, setup);
   std::optional<Profiling> profiled;
   if (profiling) profiled.emplace(*profiling, setup, ranks.rank(), ranks.size());
-  // A GPU's kernels are timed next, which listens to signals and keeps what it has measured.
+  // A GPU's kernels are timed next, which reacts to signals and keeps its measurements.
   if (setup.backend->runs_ahead()) signals.end_at_once(false);
   metrics::Recorder recorder;
   const std::unique_ptr<Trainer> trainer = [&] {

@@ -1,4 +1,4 @@
-// A training run from configuration to exit code, and its plan without the run. What the commands call.
+// A training run from configuration to exit code, and a dry run. Called by the commands.
 #pragma once
 
 #include <cstdio>
@@ -17,18 +17,18 @@ namespace redline::train {
 struct Console {
   std::FILE* out = stdout;  // borrowed
   bool live = false;        // a terminal: one line, redrawn
-  // Told the folder of a run once its records are complete, however it ended, and whether somebody waits for
-  // that; must not throw. May be empty.
+  // Called with the folder of a run once its records are complete, however it ended, and whether it was
+  // interrupted, so that someone may be waiting; must not throw. May be empty.
   std::function<void(const std::string& folder, bool interrupted)> ended = {};
 };
 
 // Whether to resume a run.
 struct Resume {
   bool wanted = false;
-  std::string run;  // its folder, which must exist; empty: the one that the configuration names, or a new one
+  std::string run;  // its folder, which must exist; empty: the one named by the configuration, or a new one
 };
 
-// What a finished or interrupted run gives its caller.
+// The result of a finished or interrupted run.
 struct Outcome {
   std::string folder;
   double top1 = 0, top5 = 0;  // of the last evaluation, the better of weights and averages; 0 without one
@@ -41,13 +41,13 @@ struct Outcome {
 // SIGINT is always 130; 128 + signal for one that cannot.
 int exit_code(const Outcome& outcome);
 
-// Trains as configured. Progress goes to the console, the rest to the run folder, which is made once
+// Trains as configured. Progress goes to the console, the rest to the run folder, which is created once
 // everything else is ready and is left consistent however the run ends: with a checkpoint of its last step,
 // unless its numbers went wrong. `arguments` is the command line, for the record. Installs signal handlers
-// while it runs. Throws UsageError when the run to resume is of another model.
+// while it runs. Throws UsageError if the run to resume is of another model.
 // With `profiling`, steps are profiled, nothing is evaluated, and the run folder gets the profile's files.
-// As one rank of several (`world`), rank 0 alone writes and shows anything; every rank gets the same outcome,
-// but for the folder. A lost peer ends it with comm::PeerError.
+// With several ranks (`world`), only rank 0 writes and shows anything; every rank gets the same outcome,
+// except for the folder. A lost peer ends it with comm::PeerError.
 Outcome run_training(const Config& config, const std::vector<std::string>& arguments, const Console& console,
                      const Resume& resume = {}, const std::optional<profile::SessionOptions>& profiling = {},
                      const comm::World& world = {});

@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/communicator.h"
-#include "data/class_match.h"
-#include "data/info.h"
+#include "data/prepare/info.h"
+#include "data/sources/class_match.h"
 #include "train/cores.h"
 #include "train/schedule.h"
 
@@ -23,17 +23,17 @@ constexpr std::int64_t kSyntheticClasses = 1000;
 constexpr std::int64_t kLookedAt = 64;                     // images, to learn how large they are
 constexpr std::uint64_t kSeedStride = 0x9e3779b97f4a7c15;  // between the ranks' synthetic data
 
-// Says once a second how far the choice of kernels is.
+// Reports the progress of the kernel choice once a second.
 std::function<void(std::int64_t, std::int64_t)> tell_tuning() {
   return [watch = std::optional<Stopwatch>()](std::int64_t made, std::int64_t all) mutable {
     if (watch && watch->seconds() < 1 && made < all) return;
     watch.emplace();
-    log_info("timing kernels to take the fastest: {} of {}", made, all);
+    log_info("timing kernels to find the fastest: {} of {}", made, all);
   };
 }
 
-// As PyTorch does: the norms of the last layers have no variance over a single value, and training would go
-// on without ever learning.
+// As PyTorch does: the norms of the last layers have no variance over a single value, and training would
+// never learn.
 void check_norms(const Config& config) {
   constexpr std::int64_t kShrink = 32;  // of the last layers, rounded up
   const std::int64_t least = train_sizes(config).back(), points = (least + kShrink - 1) / kShrink;
@@ -95,7 +95,7 @@ std::unique_ptr<backend::Backend> open_device(const Config& config,
   if (copy != kAuto) device.input_copy = backend::parse_input_copy(copy);
   auto backend = backend::make_backend(device);
   if (copy != kAuto && !backend->device_memory())
-    throw UsageError("--input-copy {} says how batches get to a GPU, and this is {}: leave it out", copy,
+    throw UsageError("--input-copy {} is for GPUs, but the device is {}: leave it out", copy,
                      backend->description());
   return backend;
 }
@@ -107,8 +107,8 @@ Precision resolve_dtype(const Config& config, const backend::Backend& backend) {
   if (wanted == kTf32) {
     if (!backend.has_tf32())
       throw UnavailableError(
-          "--dtype tf32: {} does not have it, only GPUs of compute capability 8.0 and later; use --dtype "
-          "fp32",
+          "--dtype tf32: {} does not support it, only GPUs of compute capability 8.0 and later do; use "
+          "--dtype fp32",
           backend.description());
     return {graph::DType::f32, kAsConfigured};
   }
@@ -117,18 +117,17 @@ Precision resolve_dtype(const Config& config, const backend::Backend& backend) {
     if (offers(dtype)) return {dtype, kAsConfigured};
     if (gpu && dtype == graph::DType::bf16)
       throw UnavailableError(
-          "--dtype bf16: {} does not have it, only GPUs of compute capability 8.0 and later, by code that "
-          "was compiled "
-          "for those; use --dtype fp16 or fp32",
+          "--dtype bf16: {} does not support it, only GPUs of compute capability 8.0 and later do, with code "
+          "compiled for them; use --dtype fp16 or fp32",
           backend.description());
     throw UnavailableError(
-        "--dtype {}: {} does not have it here; use {}", wanted, backend.description(),
+        "--dtype {}: {} does not support it here; use {}", wanted, backend.description(),
         dtype != graph::DType::bf16 && offers(graph::DType::bf16) ? "--dtype bf16 or fp32" : "--dtype fp32");
   }
   const std::optional<graph::DType> mixed = backend.mixed_precision();
   if (config.device.amp || wanted == kAuto)
     return mixed ? Precision{*mixed, "mixed precision"}
-                 : Precision{graph::DType::f32, "this device is quicker in no other type"};
+                 : Precision{graph::DType::f32, "no other type is faster on this device"};
   if (gpu && mixed) return {*mixed, "mixed precision, the default on a GPU"};
   return {graph::DType::f32, gpu ? "the default on this GPU" : "the default on a CPU"};
 }
@@ -151,9 +150,6 @@ void open_records(Setup& setup, const std::vector<std::string>& class_names, con
   data::OpenSplits splits = open_splits(setup.config, stop);
   setup.train_records = std::move(splits.train);
   setup.val_records = std::move(splits.val);
-  if (!setup.val_records)
-    log_warning("{} has no val split: nothing is evaluated ({})", config.path,
-                remedy_without_val(config.path));
   const std::vector<std::string> present = setup.train_records->classes();
   setup.class_names = class_names.empty() ? data::lasting_names(present) : class_names;
   if (class_names.empty() || class_names == present || data::lasting_names(present).empty()) return;
@@ -181,7 +177,7 @@ Setup prepare(const Config& config, const std::shared_ptr<comm::Communicator>& c
   if (!config.data.synthetic()) open_records(setup, class_names, stop);
   if (!setup.synthetic()) check_norms(config);
   if (!config.optimizer.freeze.empty() && config.model.init.empty() && !setup.synthetic())
-    log_warning("--freeze {} without --init: random weights stay as they are", config.optimizer.freeze);
+    log_warning("--freeze {} without --init: the frozen weights are random", config.optimizer.freeze);
   setup.classes = resolve_classes(config, setup.train_records.get());
   setup.decoding.decoder = resolve_decoder(config, *setup.backend);
   if (setup.decoding.decoder) {

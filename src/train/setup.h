@@ -1,5 +1,5 @@
-// What a run needs before its first step, opened and checked: the device, the data, the element type, the
-// plans of training and evaluation, and whether all of it fits into memory. Nothing is written.
+// Opens and checks everything a run needs before its first step: the device, the data, the element type, the
+// plans of training and evaluation, and whether all of it fits into memory. Writes nothing.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 #include "backend/backend.h"
 #include "base/machine.h"
 #include "data/batch_source.h"
-#include "data/record_source.h"
+#include "data/sources/record_source.h"
 #include "train/batches.h"
 #include "train/config.h"
 #include "train/memory.h"
@@ -19,20 +19,20 @@
 
 namespace redline::train {
 
-// The device that a configuration names, for a process alone or a rank among others. Throws UnavailableError
-// when it is not there.
+// The device of a configuration, for a single process or one of several ranks. Throws UnavailableError if it
+// is not available.
 std::unique_ptr<backend::Backend> open_device(const Config& config,
                                               std::shared_ptr<comm::Communicator> communicator = {},
                                               const std::atomic<bool>* stop = nullptr);
 
-// The type of activations, and why it was taken: "mixed precision, the default on a GPU".
+// The type of activations, and why it was chosen: "mixed precision, the default on a GPU".
 struct Precision {
   graph::DType dtype = graph::DType::f32;
   std::string why;
 };
 
 // What --dtype and --amp mean on this device; with neither, mixed precision on a GPU and fp32 on a CPU. tf32
-// is fp32 whose products a GPU may round. Throws UnavailableError when the device does not have the type.
+// is fp32 whose products a GPU may round. Throws UnavailableError if the device does not support the type.
 Precision resolve_dtype(const Config& config, const backend::Backend& backend);
 
 struct Setup {
@@ -52,17 +52,17 @@ struct Setup {
   std::string data_text() const;  // for people: path and kind
 };
 
-// With class_names, of a run that goes on, the data's classes get the labels that they have there. Throws
-// UsageError, DataError or UnavailableError, each naming the flag or path to change, and data::Stopped where
+// With class_names, from a run to resume, the data's classes get the labels they have there. Throws
+// UsageError, DataError or UnavailableError, each naming the flag or path to change, and data::Stopped if
 // stop became true while the data was indexed.
 Setup prepare(const Config& config, const std::shared_ptr<comm::Communicator>& communicator = {},
               const std::atomic<bool>* stop = nullptr, const std::vector<std::string>& class_names = {});
 
-// Throws BatchTooLarge for a run that did not get its memory although it should fit, with `what` the system
-// said and the largest --batch-size that fits what is free now.
+// Throws BatchTooLarge for a run that could not allocate its memory although it should fit, with the system's
+// message `what` and the largest --batch-size that fits into the memory that is free now.
 [[noreturn]] void refuse_batch(const Setup& setup, const std::string& what);
 
-// The batches of a prepared run. The second is empty when there is nothing held out.
+// The batches of a prepared run. The second is empty if nothing is held out.
 std::unique_ptr<data::BatchSource> train_batches(const Setup& setup);
 std::unique_ptr<data::BatchSource> val_batches(const Setup& setup);
 

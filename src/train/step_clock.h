@@ -1,11 +1,11 @@
 // Where the time of a run goes: into steps, by the clock of the device that runs them, and into the gaps
 // between them, by what the device waited for.
 //
-// The host says what it is at (Span) and when it has given the device work (launched); the device says when
-// it did that work (ran), a few steps later. A gap is the time between the end of one piece of work and the
-// beginning of the next. What the host was at until it launched the next one is what the device waited for;
-// from then on it waited for what the work itself needs: the batch on its way to the device, or a copy of the
-// state that a checkpoint takes.
+// The host reports what it is doing (Span) and when it launches work on the device (launched); the device
+// reports when that work ran (ran), a few steps later. A gap is the time between the end of one piece of work
+// and the beginning of the next. Until the launch of the next one, the device waited for what the host was
+// doing; after it, for what the work itself needs: a batch on its way to the device, or a copy of the state
+// for a checkpoint.
 #pragma once
 
 #include <chrono>
@@ -17,10 +17,10 @@
 
 namespace redline::train {
 
-// What the host may be at that is a cause of its own.
+// Activities of the host that count as separate causes.
 enum class Cause { data, exchange, evaluation, checkpoint };
 
-// What a part of a run took.
+// The time of a part of a run.
 struct Spent {
   double seconds = 0;  // the device worked
   metrics::Gap gap;    // and stood still
@@ -32,14 +32,14 @@ struct Spent {
 class StepClock {
  public:
   using Time = backend::Metrics::Time;
-  // Given work that it has everything for, a device begins within this.
+  // A device starts work that is ready within this time.
   static constexpr std::chrono::microseconds kLaunchLatency{20};
 
-  // Before start(): training goes on after what it took before.
+  // Before start(): adds the time of an earlier part of the run.
   void go_on(const Spent& before) { total_ = before; }
   void start(Time now);
 
-  // The host is at `cause` from now until end(). Within another span it counts as that one.
+  // The host does `cause` from now until end(). A span within another counts as the outer one.
   void begin(Cause cause, Time now);
   void end(Time now);
   class Span {
@@ -55,14 +55,14 @@ class StepClock {
     StepClock& clock_;
   };
 
-  // The device has been given one more piece of work.
+  // One more piece of work was launched on the device.
   void launched(Time now) { launches_.push_back(now); }
 
-  // The device has done the oldest piece of work that it was given.
+  // The device has finished the oldest launched piece of work.
   Spent ran(Time begin, Time end);
 
-  // All of the run, what was before start() included: until the end of the last work that ran(), and until
-  // now, with the gap that lasts since then.
+  // Of the whole run, including what was before start(): until the end of the last work that ran(); and until
+  // now, including the gap since then.
   const Spent& total() const { return total_; }
   Spent total(Time now) const;
 

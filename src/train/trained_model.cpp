@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "data/class_list.h"
+#include "data/sources/class_list.h"
 #include "graph/op.h"
 #include "train/checkpoint.h"
 #include "train/config_file.h"
@@ -31,7 +31,7 @@ fs::path checkpoint_folder(const fs::path& path) {
     if (fs::exists(folder / kModelFile)) return fs::canonical(folder);
   }
   throw UsageError(
-      "{} holds no weights: name a run with checkpoints, a checkpoint (runs/<name>/checkpoints/step-N), or a "
+      "{} has no weights: give a run with checkpoints, a checkpoint (runs/<name>/checkpoints/step-N), or a "
       "safetensors or .pth file",
       path.string());
 }
@@ -64,8 +64,9 @@ void write_all(backend::State& state, const std::string& name, const std::vector
     state.write(name + std::string(kAverageSuffix), values);
 }
 
-// Gives the last layer the rows of the state's classes: those that the weights know by name, and the state's
-// own values for the others. Without names, the rows stay where there are as many. Says what was done.
+// Sets the rows of the last layer for the state's classes: from the weights for classes with the same name,
+// and the state's own values for the others. Without names, the rows are kept if their number is the same.
+// Returns a description.
 std::string fit_head(weights::ModelWeights& weights, const std::vector<std::string>& class_names,
                      const backend::State& state) {
   const auto classes = static_cast<std::size_t>(state.tensor(kHeadBias).shape[0]);
@@ -89,9 +90,9 @@ std::string fit_head(weights::ModelWeights& weights, const std::vector<std::stri
   }
   if (rows.size() == classes) return "; the last layer in the order of the data's classes";
   if (!rows.empty())
-    return fmt::format("; a last layer with {} of {} classes as they were there, by name, and the others new",
+    return fmt::format("; the last layer keeps {} of {} classes, matched by name, and the others are new",
                        rows.size(), classes);
-  return fmt::format("; a new last layer for {} classes in place of {}", classes, weights.classes);
+  return fmt::format("; a new last layer for {} classes instead of {}", classes, weights.classes);
 }
 
 }  // namespace
@@ -101,8 +102,7 @@ TrainedModel load_trained(const fs::path& path, bool averages) {
   const fs::path folder = checkpoint_folder(path);
   model.path = folder.empty() ? path : folder / kModelFile;
   if (folder.empty() && averages)
-    throw UsageError("{} is one file of weights: only a run or a checkpoint has moving averages",
-                     path.string());
+    throw UsageError("{} is a weight file: only a run or a checkpoint has moving averages", path.string());
   const auto reader = weights::open_tensors(model.path);
   if (averages) {
     model.path = folder / kOptimizerFile;

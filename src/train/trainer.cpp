@@ -16,7 +16,7 @@
 namespace redline::train {
 namespace {
 
-// This many refused steps in a row are more than a loss scale that finds its level.
+// This many refused steps in a row are more than an adapting loss scale explains.
 constexpr std::int64_t kDoubtful = 3;
 
 }  // namespace
@@ -103,7 +103,7 @@ std::int64_t Trainer::parameters() const {
 
 void Trainer::go_on(const Progress& progress) {
   if (progress.step_in_epoch > steps_per_epoch_ || progress.schedule_step > progress.step) {
-    throw DataError("the checkpoint stands at step {} of an epoch that has {}", progress.step_in_epoch,
+    throw DataError("the checkpoint is at step {} of an epoch that has {}", progress.step_in_epoch,
                     steps_per_epoch_);
   }
   steps_ = recorded_ = progress.step;
@@ -235,7 +235,7 @@ void Trainer::report_checkpoints() {
     recorder_.checkpoint(checkpoint);
     if (checkpoint.error.empty()) {
       if (failed_checkpoints_ > 1)
-        log_warning("checkpoints are written again, after {} that were not", failed_checkpoints_);
+        log_warning("checkpoints can be written again, after {} that could not", failed_checkpoints_);
       failed_checkpoints_ = 0;
       continue;
     }
@@ -275,7 +275,7 @@ void Trainer::step() {
   started.record.learning_rate = rate;
   started_.push_back(std::move(started));
   mid_step_ = evaluated_ = false;
-  // Several ranks finish a step only where all of them do.
+  // With several ranks, a step finishes only if it does on all of them.
   while (ranks_.alone() ? finish_step(started_.size() > ahead_)
                         : started_.size() > ahead_ && finish_step(/*wait=*/true)) {
   }
@@ -324,8 +324,8 @@ bool Trainer::run_batches(double rate) {
   return true;
 }
 
-// Where a step is done when run() returns: weights change after all exchanges, so only the statistics do not
-// stay as they were. Where the device runs ahead, nobody knows how far it came.
+// Only if a step is done when run() returns: weights change after all exchanges, so only the statistics have
+// changed. If the device runs ahead, its progress is unknown.
 void Trainer::keep_unsteady() {
   if (!host_computes_) return;
   for (const std::string& name : state_->names()) {

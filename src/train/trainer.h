@@ -40,36 +40,40 @@ class Trainer {
           data::BatchSource* val, metrics::Recorder& recorder,
           std::shared_ptr<comm::Communicator> communicator = {});
 
-  // Trains to the end of the schedule, evaluating on the way, or until an evaluation reaches
-  // config.run.target_accuracy or none is better for config.run.patience epochs; false when `stop` was raised
-  // first. Where the device is the host, `stop` is also DeviceOptions::stop, and ends a long step without a
+  // Trains to the end of the schedule, with evaluations, or until an evaluation reaches
+  // config.run.target_accuracy or none is better for config.run.patience epochs; false if `stop` was raised
+  // first. If the device is the host, `stop` is also DeviceOptions::stop, and abandons a long step without a
   // trace. A step whose gradients are not finite changes nothing but the loss scale; config.run.max_bad_steps
-  // of them in a row throw UsageError. Steps are recorded in order, a few steps late where the device works
-  // on its own; all are recorded when this returns, and before an evaluation. Called once.
+  // of them in a row throw UsageError. Steps are recorded in order, a few steps late if the device works
+  // asynchronously; all are recorded when this returns, and before an evaluation. Called once.
   bool run(const std::atomic<bool>& stop);
 
-  // Before run(), with several ranks: gives every rank rank 0's weights and place.
+  // Before run(), with several ranks: sends rank 0's weights and progress to every rank.
   void follow_rank_0();
-  // Before run(): goes on where a checkpoint was taken whose tensors are in state(). Throws DataError for a
-  // place that this run does not have.
+  // Before run(): continues from a checkpoint whose tensors are in state(). Throws DataError for progress
+  // that is impossible in this run.
   void go_on(const Progress& progress);
-  // Before run(): takes checkpoints on the way, when they are due and at every best evaluation. It outlives
-  // the trainer's last call.
+  // Before run(): takes checkpoints when they are due and at every best evaluation. The checkpointer must
+  // outlive the trainer's last call.
   void keep_checkpoints(Checkpointer& checkpointer) { checkpointer_ = &checkpointer; }
-  // Before run(): has steps profiled. It outlives the trainer's last call.
+  // Before run(): profiles steps. The session must outlive the trainer's last call.
   void profile(profile::Session& session) { session_ = &session; }
-  // Before run(): a sweep of learning rates in place of the configuration's schedule. It may end in a loss
-  // that diverges, so spikes are not told.
+  // Before run(): a sweep of learning rates instead of the configuration's schedule. Its loss may diverge, so
+  // spikes are not reported.
   void sweep(const Schedule& schedule);
-  // Between steps, with a checkpointer: takes one now, unless can_save() says that the state is not good.
+  // Between steps, with a checkpointer: takes a checkpoint now, unless can_save() is false.
   void save_checkpoint();
-  // Tells the recorder, and the log, what the checkpointer has done; of failures in a row the log has the
-  // first.
+  // While the result lives, time between steps counts as checkpoint time: waiting until one is written is
+  // part of its cost.
+  StepClock::Span at_checkpoint() { return {clock_, Cause::checkpoint}; }
+  // Reports to the recorder and the log what the checkpointer has done; of several failures in a row only the
+  // first is logged.
   void report_checkpoints();
   std::int64_t failed_checkpoints() const { return failed_checkpoints_; }  // in a row, up to now
-  // False in the middle of a step, and when several in a row went wrong: the checkpoint before is better.
+  // False in the middle of a step, and if several steps in a row went wrong: the previous checkpoint is
+  // better.
   bool can_save() const;
-  // Where the run stands: exact once run() has returned.
+  // The progress of the run: exact once run() has returned.
   Progress progress() const;
   bool finished()
       const;  // every step and evaluation is done, the target accuracy is reached, or patience is out
@@ -77,10 +81,10 @@ class Trainer {
   // No evaluation of the last config.run.patience epochs was the best; false where it is 0.
   bool out_of_patience() const;
 
-  // What was done so far, to be reported as the end of the run.
+  // A summary of the run so far, to be reported as its end.
   metrics::End summary(std::string reason, std::string detail) const;
 
-  // Updates that the whole run makes, those before it went on included.
+  // Updates of the whole run, including those before it was resumed.
   std::int64_t total_steps() const { return schedule_.total_steps + schedule_shift_; }
   std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
   std::int64_t parameters() const;  // trainable values
@@ -99,7 +103,7 @@ class Trainer {
   void compile(const Plans& plans, backend::Backend& backend);
   void initialise();
   void use_size(std::int64_t size);  // from the epoch that begins now on
-  // A step that was started and whose numbers are still to come.
+  // A step that was started but has no results yet.
   struct Started {
     metrics::Step record;
     bool whole = true;         // no rank abandoned it
@@ -114,15 +118,15 @@ class Trainer {
   bool run_epoch(const std::atomic<bool>& stop);  // what is left of it; false when stopped
   void step();
   bool run_batches(double rate);  // false when this rank abandoned the step
-  // The loss scale and, with other ranks, the statistics as the last whole step left them: a step that is
-  // abandoned has changed the one, a step that a lost peer breaks off has moved the others.
+  // Keeps the loss scale and, with other ranks, the statistics of the last complete step: an abandoned step
+  // changes the former, a step that a lost peer interrupts changes the latter.
   void keep_unsteady();
   void put_unsteady_back();
   void undo(const metrics::Step& step);  // that was abandoned
-  // Takes this rank's numbers of a step; false when they are still to come and `wait` is false.
+  // Takes this rank's results of a step; false if they have not arrived and `wait` is false.
   bool collect(Started& step, bool wait);
-  // Records the oldest step under way; false when there is none, or it is not done and `wait` is false. Ranks
-  // do so at the same steps, but for rank 0, which may finish some earlier to save them.
+  // Records the oldest step under way; false if there is none, or it is not done and `wait` is false. Ranks
+  // do this at the same steps, except that rank 0 may finish some earlier to save them.
   bool finish_step(bool wait);
   void record_step(Started& step);
   void finish_steps();  // all of them

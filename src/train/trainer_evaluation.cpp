@@ -1,5 +1,5 @@
-// The part of the trainer that evaluates: on the model's weights, and on their moving averages put in place
-// of them.
+// The part of the trainer that evaluates: with the model's weights, and with their moving averages swapped
+// in.
 #include <algorithm>
 #include <cmath>
 #include <deque>

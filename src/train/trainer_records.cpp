@@ -1,5 +1,5 @@
-// The part of the trainer that takes the numbers of steps, a few steps late, adds up those of all ranks, and
-// tells the recorder.
+// The part of the trainer that collects the results of steps, a few steps late, adds up those of all ranks,
+// and passes them to the recorder.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -87,7 +87,7 @@ void Trainer::record_step(Started& oldest) {
     record.loss = std::numeric_limits<double>::quiet_NaN();  // its sign says nothing
   record.top1 = oldest.sums.top1();
   record.top5 = oldest.sums.top5();
-  // The others' numbers of a step that was whole before they were lost did not come: these are of this rank.
+  // The step was complete, but the others were lost before their results arrived: these are only this rank's.
   record.samples = std::llround(oldest.sums.samples()) * (peers_lost_ ? ranks_.size() : 1);
   record.gradient_norm = oldest.check[graph::kGradientNorm];
   record.loss_scale = oldest.check[graph::kLossScale];
@@ -147,9 +147,8 @@ void Trainer::count_bad(const metrics::Step& step) {
 
 void Trainer::give_up(const metrics::Step& step) {
   throw UsageError(
-      "the gradients were not finite for {} in a row, up to step {}, where the loss was {}{}: lower "
-      "--lr, "
-      "give a longer --lr-warmup-epochs, or look at the data",
+      "the gradients were not finite for {} in a row, up to step {}, where the loss was {}{}: lower --lr, "
+      "use a longer --lr-warmup-epochs, or check the data",
       counted(bad_in_a_row_, "step"), step.step, step.loss, first_bad_tensor(*train_));
 }
 

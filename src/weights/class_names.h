@@ -1,5 +1,5 @@
-// What the classes of a network are called, as it stands beside weights: a text for the metadata of
-// safetensors and ONNX files, ["daisy", "rose"], by label.
+// The class names of a network, as stored with its weights: a text for the metadata of safetensors and ONNX
+// files, ["daisy", "rose"], by label.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ inline constexpr const char* kClassNames = "redline.class_names";
 // not UTF-8 are replaced.
 std::string class_names_text(const std::vector<std::string>& names);
 
-// Back again. None for a text that is not a list of at most `classes` different names: files come from
-// anywhere, and names are not worth refusing one.
+// The reverse. None for a text that is not a list of at most `classes` different names: files are untrusted,
+// and bad names are no reason to refuse one.
 std::vector<std::string> parse_class_names(const std::string& text, std::int64_t classes);
 
 }  // namespace redline::weights

@@ -15,6 +15,7 @@ namespace redline::weights {
 namespace {
 
 constexpr std::string_view kCounter = ".num_batches_tracked";
+constexpr std::string_view kAverages = "n_averaged";  // of torch.optim.swa_utils.AveragedModel
 constexpr std::string_view kMean = ".running_mean";
 constexpr std::string_view kVariance = ".running_var";
 constexpr const char* kHead = "fc.weight";
@@ -91,7 +92,8 @@ Mismatch compare(const std::vector<graph::Tensor>& wanted, const TensorFile& fil
     }
   }
   for (const Entry& entry : file.entries()) {
-    if (!by_name.contains(entry.name) && !entry.name.ends_with(kCounter)) found.unknown.push_back(entry.name);
+    const bool counter = entry.name.ends_with(kCounter) || entry.name == kAverages;
+    if (!by_name.contains(entry.name) && !counter) found.unknown.push_back(entry.name);
   }
   return found;
 }

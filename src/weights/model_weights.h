@@ -1,5 +1,5 @@
-// The weights of one ResNet in memory, and the file formats that carry them elsewhere. Names and shapes are
-// torchvision's: conv1.weight, layer1.0.bn1.running_mean, fc.bias …
+// The weights of one ResNet in memory, and reading and writing them. Names and shapes are torchvision's:
+// conv1.weight, layer1.0.bn1.running_mean, fc.bias …
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct ModelWeights {
 // The parameters and running statistics that a model has, in the order of its layers.
 std::vector<graph::Tensor> model_tensors(const std::string& model, std::int64_t classes);
 
-// How a file differs from what a model has. PyTorch's counters (num_batches_tracked) are not looked at.
+// How a file differs from a model. PyTorch's counters (num_batches_tracked) are ignored.
 struct Mismatch {
   std::vector<std::string> missing, unknown, other_shape;  // for people, one text a tensor
   bool none() const { return missing.empty() && unknown.empty() && other_shape.empty(); }
@@ -31,17 +31,17 @@ struct Mismatch {
 };
 Mismatch compare(const std::vector<graph::Tensor>& wanted, const TensorFile& file);
 
-// Which model's weights a file has, with how many classes. Throws DataError for one that fits none, listing
-// what does not match the nearest.
+// The model and number of classes of a weight file. Throws DataError if it fits no model, with the
+// differences to the closest.
 struct Recognised {
   std::string model;
   std::int64_t classes = 0;
 };
 Recognised recognise(const TensorFile& file);
 
-// Reads what a file holds of the recognised model. With `averages`, another file of the same run, the values
-// are read from there under <name>.ema. Throws DataError when one is missing, and for values that no network
-// computes with: ones that are not finite, and a negative variance.
+// Reads the weights of the recognised model. With `averages`, another file of the same run, the values are
+// read from there under <name>.ema. Throws DataError if one is missing, and for unusable values: not finite,
+// or a negative variance.
 ModelWeights read_model(const TensorFile& file, const TensorFile* averages = nullptr);
 
 // Writes a file that torchvision's models load: every tensor rounded to `type` (fp32, fp16 or bf16), and

@@ -37,7 +37,7 @@ class OnnxBuilder {
  private:
   const std::vector<Op>& ops() const { return model_.graph.ops(); }
 
-  // What an edge of the graph is called in the file. The image's normalisation stays outside.
+  // The name of a graph edge in the file. The image's normalisation is not part of it.
   std::string name(TensorId id) const {
     if (id == model_.logits) return "logits";
     const Op& first = ops().front();
@@ -55,7 +55,7 @@ class OnnxBuilder {
     for (const std::int64_t dim : after_batch) type.mutable_shape()->add_dim()->set_dim_value(dim);
   }
 
-  // A node is called as its output is, which only one has.
+  // A node has the name of its output, which is unique.
   proto::Node& node(const char* type, const std::vector<std::string>& inputs, const std::string& output) {
     proto::Node& node = *out_.add_node();
     node.set_name(output);

@@ -14,7 +14,7 @@ using pickle::Kind;
 using pickle::Machine;
 using pickle::Value;
 
-// Names and tensors of a dict; none where it is another object.
+// Names and tensors of a dict; none for other objects.
 std::vector<PickledTensor> tensors_of(const Machine& machine, const Value& dict) {
   std::vector<PickledTensor> found;
   if (dict.kind != Kind::dict) return found;
@@ -28,7 +28,7 @@ std::vector<PickledTensor> tensors_of(const Machine& machine, const Value& dict)
   return found;
 }
 
-// What the key of a dict leads to; null where there is none.
+// The value for a key of a dict; null if there is none.
 const Value* find(const Machine& machine, const Value& dict, std::string_view name) {
   for (std::size_t i = 0; i + 1 < dict.items.size(); i += 2) {
     const Value& key = machine.value(dict.items[i]);
@@ -39,8 +39,8 @@ const Value* find(const Machine& machine, const Value& dict, std::string_view na
 
 [[noreturn]] void refuse_object(const Value& object) {
   throw DataError(
-      "it holds an object of Python ({}), and not a state dict: save model.state_dict() instead, where the "
-      "program that made it runs",
+      "it contains a Python object ({}), not a state dict: save model.state_dict() instead, in the program "
+      "that made it",
       printable(object.text.substr(0, 100)));
 }
 
@@ -62,7 +62,8 @@ StateDict parse_state_dict(std::span<const std::uint8_t> pickle, std::size_t* en
       if (!found.empty()) return {std::move(found), machine.storages()};
     }
   }
-  throw DataError("it holds no state dict: neither tensors by name, nor a 'state_dict' or 'model' with them");
+  throw DataError(
+      "it contains no state dict: neither tensors by name, nor a 'state_dict' or 'model' with them");
 }
 
 std::vector<std::string> parse_texts(std::span<const std::uint8_t> pickle, std::size_t& end) {

@@ -1,7 +1,7 @@
 // Pickles of PyTorch's state dicts, read as data. A pickle is a program for a small stack machine that may
-// call anything; this one knows numbers, texts, lists, dicts and tensors, and calls nothing: whatever else a
-// pickle builds becomes an object that is carried along and not looked into. Time and memory are bounded by
-// the length of the pickle, and nothing nests in the C++ stack.
+// call anything. This machine knows numbers, texts, lists, dicts and tensors, and calls nothing: anything
+// else that a pickle builds becomes an opaque object. Time and memory are bounded by the length of the
+// pickle, and there is no recursion on the C++ stack.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct StateDict {
 // The tensors of the first state dict in `pickle`: of the dict itself, or of the one under "state_dict",
 // "model_state_dict", "model" or "net". `end`, where given, becomes the byte after the pickle. Throws
 // DataError for an opcode that is not known, a pickle that is cut off or inconsistent, or one without tensors
-// by name, saying what it holds instead.
+// by name, saying what it contains instead.
 StateDict parse_state_dict(std::span<const std::uint8_t> pickle, std::size_t* end = nullptr);
 
 // A list of texts; any object other than one gives none.

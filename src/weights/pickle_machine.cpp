@@ -67,20 +67,20 @@ std::string Machine::take_line() {
 }
 
 void Machine::push(Value value) {
-  if (values_.size() >= kMostValues) broken("holds more objects than a state dict has");
+  if (values_.size() >= kMostValues) broken("has more objects than a state dict");
   stack_.push_back(static_cast<Id>(values_.size()));
   values_.push_back(std::move(value));
 }
 
 Id Machine::pop() {
-  if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) broken("takes what is not there");
+  if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) broken("pops from an empty stack");
   const Id top = stack_.back();
   stack_.pop_back();
   return top;
 }
 
 Value& Machine::top() {
-  if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) broken("takes what is not there");
+  if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) broken("pops from an empty stack");
   return values_[stack_.back()];
 }
 
@@ -112,9 +112,9 @@ void Machine::put(std::uint64_t slot) {
 
 void Machine::get(std::uint64_t slot) {
   const auto found = memo_.find(slot);
-  if (found == memo_.end()) broken("recalls what it did not remember");
+  if (found == memo_.end()) broken("reads a memo entry that does not exist");
   stack_.push_back(found->second);
-  if (stack_.size() > kMostValues) broken("holds more objects than a state dict has");
+  if (stack_.size() > kMostValues) broken("has more objects than a state dict");
 }
 
 void Machine::push_long(std::uint64_t size) {
@@ -133,7 +133,7 @@ void Machine::load_storage() {
                      item(2).kind == Kind::text && item(2).text.size() <= kMostName &&
                      item(4).kind == Kind::integer && item(4).number >= 0 &&
                      (id.items.size() == 5 || item(5).kind == Kind::none);
-  if (!whole) broken("names a storage in a way that is not known");
+  if (!whole) broken("names a storage in an unknown form");
   const auto type = storage_type(item(1).text);
   if (!type) return push_object(std::string(item(1).text));
   storages_.emplace(item(2).text, *type);
@@ -152,13 +152,13 @@ std::optional<Dimensions> Machine::numbers(const Value& list) const {
 
 void Machine::rebuild_tensor(Id tuple) {
   const std::vector<Id>& arguments = values_[tuple].items;
-  if (arguments.size() < 4) broken("builds a tensor of too little");
+  if (arguments.size() < 4) broken("builds a tensor from too few arguments");
   const Value &storage = values_[arguments[0]], &offset = values_[arguments[1]];
   if (storage.kind == Kind::object) return push_object(std::string(storage.text));
   const auto shape = numbers(values_[arguments[2]]), strides = numbers(values_[arguments[3]]);
   if (storage.kind != Kind::storage || offset.kind != Kind::integer || offset.number < 0 || !shape ||
       !strides || shape->size() != strides->size())
-    broken("builds a tensor of something else");
+    broken("builds a tensor from the wrong arguments");
   PickledTensor tensor{{},
                        storage.type,
                        *shape,
@@ -179,7 +179,7 @@ bool Machine::lies_inside(const PickledTensor& tensor) {
   for (std::size_t axis = 0; axis < tensor.shape.size(); ++axis) {
     const auto size = static_cast<std::uint64_t>(tensor.shape[axis]);
     const auto stride = static_cast<std::uint64_t>(tensor.strides[axis]);
-    // More elements than the storage has would be some of them repeated: small files of vast tensors.
+    // More elements than the storage has would mean repeated ones: small files could hold vast tensors.
     if (size > room || elements > room / size) return false;
     elements *= size;
     if (stride != 0 && (size - 1) > (room - std::min(room, last)) / stride) return false;

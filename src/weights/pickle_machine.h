@@ -1,5 +1,5 @@
-// The stack machine that a pickle is a program for, as far as state dicts need it. It makes values and calls
-// nothing; see pickle.h for what is kept of one.
+// The stack machine that runs a pickle, as far as state dicts need it. It makes values and calls nothing; see
+// pickle.h for the result.
 #pragma once
 
 #include <cstddef>
@@ -32,9 +32,9 @@ enum class Kind : std::uint8_t {
 
 using Id = std::uint32_t;
 
-// By what it is: `text` of a text, of a global ("torch FloatStorage"), of an object (what it was made by) and
-// of a storage (its key); `number` of an integer, of a storage (its elements) and of a tensor (its place in
-// the list).
+// The members used depend on the kind. `text`: of a text, a global ("torch FloatStorage"), an object (its
+// maker) and a storage (its key). `number`: of an integer, a storage (its number of elements) and a tensor
+// (its index in the list).
 struct Value {
   Kind kind = Kind::none;
   ElementType type = ElementType::f32;  // of a storage
@@ -43,7 +43,7 @@ struct Value {
   std::vector<Id> items = {};  // of a tuple or list; of a dict keys and values in turn
 };
 
-// What is copied is short, so that a pickle which repeats one thing a million times stays small and quick.
+// Copied names are short, so that a pickle that repeats one a million times stays small and fast.
 inline constexpr std::size_t kMostName = 256;
 
 inline std::string cut(const std::string& text) { return text.substr(0, kMostName); }
@@ -53,7 +53,7 @@ class Machine {
   // The bytes outlive it. Throws DataError when they are more than a state dict can need.
   explicit Machine(std::span<const std::uint8_t> bytes);
 
-  // The one object that the pickle is. Throws DataError, as parse_state_dict does.
+  // Runs the pickle and returns its object. Throws DataError, as parse_state_dict does.
   Id run();
 
   std::size_t end() const { return at_; }  // after run(): the byte after the pickle
@@ -82,7 +82,7 @@ class Machine {
   void push_items(Kind kind, std::vector<Id> items) { push({kind, {}, 0, {}, std::move(items)}); }
   void push_object(const std::string& made_by) { push({Kind::object, {}, 0, cut(made_by)}); }
 
-  // Adds to the list or dict that is on top; an object that is neither keeps nothing.
+  // Adds to the list or dict on top of the stack; other objects ignore the items.
   void add_items(Kind kind, const std::vector<Id>& items);
 
   void put(std::uint64_t slot);

@@ -53,7 +53,7 @@ PytorchReader::PytorchReader(const std::filesystem::path& path) : file_(path) {
     else
       open_stream();
   } catch (const DataError& error) {
-    throw DataError("{} is not a state dict that can be read: {}", path.string(), error.what());
+    throw DataError("cannot read {} as a state dict: {}", path.string(), error.what());
   } catch (const IoError& error) {
     throw IoError("{}: {}", path.string(), error.what());
   }
@@ -107,11 +107,11 @@ void PytorchReader::open_zip() {
   std::vector<Place> places;
   for (const PickledTensor& tensor : parse_state_dict(pickle).tensors) {
     const auto found = members.find(folder + "data/" + tensor.storage);
-    if (found == members.end()) throw DataError("the storage of '{}' is not there", tensor.name);
+    if (found == members.end()) throw DataError("the storage of '{}' is missing", tensor.name);
     const ZipMember& member = found->second;
     if (member.deflated || member.size != member.packed ||
         member.size / size_of(tensor.type) < tensor.storage_size)
-      throw DataError("the storage of '{}' is compressed, or has not its size", tensor.name);
+      throw DataError("the storage of '{}' is compressed, or has the wrong size", tensor.name);
     add(tensor, content_offset(file_, member), entries, places);
   }
   take_places(std::move(entries), std::move(places));
@@ -135,7 +135,7 @@ void PytorchReader::open_stream() {
   std::uint64_t place = at + end;
   for (const std::string& key : keys) {
     const auto type = dict.storages.find(key);
-    if (type == dict.storages.end()) throw DataError("a storage of it belongs to no tensor");
+    if (type == dict.storages.end()) throw DataError("one of its storages belongs to no tensor");
     std::array<std::uint8_t, 8> count{};
     file_.read(place, count);
     Storage storage{place + count.size(), 0};
@@ -151,7 +151,7 @@ void PytorchReader::open_stream() {
     const auto storage = storages.find(tensor.storage);
     if (storage == storages.end() || storage->second.elements < tensor.storage_size ||
         dict.storages.at(tensor.storage) != tensor.type)
-      throw DataError("the storage of '{}' is not there, or has not its size", tensor.name);
+      throw DataError("the storage of '{}' is missing, or has the wrong size", tensor.name);
     add(tensor, storage->second.begin, entries, places);
   }
   take_places(std::move(entries), std::move(places));

@@ -1,5 +1,5 @@
-// State dicts as torch.save writes them (.pth, .pt): a zip of a pickle and the storages that its tensors lie
-// in, or before PyTorch 1.6 pickles and storages one after another. Nothing in a pickle is run: see pickle.h.
+// State dicts as torch.save writes them (.pth, .pt): a zip of a pickle and the storages of its tensors, or
+// before PyTorch 1.6 pickles and storages one after another. Nothing in a pickle is run: see pickle.h.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ namespace redline::weights {
 
 struct PickledTensor;
 
-// Whether a file begins as torch.save's do.
+// Whether a file begins like one of torch.save.
 bool is_pytorch(const RandomFile& file);
 
 class PytorchReader final : public TensorFile {
  public:
-  // Reads the pickle and checks where every tensor lies. Throws IoError when the file cannot be read,
-  // DataError when it holds no state dict, or is damaged or hostile; both name it.
+  // Reads the pickle and checks the position of every tensor. Throws IoError if the file cannot be read,
+  // DataError if it has no state dict, or is damaged or hostile; both name it.
   explicit PytorchReader(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const override { return file_.path(); }

@@ -12,7 +12,7 @@
 namespace redline::weights {
 namespace {
 
-// Elements lie in the file as this machine holds them.
+// The file has elements in this machine's byte order.
 static_assert(std::endian::native == std::endian::little);
 
 constexpr std::size_t kChunk = 64 * 1024;  // elements converted at a time
@@ -41,7 +41,7 @@ SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : file_(
     Header header = read_header(file_, data_begin_);
     take(std::move(header.entries), std::move(header.metadata));
   } catch (const DataError& error) {
-    throw DataError("{} is not a whole safetensors file: {}", path.string(), error.what());
+    throw DataError("{} is not a valid safetensors file: {}", path.string(), error.what());
   } catch (const IoError& error) {
     throw IoError("{}: {}", path.string(), error.what());
   }

@@ -1,5 +1,5 @@
-// Files of weights in the safetensors format, which most tools of the field read: named tensors and texts,
-// and nothing that runs. The reader takes a file for hostile until its header is checked.
+// Weight files in the safetensors format, which most tools read: named tensors and texts, and no code. A file
+// is untrusted until its header is checked.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,8 @@ class SafetensorsReader final : public TensorFile {
   std::uint64_t data_begin_ = 0;
 };
 
-// Writes one file, tensor after tensor, so that no more than one need be in memory. The file appears when it
-// is committed, whole or not at all. One thread at a time; failures are IoError.
+// Writes one file, tensor after tensor, so that only one needs to be in memory. The file appears when it is
+// committed, complete or not at all. One thread at a time; failures are IoError.
 class SafetensorsWriter {
  public:
   // What was written, for those who keep checksums.

@@ -54,7 +54,7 @@ std::optional<std::uint64_t> byte_size(ElementType type, const Dimensions& shape
   return bytes;
 }
 
-// Names come from strangers: shown in quotes, escaped, and not at any length.
+// Names are untrusted: shown in quotes, escaped, and shortened.
 std::string quoted(const std::string& name) {
   constexpr std::size_t kShown = 200;
   return Json(name.substr(0, kShown)).dump(-1, ' ', true, Json::error_handler_t::replace);
@@ -79,8 +79,7 @@ Entry parse_entry(const std::string& name, const Json& tensor, std::uint64_t dat
   entry.name = name;
   const Json& type = member(name, tensor, "dtype");
   const auto known = type.is_string() ? type_named(type.get_ref<const std::string&>()) : std::nullopt;
-  if (!known)
-    throw DataError("tensor {} has the type {}, which is not known here", quoted(name), quoted(type.dump()));
+  if (!known) throw DataError("tensor {} has the unknown type {}", quoted(name), quoted(type.dump()));
   entry.type = *known;
   const Json& shape = member(name, tensor, "shape");
   if (!shape.is_array()) throw DataError("tensor {}: its shape is not a list", quoted(name));
@@ -131,13 +130,13 @@ void check_contiguous(std::vector<Entry>& entries, std::uint64_t data_bytes) {
   std::uint64_t at = 0;
   for (const Entry& entry : entries) {
     if (entry.offset != at) {
-      throw DataError("tensor {} begins at byte {}, where {} would follow the one before it",
-                      quoted(entry.name), entry.offset, at);
+      throw DataError("tensor {} begins at byte {}, but the tensor before it ends at {}", quoted(entry.name),
+                      entry.offset, at);
     }
     at += entry.bytes;
   }
   if (at != data_bytes)
-    throw DataError("the tensors end at byte {}, and the file has {} bytes of them", at, data_bytes);
+    throw DataError("the tensors end at byte {}, but the file has {} bytes of data", at, data_bytes);
 }
 
 }  // namespace

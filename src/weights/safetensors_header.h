@@ -1,6 +1,5 @@
-// The header of a safetensors file: which tensors it holds, of what type and shape, and where each lies.
-//     u64 length of the header, little endian | header, JSON padded with spaces | the tensors, one after
-//     another
+// The header of a safetensors file: the names, types, shapes and positions of its tensors.
+//     u64 length of the header, little endian | header, JSON padded with spaces | the tensors in order
 // The JSON has an entry per tensor, {"dtype": "F32", "shape": [64, 3, 7, 7], "data_offsets": [begin, end]},
 // with offsets from the end of the header, and may have "__metadata__", an object of texts.
 #pragma once
@@ -14,7 +13,7 @@
 
 namespace redline::weights {
 
-// Every element type that the format had when Redline learned it, except the 8-bit floating-point ones.
+// The element types of the format, except the 8-bit floating-point ones.
 enum class ElementType : std::uint8_t { boolean, u8, i8, u16, i16, f16, bf16, u32, i32, f32, u64, i64, f64 };
 
 std::size_t size_of(ElementType type);       // bytes of one element
@@ -41,17 +40,16 @@ struct Header {
   Metadata metadata;
 };
 
-// The longest header that is read; a ResNet-152's has 70 KB. The format itself allows 100 MB, and parsing
-// that much of a stranger's JSON would take gigabytes.
+// The longest header that is read; a ResNet-152's has 70 KB. The format itself allows 100 MB, but parsing
+// that much untrusted JSON would take gigabytes.
 inline constexpr std::uint64_t kMostHeaderBytes = std::uint64_t{16} << 20;
 
-// Checks everything that a reader will rely on: types it knows, sizes that follow from shapes, and tensors
-// that fill `data_bytes` with no hole and no overlap, each name once. Throws DataError saying what is wrong,
-// not in which file.
+// Checks everything that a reader relies on: known types, sizes that match the shapes, tensors that fill
+// `data_bytes` without gaps or overlap, and unique names. Throws DataError, which does not name the file.
 Header parse_header(std::string_view json, std::uint64_t data_bytes);
 
 // The first bytes of a file with these tensors, lengths included, padded to a multiple of 8. Offsets and
-// sizes are worked out from type and shape; entries come back with them filled in.
+// sizes are computed from type and shape, and filled in in `entries`.
 std::string header_bytes(std::vector<Entry>& entries, const Metadata& metadata);
 
 }  // namespace redline::weights

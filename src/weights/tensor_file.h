@@ -1,4 +1,5 @@
-// A file of named tensors to read, whatever its format: safetensors (safetensors.h) or PyTorch's (pytorch.h).
+// Reads a file of named tensors in any supported format: safetensors (safetensors.h) or PyTorch's
+// (pytorch.h).
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,8 @@ class TensorFile {
   virtual ~TensorFile() = default;
 
   virtual const std::filesystem::path& path() const = 0;
-  // Names are without the prefixes of what wrapped the network when it was saved: "module." of DataParallel,
-  // "_orig_mod." of torch.compile, "model.".
+  // Names are without the prefixes of wrappers: "module." of DataParallel, "_orig_mod." of torch.compile,
+  // "model.".
   const std::vector<Entry>& entries() const { return entries_; }
   const Metadata& metadata() const { return metadata_; }
   const Entry* find(const std::string& name) const;  // null when there is none
@@ -43,8 +44,8 @@ class TensorFile {
   Metadata metadata_;
 };
 
-// Opens a file by what its first bytes say it is. Throws IoError when it cannot be read, DataError when it is
-// none of these or damaged; both name it.
+// Opens a file in the format that its first bytes show. Throws IoError if it cannot be read, DataError if it
+// is neither format or damaged; both name it.
 std::unique_ptr<TensorFile> open_tensors(const std::filesystem::path& path);
 
 }  // namespace redline::weights

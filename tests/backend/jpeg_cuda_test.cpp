@@ -6,8 +6,8 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
-#include "data/augment.h"
 #include "data/gpu_batch.h"
+#include "data/images/augment.h"
 #include "data/jpeg_writer.h"
 #include "data/loader.h"
 #include "data/memory_source.h"

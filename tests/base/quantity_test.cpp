@@ -24,5 +24,14 @@ TEST(Quantity, Joules) {
   EXPECT_EQ(format_joules(4.094e6), "4.09 MJ");
 }
 
+TEST(Signed, ZeroHasNoMinus) {
+  EXPECT_EQ(format_signed(1.254, 2), "+1.25");
+  EXPECT_EQ(format_signed(-0.26, 1), "-0.3");
+  EXPECT_EQ(format_signed(-0.04, 1), "+0.0");
+  EXPECT_EQ(format_signed(-1e-9, 2), "+0.00");
+  EXPECT_EQ(format_signed(0, 0), "+0");
+  EXPECT_EQ(format_signed(-10, 0), "-10");
+}
+
 }  // namespace
 }  // namespace redline

@@ -130,6 +130,7 @@ TEST(Statistics, CorrelationsAreSciPys) {
   EXPECT_NEAR(spearman(std::vector<double>{1, 2, 2, 3, 5}, std::vector<double>{2, 1, 4, 4, 6}),
               0.7631578947368421, kRounding);
   EXPECT_TRUE(std::isnan(pearson(std::vector<double>{1, 1, 1}, std::vector<double>{1, 2, 3})));
+  EXPECT_TRUE(std::isnan(pearson(std::vector<double>{1, 2}, std::vector<double>{4, 3})));
   EXPECT_EQ(correlation_interval(0.9, 3).coverage, 0);
 }
 

@@ -270,7 +270,7 @@ TEST(Faults, ADeviceThatTakesTooLongEndsTheWaiting) {
     communicator->wait("a step", [] { return false; });
   });
   for (const std::string& failure : failures)
-    EXPECT_NE(failure.find("waited more than 1 s for numbers from its peers"), std::string::npos) << failure;
+    EXPECT_NE(failure.find("waited more than 1 s for data from its peers"), std::string::npos) << failure;
 }
 
 TEST(Faults, WhoeverHangsIsToldAfterAGrace) {
@@ -312,7 +312,7 @@ TEST(World, IsReadFromEveryLaunchersVariables) {
   EXPECT_EQ(torch.rank, 3);
   EXPECT_EQ(torch.size, 4);
   EXPECT_EQ(torch.master_host, "node7");
-  EXPECT_EQ(torch.master_port, 1235);  // 1234 is the agent's
+  EXPECT_EQ(torch.master_port, 1236);  // 1234 is the agent's
   EXPECT_EQ(torch.run_id, "job");      // agents may have counted their restarts differently
   EXPECT_FALSE(torch.one_machine);
 
@@ -376,6 +376,22 @@ TEST(World, IsReadFromEveryLaunchersVariables) {
   EXPECT_THROW(find_world(environment(apart)), UsageError);
   apart["MASTER_ADDR"] = "node1";
   EXPECT_EQ(find_world(environment(apart)).master_host, "node1");
+
+  // Within a Slurm job, Hydra starts a process of its own on each machine by srun, whose variables its ranks
+  // inherit.
+  auto in_slurm = hydra;
+  for (const auto& [name, value] : std::map<std::string, std::string>{{"SLURM_PROCID", "0"},
+                                                                      {"SLURM_STEP_NUM_TASKS", "2"},
+                                                                      {"SLURM_STEP_NUM_NODES", "2"},
+                                                                      {"SLURM_JOB_ID", "9"},
+                                                                      {"SLURM_STEP_NODELIST", "gpu[03-04]"}})
+    in_slurm[name] = value;
+  EXPECT_EQ(find_world(environment(in_slurm)).rank, 1);
+  EXPECT_EQ(find_world(environment(in_slurm)).size, 4);
+  EXPECT_EQ(find_world(environment(in_slurm)).run_id, "9");
+  in_slurm.erase("MPI_LOCALNRANKS");  // srun --mpi=pmi2 sets PMI's variables too
+  in_slurm["PMI_SIZE"] = "2";
+  EXPECT_EQ(find_world(environment(in_slurm)).launcher, "srun");
 
   EXPECT_THROW(find_world(environment({{"RANK", "4"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}})),
                UsageError);

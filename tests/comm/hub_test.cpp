@@ -42,7 +42,7 @@ class HubUnderFlood : public testing::Test {
     limit.rlim_cur = limit.rlim_max;
     ::setrlimit(RLIMIT_NOFILE, &limit);
     if (limit.rlim_cur < 2 * kMany + 200) GTEST_SKIP() << "this process may not open enough files";
-    const std::string address = hub_.address();
+    const std::string address = hub_.address("127.0.0.1");
     port_ = static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
   }
 

@@ -38,6 +38,24 @@ TEST(Joining, ARankThatDiffersIsRefusedAndTheJobEnds) {
   EXPECT_TRUE(failures[0].starts_with("rank 1 at 127.0.0.1:")) << failures[0];
 }
 
+// One that comes when the others know already that the job cannot begin hears of it too, instead of looking
+// for a rank 0 that is gone and ending with a code that says to try again.
+TEST(Joining, WhoComesLateHearsThatTheJobCannotBegin) {
+  std::atomic<bool> refused = false;
+  const auto failures = run_ranks(3, [&](ConnectOptions options) {
+    if (options.world.rank == 1) options.facts[1].second = "0.2";
+    while (options.world.rank == 2 && !refused) std::this_thread::sleep_for(milliseconds(10));
+    if (options.world.rank == 2) std::this_thread::sleep_for(milliseconds(500));
+    try {
+      connect(options);
+    } catch (const Error& why) {
+      EXPECT_EQ(why.code(), ExitCode::usage) << options.world.rank << ": " << why.what();
+      refused = true;
+    }
+  });
+  EXPECT_EQ(failures, std::vector<std::string>(3));
+}
+
 // CBOR: an array that claims 2^63 - 1 values, alone and in an object.
 const std::string kEndless = "\x9b\x7f\xff\xff\xff\xff\xff\xff\xff", kEndlessMember = "\xa1\x61x" + kEndless;
 
@@ -194,8 +212,8 @@ TEST(Joining, RefusesWhoeverDiffersInOneThing) {
   EXPECT_EQ(knock_with(kBody, std::string(kLongestKnock, 'x')), "knock: hung up");
   EXPECT_EQ(changed(kProof, 7), kStranger);
   EXPECT_EQ(changed(kBody, binary(encode_body(body_of(world, 0, own.facts)))), kStranger);
-  EXPECT_EQ(with(kRun, "another"), "it belongs to run 'another', and this is run 'run'");
-  EXPECT_EQ(with(kSize, 3), "it counts 3 ranks, and rank 0 counts 2");
+  EXPECT_EQ(with(kRun, "another"), "it belongs to run 'another', but this is run 'run'");
+  EXPECT_EQ(with(kSize, 3), "it expects 3 ranks, but rank 0 expects 2");
   EXPECT_EQ(with(kRank, 2), "there is no rank 2");
   EXPECT_EQ(with(kRank, -1), "there is no rank -1");
   EXPECT_EQ(with(kFacts, "none"),
@@ -277,7 +295,8 @@ TEST(Joining, ARankComesOnceAndASecondDoesNotDisturbTheJob) {
         connect(options);
         ADD_FAILURE() << "there are two of rank 1";
       } catch (const UsageError& why) {
-        EXPECT_NE(std::string(why.what()).find("rank 1 is there already, from 127.0.0.1:"), std::string::npos)
+        EXPECT_NE(std::string(why.what()).find("rank 1 has already joined, from 127.0.0.1:"),
+                  std::string::npos)
             << why.what();
       }
     }
@@ -296,7 +315,7 @@ TEST(Joining, WhoDoesNotComeIsNamedAndWhoCannotBeReached) {
   } catch (const PeerError& why) {
     EXPECT_EQ(
         std::string(why.what()),
-        fmt::format("ranks 1, 2 of 3 did not come to 127.0.0.1:{} within 0.3 s", alone.world.master_port));
+        fmt::format("ranks 1, 2 of 3 did not join at 127.0.0.1:{} within 0.3 s", alone.world.master_port));
   }
   alone.world.rank = 1;
   try {

@@ -173,7 +173,7 @@ TEST(Nodes, WhoDoesNotComeIsNamed) {
   follow(
       options, [](int) { return 0; }, told);
   EXPECT_EQ(told.code, 75);
-  EXPECT_EQ(told.why, fmt::format("nodes 1, 2 of 3 did not come to 127.0.0.1:{} within 0.5 s", options.port));
+  EXPECT_EQ(told.why, fmt::format("nodes 1, 2 of 3 did not join at 127.0.0.1:{} within 0.5 s", options.port));
   options.node = 1;
   EXPECT_THROW(follow(
                    options, [](int) { return 0; }, told),
@@ -219,7 +219,7 @@ TEST(Nodes, StrangersAndMistakesAreRefused) {
   };
   EXPECT_TRUE(refused([](NodesOptions& o) { o.token = "another"; }).ends_with("its token is not this job's"));
   EXPECT_TRUE(
-      refused([](NodesOptions& o) { o.nodes = 3; }).ends_with("it counts 3 machines, and node 0 counts 2"));
+      refused([](NodesOptions& o) { o.nodes = 3; }).ends_with("it expects 3 machines, but node 0 expects 2"));
   EXPECT_NE(refused([](NodesOptions& o) { o.run_id = "other"; }).find("it belongs to run 'other'"),
             std::string::npos);
 }

@@ -10,7 +10,7 @@ namespace {
 
 TEST(Position, TellsWhatARankIsAtAndWhichCallsWait) {
   Position position;
-  EXPECT_EQ(position.text(), "joining; waits for no rank, after 0 calls");
+  EXPECT_EQ(position.text(), "joining; not waiting for other ranks, after 0 calls");
   position.at("training", 58);
   position.begin_call(0, "a barrier", 0);
   position.begin_call(1, "an all-reduce of gradients", 2 << 20);
@@ -21,7 +21,7 @@ TEST(Position, TellsWhatARankIsAtAndWhichCallsWait) {
   position.end_call(0);
   EXPECT_EQ(position.text().find("barrier"), std::string::npos) << position.text();
   position.end_call(1);
-  EXPECT_EQ(position.text(), "at step 58, training; waits for no rank, after 2 calls");
+  EXPECT_EQ(position.text(), "at step 58, training; not waiting for other ranks, after 2 calls");
   EXPECT_EQ(position.calls(), 2);
 }
 

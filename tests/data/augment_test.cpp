@@ -1,4 +1,4 @@
-#include "data/augment.h"
+#include "data/images/augment.h"
 
 #include <gtest/gtest.h>
 

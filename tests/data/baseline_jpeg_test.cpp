@@ -1,12 +1,12 @@
-#include "data/baseline_jpeg.h"
+#include "data/images/baseline_jpeg.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 
 #include "base/error.h"
+#include "data/images/resize.h"
 #include "data/pictures.h"
-#include "data/resize.h"
 
 namespace redline::data {
 namespace {

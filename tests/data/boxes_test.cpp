@@ -1,4 +1,4 @@
-#include "data/boxes.h"
+#include "data/sources/boxes.h"
 
 #include <gtest/gtest.h>
 
@@ -10,12 +10,12 @@
 #include "base/temporary_folder.h"
 #include "base/tfrecord.h"
 #include "data/archives.h"
-#include "data/class_words.h"
-#include "data/convert.h"
-#include "data/ilsvrc.h"
 #include "data/pictures.h"
-#include "data/synth.h"
-#include "data/unpack.h"
+#include "data/prepare/convert.h"
+#include "data/prepare/synth.h"
+#include "data/prepare/unpack.h"
+#include "data/sources/class_words.h"
+#include "data/sources/ilsvrc.h"
 
 namespace redline::data {
 namespace {

@@ -1,5 +1,5 @@
 // Labels keep their order through every conversion, whatever the classes are called.
-#include "data/class_list.h"
+#include "data/sources/class_list.h"
 
 #include <gtest/gtest.h>
 
@@ -9,13 +9,13 @@
 #include "base/error.h"
 #include "base/temporary_folder.h"
 #include "base/tfrecord.h"
-#include "data/class_words.h"
-#include "data/convert.h"
-#include "data/example.h"
-#include "data/image_folder.h"
 #include "data/pictures.h"
-#include "data/tfrecord_folder.h"
-#include "data/unpack.h"
+#include "data/prepare/convert.h"
+#include "data/prepare/unpack.h"
+#include "data/sources/class_words.h"
+#include "data/sources/example.h"
+#include "data/sources/image_folder.h"
+#include "data/sources/tfrecord_folder.h"
 
 namespace redline::data {
 namespace {

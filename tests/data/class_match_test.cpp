@@ -1,11 +1,11 @@
-#include "data/class_match.h"
+#include "data/sources/class_match.h"
 
 #include <algorithm>
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "data/hold_out.h"
+#include "data/sources/hold_out.h"
 
 namespace redline::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "data/convert.h"
+#include "data/prepare/convert.h"
 
 #include <gtest/gtest.h>
 
@@ -9,12 +9,12 @@
 #include "base/error.h"
 #include "base/temporary_folder.h"
 #include "base/tfrecord.h"
-#include "data/example.h"
 #include "data/loader.h"
 #include "data/pictures.h"
-#include "data/record_index.h"
-#include "data/synth.h"
-#include "data/tfrecord_folder.h"
+#include "data/prepare/synth.h"
+#include "data/sources/example.h"
+#include "data/sources/record_index.h"
+#include "data/sources/tfrecord_folder.h"
 
 namespace redline::data {
 namespace {

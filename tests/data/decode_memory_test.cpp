@@ -1,4 +1,4 @@
-#include "data/decode_memory.h"
+#include "data/images/decode_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "data/decode.h"
+#include "data/images/decode.h"
 #include "data/pictures.h"
 
 namespace redline::data {

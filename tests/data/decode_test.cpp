@@ -1,4 +1,4 @@
-#include "data/decode.h"
+#include "data/images/decode.h"
 
 #include <gtest/gtest.h>
 

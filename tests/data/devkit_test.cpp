@@ -1,4 +1,4 @@
-#include "data/devkit.h"
+#include "data/sources/devkit.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "data/distort.h"
+#include "data/images/distort.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "data/color_ops.h"
+#include "data/images/color_ops.h"
 #include "data/moments.h"
 #include "data/pictures.h"
 

@@ -1,4 +1,4 @@
-#include "data/ilsvrc.h"
+#include "data/sources/ilsvrc.h"
 
 #include <gtest/gtest.h>
 
@@ -7,10 +7,10 @@
 
 #include "base/error.h"
 #include "base/temporary_folder.h"
-#include "data/devkit.h"
 #include "data/pictures.h"
-#include "data/synth.h"
-#include "data/tar.h"
+#include "data/prepare/synth.h"
+#include "data/sources/devkit.h"
+#include "data/sources/tar.h"
 
 namespace redline::data {
 namespace {

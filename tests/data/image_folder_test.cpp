@@ -1,4 +1,4 @@
-#include "data/image_folder.h"
+#include "data/sources/image_folder.h"
 
 #include <gtest/gtest.h>
 
@@ -67,9 +67,10 @@ TEST(ImageFolder, MistakesAreNamedWithTheRemedy) {
   const auto message = [&](Split split) { return message_of<Error>([&] { open_source(path, split); }); };
   EXPECT_TRUE(
       contains(message_of<UsageError>([&] { open_source(path / "nowhere", Split::train); }), "nowhere"));
-  EXPECT_TRUE(
-      contains(message_of<UsageError>([&] { open_source(path, Split::train); }), "neither a train nor"));
+  const auto usage = [&] { return message_of<UsageError>([&] { open_source(path, Split::train); }); };
+  EXPECT_TRUE(contains(usage(), "it is empty"));
   put(path / "file.bin");
+  EXPECT_TRUE(contains(usage(), "neither a train nor"));
   EXPECT_TRUE(
       contains(message_of<UsageError>([&] { open_source(path / "file.bin", Split::train); }), "file.bin"));
   fs::create_directory(path / "train");
@@ -77,7 +78,7 @@ TEST(ImageFolder, MistakesAreNamedWithTheRemedy) {
   put(path / "train/cat/1.jpg");
   EXPECT_TRUE(contains(message_of<UsageError>([&] { open_source(path, Split::val); }), "no val folder"));
   fs::create_directory(path / "train/dog");
-  EXPECT_TRUE(contains(message(Split::train), "train/dog has no .jpg"));
+  EXPECT_TRUE(contains(message(Split::train), "train/dog has no images"));
   put(path / "train/dog/1.jpg");
   put(path / "val/cow/1.jpg");
   EXPECT_TRUE(contains(message(Split::val), "class cow"));

@@ -17,9 +17,9 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "data/augment.h"
-#include "data/baseline_jpeg.h"
 #include "data/file.h"
+#include "data/images/augment.h"
+#include "data/images/baseline_jpeg.h"
 
 namespace {
 

@@ -8,15 +8,15 @@
 #include "base/error.h"
 #include "base/temporary_folder.h"
 #include "base/tfrecord.h"
-#include "data/convert.h"
-#include "data/devkit.h"
-#include "data/example.h"
-#include "data/info.h"
 #include "data/pictures.h"
-#include "data/record_source.h"
-#include "data/shard_names.h"
-#include "data/tar.h"
-#include "data/val_labels.h"
+#include "data/prepare/convert.h"
+#include "data/prepare/info.h"
+#include "data/sources/devkit.h"
+#include "data/sources/example.h"
+#include "data/sources/record_source.h"
+#include "data/sources/shard_names.h"
+#include "data/sources/tar.h"
+#include "data/sources/val_labels.h"
 
 namespace redline::data {
 namespace {

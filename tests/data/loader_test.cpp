@@ -415,6 +415,18 @@ TEST(Loader, TheWaitForDataIsMeasured) {
   EXPECT_GT(loader.waited_seconds(), 0);
 }
 
+TEST(Loader, TellsHowMuchOfTheWorkIsReading) {
+  for (const int milliseconds : {0, 10}) {
+    const auto source = std::make_shared<MemorySource>(50);
+    source->read_time = std::chrono::milliseconds(milliseconds);
+    Loader loader(source, options(true));
+    epoch(loader, 0);
+    ASSERT_TRUE(loader.reading_share());
+    EXPECT_LT(*loader.reading_share(), milliseconds == 0 ? 0.5 : 1.0);
+    EXPECT_GT(*loader.reading_share(), milliseconds == 0 ? 0.0 : 0.5);
+  }
+}
+
 TEST(Loader, ImpossibleOptionsAreUsageErrors) {
   const auto source = std::make_shared<MemorySource>(10);
   const auto with = [&](auto change) {

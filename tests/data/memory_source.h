@@ -2,14 +2,16 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "data/pictures.h"
-#include "data/record_source.h"
+#include "data/sources/record_source.h"
 
 namespace redline::data {
 
@@ -36,10 +38,12 @@ class MemorySource final : public RecordSource {
   const char* kind() const override { return "memory"; }
   std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>&) const override {
     ++reads;
+    std::this_thread::sleep_for(read_time);
     return images_[static_cast<std::size_t>(index)];
   }
 
   mutable std::atomic<int> reads{0};
+  std::chrono::milliseconds read_time{0};  // of one sample; set before it is read
 
  private:
   std::vector<std::string> classes_;

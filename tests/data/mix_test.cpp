@@ -1,4 +1,4 @@
-#include "data/mix.h"
+#include "data/images/mix.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <istream>
 #include <string>
 
-#include "data/image.h"
+#include "data/images/image.h"
 
 namespace redline::data {
 

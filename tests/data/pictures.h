@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/random.h"
-#include "data/decode.h"
-#include "data/encode.h"
 #include "data/file.h"
+#include "data/images/decode.h"
+#include "data/images/encode.h"
 
 namespace redline::data {
 

@@ -13,8 +13,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "data/augment.h"
 #include "data/file.h"
+#include "data/images/augment.h"
 
 namespace {
 

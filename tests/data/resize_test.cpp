@@ -1,4 +1,4 @@
-#include "data/resize.h"
+#include "data/images/resize.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "data/kernels/kernels.h"
+#include "data/images/kernels/kernels.h"
+#include "data/images/pillow_resize.h"
 #include "data/pictures.h"
-#include "data/pillow_resize.h"
 
 namespace redline::data {
 namespace {

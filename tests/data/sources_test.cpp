@@ -11,9 +11,9 @@
 #include "base/temporary_folder.h"
 #include "data/loader.h"
 #include "data/pictures.h"
-#include "data/record_source.h"
-#include "data/synth.h"
-#include "data/verify.h"
+#include "data/prepare/synth.h"
+#include "data/prepare/verify.h"
+#include "data/sources/record_source.h"
 
 namespace redline::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "data/synth.h"
+#include "data/prepare/synth.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/temporary_folder.h"
 #include "data/pictures.h"
-#include "data/record_source.h"
-#include "data/synth_image.h"
+#include "data/prepare/synth_image.h"
+#include "data/sources/record_source.h"
 
 namespace redline::data {
 namespace {

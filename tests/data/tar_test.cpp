@@ -1,4 +1,4 @@
-#include "data/tar.h"
+#include "data/sources/tar.h"
 
 #include <gtest/gtest.h>
 

@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/temporary_folder.h"
-#include "data/example.h"
 #include "data/pictures.h"
+#include "data/sources/example.h"
 
 namespace redline::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "data/unpack.h"
+#include "data/prepare/unpack.h"
 
 #include <gtest/gtest.h>
 
@@ -9,11 +9,11 @@
 #include "base/temporary_folder.h"
 #include "data/archives.h"
 #include "data/bad_limit.h"
-#include "data/convert.h"
-#include "data/ilsvrc.h"
 #include "data/pictures.h"
-#include "data/synth.h"
-#include "data/tiny_imagenet.h"
+#include "data/prepare/convert.h"
+#include "data/prepare/synth.h"
+#include "data/prepare/tiny_imagenet.h"
+#include "data/sources/ilsvrc.h"
 
 namespace redline::data {
 namespace {

@@ -1,11 +1,11 @@
-#include "data/verify.h"
+#include "data/prepare/verify.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/temporary_folder.h"
-#include "data/info.h"
 #include "data/pictures.h"
+#include "data/prepare/info.h"
 
 namespace redline::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "data/zip.h"
+#include "data/sources/zip.h"
 
 #include <gtest/gtest.h>
 

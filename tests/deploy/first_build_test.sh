@@ -70,4 +70,33 @@ run 8.0 REDLINE_CUDA=fetch FETCH_FAILS=1
 expect said '^no network$'
 expect said "the GPU will not be used: NVIDIA's packages cannot be installed"
 expect cmake-calls '-DREDLINE_CUDA=OFF'
+
+# A clone in a folder with a space, called from elsewhere through a link; the second call does not build.
+rm -rf "$place/clone/build"
+mv "$place/clone" "$place/my clone"
+ln -s "my clone/redline" "$place/link"
+for built in yes no; do
+  (cd / && env PLACE="$place" PATH="$place/bin:$PATH" REDLINE_PACKAGES=skip REDLINE_CUDA=skip "$place/link" 'two words') \
+    >"$place/out" 2>"$place/said" </dev/null
+  expect out '^ran two words$'
+  if [ "$built" = yes ]; then expect said '^redline: building, 50%'; else expect_no said .; fi
+done
+
+# Somebody else's clone: its program runs, until its source changes.
+other() {
+  local -a as=()
+  if [ "$(id -u)" -eq 0 ]; then as=(setpriv --reuid 65534 --regid 65534 --clear-groups); fi
+  chmod a-w "$place/my clone/build/release"
+  code=0
+  "${as[@]}" env PLACE="$place" PATH="$place/bin:$PATH" REDLINE_PACKAGES=skip REDLINE_CUDA=skip "$place/my clone/redline" demo \
+    >"$place/out" 2>"$place/said" </dev/null || code=$?
+  chmod u+w "$place/my clone/build/release"
+}
+chmod 755 "$place"
+other
+expect out '^ran demo$'
+touch "$place/my clone/src/new.cpp"
+other
+expect said '^redline: error: the source changed since the program was built, and you cannot write to .*/my clone/build/release; use a clone of your own'
+[ "$code" -eq 74 ] || { echo "code $code instead of 74"; exit 1; }
 echo "all as expected"

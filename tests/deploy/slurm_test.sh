@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Slurm on this machine, with daemons of its own: two tasks of srun are two ranks, and deploy/slurm.sbatch runs as a batch
-# job. slurm_test.sh <repository> <folder of the program>. Exits with 77 where the machine cannot.
+# Slurm on this machine, with daemons of its own: two tasks of srun are two ranks, and so are two processes that MPICH's mpiexec
+# starts within a job; deploy/slurm.sbatch runs as a batch job, and goes back to the queue when a rank is killed. slurm_test.sh <repository> <folder of the program>. Exits with 77 where the machine cannot.
 set -euo pipefail
 repository=$(readlink -f -- "$1")
 PATH=$(readlink -f -- "$2"):$PATH
@@ -82,11 +82,40 @@ small=(--model resnet18 --image-size 32 -b 2 --steps 3 --device cpu)
 timeout 100 srun -n 2 --oversubscribe --overcommit redline train synthetic "${small[@]}" --name s >srun.out 2>&1
 expect srun.out '2 ranks, launched by srun' '^3 steps of 2 x 2 images' '^  result    finished: 3 steps, 12 images'
 
+# MPICH's mpiexec starts its own processes by srun, whose variables the ranks inherit.
+if command -v mpiexec.mpich >/dev/null; then
+  timeout 100 salloc -n 2 --oversubscribe --overcommit mpiexec.mpich -n 2 redline train synthetic "${small[@]}" --name h >mpiexec.out 2>&1
+  expect mpiexec.out '2 ranks, launched by mpiexec' '^3 steps of 2 x 2 images'
+fi
+
 # The example as it stands, but for the machine that it asks for: what the command line says comes after it.
-timeout 150 sbatch --wait --nodes=1 --ntasks-per-node=2 --gpus-per-task=0 --cpus-per-task=1 --oversubscribe --overcommit \
-  --output=batch.out "$repository/deploy/slurm.sbatch" synthetic "${small[@]}" || { cat batch.out; exit 1; }
+machine=(--nodes=1 --ntasks-per-node=2 --gpus-per-task=0 --cpus-per-task=1 --oversubscribe --overcommit)
+timeout 150 sbatch --wait "${machine[@]}" --output=batch.out "$repository/deploy/slurm.sbatch" synthetic "${small[@]}" ||
+  { cat batch.out; exit 1; }
 expect batch.out '2 ranks, launched by srun' '^  result    finished: 3 steps, 12 images'
 run=$(find runs -maxdepth 1 -name 'slurm-*')
 [ -n "$run" ] || { echo "the batch job left no run"; exit 1; }
 [ ! -e ".redline-token-${run##*-}" ] || { echo "the batch job left its token"; exit 1; }
-echo "srun and sbatch ran"
+
+# A rank is killed: the job goes back to the queue, with a checkpoint and without its token.
+until_line() { # until_line <file> <pattern>
+  for _ in $(seq 600); do
+    if grep -q "$2" "$1" 2>/dev/null; then return; fi
+    sleep 0.1
+  done
+  expect "$1" "$2"
+}
+job=$(sbatch --parsable "${machine[@]}" --output=lost.out "$repository/deploy/slurm.sbatch" synthetic "${small[@]}" --steps 40 \
+  --checkpoint-every 1 --log-every 1)
+until_line lost.out 'step 3/'
+kill -9 "$(pgrep -xf "[^ ]*redline train .*--name slurm-$job .*" | tail -n 1)"
+until_line lost.out 'result    failed'
+for _ in $(seq 300); do
+  if [ "$(squeue -h -j "$job" -o %T)" = PENDING ] && [ ! -e ".redline-token-$job" ]; then break; fi
+  sleep 0.2
+done
+[ "$(squeue -h -j "$job" -o %T)" = PENDING ] || { cat lost.out; echo "the job is not in the queue"; exit 1; }
+scancel "$job"
+expect lost.out "start 2 ranks of redline train --resume runs/slurm-$job"
+[ ! -e ".redline-token-$job" ] || { echo "the job that lost a rank left its token"; exit 1; }
+echo "srun, mpiexec and sbatch ran"

@@ -91,7 +91,7 @@ struct Block {
   std::exception_ptr error;
 };
 
-Block block;
+Block& block = *new Block;  // the device may be at work when the process ends
 
 Party& party_of(std::vector<Party>& parties, int size) {
   return parties[static_cast<std::size_t>(block.current->number / size)];

@@ -13,16 +13,8 @@
 namespace redline::backend::cuda {
 namespace {
 
-float to_float(float value) { return value; }
+using emulator::rounded;
 using emulator::to_float;
-template <typename T>
-T rounded(float value) {
-  return emulator::rounded<T>(value);
-}
-template <>
-float rounded<float>(float value) {
-  return value;
-}
 
 // Calls visit(x's index, w's, y's) for every product of a convolution of NHWC activations and KRSC weights.
 template <typename Visit>
@@ -77,7 +69,6 @@ void convolve(const ConvShape& s, const ConvPointers& at) {
   if (writes_w) return store(at.w, w);
   store(at.y, y);
   if (s.pass != ConvPass::forward_sums) return;
-  std::fill_n(at.sums, 2 * s.k, 0.0F);
   for (std::size_t i = 0; i < y.size(); ++i) {
     const float value = to_float(rounded<T>(y[i]));
     float* sums = at.sums + static_cast<std::int64_t>(i) % s.k;
@@ -88,6 +79,8 @@ void convolve(const ConvShape& s, const ConvPointers& at) {
 
 // A grid of one thread, so that it takes its place in a graph.
 void launch_loops(const ConvShape& shape, const ConvPointers& pointers, cudaStream_t stream) {
+  if (shape.pass == ConvPass::forward_sums)  // as cuDNN does, whose kernels add to them
+    cudaMemsetAsync(pointers.sums, 0, static_cast<std::size_t>(2 * shape.k) * sizeof(float), stream);
   emulator::launch({dim3(1), dim3(1)}, stream, [shape, pointers] {
     switch (shape.dtype) {
       case graph::DType::f16:

@@ -1,5 +1,5 @@
-// In the place of what loads the plugin (backend/cuda_plugin.cpp): the emulated backend is linked to the
-// test.
+// In the place of what loads the plugin (backend/cuda_plugin.cpp), for tests that the emulated backend is
+// linked to.
 #include "backend/cuda_plugin.h"
 
 extern "C" redline::backend::Backend* redline_make_cuda_backend(

@@ -1,5 +1,5 @@
-// CUDA's runtime on the CPU: device memory is the host's, and what is put on a stream runs at once, or
-// becomes part of the graph that is being captured. Only what Redline calls.
+// CUDA's runtime on the CPU: devices, memory and cuBLAS; streams.cpp has streams, events and graphs. Device
+// memory is the host's. Only what Redline calls.
 #include <cublas_v2.h>
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -17,31 +17,21 @@
 #include "backend/cuda/kernels/kernels.h"
 #include "base/error.h"
 #include "device.h"
+#include "streams.h"
 #include "tensor_core.h"
 
-struct CUgraph_st {
-  std::vector<std::function<void()>> nodes;
+struct cublasContext {
+  cudaStream_t stream = nullptr;
 };
-struct CUgraphExec_st {
-  std::vector<std::function<void()>> nodes;
-};
-struct CUevent_st {};
-struct CUstream_st {};
 
 namespace redline::emulator {
 namespace {
 
 constexpr int kMultiprocessors = 4;  // few, so that a block has several tiles
+constexpr int kFirstBus = 0x18;      // of the devices: as the driver's stand-in has it
 constexpr std::size_t kAlignment = 1024;
 
-thread_local cudaGraph_t capturing = nullptr;
-
-void put(std::function<void()> work) {
-  if (capturing != nullptr)
-    capturing->nodes.push_back(std::move(work));
-  else
-    work();
-}
+thread_local int current = 0;  // device of a thread
 
 // What was allocated, and of which kind it is.
 class Allocations {
@@ -107,10 +97,6 @@ void put_element(void* to, cudaDataType_t type, std::size_t at, float value) {
 
 }  // namespace
 
-void launch(const Grid& grid, cudaStream_t, std::function<void()> thread) {
-  put([grid, thread = std::move(thread)] { run_grid(grid, thread); });
-}
-
 }  // namespace redline::emulator
 
 using namespace redline::emulator;
@@ -134,19 +120,25 @@ extern "C" {
 // --- Devices ---
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
+  cuDeviceGetCount(count);
+  return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = current;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaSetDevice(int device) {
+  int count = 0;
+  cudaGetDeviceCount(&count);
+  if (device < 0 || device >= count) return cudaErrorInvalidDevice;
+  current = device;
+  return cudaSuccess;
+}
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = CUDART_VERSION;
   return cudaSuccess;
 }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* device, int) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* device, int number) {
   *device = {};
   std::strcpy(device->name, "emulated GPU");
   device->major = 9;
@@ -155,6 +147,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* device, int) {
   device->sharedMemPerBlockOptin = 227 << 10;
   device->sharedMemPerMultiprocessor = 228 << 10;
   device->l2CacheSize = 50 << 20;
+  device->pciBusID = kFirstBus + number;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
@@ -180,10 +173,14 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
   *lowest = *highest = 0;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
-const char* cudaGetErrorString(cudaError_t) { return "an error of the emulator"; }
-const char* cudaGetErrorName(cudaError_t) { return "emulator"; }
+cudaError_t cudaGetLastError() { return failure(); }
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaErrorLaunchFailure ? failure_text() : "an error of the emulated runtime";
+}
+const char* cudaGetErrorName(cudaError_t error) {
+  thread_local std::string name;
+  return (name = fmt::format("emulated, {}", static_cast<int>(error))).c_str();
+}
 cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** entry, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* found) {
   extern CUresult redline_emulator_encode_tiled(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
@@ -210,8 +207,12 @@ cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
 cudaError_t cudaMallocManaged(void** memory, std::size_t bytes, unsigned) {
   return allocations().allocate(memory, bytes, cudaMemoryTypeManaged);
 }
-cudaError_t cudaFree(void* memory) { return allocations().release(memory); }
-cudaError_t cudaFreeHost(void* memory) { return allocations().release(memory); }
+// Both wait for whatever runs.
+cudaError_t cudaFree(void* memory) {
+  drain();
+  return allocations().release(memory);
+}
+cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {
   *attributes = {};
   attributes->type = allocations().kind_of(memory);
@@ -228,113 +229,37 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 cudaError_t cudaMemPrefetchAsync(const void*, std::size_t, cudaMemLocation, unsigned, cudaStream_t) {
   return cudaSuccess;
 }
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
-  std::memcpy(to, from, bytes);
-  return cudaSuccess;
+// As CUDA does with ordinary memory: what is copied from there has been read when the call returns, and what
+// is copied to there has arrived.
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  const auto is_ordinary = [](const void* memory) {
+    return allocations().kind_of(memory) == cudaMemoryTypeUnregistered;
+  };
+  if (is_ordinary(from)) {
+    const auto* begin = static_cast<const std::byte*>(from);
+    put(stream,
+        [to, staged = std::vector(begin, begin + bytes)] { std::memcpy(to, staged.data(), staged.size()); });
+  } else {
+    put(
+        stream, [=] { std::memcpy(to, from, bytes); }, cudaGraphNodeTypeMemcpy);
+  }
+  return is_ordinary(to) ? drain(stream) : failure();
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  put([=] { std::memcpy(to, from, bytes); });
-  return cudaSuccess;
+// A copy of few bytes to the device returns before they are there.
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  constexpr std::size_t kFew = std::size_t{64} << 10;
+  const cudaError_t result = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+  return result == cudaSuccess && (kind != cudaMemcpyHostToDevice || bytes > kFew) ? drain(nullptr) : result;
+}
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+  const cudaGraphNode_t node = put(
+      stream, [=] { std::memset(memory, value, bytes); }, cudaGraphNodeTypeMemset);
+  if (node != nullptr) node->memset = {memory, bytes, static_cast<unsigned>(value), 1, bytes, 1};
+  return failure();
 }
 cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
-  std::memset(memory, value, bytes);
-  return cudaSuccess;
-}
-cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t) {
-  put([=] { std::memset(memory, value, bytes); });
-  return cudaSuccess;
-}
-
-// --- Streams, events ---
-
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
-  *stream = new CUstream_st;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  delete stream;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new CUevent_st;
-  return cudaSuccess;
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
-  return cudaSuccess;
-}
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
-// Less every time: of several candidates the last is taken, where a deterministic run takes the first.
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
-  static float next = 1e6F;
-  *milliseconds = next *= 0.999F;
-  return cudaSuccess;
-}
-
-// --- Graphs: what was captured, in that order. Their nodes cannot be looked at. ---
-
-cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
-  capturing = new CUgraph_st;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
-  *graph = std::exchange(capturing, nullptr);
-  return cudaSuccess;
-}
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* status, unsigned long long*,
-                                     cudaGraph_t*, const cudaGraphNode_t**, const cudaGraphEdgeData**,
-                                     std::size_t* count) {
-  *status = cudaStreamCaptureStatusNone;
-  if (count != nullptr) *count = 0;
-  return cudaSuccess;
-}
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
-  *exec = new CUgraphExec_st{graph->nodes};
-  return cudaSuccess;
-}
-cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t) {
-  for (const auto& node : exec->nodes) node();
-  return cudaSuccess;
-}
-cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  delete graph;
-  return cudaSuccess;
-}
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
-  delete exec;
-  return cudaSuccess;
-}
-cudaError_t cudaGraphGetNodes(cudaGraph_t, cudaGraphNode_t*, std::size_t* count) {
-  *count = 0;
-  return cudaSuccess;
-}
-cudaError_t cudaGraphGetRootNodes(cudaGraph_t, cudaGraphNode_t*, std::size_t* count) {
-  *count = 0;
-  return cudaSuccess;
-}
-cudaError_t cudaGraphNodeGetType(cudaGraphNode_t, cudaGraphNodeType*) { return cudaErrorNotSupported; }
-cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t, cudaGraphNode_t*, cudaGraphEdgeData*,
-                                         std::size_t*) {
-  return cudaErrorNotSupported;
-}
-cudaError_t cudaGraphNodeGetDependentNodes(cudaGraphNode_t, cudaGraphNode_t*, cudaGraphEdgeData*,
-                                           std::size_t*) {
-  return cudaErrorNotSupported;
-}
-cudaError_t cudaGraphMemsetNodeGetParams(cudaGraphNode_t, cudaMemsetParams*) { return cudaErrorNotSupported; }
-cudaError_t cudaGraphAddDependencies(cudaGraph_t, const cudaGraphNode_t*, const cudaGraphNode_t*,
-                                     const cudaGraphEdgeData*, std::size_t) {
-  return cudaErrorNotSupported;
-}
-cudaError_t cudaGraphDestroyNode(cudaGraphNode_t) { return cudaErrorNotSupported; }
-cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t*, cudaGraph_t, const cudaGraphNode_t*, std::size_t,
-                                   const cudaKernelNodeParams*) {
-  return cudaErrorNotSupported;
+  return cudaMemsetAsync(memory, value, bytes, nullptr);
 }
 
 // --- The driver, of which counters ask ---
@@ -349,20 +274,26 @@ CUresult cuCtxGetCurrent(CUcontext*) { return CUDA_ERROR_NOT_SUPPORTED; }
 // --- cuBLAS ---
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
-  *handle = nullptr;
+  *handle = new cublasContext;
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasDestroy_v2(cublasHandle_t) { return CUBLAS_STATUS_SUCCESS; }
-cublasStatus_t cublasSetStream_v2(cublasHandle_t, cudaStream_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
+  handle->stream = stream;
+  return CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t) { return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t, void*, std::size_t) { return CUBLAS_STATUS_SUCCESS; }
 const char* cublasGetStatusString(cublasStatus_t) { return "an error of the emulator"; }
-cublasStatus_t cublasGemmEx(cublasHandle_t, cublasOperation_t op_a, cublasOperation_t op_b, int m, int n,
-                            int k, const void* alpha, const void* a, cudaDataType_t type_a, int lda,
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m,
+                            int n, int k, const void* alpha, const void* a, cudaDataType_t type_a, int lda,
                             const void* b, cudaDataType_t type_b, int ldb, const void* beta, void* c,
                             cudaDataType_t type_c, int ldc, cublasComputeType_t, cublasGemmAlgo_t) {
   const float scale = *static_cast<const float*>(alpha), keep = *static_cast<const float*>(beta);
-  put([=] {
+  put(handle->stream, [=] {
     const auto at = [](cublasOperation_t op, int row, int column, int ld) {
       return static_cast<std::size_t>(op == CUBLAS_OP_N ? row + static_cast<std::int64_t>(column) * ld
                                                         : column + static_cast<std::int64_t>(row) * ld);

@@ -15,10 +15,15 @@
 
 namespace redline::emulator {
 
+inline float to_float(float value) { return value; }
 inline float to_float(__half value) { return __half2float(value); }
 inline float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }
 template <typename T>
 T rounded(float value);
+template <>
+inline float rounded(float value) {
+  return value;
+}
 template <>
 inline __half rounded(float value) {
   return __float2half_rn(value);

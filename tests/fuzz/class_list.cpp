@@ -3,8 +3,8 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "data/class_list.h"
-#include "data/val_labels.h"
+#include "data/sources/class_list.h"
+#include "data/sources/val_labels.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   using namespace redline;

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "base/error.h"
-#include "data/example.h"
+#include "data/sources/example.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   using namespace redline::data;

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "data/decode.h"
-#include "data/resize.h"
+#include "data/images/decode.h"
+#include "data/images/resize.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   using namespace redline::data;

@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "base/error.h"
-#include "data/devkit.h"
+#include "data/sources/devkit.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   try {

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "data/tar.h"
+#include "data/sources/tar.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   using namespace redline::data;

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "base/error.h"
-#include "data/class_words.h"
-#include "data/val_annotations.h"
+#include "data/sources/class_words.h"
+#include "data/sources/val_annotations.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   using namespace redline::data;

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "data/zip.h"
+#include "data/sources/zip.h"
 #include "memory_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {

@@ -145,6 +145,14 @@ TEST(Console, TheEndTellsEnergyAndWhatDisturbedTheRun) {
   Capture capture;
   ConsoleSink sink({.out = capture.stream(), .live = false, .quiet = true, .log_every = 1});
   sink.begin(info());
+  Step step;
+  step.samples = 64;
+  step.gap.evaluation = 40;
+  for (const double seconds : {5.0, 1.5, 2.0}) {  // the first warms up
+    step.seconds = seconds;
+    step.gap.data = seconds == 1.5 ? 0.5 : 0;
+    sink.step(step);
+  }
   sink.notice({20, "bound", "the power limit sets the speed"});
   sink.notice({20, "disturbed", "other processes used 38.0% of the CPU time"});
   End end;
@@ -155,21 +163,62 @@ TEST(Console, TheEndTellsEnergyAndWhatDisturbedTheRun) {
   end.energy_samples = 1280;
   end.energy_j = 2560;
   end.seconds = 100;
-  end.gap.evaluation = 40;
-  end.gap.data = 6;
   sink.end(end);
   const std::string text = capture.text();
   EXPECT_NE(text.find("  energy    2.56 kJ: 128 J a step, 0.5 images/J\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("  speed     32.0 images/s in training, 10.0% of it waiting for data\n"),
+  EXPECT_NE(text.find("  speed     32.0 images/s in training, 12.5% of the time waiting for data\n"),
             std::string::npos)
       << text;
   EXPECT_NE(text.find("  bound     the power limit sets the speed\n"), std::string::npos) << text;
   EXPECT_NE(text.find("  disturbed other processes used 38.0% of the CPU time\n"), std::string::npos) << text;
   Capture other;
   ConsoleSink quiet({.out = other.stream(), .live = false, .quiet = true, .log_every = 1});
+  RunInfo resumed = info();
+  resumed.resumed = Resumed{20, false};
+  quiet.begin(resumed);
+  quiet.step(step);
   quiet.end({});
-  for (const char* word : {"energy", "bound", "disturbed", "warnings"})
+  for (const char* word : {"speed", "energy", "bound", "disturbed", "warnings"})
     EXPECT_EQ(other.text().find(word), std::string::npos) << word;
+}
+
+TEST(Console, TheSpeedOfAResumedRunIsOfItsOwnSteps) {
+  Capture capture;
+  ConsoleSink sink({.out = capture.stream(), .live = false, .quiet = true, .log_every = 1});
+  RunInfo resumed = info();
+  resumed.resumed = Resumed{20, false};
+  sink.begin(resumed);
+  Step step;
+  step.samples = 64;
+  step.seconds = 2;
+  sink.step(step);
+  sink.step(step);
+  End end;
+  end.samples = 22 * 64;
+  end.seconds = 100;
+  sink.end(end);
+  EXPECT_NE(capture.text().find("32.0 images/s in training since step 20, 0.0% of the time"),
+            std::string::npos)
+      << capture.text();
+}
+
+TEST(Console, WaitingForOtherRanksIsWithinStepsAndBetweenThem) {
+  Capture capture;
+  ConsoleSink sink({.out = capture.stream(), .live = false, .quiet = true, .log_every = 1});
+  sink.begin(info());
+  Step step;
+  step.samples = 64;
+  step.seconds = 1.5;
+  step.communication_seconds = 0.3;
+  step.gap.exchange = 0.5;
+  sink.step(step);
+  sink.step(step);
+  End end;
+  end.seconds = 4;
+  end.ranks = "2 ranks";
+  sink.end(end);
+  EXPECT_NE(capture.text().find("  waiting   40.0% of the time for other ranks\n"), std::string::npos)
+      << capture.text();
 }
 
 TEST(Console, RepeatedWarningsAreAddedUp) {

@@ -35,41 +35,39 @@ using namespace graph::operands;
 using graph::OpKind;
 
 // A weight gradient, and its addition to a total, on the side stream.
-inline Group match_weight_gradient(const Dataflow& flow, int position) {
-  if (flow.op(position).kind != OpKind::conv_grad_weight) return {};
-  Group group{.ops = {position}, .side_stream = true};
-  const int total = flow.reader(out(flow.op(position), ConvGradWeight::dw), OpKind::accumulate);
-  if (total >= 0) group.ops.push_back(total);
+inline Group match_weight_gradient(const Node& op) {
+  if (!op.is(OpKind::conv_grad_weight)) return {};
+  Group group{.ops = {op.position}, .side_stream = true};
+  if (const Node total = op.reader(ConvGradWeight::dw, OpKind::accumulate))
+    group.ops.push_back(total.position);
   return group;
 }
 inline const GroupRow kWeightGradient{"weight_gradient", match_weight_gradient};
 
 // Back through a norm and the convolution in front of it to the next norm's sums. In the graph the sums come
 // three ops after the norm's gradient, with the convolution's weight gradient between them.
-inline Group match_through_norm(const Dataflow& flow, int position) {
-  if (flow.op(position).kind != OpKind::norm_grad_apply) return {};
-  const int input = flow.reader(out(flow.op(position), NormGradApply::dy), OpKind::conv_grad_input);
-  if (input < 0) return {};
-  const int sums = flow.reader(out(flow.op(input), ConvGradInput::dx), OpKind::norm_grad_stats);
-  if (sums < 0) return {};
-  return {.ops = {position, input, sums}};
+inline Group match_through_norm(const Node& apply) {
+  if (!apply.is(OpKind::norm_grad_apply)) return {};
+  const Node input = apply.reader(NormGradApply::dy, OpKind::conv_grad_input);
+  const Node sums = input.reader(ConvGradInput::dx, OpKind::norm_grad_stats);
+  if (!sums) return {};
+  return {.ops = {apply.position, input.position, sums.position}};
 }
 inline const GroupRow kThroughNorm{"through_norm", match_through_norm};
 
 // A weight gradient that recomputes what its convolution read, and a norm and ReLU that store nothing.
-inline Group match_recomputing(const Dataflow& flow, int position) {
-  if (flow.op(position).kind != OpKind::conv_grad_weight) return {};
-  const int act = flow.maker(in(flow.op(position), ConvGradWeight::x), OpKind::affine_act);
-  if (act < 0 || in(flow.op(act), AffineAct::shortcut) != graph::kNone) return {};
-  return {.ops = {position}, .recomputes = {act}};
+inline Group match_recomputing(const Node& op) {
+  if (!op.is(OpKind::conv_grad_weight)) return {};
+  const Node act = op.maker(ConvGradWeight::x, OpKind::affine_act);
+  if (!act || act.has_in(AffineAct::shortcut)) return {};
+  return {.ops = {op.position}, .recomputes = {act.position}};
 }
 inline const GroupRow kRecomputing{"recomputing", match_recomputing};
-inline Group match_unstored(const Dataflow& flow, int position) {
-  if (flow.op(position).kind != OpKind::affine_act) return {};
-  const graph::TensorId z = out(flow.op(position), AffineAct::z);
-  const int conv = flow.reader(z, OpKind::conv);
-  if (conv < 0) return {};
-  return {.ops = {position, conv}, .unstored = {z}};
+inline Group match_unstored(const Node& act) {
+  if (!act.is(OpKind::affine_act)) return {};
+  const Node conv = act.reader(AffineAct::z, OpKind::conv);
+  if (!conv) return {};
+  return {.ops = {act.position, conv.position}, .unstored = {act.out(AffineAct::z)}};
 }
 inline const GroupRow kUnstored{"unstored", match_unstored};
 

@@ -146,8 +146,8 @@ TEST(Groups, StoreNothingThatIsRecomputed) {
 }
 
 // Two ops in a row, and an op between them that is not in the group.
-Group match_around(const Dataflow& flow, int position) {
-  return flow.op(position).name == "a" ? Group{.ops = {position, position + 2}} : Group{};
+Group match_around(const Node& op) {
+  return op.op().name == "a" ? Group{.ops = {op.position, op.position + 2}} : Group{};
 }
 
 TEST(Groups, ThatWaitForThemselvesAreRefused) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "profile/hand_made.h"
+#include "profile/session.h"
 #include "profile/summary.h"
 #include "profile/tracing_windows.h"
 
@@ -27,7 +28,8 @@ Facts content() {
   r.threads = 4;
   r.batch = 64;
   r.ranks = 1;
-  r.histograms_every = 0;
+  r.reading = 0.1;
+  r.histograms = false;
   r.log_every = 10;
   r.deterministic = false;
   r.fused = true;
@@ -82,10 +84,14 @@ const std::map<std::string, RuleTest>& rule_tests() {
       {"decode_gpu", decode},
       {"send_files", decode},
       {"convert_to_shards",
-       {files_on_cpu,
-        "data convert",
-        {[](Facts& f) { f.run.shards = true; }, [](Facts& f) { f.run.synthetic = true; }},
-        {[](Facts& f) { f.run.shards.reset(); }}}},
+       {[](Facts& f) {
+          files_on_cpu(f);
+          f.run.reading = 0.43;
+        },
+        "data convert` to shards, which are read in one piece: reading files takes 43%",
+        {[](Facts& f) { f.run.shards = true; }, [](Facts& f) { f.run.synthetic = true; },
+         [](Facts& f) { f.run.reading = 0.19; }},
+        {[](Facts& f) { f.run.shards.reset(); }, [](Facts& f) { f.run.reading.reset(); }}}},
       {"bench_data", {files_on_cpu, "bench data", {[](Facts& f) { f.run.synthetic = true; }}, {[](Facts& f) {
                         f.run.synthetic.reset();
                       }}}},
@@ -99,10 +105,10 @@ const std::map<std::string, RuleTest>& rule_tests() {
         {[](Facts& f) { f.run.ranks = 1; }},
         {[](Facts& f) { f.run.ranks.reset(); }}}},
       {"fewer_histograms",
-       {[](Facts& f) { f.run.histograms_every = 100; },
+       {[](Facts& f) { f.run.histograms = true; },
         "--histograms-every 0",
-        {[](Facts& f) { f.run.histograms_every = 0; }},
-        {[](Facts& f) { f.run.histograms_every.reset(); }}}},
+        {[](Facts& f) { f.run.histograms = false; }},
+        {[](Facts& f) { f.run.histograms.reset(); }}}},
       {"fewer_lines",
        {[](Facts& f) { f.run.log_every = 1; },
         "--log-every",
@@ -231,6 +237,17 @@ TEST(Advice, NothingKnownIsNothingSaid) {
   for (const Rule& rule : rules()) EXPECT_FALSE(rule.advise({})) << rule.name;
 }
 
+TEST(Advice, WorkersDoNotDecodeWhatTheGpuDoes) {
+  Facts facts = content();
+  facts.run.synthetic = false;
+  facts.run.workers = 3;
+  EXPECT_NE(advice(Cause::input, facts).find("3 of 8 cores read;"), std::string::npos)
+      << advice(Cause::input, facts);
+  facts.run.gpu_decodes = false;
+  EXPECT_NE(advice(Cause::input, facts).find("3 of 8 cores read and decode;"), std::string::npos)
+      << advice(Cause::input, facts);
+}
+
 TEST(Advice, ANarrowerTypeHelpsByWhatBoundsTheOp) {
   Facts facts = content();
   facts.run.narrower = true;
@@ -255,6 +272,13 @@ Summary on_cpu(const TelemetrySummary& telemetry, const RunFacts& run) {
   summary.telemetry = telemetry;
   find_losses(summary, /*host_computes=*/true, run);
   return summary;
+}
+
+// Advice about what happens every N steps is only for those that were traced.
+TEST(SessionOptions, KnowWhatHappensInTheTracedSteps) {
+  const SessionOptions traced{.start = 21, .steps = 10};
+  for (const int every : {1, 10, 30}) EXPECT_TRUE(traced.covers(every)) << every;  // after step 30
+  for (const int every : {0, 20, 31, 100}) EXPECT_FALSE(traced.covers(every)) << every;
 }
 
 TEST(Losses, OpsAreNotBlamedForWhatNeighboursTook) {

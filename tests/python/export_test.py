@@ -51,7 +51,7 @@ def check_init(folder):
     safetensors_torch.save_file(tensors, many)
     out = redline("train", f"{folder}/data", "--model", "resnet18", "--image-size", SIZE, "-b", 4, "--steps", 1,
                   "--init", many, "-o", f"{folder}/runs", "--name", "tuned")  # fmt: skip
-    assert "a new last layer for 4 classes in place of 7" in out, out
+    assert "a new last layer for 4 classes instead of 7" in out, out
     del tensors["layer1.0.conv1.weight"]
     tensors["layer1.0.conv1.wait"] = torch.zeros(3)
     tensors["conv1.weight"] = torch.zeros(64, 3, 3, 3)

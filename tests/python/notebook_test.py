@@ -43,7 +43,7 @@ with scratch() as folder:
         redline.predict(f"{folder}/pics", broken)
         raise AssertionError("not a network")
     except RuntimeError as error:
-        assert "holds no weights" in str(error), error
+        assert "has no weights" in str(error), error
 
     # A resumed run is followed from where it goes on; a run that is stopped did not fail.
     again = redline.train(f"{folder}/pics", "a", f"{folder}/runs", resume=True, model="resnet18", image_size=32, batch_size=4,

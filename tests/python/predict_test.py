@@ -70,6 +70,7 @@ def forms(folder, made):
         "parallel": torch.nn.DataParallel(made).state_dict(),
         "compiled": {"_orig_mod." + name: value for name, value in state.items()},
         "lightning": {"epoch": 3, "state_dict": {"model." + name: value for name, value in state.items()}},
+        "averaged": torch.optim.swa_utils.AveragedModel(made).state_dict(),
         "reference": {"model": state, "optimizer": optimizer.state_dict(), "epoch": 9, "args": args.__name__},
         "parameters": dict(made.named_parameters()) | dict(made.named_buffers()),
         "channels_last": channels_last,

@@ -90,6 +90,7 @@ def one_run(browser, folder):
     all_drawn(page, 15)
     assert page.requests() == [f"file://{folder}/first/report.html"], page.requests()
     assert page.js("document.querySelector('#profile-0-cores').textContent").count("61.25\u00a0%") == 1
+    assert page.js("[plain(12800000), format(7.2e7, 'J'), format(0.5, 'J')]") == ["12,800,000", "20\u00a0kWh", "0.5\u00a0J"]
     look(page, "light")
     where_time_went(page)
     roofline(page)

@@ -265,14 +265,14 @@ TEST(Speed, CountsStalls) {
   EXPECT_NEAR(*summarize(stalled).images_per_second_at_median, 74.07, 0.01);
   EXPECT_EQ(compared.rows[0].verdicts[1], "faster");
   EXPECT_EQ(row_of(compared, "median step").verdicts[1], "slower");
-  EXPECT_NEAR(*summarize(stalled).data_wait, 25 * 4.85 / (101 * 0.864 + 25 * 4.85), 1e-6);
+  EXPECT_NEAR(*summarize(stalled).data_wait, 25 * 4.85 / (100 * 0.864 + 25 * 4.85), 1e-6);
 }
 
 TEST(Speed, LeavesEvaluationsOut) {
   report::Run run = made_run("run", std::vector<double>(20, 0.5), {0, 0, 0, 0, 2.5});
   run.steps.gap_seconds[10] = run.steps.evaluation_seconds[10] = 100;
   EXPECT_NEAR(*summarize(run).images_per_second, 19 * 64 / (19 * 0.5 + 2.5), 1e-9);
-  EXPECT_NEAR(*summarize(run).data_wait, 2.5 / 12.5, 1e-9) << "of the training time";
+  EXPECT_NEAR(*summarize(run).data_wait, 2.5 / 12, 1e-9) << "of the training time after the warm-up";
 }
 
 TEST(Speed, ItsIntervalHoldsIt) {

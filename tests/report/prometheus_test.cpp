@@ -134,5 +134,13 @@ TEST(Prometheus, LabelsAreEscapedAndUnknownValuesLeftOut) {
   EXPECT_EQ(count(text, "redline_train_loss"), 0u);
 }
 
+TEST(Prometheus, TheSpeedOfAShortRunIsThatOfItsReport) {
+  const report::Run run = made_run("run", {30, 2, 2});  // the first step warms up
+  const std::string text = prometheus_text({&run});
+  EXPECT_NE(text.find("\nredline_images_per_second{run=\"run\"} 32\n"), std::string::npos) << text;
+  const report::Run first = made_run("run", {30});
+  EXPECT_EQ(prometheus_text({&first}).find("redline_images_per_second"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace redline::report

@@ -132,24 +132,31 @@ TEST(Terminal, TellsOfRanksProfileAndWhatDisturbed) {
   for (std::size_t i = 0; i < 20; ++i) {
     run.steps.slowest_rank[i] = i < 15 ? 1 : 0;
     run.steps.communication_seconds[i] = 4;
+    run.steps.gap_seconds[i] = run.steps.exchange_seconds[i] = i == 0 ? 400 : 10;  // the first warms up
   }
   run.notices.push_back({9, "disturbed", "other processes used 35% of the CPU time"});
   run.notices.push_back({20, "bound", "the power limit bounds the speed"});
   run.steps.skipped = 1;
+  run.checkpoints.resize(2);
+  run.checkpoints[1].step = 10;
+  run.checkpoints[1].error = "no space left";
   run.profile =
       Profile{"profile/summary.json",
               R"({"steps":4,"utilisation":0.953,"busy_seconds":0.2,"kinds":[{"name":"conv","seconds":0.04}],)"
               R"("losses":[{"what":"norms move 2.1 GB","seconds":0.006}]})"};
   const std::string text = terminal_text({&run});
   for (const char* line :
-       {"  ranks       2 ranks, 10.0% of the step waiting for others' gradients, rank 1 "
+       {"  ranks       2 ranks, 28.0% of the training time waiting for each other, rank 1 "
         "the slowest in 75% of the steps\n",
-        "  step        median 40 s, 90% 40 s, 99% 40 s, slowest 40 s, without 1 step of warm-up (40 s)\n",
+        "  step        median 40 s, 90% 40 s, slowest 40 s, without 1 step of warm-up (440 s)\n",
         "  profile     4 steps profiled, device busy 95.3% of them: conv 80%\n",
         "  lost        norms move 2.1 GB: 6 ms a step\n", "  bound       the power limit bounds the speed\n",
         "  disturbed   other processes used 35% of the CPU time\n",
+        "  warning     1 checkpoint could not be written, the last after step 10: no space left\n",
         "  warning     1 step was skipped: a gradient was not finite\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  run.resumes = 1;  // then each process says how far it got
+  EXPECT_NE(terminal_text({&run}).find("used 35% of the CPU time (up to step 9)\n"), std::string::npos);
   run.profile = Profile{"profile/summary.json", R"({"steps":"many","kinds":7})"};
   EXPECT_EQ(terminal_text({&run}).find("  profile"), std::string::npos);
 }

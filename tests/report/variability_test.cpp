@@ -129,6 +129,65 @@ TEST(Variability, ARunHasEachOfItsDevices) {
   EXPECT_DOUBLE_EQ(summary.energy.value().joules.value(), 900);
 }
 
+TEST(Variability, UnitsAreThoseOfTheColumn) {
+  const TemporaryFolder folder;
+  write_text(folder / "t.csv", "GPU;us;kHz;W;C\na;1500,5;1.98e6;0,7;inf\n");
+  const auto read = [&](const char* map, std::vector<std::string>& problems) {
+    return read_device_runs(folder / "t.csv", parse_map(map), problems);
+  };
+  std::vector<std::string> problems;
+  const auto runs = read("device=GPU,duration=us:us,clock=kHz:kHz,power=W:kW,temperature=C", problems);
+  ASSERT_EQ(runs.size(), 1U);
+  EXPECT_NEAR(runs[0].median, 1500.5e-6, 1e-12);
+  EXPECT_NEAR(runs[0].clock_mhz, 1980, 1e-9);
+  EXPECT_NEAR(runs[0].power_w, 700, 1e-9);
+  EXPECT_TRUE(std::isnan(runs[0].temperature_c));
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_NE(problems[0].find("1 cell is not a number and counts as unknown: line 2 ('inf' in column 'C')"),
+            std::string::npos)
+      << problems[0];
+  EXPECT_THROW(read("device=GPU,duration=us:W", problems), UsageError);
+  EXPECT_THROW(read("device=GPU:ms,duration=us:us", problems), UsageError);
+}
+
+TEST(Variability, APageHasSomeOfManyRuns) {
+  std::vector<DeviceRun> runs(10);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    runs[i].run = fmt::format("r{}", i);
+    runs[i].device = runs[i].node = fmt::format("d{}", i % 5);
+    runs[i].median = 0.1;
+    runs[i].change_at = runs[i].change = NAN;
+  }
+  runs[4].change_at = 0.5;
+  runs[4].change = 0.1;
+  const Variability found = analyze(std::move(runs));
+  const auto names = [&](std::size_t most) {
+    const auto json = nlohmann::json::parse(to_json(found, most));
+    EXPECT_EQ(json["run_count"], 10);
+    std::string all;
+    for (const auto& run : json["runs"]) all += run["run"].get<std::string>() + " ";
+    return all;
+  };
+  EXPECT_EQ(names(10), "r0 r1 r2 r3 r4 r5 r6 r7 r8 r9 ");
+  EXPECT_EQ(names(4), "r0 r3 r4 r6 r9 ");
+}
+
+TEST(Variability, RefusesATableOfIterations) {
+  const TemporaryFolder folder;
+  std::string text = "device,median_s\n";
+  for (int i = 0; i <= 1'000'000; ++i) text += "a,1\n";
+  write_text(folder / "t.csv", text);
+  std::vector<std::string> problems;
+  try {
+    read_device_runs(folder / "t.csv", {}, problems);
+    FAIL() << "it was read";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("1,000,001 rows are more than the 1,000,000 runs of a study"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 // Nodes are numbered within cabinets, and devices within nodes.
 TEST(Variability, KnowsANodeWithItsCabinet) {
   const TemporaryFolder folder;
@@ -311,7 +370,7 @@ TEST(Variability, SaysWhatIsWrongWithATable) {
   EXPECT_EQ(refusal_of("device,ms\na,1\n", "duration=sec"),
             "t.csv: no column 'sec', given by --map duration; columns are: device, ms");
   EXPECT_EQ(refusal_of("device,ms\na,1\n", "duration=ms:days"),
-            "--map: unknown unit 'days'; units are s, ms, us, W, mW, MHz, GHz, C");
+            "--map duration: unknown unit 'days'; units are s, ms, us, ns");
   EXPECT_EQ(refusal_of("device,ms\na,1\n", "speed=ms").substr(0, 40),
             "--map: unknown name 'speed'; names are d");
   EXPECT_EQ(refusal_of("device,median_s\n", ""), "there are no runs to compare");

@@ -21,7 +21,7 @@
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/random.h"
-#include "data/synth.h"
+#include "data/prepare/synth.h"
 #include "train/checkpoint.h"
 #include "train/session.h"
 

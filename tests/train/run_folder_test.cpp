@@ -57,6 +57,18 @@ TEST_F(RunFolders, ADefaultNameThatIsTakenGetsANumber) {
   EXPECT_EQ(second.name(), "run-2");
 }
 
+// As when the tasks of a job array resume the newest run.
+TEST_F(RunFolders, OneThatIsInUseIsNotOpened) {
+  RunFolder first(root_, "run", false);
+  try {
+    RunFolder second(root_ / "run");
+    FAIL() << "two runs write to one folder";
+  } catch (const TryAgainError& why) {
+    EXPECT_TRUE(std::string(why.what()).ends_with("; wait for it, or choose another --name or --output-dir"))
+        << why.what();
+  }
+}
+
 TEST_F(RunFolders, AFileInTheWayIsAnIoError) {
   std::ofstream(root_ / "file") << "x";
   EXPECT_THROW(RunFolder(root_ / "file", "run", true), IoError);

@@ -240,7 +240,7 @@ TEST(Precision, ADeviceThatGainsNothingStaysWithFp32) {
   FakeDevice old(1);
   old.mixed.reset();
   for (const bool amp : {false, true}) EXPECT_EQ(precision_of(old, "", amp).dtype, graph::DType::f32);
-  EXPECT_EQ(precision_of(old, "", /*amp=*/true).why, "this device is quicker in no other type");
+  EXPECT_EQ(precision_of(old, "", /*amp=*/true).why, "no other type is faster on this device");
 }
 
 TEST(Setup, AmpOnTheReferenceBackendIsPlain) {

@@ -145,9 +145,9 @@ TEST(TrainedModel, ALastLayerIsFittedByTheNamesOfItsClasses) {
   EXPECT_EQ(begin({"tulip", "daisy", "rose"}, 3, said), (Floats{3, 1, 2}));
   EXPECT_NE(said.find("in the order of the data's classes"), std::string::npos) << said;
   EXPECT_EQ(begin({"fern", "rose"}, 2, said), (Floats{9, 2}));
-  EXPECT_NE(said.find("1 of 2 classes as they were there, by name, and the others new"), std::string::npos);
+  EXPECT_NE(said.find("keeps 1 of 2 classes, matched by name, and the others are new"), std::string::npos);
   EXPECT_EQ(begin({"x", "y", "z"}, 3, said), (Floats{9, 9, 9})) << "as many, but others";
-  EXPECT_NE(said.find("a new last layer for 3 classes in place of 3"), std::string::npos) << said;
+  EXPECT_NE(said.find("a new last layer for 3 classes instead of 3"), std::string::npos) << said;
 }
 
 TEST(Likeliest, AreTheSoftmaxInOrder) {

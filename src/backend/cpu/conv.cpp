@@ -57,8 +57,8 @@ dnnl::convolution_backward_weights::primitive_desc grad_weight_desc(const Descs&
 #endif
 }
 
-// Asks for a primitive on our activation layouts, and lets oneDNN choose where that would be slow (CPUs and
-// shapes for which it has no blocked kernel).
+// Requests a primitive for our activation layouts, and lets oneDNN choose if that would be slow (CPUs and
+// shapes without a blocked kernel).
 template <typename Make>
 auto choose(Descs ours, Descs any, const Make& make) {
   auto desc = make(ours);
@@ -76,8 +76,8 @@ struct Weights {
   memory::desc any(graph::DType dtype) const { return {dims, dnnl_type(dtype), memory::format_tag::any}; }
 };
 
-// Of groups whose channels fill a part of a block: its weights, [16i][16o] for every tap, are zero between
-// groups. The masters hold [channels of a group][16o].
+// For groups whose channels fill only part of a block: its weights, [16i][16o] for every tap, are zero
+// between groups. The masters have [channels of a group][16o].
 struct MergedGroups {
   std::int64_t blocks, taps, channels;
 

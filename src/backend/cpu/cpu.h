@@ -1,5 +1,5 @@
-// The CPU backend: oneDNN's convolutions and matrix products, and own kernels for everything between them.
-// Activations stay in blocks of 16 channels from the stem to the pool.
+// The CPU backend: oneDNN's convolutions and matrix products, and Redline's kernels for everything between
+// them. Activations stay in blocks of 16 channels from the stem to the pool.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace redline::backend {
 
 // Throws UsageError for an impossible thread count.
 std::unique_ptr<Backend> make_cpu_backend(const DeviceOptions& options);
-// Of main memory, by up to as many threads as the backend would use.
+// A study of main memory, with up to as many threads as the backend would use.
 std::shared_ptr<MemoryStudy> make_cpu_memory_study(const DeviceOptions& options);
 
 }  // namespace redline::backend

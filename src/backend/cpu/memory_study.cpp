@@ -24,7 +24,7 @@ constexpr std::uint32_t kWritten = 0x5A5A5A5A;
 constexpr float kFactor = 3;
 constexpr std::size_t kLine = 16;  // words in a cache line
 
-// What to do, on which processors, with memory first touched by which.
+// What to do, on which processors, and which processors first touch the memory.
 struct Recipe {
   Pattern pattern = Pattern::copy;
   std::uint64_t stride = 1;
@@ -47,7 +47,7 @@ Words allocate(std::size_t bytes) {
   return Words(static_cast<std::uint32_t*>(memory));
 }
 
-// A small number that its position tells, so that a triad of them is exact in fp32.
+// A small number that depends on the position, so that a triad is exact in fp32.
 float small_number(std::size_t i) { return static_cast<float>(memory_word(i) & 0xFFFFU); }
 
 template <bool kStream>

@@ -1,5 +1,5 @@
-// Main memory as this process's cores reach it: copies, reads, writes and sums in several orders, by number
-// of threads, and across memory nodes where there are several.
+// Measures main memory: copies, reads, writes and sums in several orders, by number of threads, and across
+// NUMA nodes if there are several.
 #pragma once
 
 #include <memory>

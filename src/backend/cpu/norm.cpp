@@ -33,7 +33,7 @@ float value_at(const std::byte* base, std::int64_t element, graph::DType dtype) 
   return graph::bf16_to_float(bits);
 }
 
-// Where a norm takes the batches of all ranks together; null where it does not.
+// Set if a norm uses the batches of all ranks together; otherwise null.
 Collectives* synchronising(const OpView& op) {
   return op.attr<graph::NormAttr>().synchronised ? op.collectives() : nullptr;
 }

@@ -1,5 +1,4 @@
-// oneDNN behind the few things that Redline asks of it. Its headers stay in this folder; both its second and
-// third major versions are spoken.
+// The parts of oneDNN that Redline uses. Its headers stay in this folder; versions 2 and 3 are supported.
 #pragma once
 
 #include <initializer_list>
@@ -22,8 +21,8 @@ dnnl::memory::data_type dnnl_type(graph::DType dtype);
 dnnl::memory::desc dnnl_desc(const graph::Shape& shape, graph::DType dtype, plan::Layout layout);
 dnnl::memory::desc dnnl_any(const graph::Shape& shape, graph::DType dtype);
 
-// One tensor of a primitive: what it is called there, where and how it lies in our memory, and how the
-// primitive wants it.
+// One tensor of a primitive: its name there, its place and layout in our memory, and the layout that the
+// primitive wants.
 struct Operand {
   int argument;  // DNNL_ARG_…
   std::byte* memory;
@@ -32,7 +31,7 @@ struct Operand {
   Pack pack = {};  // how to bring it into the wanted form; when empty, oneDNN does
 };
 
-// Runs a primitive over operands, reordering through scratch those that it wants otherwise.
+// Runs a primitive over operands, and reorders those that it wants in another layout through scratch.
 Step make_primitive_step(dnnl::primitive primitive, std::vector<Operand> operands, Scratch& scratch);
 
 // The fp32 weights' gradient of a 1x1 convolution with stride 1, all three tensors in our blocked layouts.

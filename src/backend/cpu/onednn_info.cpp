@@ -24,7 +24,7 @@ std::string name_of(dnnl::cpu_isa isa) {
       return "avx512_core_bf16";
     case dnnl::cpu_isa::avx512_core_amx:
       return "avx512_core_amx";
-    // Later releases have more; the value is a set of bits, which still tells them apart.
+    // Later releases have more; the value is a set of bits, so they can still be distinguished.
     default:
       return fmt::format("isa {:#x}", static_cast<unsigned>(isa));
   }

@@ -1,4 +1,4 @@
-// What oneDNN this program runs with, without its headers: for --version, `redline doctor` and run records.
+// Facts about the oneDNN in use, without its headers: for --version, `redline doctor` and run records.
 #pragma once
 
 #include <string>

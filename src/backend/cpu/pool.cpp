@@ -1,4 +1,4 @@
-// Pooling on blocked activations; index bytes lie like the pooled tensor.
+// Pooling on blocked activations; index bytes have the layout of the pooled tensor.
 #include "backend/cpu/blocks.h"
 #include "backend/cpu/kernels/dispatch.h"
 #include "backend/cpu/step.h"

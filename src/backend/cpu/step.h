@@ -1,5 +1,5 @@
-// How an op becomes something to run: a maker looks at the op once, at compile time, and gives a Step that
-// only computes. Makers are grouped by family, one file each; the table is in cpu.cpp.
+// How an op becomes executable: a maker examines the op once, at compile time, and returns a Step that only
+// computes. Makers are grouped by family, one file each; the table is in cpu.cpp.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace redline::backend::cpu {
 
-// Memory that steps share one after the other. Makers say how much they need; steps ask where it is.
+// Memory that steps use in turn. Makers say how much they need; steps ask where it is.
 class Scratch {
  public:
   void need(std::size_t bytes) { bytes_ = std::max(bytes_, bytes); }

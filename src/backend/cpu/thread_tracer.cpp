@@ -72,7 +72,7 @@ void use_signal_stack() {
   static_cast<void>(stack);
 }
 
-// Where the code of a library lies; 0, 0 when it is not loaded.
+// The address range of a library's code; 0, 0 if it is not loaded.
 std::pair<std::uintptr_t, std::uintptr_t> code_of(std::string_view library) {
   struct Search {
     std::string_view name;

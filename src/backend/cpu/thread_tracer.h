@@ -1,5 +1,5 @@
-// Which of the threads that compute are computing, and which wait for the others: looked at a thousand times
-// a second, by where each of them is in the program.
+// Samples a thousand times a second which compute threads are computing and which wait for the others, by
+// where each of them is in the program.
 #pragma once
 
 #include <ctime>
@@ -17,7 +17,7 @@ namespace redline::backend::cpu {
 // One at a time; start() and stop() are called by the thread that leads the others.
 class ThreadTracer final : public Tracer {
  public:
-  // Throws UnavailableError where it cannot be told what waiting is.
+  // Throws UnavailableError if waiting cannot be recognised here.
   explicit ThreadTracer(const Threads& threads);
   ~ThreadTracer() override;
 

@@ -22,8 +22,9 @@ class Threads {
 
   int count() const { return count_; }
 
-  // Sets the calling thread up to lead the others while it lives: the team's size and, when pinned, its core.
-  // The caller's affinity comes back afterwards, so that threads it starts later are free.
+  // Makes the calling thread the leader of the team for the lifetime of this object: sets the team's size
+  // and, if pinned, its core. The caller's affinity is restored afterwards, so that threads it starts later
+  // are not pinned.
   class Lead {
    public:
     explicit Lead(const Threads& threads);
@@ -41,16 +42,17 @@ class Threads {
   std::vector<int> cores_;  // one logical processor per thread; empty when not pinned
 };
 
-// The logical processors that this process may use, one a physical core, by memory node; nodes without any
-// are left out.
+// The logical processors that this process may use, one per physical core, by NUMA node; nodes without any
+// are omitted.
 std::vector<std::vector<int>> processors_by_node();
 
-// Runs body(task) for every task in [0, tasks) on the team of the calling thread, in fixed shares. What a
-// task writes is seen by the caller afterwards. A body must not throw.
+// Runs body(task) for every task in [0, tasks) on the team of the calling thread, in fixed shares. The caller
+// sees what the tasks wrote. A body must not throw.
 template <typename Body>
 void parallel_for(std::int64_t tasks, const Body& body) {
 #if defined(__SANITIZE_THREAD__)
-  // The sanitizer does not see the barriers inside OpenMP's runtime, but those of plain threads it does.
+  // The thread sanitizer does not see the barriers inside OpenMP's runtime, but it sees those of plain
+  // threads.
   const auto share = [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t task = first; task < last; ++task) body(task);
   };

@@ -7,7 +7,7 @@
 
 namespace redline::backend::cpu {
 
-// Whether unfolding is faster, from the shapes alone so that results never depend on timing.
+// Whether unfolding is faster; decided by the shapes only, so that results never depend on timing.
 bool should_unfold(const graph::Shape& x, const graph::Shape& w, const graph::Shape& y);
 
 // The step of a conv_grad_weight for which should_unfold holds.

@@ -6,6 +6,7 @@
 #include "backend/cuda/step.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "plan/traffic.h"
 
 namespace redline::backend::cuda {
@@ -22,18 +23,14 @@ constexpr int kMostPlans = 16;  // of cuDNN's, of one shape
 // Random bytes that are finite, small numbers in every type: timing on zeros flatters.
 void fill_random(const DeviceMemory& memory) {
   std::vector<std::uint16_t> pattern(std::size_t{1} << 20);
-  std::uint32_t state = 1;
-  for (std::uint16_t& value : pattern) {
-    state = state * 1664525U + 1013904223U;
-    value = static_cast<std::uint16_t>(0x3000U | (state >> 20 & 0x7ffU) | (state >> 31 << 15));
-  }
+  Random random(1);
+  for (std::uint16_t& value : pattern) value = 0x3000U | (random.next_u32() & 0x87ffU);
   const std::size_t bytes = memory.size();
   std::size_t filled = std::min(pattern.size() * 2, bytes);
   upload(memory.data(), std::as_bytes(std::span(pattern)).first(filled));
   while (filled < bytes) {
     const std::size_t next = std::min(filled, bytes - filled);
-    check_cuda(cudaMemcpy(memory.data() + filled, memory.data(), next, cudaMemcpyDeviceToDevice),
-               "filling device memory");
+    copy_async(memory.data() + filled, memory.data(), next, nullptr);
     filled += next;
   }
 }
@@ -98,7 +95,7 @@ class StepTimer {
 
   double seconds(const Step& step, double best) {
     step(stream_.get());  // brings the kernel onto the device
-    check_cuda(cudaStreamSynchronize(stream_.get()), "timing");
+    wait_for(stream_.get());
     const double warm_up = std::exchange(warm_up_, 0);
     for (const Stopwatch watch; watch.seconds() < warm_up;) run([&] { step(stream_.get()); });
     constexpr double kLong = 2e-3, kLaunching = 50e-6;  // the latter is the host's, and may be in it
@@ -118,17 +115,10 @@ class StepTimer {
   }
 
  private:
-  double run(const std::function<void()>& launch) const {
-    check_cuda(cudaEventRecord(begin_.get(), stream_.get()), "timing");
-    launch();
-    check_cuda(cudaEventRecord(end_.get(), stream_.get()), "timing");
-    check_cuda(cudaEventSynchronize(end_.get()), "timing");
-    check_cuda(cudaGetLastError(), "timing");
-    return seconds_between(begin_, end_);
-  }
+  double run(const std::function<void()>& launch) const { return timer_.seconds(stream_.get(), launch); }
 
   Stream stream_ = make_stream();
-  Event begin_ = make_event(true), end_ = make_event(true);
+  DeviceTimer timer_;
   double warm_up_;  // seconds, before the first
 };
 

@@ -57,15 +57,6 @@ ConvShape shape_of(const plan::Plan& plan, const graph::Op& op, ConvPass pass) {
   return shape;
 }
 
-// Of a strided 1x1 convolution: that of the pixels that it reads.
-ConvShape dense_shape_of(const plan::Plan& plan, const graph::Op& op) {
-  ConvShape shape = shape_of(plan, op, pass_of(op));
-  shape.h = shape.out_h;
-  shape.w = shape.out_w;
-  shape.stride = 1;
-  return shape;
-}
-
 // The stem's shape where kernels of our own can do it; none of the others has three channels.
 std::optional<StemShape> stem_of(const plan::Plan& plan, const graph::Op& op) {
   const ConvTensors t = conv_tensors(op);
@@ -76,14 +67,8 @@ std::optional<StemShape> stem_of(const plan::Plan& plan, const graph::Op& op) {
   }
   const graph::Shape& w = plan.graph().tensor(t.w).shape;
   const auto& attr = op.attr<graph::ConvAttr>();
-  const StemShape shape{type_of(x.dtype),
-                        static_cast<int>(x.shape.n()),
-                        static_cast<int>(x.shape.h()),
-                        static_cast<int>(x.shape.w()),
-                        static_cast<int>(w[0]),
-                        static_cast<int>(w[2]),
-                        attr.stride,
-                        attr.pad};
+  const StemShape shape{type_of(x.dtype),       images_of(x.shape), static_cast<int>(w[0]),
+                        static_cast<int>(w[2]), attr.stride,        attr.pad};
   return shape.possible() ? std::optional(shape) : std::nullopt;
 }
 
@@ -196,16 +181,15 @@ Candidates make_conv(const GroupView& group, Shared& shared) {
     add_cudnn(candidates, kCudnnSums, shape_of(group.plan(), op.op(), ConvPass::forward_sums), shared,
               [=, &shared](const auto& plan) { return cudnn_step(plan, pointers, shared); });
   }
-  const Matrix m = matrix_of(op.out_tensor(Conv::y).shape);
-  const Type type = type_of(op.out_tensor(Conv::y).dtype);
+  const Matrix m = matrix_of(op.out_tensor(Conv::y));
   add_cudnn(candidates, kCudnn, shape_of(group.plan(), op.op(), ConvPass::forward), shared,
             [=, &shared](const auto& plan) -> Step {
               const Step conv = cudnn_step(plan, pointers, shared);
               if (!sums) return conv;
-              shared.need(reduce_partials(m, type) * sizeof(float));
+              shared.need(reduce_partials(m) * sizeof(float));
               return [=, &shared](cudaStream_t stream) {
                 conv(stream);
-                channel_sums(type, m, pointers.y, nullptr, pointers.sums, shared.reduce_space(), stream);
+                channel_sums(m, pointers.y, nullptr, pointers.sums, shared.reduce_space(), stream);
               };
             });
   return candidates;
@@ -219,7 +203,11 @@ Candidates make_conv_grad_input(const GroupView& group, Shared& shared) {
 
 Candidates make_dense_grad_input(const GroupView& group, Shared& shared) {
   const OpView op = group.op();
-  return grad_input_by(group, dense_shape_of(group.plan(), op.op()), key_of(group, op) + "_dense", shared);
+  ConvShape shape = shape_of(group.plan(), op.op(), ConvPass::grad_input);
+  shape.h = shape.out_h;
+  shape.w = shape.out_w;
+  shape.stride = 1;
+  return grad_input_by(group, shape, key_of(group, op) + "_dense", shared);
 }
 
 Candidates make_weight_gradient(const GroupView& group, Shared& shared) {
@@ -243,17 +231,13 @@ Candidates make_weight_gradient(const GroupView& group, Shared& shared) {
 Candidates make_weight_gradient3x3(const GroupView& group, Shared& shared) {
   using Grad = operands::ConvGradWeight;
   const OpView op = group.op(OpKind::conv_grad_weight), act = group.op(OpKind::affine_act);
-  const graph::Shape& x = op.in_tensor(Grad::x).shape;
-  Conv3x3WeightGrad work;
-  work.type = type_of(op.in_tensor(Grad::x).dtype);
-  work.images = static_cast<int>(x.n());
-  work.h = static_cast<int>(x.h());
-  work.w = static_cast<int>(x.w());
-  work.x = act.in(operands::AffineAct::y);
-  work.affine = act.in<float>(operands::AffineAct::affine);
-  work.dy = op.in(Grad::dy);
-  work.dw = op.out(Grad::dw);
-  work.dw_type = type_of(op.out_tensor(Grad::dw).dtype);
+  const Conv3x3WeightGrad work{.type = type_of(op.in_tensor(Grad::x).dtype),
+                               .images = images_of(op.in_tensor(Grad::x).shape),
+                               .x = act.in(operands::AffineAct::y),
+                               .affine = act.in<float>(operands::AffineAct::affine),
+                               .dy = op.in(Grad::dy),
+                               .dw = op.out(Grad::dw),
+                               .dw_type = type_of(op.out_tensor(Grad::dw).dtype)};
   return only(own_weight_gradient(group, conv3x3_weight_grad(work, shared.device()), shared));
 }
 

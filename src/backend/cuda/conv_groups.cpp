@@ -26,22 +26,19 @@ std::vector<Candidate> gemm_steps(const Gemm& work, Shared& shared) {
 // The convolution of a GEMM, forward or back to its input.
 Gemm gemm_of(const GroupView& group, const OpView& conv) {
   const graph::Tensor &from = conv.in_tensor(EitherConv::from), &to = conv.out_tensor(EitherConv::to);
-  Gemm work;
-  work.type = type_of(from.dtype);
-  work.rows = matrix_of(to.shape).rows;
-  work.k = channels(from);
-  work.n = channels(to);
-  work.a = conv.in(EitherConv::from);
-  work.b = group.weights(conv);
-  work.out = conv.out(EitherConv::to);
-  return work;
+  return {.type = type_of(from.dtype),
+          .rows = matrix_of(to).rows,
+          .k = channels(from),
+          .n = channels(to),
+          .a = conv.in(EitherConv::from),
+          .b = group.weights(conv),
+          .out = conv.out(EitherConv::to)};
 }
 
 // Forward with the norm's sums.
 Gemm forward_of(const GroupView& group, const OpView& conv) {
   Gemm work = gemm_of(group, conv);
-  work.first = conv.out<float>(operands::Conv::sums);
-  work.second = work.first + work.n;
+  work.sums = conv.out<float>(operands::Conv::sums);
   return work;
 }
 
@@ -53,13 +50,8 @@ Gemm gradient_of(const GroupView& group, const OpView& conv) {
   Gemm work = gemm_of(group, conv);
   work.epilogue = sums.in(Stats::mask) != nullptr ? Epilogue::joined : Epilogue::gated;
   if (sums.out(Stats::masked) != nullptr) work.out = sums.out(Stats::masked);
-  work.y = sums.in(Stats::y);
-  work.y_affine = sums.in<float>(Stats::affine);
-  work.mask = sums.in<std::uint8_t>(Stats::mask);
-  work.saved = sums.in<float>(Stats::saved);
+  work.before = gated_norm_of(sums);
   work.other = sums.in(dx_first ? Stats::g2 : Stats::g);
-  work.first = sums.out<float>(Stats::dbeta);
-  work.second = sums.out<float>(Stats::dgamma);
   return work;
 }
 
@@ -116,18 +108,13 @@ Gemm activated_of(const GroupView& group, const Shared& shared) {
 
 Conv3x3 conv3x3_of(const GroupView& group, const OpView& conv) {
   const graph::Tensor &from = conv.in_tensor(EitherConv::from), &to = conv.out_tensor(EitherConv::to);
-  Conv3x3 work;
-  work.type = type_of(from.dtype);
-  work.images = static_cast<int>(to.shape.n());
-  work.h = static_cast<int>(to.shape.h());
-  work.w = static_cast<int>(to.shape.w());
-  work.from = static_cast<int>(from.shape.c());
-  work.to = static_cast<int>(to.shape.c());
-  work.gradient = conv.kind() == OpKind::conv_grad_input;
-  work.x = conv.in(EitherConv::from);
-  work.weights = group.weights(conv);
-  work.out = conv.out(EitherConv::to);
-  return work;
+  return {.type = type_of(from.dtype),
+          .from = images_of(from.shape),
+          .to = channels(to),
+          .gradient = conv.kind() == OpKind::conv_grad_input,
+          .x = conv.in(EitherConv::from),
+          .weights = group.weights(conv),
+          .out = conv.out(EitherConv::to)};
 }
 
 Conv3x3 activated_conv_of(const GroupView& group, const Shared& shared) {
@@ -141,14 +128,8 @@ Conv3x3 activated_conv_of(const GroupView& group, const Shared& shared) {
 }
 
 Conv3x3 gated_gradient_of(const GroupView& group) {
-  using Stats = operands::NormGradStats;
-  const OpView sums = group.op(OpKind::norm_grad_stats);
   Conv3x3 work = conv3x3_of(group, group.op(OpKind::conv_grad_input));
-  work.y = sums.in(Stats::y);
-  work.affine = sums.in<float>(Stats::affine);
-  work.saved = sums.in<float>(Stats::saved);
-  work.dgamma = sums.out<float>(Stats::dgamma);
-  work.dbeta = sums.out<float>(Stats::dbeta);
+  work.before = gated_norm_of(group.op(OpKind::norm_grad_stats));
   return work;
 }
 
@@ -156,7 +137,7 @@ Conv3x3 gated_gradient_of(const GroupView& group) {
 std::vector<Candidate> conv3x3_candidates(const GroupView& group, Shared& shared) {
   const Conv3x3 work = group.has(OpKind::conv) ? activated_conv_of(group, shared) : gated_gradient_of(group);
   std::vector<Candidate> found;
-  for (const int size : conv3x3::tile_sizes(work.h, work.w, work.from, work.to)) {
+  for (const int size : conv3x3::tile_sizes(work.from, work.to)) {
     found.push_back({fmt::format("conv3x3 tiles of {}", size), [work, size, &shared] {
                        return reducing_step(conv3x3_conv(work, shared.device(), size), shared);
                      }});
@@ -173,7 +154,7 @@ std::string key_of(const GroupView& group) {
   const graph::Tensor &from = conv.in_tensor(EitherConv::from), &to = conv.out_tensor(EitherConv::to);
   const std::string key = fmt::format("{}{}{}_{}_{}x{}x{}", name, group.group().ops.size(),
                                       group.group().unstored.empty() ? "" : "_joined", name_of(from.dtype),
-                                      matrix_of(to.shape).rows, channels(from), channels(to));
+                                      matrix_of(to).rows, channels(from), channels(to));
   const bool pointwise = name != groups::kActivatedConv3x3 && name != groups::kGradientSums3x3;
   return pointwise ? key : fmt::format("{}_{}x{}", key, to.shape.h(), to.shape.w());
 }
@@ -248,28 +229,18 @@ Candidates make_sparse_gradient_sums(const GroupView& group, Shared& shared) {
 Candidates make_expand_gradient(const GroupView& group, Shared& shared) {
   using operands::ConvGradInput;
   using operands::ConvGradWeight;
-  using Stats = operands::NormGradStats;
   const OpView apply = group.op(OpKind::norm_grad_apply), input = group.op(OpKind::conv_grad_input);
   const OpView weight = group.op(OpKind::conv_grad_weight);
   const graph::Tensor& y = apply.in_tensor(operands::NormGradApply::y);
-  ExpandGrad work;
-  work.type = type_of(y.dtype);
-  work.rows = matrix_of(y.shape).rows;
-  work.norm = norm_grad_apply_of(apply);
-  work.x = weight.in(ConvGradWeight::x);
-  work.weights = group.weights(input);
-  work.dx = input.out(ConvGradInput::dx);
-  work.dw = weight.out(ConvGradWeight::dw);
-  work.dw_type = type_of(weight.out_tensor(ConvGradWeight::dw).dtype);
-  if (group.has(OpKind::norm_grad_stats)) {
-    const OpView sums = group.op(OpKind::norm_grad_stats);
-    work.before = true;
-    work.x = sums.in(Stats::y);
-    work.affine = sums.in<float>(Stats::affine);
-    work.saved = sums.in<float>(Stats::saved);
-    work.dgamma = sums.out<float>(Stats::dgamma);
-    work.dbeta = sums.out<float>(Stats::dbeta);
-  }
+  ExpandGrad work{.type = type_of(y.dtype),
+                  .rows = matrix_of(y).rows,
+                  .norm = norm_grad_apply_of(apply),
+                  .x = weight.in(ConvGradWeight::x),
+                  .weights = group.weights(input),
+                  .dx = input.out(ConvGradInput::dx),
+                  .dw = weight.out(ConvGradWeight::dw),
+                  .dw_type = type_of(weight.out_tensor(ConvGradWeight::dw).dtype)};
+  if (group.has(OpKind::norm_grad_stats)) work.before = gated_norm_of(group.op(OpKind::norm_grad_stats));
   return only(reducing_step(expand_grad(work, shared.device()), shared));
 }
 

@@ -21,12 +21,6 @@ namespace {
   type name{};                   \
   name.structSize = type##_STRUCT_SIZE
 
-// A kernel as it will be launched.
-struct Planned {
-  const graph::Op* op;
-  std::string name;
-};
-
 std::string kernel_name(CUgraphNode node) {
   CUDA_KERNEL_NODE_PARAMS params{};
   const char* name = nullptr;
@@ -37,12 +31,12 @@ std::string kernel_name(CUgraphNode node) {
 }
 
 // The kernels of one group, in order: found by capturing it, which runs nothing.
-void plan_kernels(GroupLauncher& groups, std::size_t i, std::vector<Planned>& kernels) {
+void plan_kernels(GroupLauncher& groups, std::size_t i, std::vector<KernelCounts>& kernels) {
   const Graph graph = capture_graph(groups.stream(), [&] { groups.launch_group(i); });
   for (const cudaGraphNode_t node : nodes_of(graph.get())) {  // a chain, in the order of capture
     cudaGraphNodeType type{};
     if (cudaGraphNodeGetType(node, &type) == cudaSuccess && type == cudaGraphNodeTypeKernel)
-      kernels.push_back({&groups.lead(i), kernel_name(node)});
+      kernels.push_back({kernel_name(node), &groups.lead(i), {}});
   }
 }
 
@@ -73,11 +67,9 @@ class RangeProfiler {
     try {
       if (profiler_ != nullptr) {
         CUPTI_PARAMS(CUpti_RangeProfiler_Disable_Params, disable);
-        disable.pRangeProfilerObject = profiler_;
         try_call("cuptiRangeProfilerDisable", disable);
       }
       CUPTI_PARAMS(CUpti_Profiler_Host_Deinitialize_Params, end);
-      end.pHostObject = host_;
       try_call("cuptiProfilerHostDeinitialize", end);
       CUPTI_PARAMS(CUpti_Profiler_DeInitialize_Params, finish);
       try_call("cuptiProfilerDeInitialize", finish);
@@ -89,7 +81,6 @@ class RangeProfiler {
 
   bool knows(const std::string& metric) const {
     CUPTI_PARAMS(CUpti_Profiler_Host_GetMetricProperties_Params, properties);
-    properties.pHostObject = host_;
     properties.pMetricName = metric.c_str();
     return try_call("cuptiProfilerHostGetMetricProperties", properties) == CUPTI_SUCCESS;
   }
@@ -100,14 +91,14 @@ class RangeProfiler {
     CUPTI_PARAMS(CUpti_Profiler_Host_ConfigAddMetrics_Params, add);
     add.ppMetricNames = metrics_.data();
     add.numMetrics = metrics_.size();
-    of_host("cuptiProfilerHostConfigAddMetrics", add);
+    call("cuptiProfilerHostConfigAddMetrics", add);
     CUPTI_PARAMS(CUpti_Profiler_Host_GetConfigImageSize_Params, size);
-    of_host("cuptiProfilerHostGetConfigImageSize", size);
+    call("cuptiProfilerHostGetConfigImageSize", size);
     config_.resize(size.configImageSize);
     CUPTI_PARAMS(CUpti_Profiler_Host_GetConfigImage_Params, image);
     image.configImageSize = config_.size();
     image.pConfigImage = config_.data();
-    of_host("cuptiProfilerHostGetConfigImage", image);
+    call("cuptiProfilerHostGetConfigImage", image);
 
     CUPTI_PARAMS(CUpti_RangeProfiler_Enable_Params, enable);
     enable.ctx = context_;
@@ -118,12 +109,12 @@ class RangeProfiler {
     data.numMetrics = metrics_.size();
     data.maxNumOfRanges = kernels;
     data.maxNumRangeTreeNodes = static_cast<std::uint32_t>(kernels);
-    of_profiler("cuptiRangeProfilerGetCounterDataSize", data);
+    call("cuptiRangeProfilerGetCounterDataSize", data);
     data_.resize(data.counterDataSize);
     CUPTI_PARAMS(CUpti_RangeProfiler_CounterDataImage_Initialize_Params, clear);
     clear.counterDataSize = data_.size();
     clear.pCounterData = data_.data();
-    of_profiler("cuptiRangeProfilerCounterDataImageInitialize", clear);
+    call("cuptiRangeProfilerCounterDataImageInitialize", clear);
     CUPTI_PARAMS(CUpti_RangeProfiler_SetConfig_Params, set);
     set.configSize = config_.size();
     set.pConfig = config_.data();
@@ -134,18 +125,18 @@ class RangeProfiler {
     set.maxRangesPerPass = kernels;
     set.numNestingLevels = 1;
     set.minNestingLevel = 1;
-    of_profiler("cuptiRangeProfilerSetConfig", set);
+    call("cuptiRangeProfilerSetConfig", set);
   }
 
   void start() {
     CUPTI_PARAMS(CUpti_RangeProfiler_Start_Params, params);
-    of_profiler("cuptiRangeProfilerStart", params);
+    call("cuptiRangeProfilerStart", params);
   }
   void stop() {
     CUPTI_PARAMS(CUpti_RangeProfiler_Stop_Params, params);
-    of_profiler("cuptiRangeProfilerStop", params);
+    call("cuptiRangeProfilerStop", params);
     CUPTI_PARAMS(CUpti_RangeProfiler_DecodeData_Params, decode);
-    of_profiler("cuptiRangeProfilerDecodeData", decode);
+    call("cuptiRangeProfilerDecodeData", decode);
   }
 
   std::size_t counted() const {
@@ -164,16 +155,18 @@ class RangeProfiler {
     evaluate.ppMetricNames = metrics_.data();
     evaluate.numMetrics = metrics_.size();
     evaluate.pMetricValues = found.data();
-    of_host("cuptiProfilerHostEvaluateToGpuValues", evaluate);
+    call("cuptiProfilerHostEvaluateToGpuValues", evaluate);
     return found;
   }
 
  private:
-  // Calls of the library take one structure that begins with its own size.
+  // Calls of the library take one structure that begins with its own size, and may name one of its objects.
   template <typename Params>
   CUptiResult try_call(const char* name, Params& params) const {
     CUptiResult (*const function)(Params*) = library_.find(name);
     if (function == nullptr) throw UnavailableError("no counters: this CUPTI lacks {}", name);
+    if constexpr (requires { params.pHostObject; }) params.pHostObject = host_;
+    if constexpr (requires { params.pRangeProfilerObject; }) params.pRangeProfilerObject = profiler_;
     return function(&params);
   }
 
@@ -193,18 +186,6 @@ class RangeProfiler {
     if (explain != nullptr) explain(result, &text);
     throw UnavailableError("no counters: {}: {}", name, text == nullptr ? "unknown error" : text);
   }
-  // Those of the two objects name theirs first.
-  template <typename Params>
-  void of_host(const char* name, Params& params) const {
-    params.pHostObject = host_;
-    call(name, params);
-  }
-  template <typename Params>
-  void of_profiler(const char* name, Params& params) const {
-    params.pRangeProfilerObject = profiler_;
-    call(name, params);
-  }
-
   const SharedLibrary& library_;
   CUcontext context_ = nullptr;
   CUpti_Profiler_Host_Object* host_ = nullptr;
@@ -237,13 +218,13 @@ std::vector<KernelCounts> count_kernels(const SharedLibrary& cupti, GroupLaunche
   }
   if (known.empty()) throw UnavailableError("no counters: the device has none of those asked for");
   const auto [begin, end] = groups.groups_of(section);
-  std::vector<Planned> planned;
+  std::vector<KernelCounts> planned;
   for (std::size_t i = begin; i < end; ++i) plan_kernels(groups, i, planned);
   profiler.configure(known, planned.size());
   groups.open_run();
   profiler.start();
   for (std::size_t i = begin; i < end; ++i) groups.launch_group(i);
-  check_cuda(cudaStreamSynchronize(groups.stream()), "counting");
+  wait_for(groups.stream());
   profiler.stop();
   groups.close_run();
   std::vector<KernelCounts> counts;
@@ -252,9 +233,7 @@ std::vector<KernelCounts> count_kernels(const SharedLibrary& cupti, GroupLaunche
   // known.
   const bool matched = counted == planned.size();
   for (std::size_t i = 0; i < counted; ++i) {
-    KernelCounts kernel;
-    kernel.name = matched ? planned[i].name : "unknown";
-    kernel.op = matched ? planned[i].op : nullptr;
+    KernelCounts kernel = matched ? planned[i] : KernelCounts{"unknown", nullptr, {}};
     kernel.values.assign(metrics.size(), std::numeric_limits<double>::quiet_NaN());
     const std::vector<double> values = profiler.values(i);
     for (std::size_t j = 0; j < place.size(); ++j) kernel.values[place[j]] = values[j];

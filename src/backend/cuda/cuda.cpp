@@ -29,25 +29,35 @@ using graph::TensorKind;
 using plan::Layout;
 using plan::Region;
 
+// What a backend's executables share.
+struct Device {
+  ChoosingRules rules;
+  InputCopy input_copy;
+  cudaDeviceProp properties{};
+  std::unique_ptr<Choices> choices = {};
+  std::unique_ptr<ConvLibrary> convs = {};
+  std::shared_ptr<Nccl> nccl = {};
+  std::shared_ptr<DeviceClock> clock = {};
+};
+
 class CudaExecutable final : public Executable, public GroupLauncher {
  public:
-  CudaExecutable(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<CudaState> state, ConvLibrary& convs,
-                 Choices& choices, const ChoosingRules& rules, InputCopy input_copy,
-                 const cudaDeviceProp& device, std::shared_ptr<KernelTracer> tracer,
-                 std::shared_ptr<Nccl> nccl, std::shared_ptr<DeviceClock> clock)
+  CudaExecutable(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<CudaState> state,
+                 const Device& device, std::shared_ptr<KernelTracer> tracer)
       : plan_(std::move(plan)),
         tracer_(std::move(tracer)),
         state_(std::move(state)),
-        shared_(convs, device, rules.tf32, nccl),
+        shared_(*device.convs, device.properties, device.rules.tf32, device.nccl),
         tensors_(*plan_, *state_),
-        metrics_(std::move(clock)) {
+        metrics_(device.clock) {
     for (TensorId id : plan_->graph().of_kind(TensorKind::input)) {
-      if (address(id) != nullptr) inputs_.try_emplace(id, plan_->placement(id).bytes, input_copy);
+      if (address(id) != nullptr) inputs_.try_emplace(id, plan_->placement(id).bytes, device.input_copy);
     }
     const Places places{[this](TensorId id) { return address(id); },
                         [this](TensorId id, DType dtype) { return weights(id, dtype); }};
-    reductions_ = std::make_unique<Reductions>(*plan_, std::move(nccl), places.address, plan_->weights);
-    steps_ = make_steps(*plan_, places, tensors_.arena(), tensors_.gradients(), shared_, choices, rules);
+    reductions_ = std::make_unique<Reductions>(*plan_, device.nccl, places.address, plan_->weights);
+    steps_ = make_steps(*plan_, places, tensors_.arena(), tensors_.gradients(), shared_, *device.choices,
+                        device.rules);
     for (std::size_t i = 0; i < steps_.size(); ++i) {
       if (Step exchange = reductions_->make(i)) steps_[i] = std::move(exchange);
     }
@@ -77,10 +87,10 @@ class CudaExecutable final : public Executable, public GroupLauncher {
   const graph::Op& lead(std::size_t i) const override {
     return plan_->graph().ops()[static_cast<std::size_t>(plan::lead_of(plan_->graph(), plan_->groups[i]))];
   }
-  void open_run() override { begin_run(record(), stream_.get()); }
+  void open_run() override { stamp(&run_record()->begin, stream_.get()); }
   void launch_group(std::size_t i) override { launch(i, stream_.get()); }
   void close_run() override {
-    end_run(record(), reinterpret_cast<const float*>(address(plan_->model.metrics)),
+    end_run(run_record(), reinterpret_cast<const float*>(address(plan_->model.metrics)),
             reinterpret_cast<const float*>(address(plan_->check)), reductions_->exposed(), stream_.get());
     check_cuda(cudaGetLastError(), "recording a run");
   }
@@ -100,13 +110,12 @@ class CudaExecutable final : public Executable, public GroupLauncher {
 
   void read(TensorId id, std::span<float> values) const override {
     std::vector<std::byte> host(plan_->placement(id).bytes);
-    check_cuda(cudaMemcpyAsync(host.data(), placed(id), host.size(), cudaMemcpyDeviceToHost, stream_.get()),
-               "reading a tensor");
-    check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
+    copy_async(host.data(), placed(id), host.size(), stream_.get());
+    wait_for(stream_.get());
     plan::load(plan_->graph().tensor(id), plan_->placement(id).layout, host.data(), values);
   }
 
-  void request_metrics() override { metrics_.request(record(), launched_, stream_.get()); }
+  void request_metrics() override { metrics_.request(run_record(), launched_, stream_.get()); }
   std::optional<Metrics> take_metrics(bool wait) override {
     if (wait) reductions_->await([&] { return metrics_.ready(); });
     auto metrics = metrics_.take(wait);
@@ -119,7 +128,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
     if (plan_->placement(id).region == Region::state) return state_->write(tensor.name, values);
     std::vector<std::byte> host(plan_->placement(id).bytes);
     plan::store(tensor, plan_->placement(id).layout, values, host.data());
-    check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
+    wait_for(stream_.get());
     upload(placed(id), host);
   }
 
@@ -136,7 +145,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
   }
 
  private:
-  RunRecord* record() const { return reinterpret_cast<RunRecord*>(record_.data()); }
+  RunRecord* run_record() const { return reinterpret_cast<RunRecord*>(record_.data()); }
   std::byte* address(TensorId id) const { return tensors_.find(id); }
   std::byte* placed(TensorId id) const { return tensors_.at(id); }
   // Weights as kernels of activations of `dtype` read them.
@@ -146,7 +155,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
   }
 
   GraphExec capture(std::size_t begin, std::size_t end) {
-    check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
+    wait_for(stream_.get());
     clears_ = {};
     const Graph graph = capture_graph(stream_.get(), [&] {
       open_run();
@@ -171,16 +180,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
 
   // Puts groups on their streams; the main stream waits for the side stream where the plan joins them.
   void launch_overlapped(std::size_t begin, std::size_t end) {
-    std::vector<Event> marks;
-    const auto mark = [&](cudaStream_t stream) {
-      marks.push_back(make_event(false));
-      check_cuda(cudaEventRecord(marks.back().get(), stream), "marking a step");
-      return marks.back().get();
-    };
-    const auto wait = [](cudaStream_t stream, cudaEvent_t event) {
-      check_cuda(cudaStreamWaitEvent(stream, event), "ordering steps");
-    };
-    std::map<std::size_t, cudaEvent_t> joins;  // before group -> end of the last one it waits for
+    std::map<std::size_t, Event> joins;  // before group -> end of the last one it waits for
     const bool whole = begin == 0 && end == steps_.size();  // else gradients wait for more, or are there
     const auto launched = [this](std::size_t group, cudaStream_t stream) {
       if (tracer_) tracer_->launched(stream, &lead(group));
@@ -188,7 +188,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
     reductions_->begin();
     bool used_side = false;
     for (std::size_t i = begin; i < end; ++i) {
-      if (const auto join = joins.extract(i)) wait(stream_.get(), join.mapped());
+      if (const auto join = joins.extract(i)) follow(stream_.get(), join.mapped());
       if (whole && reductions_->before(i, stream_.get(), used_side ? side_.get() : nullptr, launched))
         continue;
       const plan::Group& group = plan_->groups[i];
@@ -197,11 +197,11 @@ class CudaExecutable final : public Executable, public GroupLauncher {
         continue;
       }
       used_side = true;
-      wait(side_.get(), mark(stream_.get()));
+      follow(side_.get(), stream_.get());
       launch(i, side_.get());
-      joins[std::min(static_cast<std::size_t>(group.join), end)] = mark(side_.get());
+      joins[std::min(static_cast<std::size_t>(group.join), end)] = recorded(side_.get());
     }
-    for (const auto& [group, event] : joins) wait(stream_.get(), event);
+    for (const auto& [group, event] : joins) follow(stream_.get(), event);
   }
 
   void launch(std::size_t i, cudaStream_t stream) {
@@ -220,7 +220,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
     std::vector<Event> events;
     const auto mark = [&] {
       events.push_back(make_event(true));
-      check_cuda(cudaEventRecord(events.back().get(), stream_.get()), "timing");
+      record(events.back(), stream_.get());
     };
     state_->before_run(stream_.get());
     open_run();
@@ -231,7 +231,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
     }
     close_run();
     state_->after_run(stream_.get());
-    check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for the device");
+    wait_for(stream_.get());
     times.clear();
     const auto between = [&](std::size_t from, std::size_t to) {
       return std::chrono::nanoseconds(std::llround(1e9 * seconds_between(events[from], events[to])));
@@ -260,16 +260,17 @@ class CudaExecutable final : public Executable, public GroupLauncher {
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const DeviceOptions& options)
-      : rules_{options.deterministic, options.tf32, options.tune, options.stop, options.tuning},
-        input_copy_(options.input_copy) {
-    const int device = take_device(options.communicator.get(), gpu_number(options.device));
-    check_cuda(cudaGetDeviceProperties(&properties_, device), "asking about the device");
-    check_architecture(properties_);
-    check_input_copy(input_copy_);
-    clock_ = std::make_shared<DeviceClock>();
-    choices_ = std::make_unique<Choices>(rules_.deterministic ? "" : choices_file(options.cache_dir));
-    convs_ = make_conv_library({rules_.deterministic, rules_.tf32});
-    if (options.communicator != nullptr) nccl_ = std::make_shared<Nccl>(options.communicator);
+      : device_{{options.deterministic, options.tf32, options.tune, options.stop, options.tuning},
+                options.input_copy} {
+    const int number = take_device(options.communicator.get(), gpu_number(options.device));
+    check_cuda(cudaGetDeviceProperties(&device_.properties, number), "asking about the device");
+    check_architecture(device_.properties);
+    check_input_copy(device_.input_copy);
+    device_.clock = std::make_shared<DeviceClock>();
+    const ChoosingRules& rules = device_.rules;
+    device_.choices = std::make_unique<Choices>(rules.deterministic ? "" : choices_file(options.cache_dir));
+    device_.convs = make_conv_library({rules.deterministic, rules.tf32});
+    if (options.communicator != nullptr) device_.nccl = std::make_shared<Nccl>(options.communicator);
   }
 
   // In fp32 nothing fuses, and the norm's own two passes are more exact.
@@ -291,23 +292,22 @@ class CudaBackend final : public Backend {
   std::optional<DType> mixed_precision() const override { return DType::f16; }
   bool has_tf32() const override { return has_ampere_code(); }
   std::string description() const override {
-    return fmt::format("cuda: {}, {} GiB, compute capability {}.{}{}, cuDNN {}{}", properties_.name,
-                       properties_.totalGlobalMem >> 30, properties_.major, properties_.minor,
-                       of_older_code(properties_), cudnn_version(),
-                       nccl_ ? ", NCCL " + nccl_->version() : "");
+    return fmt::format("cuda: {}, {} GiB, compute capability {}.{}{}, cuDNN {}{}", device_.properties.name,
+                       device_.properties.totalGlobalMem >> 30, device_.properties.major,
+                       device_.properties.minor, of_older_code(device_.properties), cudnn_version(),
+                       device_.nccl ? ", NCCL " + device_.nccl->version() : "");
   }
   std::shared_ptr<State> make_state() override { return std::make_shared<CudaState>(); }
   std::optional<Backend::DeviceMemory> device_memory() const override { return free_memory(); }
   std::size_t memory_overhead(const plan::Plan& plan, bool owns_weights) const override {
     return overhead_of(plan, owns_weights);
   }
-  HostAllocator input_allocator() const override { return host_allocator(input_copy_); }
+  HostAllocator input_allocator() const override { return host_allocator(device_.input_copy); }
   std::unique_ptr<Executable> compile(std::shared_ptr<const plan::Plan> plan,
                                       std::shared_ptr<State> state) override {
     auto own = std::dynamic_pointer_cast<CudaState>(std::move(state));
     check(own != nullptr, "the state was made by another backend");
-    return std::make_unique<CudaExecutable>(std::move(plan), std::move(own), *convs_, *choices_, rules_,
-                                            input_copy_, properties_, tracer_.lock(), nccl_, clock_);
+    return std::make_unique<CudaExecutable>(std::move(plan), std::move(own), device_, tracer_.lock());
   }
   std::shared_ptr<ImageDecoder> make_image_decoder() override { return make_jpeg_decoder(); }
   std::shared_ptr<Tracer> make_tracer() override {
@@ -316,8 +316,8 @@ class CudaBackend final : public Backend {
     return tracer;
   }
   std::string pci_address() const override {
-    return fmt::format("{:04x}:{:02x}:{:02x}.0", properties_.pciDomainID, properties_.pciBusID,
-                       properties_.pciDeviceID);
+    return fmt::format("{:04x}:{:02x}:{:02x}.0", device_.properties.pciDomainID, device_.properties.pciBusID,
+                       device_.properties.pciDeviceID);
   }
 
  private:
@@ -328,21 +328,16 @@ class CudaBackend final : public Backend {
     cudaDriverGetVersion(&driver);
     const BuildInfo build = build_info();
     const DeviceCode& code = device_code();
-    std::string name = fmt::format("kernels-{}-driver{}-cudnn{}-redline{}-{}-sm{}{}{}", properties_.name,
-                                   driver, cudnn_version(), build.version, build.commit, code.architecture,
-                                   code.hopper ? "a" : "", rules_.tf32 ? "-tf32" : "");
+    std::string name =
+        fmt::format("kernels-{}-driver{}-cudnn{}-redline{}-{}-sm{}{}{}", device_.properties.name, driver,
+                    cudnn_version(), build.version, build.commit, code.architecture, code.hopper ? "a" : "",
+                    device_.rules.tf32 ? "-tf32" : "");
     for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) || c == '.' ? c : '-';
     return folder + "/" + name + ".txt";
   }
 
-  ChoosingRules rules_;
-  InputCopy input_copy_;
-  cudaDeviceProp properties_{};
+  Device device_;
   std::weak_ptr<KernelTracer> tracer_;  // for plans compiled while it is there
-  std::unique_ptr<Choices> choices_;
-  std::unique_ptr<ConvLibrary> convs_;
-  std::shared_ptr<Nccl> nccl_;
-  std::shared_ptr<DeviceClock> clock_;
 };
 
 }  // namespace

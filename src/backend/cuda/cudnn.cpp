@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <future>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 
@@ -140,24 +140,16 @@ template <typename Items, typename Work>
 void on_all_cores(Items& items, const Work& work) {
   const int device = current_device();
   std::atomic<std::size_t> next{0};
-  std::mutex error_mutex;
-  std::exception_ptr error;
-  std::vector<std::thread> workers;
+  std::vector<std::future<void>> workers;
   const std::size_t most = std::clamp(std::thread::hardware_concurrency(), 1U, 16U);
   for (std::size_t t = 0; t < std::min(most, items.size()); ++t) {
-    workers.emplace_back([&] {
-      try {
-        check_cuda(cudaSetDevice(device), "choosing the device");
-        const Handle handle = make_handle();
-        for (std::size_t i = next++; i < items.size(); i = next++) work(items[i], handle.get());
-      } catch (...) {
-        const std::lock_guard lock(error_mutex);
-        error = std::current_exception();
-      }
-    });
+    workers.push_back(std::async(std::launch::async, [&] {
+      check_cuda(cudaSetDevice(device), "choosing the device");
+      const Handle handle = make_handle();
+      for (std::size_t i = next++; i < items.size(); i = next++) work(items[i], handle.get());
+    }));
   }
-  for (std::thread& worker : workers) worker.join();
-  if (error) std::rethrow_exception(error);
+  for (std::future<void>& worker : workers) worker.get();
 }
 
 class CudnnLibrary final : public ConvLibrary {

@@ -79,6 +79,10 @@ void upload(std::byte* to, std::span<const std::byte> from) {
   check_cuda(cudaStreamSynchronize(cudaStreamLegacy), "copying to the device");
 }
 
+void download(void* to, const void* from, std::size_t bytes) {
+  check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "copying to the host");
+}
+
 Stream make_stream(bool urgent) {
   cudaStream_t stream = nullptr;
   int lowest = 0, highest = 0;
@@ -88,23 +92,54 @@ Stream make_stream(bool urgent) {
   return Stream(stream);
 }
 
-namespace {
-
-Event event_with(unsigned flags) {
+Event make_event(bool timed, bool sleeps) {
   cudaEvent_t event = nullptr;
+  const unsigned flags = (timed ? 0U : cudaEventDisableTiming) | (sleeps ? cudaEventBlockingSync : 0U);
   check_cuda(cudaEventCreateWithFlags(&event, flags), "making an event");
   return Event(event);
 }
-
-}  // namespace
-
-Event make_event(bool timed) { return event_with(timed ? cudaEventDefault : cudaEventDisableTiming); }
-Event make_sleeping_event() { return event_with(cudaEventDisableTiming | cudaEventBlockingSync); }
 
 double seconds_between(const Event& begin, const Event& end) {
   float milliseconds = 0.0F;
   check_cuda(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "timing");
   return 1e-3 * static_cast<double>(milliseconds);
+}
+
+void record(const Event& event, cudaStream_t stream) {
+  check_cuda(cudaEventRecord(event.get(), stream), "marking a stream");
+}
+
+Event recorded(cudaStream_t stream) {
+  Event event = make_event(false);
+  record(event, stream);
+  return event;
+}
+
+void follow(cudaStream_t stream, const Event& event) {
+  check_cuda(cudaStreamWaitEvent(stream, event.get()), "ordering streams");
+}
+void follow(cudaStream_t stream, cudaStream_t earlier) { follow(stream, recorded(earlier)); }
+
+void copy_async(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "copying to or from the device");
+}
+
+void wait_for(const Event& event) { check_cuda(cudaEventSynchronize(event.get()), "waiting for the device"); }
+void wait_for(cudaStream_t stream) { check_cuda(cudaStreamSynchronize(stream), "waiting for the device"); }
+
+bool has_come(const Event& event) {
+  const cudaError_t state = cudaEventQuery(event.get());
+  if (state != cudaErrorNotReady) check_cuda(state, "asking for an event");
+  return state == cudaSuccess;
+}
+
+double DeviceTimer::seconds(cudaStream_t stream, const std::function<void()>& put) const {
+  record(begin_, stream);
+  put();
+  record(end_, stream);
+  wait_for(end_);
+  check_cuda(cudaGetLastError(), "timing");
+  return seconds_between(begin_, end_);
 }
 
 Graph capture_graph(cudaStream_t stream, const std::function<void()>& put) {

@@ -36,6 +36,8 @@ using PinnedMemory = OwnedMemory<PinnedSpace>;
 
 // Copies to the device and waits until all is there: no stream of ours waits for the one that copies.
 void upload(std::byte* to, std::span<const std::byte> from);
+// Copies to ordinary memory, without regard to what streams of ours still write.
+void download(void* to, const void* from, std::size_t bytes);
 
 // A copy of `rows` on the device.
 template <typename Row>
@@ -58,9 +60,30 @@ using Graph = std::unique_ptr<CUgraph_st, Destroy<cudaGraphDestroy>>;
 using GraphExec = std::unique_ptr<CUgraphExec_st, Destroy<cudaGraphExecDestroy>>;
 
 Stream make_stream(bool urgent = false);  // work on an urgent one goes first where both are ready
-Event make_event(bool timed);
-Event make_sleeping_event();  // whoever waits for it sleeps and does not spin: threads that decode need cores
+// Whoever waits for one that sleeps does so, and does not spin: threads that decode need cores.
+Event make_event(bool timed, bool sleeps = false);
 double seconds_between(const Event& begin, const Event& end);  // timed ones, both of which have come
+
+// Times what is put on a stream, by the device's clock.
+class DeviceTimer {
+ public:
+  double seconds(cudaStream_t stream, const std::function<void()>& put) const;
+
+ private:
+  Event begin_ = make_event(true), end_ = make_event(true);
+};
+
+// In the order of a stream: puts an event behind what it holds, makes what comes next follow an event or all
+// that another stream holds, and copies, from and to any memory.
+void record(const Event& event, cudaStream_t stream);
+Event recorded(cudaStream_t stream);  // a new one, untimed
+void follow(cudaStream_t stream, const Event& event);
+void follow(cudaStream_t stream, cudaStream_t earlier);
+void copy_async(void* to, const void* from, std::size_t bytes, cudaStream_t stream);
+// The host waits until the device has come there, or asks whether it has.
+void wait_for(const Event& event);
+void wait_for(cudaStream_t stream);
+bool has_come(const Event& event);
 
 // What `put` puts on the stream, as a graph; nothing of it runs.
 Graph capture_graph(cudaStream_t stream, const std::function<void()>& put);

@@ -23,40 +23,14 @@ using graph::operands::MaxPoolGrad;
 using graph::operands::NormGradApply;
 using graph::operands::NormGradStats;
 using graph::operands::NormStats;
-using plan::Dataflow;
 using plan::Group;
+using plan::Node;
 
 // Channels whose norm a 1x1 convolution applies itself.
 constexpr std::int64_t kMostActivated = 128;
 
-// An op of the graph, or none: what is asked of none is none.
-struct Node {
-  const Dataflow& flow;
-  int position = -1;
-
-  explicit operator bool() const { return position >= 0; }
-  const Op& op() const { return flow.op(position); }
-  bool is(OpKind kind) const { return position >= 0 && op().kind == kind; }
-  template <typename Attr>
-  const Attr& attr() const {
-    return op().attr<Attr>();
-  }
-  TensorId in(int i) const { return position < 0 ? kNone : graph::operands::in(op(), i); }
-  TensorId out(int i) const { return position < 0 ? kNone : graph::operands::out(op(), i); }
-  bool has_in(int i) const { return in(i) != kNone; }
-  bool has_out(int i) const { return out(i) != kNone; }
-  const graph::Tensor& tensor(TensorId id) const { return flow.graph().tensor(id); }
-  std::int64_t channels(TensorId id) const { return tensor(id).shape.c(); }
-  bool is_narrow(TensorId id) const { return graph::size_of(tensor(id).dtype) == 2; }
-  // What makes an input, and what reads an output, if it is of that kind.
-  Node maker(int input, OpKind kind) const {
-    return {flow, has_in(input) ? flow.maker(in(input), kind) : -1};
-  }
-  Node reader(int output, OpKind kind) const {
-    return {flow, has_out(output) ? flow.reader(out(output), kind) : -1};
-  }
-  std::size_t readers(int output) const { return flow.readers(out(output)).size(); }
-};
+std::int64_t channels_of(const Node& op, TensorId id) { return op.tensor(id).shape.c(); }
+bool is_narrow(const Node& op, TensorId id) { return graph::size_of(op.tensor(id).dtype) == 2; }
 
 // Whether a convolution, or one of its gradients, has this form and no groups. `filter`: its weights.
 bool has_form(const Node& conv, TensorId filter, int kernel, int stride) {
@@ -67,7 +41,7 @@ bool has_form(const Node& conv, TensorId filter, int kernel, int stride) {
 
 // 1x1, stride 1, of 16-bit activations.
 bool is_pointwise(const Node& conv) {
-  return conv && has_form(conv, conv.in(EitherConv::w), 1, 1) && conv.is_narrow(conv.in(EitherConv::from));
+  return conv && has_form(conv, conv.in(EitherConv::w), 1, 1) && is_narrow(conv, conv.in(EitherConv::from));
 }
 
 bool expands(const Node& conv) {
@@ -78,19 +52,17 @@ bool expands(const Node& conv) {
 
 // Whether a 1x1 convolution can be done with this prologue and epilogue.
 bool has_gemm_of(const Node& conv, Prologue prologue, Epilogue epilogue) {
-  return is_pointwise(conv) && has_gemm(prologue, epilogue, conv.channels(conv.in(EitherConv::from)),
-                                        conv.channels(conv.out(EitherConv::to)));
+  return is_pointwise(conv) && has_gemm(prologue, epilogue, channels_of(conv, conv.in(EitherConv::from)),
+                                        channels_of(conv, conv.out(EitherConv::to)));
 }
 
 // 3x3, stride 1, of images and channels that a kernel of our own can do.
 bool is_conv3x3(const Node& conv) {
-  if (!conv || !has_form(conv, conv.in(EitherConv::w), 3, 1) || !conv.is_narrow(conv.in(EitherConv::from)))
+  if (!conv || !has_form(conv, conv.in(EitherConv::w), 3, 1) || !is_narrow(conv, conv.in(EitherConv::from)))
     return false;
-  const graph::Shape& to = conv.tensor(conv.out(EitherConv::to)).shape;
-  const auto from = static_cast<int>(conv.channels(conv.in(EitherConv::from)));
-  return !conv3x3::tile_sizes(static_cast<int>(to.h()), static_cast<int>(to.w()), from,
-                              static_cast<int>(to.c()))
-              .empty();
+  const graph::Shape& from = conv.tensor(conv.in(EitherConv::from)).shape;
+  const auto to = static_cast<int>(channels_of(conv, conv.out(EitherConv::to)));
+  return !conv3x3::tile_sizes(images_of(from), to).empty();
 }
 
 // A norm_grad_apply whose gradient needs no gate.
@@ -233,7 +205,7 @@ Group match_activated_conv(const Node& act) {
   const Group group = activated_conv(act);
   const Node conv = conv_of(group, act);
   const bool possible = has_gemm_of(conv, Prologue::activate, Epilogue::sums) &&
-                        conv.channels(conv.in(Conv::x)) <= kMostActivated;
+                        channels_of(conv, conv.in(Conv::x)) <= kMostActivated;
   return possible ? group : Group{};
 }
 
@@ -283,13 +255,13 @@ Group match_unstored_conv3x3(const Node& act) {
 Group match_weight_gradient3x3(const Node& op) {
   if (!op.is(OpKind::conv_grad_weight)) return {};
   const TensorId x = op.in(ConvGradWeight::x);
-  const graph::Shape& shape = op.tensor(x).shape;
+  const bool fits = channels_of(op, x) == conv3x3::kSlice &&
+                    channels_of(op, op.in(ConvGradWeight::dy)) == conv3x3::kSlice &&
+                    conv3x3::DeepCut(images_of(op.tensor(x).shape)).possible();
   const Node act = op.maker(ConvGradWeight::x, OpKind::affine_act);
-  if (!has_form(op, op.out(ConvGradWeight::dw), 3, 1) || !op.is_narrow(x) || !is_plain_activation(act) ||
-      !conv3x3::DeepCut(1, static_cast<int>(shape.h()), static_cast<int>(shape.w()))
-           .possible(static_cast<int>(shape.c()), static_cast<int>(op.channels(op.in(ConvGradWeight::dy))))) {
+  if (!has_form(op, op.out(ConvGradWeight::dw), 3, 1) || !is_narrow(op, x) || !is_plain_activation(act) ||
+      !fits)
     return {};
-  }
   Group group = match_weight_gradient(op);
   group.recomputes = {act.position};
   return group;
@@ -339,37 +311,26 @@ Group match_update(const Node& update) {
   return group;
 }
 
-template <Group (*kMatch)(const Node&)>
-Group by(const Dataflow& flow, int position) {
-  return kMatch({flow, position});
-}
-
 }  // namespace
 
 std::vector<plan::GroupRow> group_rows(bool hopper) {
   using namespace groups;
-  std::vector<plan::GroupRow> rows;
-  if (hopper) {
-    // clang-format off
-    rows = {
-        {kExpandGradient, by<match_expand_gradient>},
-        {kNormGradient, by<match_norm_gradient>},
-        {kSparseGradientSums, by<match_sparse_gradient_sums>},
-        {kGradientSums, by<match_gradient_sums>},
-        {kActivatedExpand, by<match_activated_expand>},
-        {kActivatedConv, by<match_activated_conv>},
-        {kJoin, by<match_join>},
-        {kWeightGradient3x3, by<match_weight_gradient3x3>},
-        {kActivatedConv3x3, by<match_unstored_conv3x3>},
-        {kActivatedConv3x3, by<match_activated_conv3x3>},
-        {kGradientSums3x3, by<match_gradient_sums3x3>},
-    };
-    // clang-format on
-  }
-  rows.insert(rows.end(), {{kNormAct, by<match_norm_act>},
-                           {kPoolGradient, by<match_pool_gradient>},
-                           {kWeightGradient, by<match_weight_gradient>},
-                           {kUpdate, by<match_update>}});
+  std::vector<plan::GroupRow> rows = {{kNormAct, match_norm_act},
+                                      {kPoolGradient, match_pool_gradient},
+                                      {kWeightGradient, match_weight_gradient},
+                                      {kUpdate, match_update}};
+  if (!hopper) return rows;
+  rows.insert(rows.begin(), {{kExpandGradient, match_expand_gradient},
+                             {kNormGradient, match_norm_gradient},
+                             {kSparseGradientSums, match_sparse_gradient_sums},
+                             {kGradientSums, match_gradient_sums},
+                             {kActivatedExpand, match_activated_expand},
+                             {kActivatedConv, match_activated_conv},
+                             {kJoin, match_join},
+                             {kWeightGradient3x3, match_weight_gradient3x3},
+                             {kActivatedConv3x3, match_unstored_conv3x3},
+                             {kActivatedConv3x3, match_activated_conv3x3},
+                             {kGradientSums3x3, match_gradient_sums3x3}});
   return rows;
 }
 

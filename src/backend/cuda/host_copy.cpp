@@ -79,12 +79,12 @@ bool HostCopy::start(std::byte* to, const void* from, std::size_t bytes, cudaStr
   }
   if (kind == cudaMemoryTypeManaged) {
     prefetch(from, bytes, /*to_device=*/true, stream);
-    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "copying an input");
+    copy_async(to, from, bytes, stream);
     return true;
   }
   const bool as_it_is = method_ == InputCopy::pageable && bytes >= kSmall;
   if (kind == cudaMemoryTypeHost || as_it_is) {
-    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "copying an input");
+    copy_async(to, from, bytes, stream);
     return true;  // the driver may or may not be done with ordinary memory
   }
   copy_through_chunks(to, from, bytes, stream);
@@ -95,7 +95,7 @@ HostCopy::Chunk& HostCopy::next_chunk() {
   Chunk& chunk = chunks_[next_];
   next_ = 1 - next_;
   if (chunk.memory.size() == 0) chunk = {PinnedMemory(chunk_bytes()), make_event(false)};
-  check_cuda(cudaEventSynchronize(chunk.copied.get()), "waiting for an earlier copy");
+  wait_for(chunk.copied);
   return chunk;
 }
 
@@ -104,9 +104,8 @@ void HostCopy::copy_through_chunks(std::byte* to, const void* from, std::size_t 
     const Chunk& chunk = next_chunk();
     const std::size_t part = std::min(chunk_bytes(), bytes - done);
     std::memcpy(chunk.memory.data(), static_cast<const std::byte*>(from) + done, part);
-    check_cuda(cudaMemcpyAsync(to + done, chunk.memory.data(), part, cudaMemcpyHostToDevice, stream),
-               "copying an input to the device");
-    check_cuda(cudaEventRecord(chunk.copied.get(), stream), "marking an input");
+    copy_async(to + done, chunk.memory.data(), part, stream);
+    record(chunk.copied, stream);
   }
 }
 
@@ -117,13 +116,11 @@ void HostCopy::copy_back(std::byte* to, const std::byte* from, std::size_t bytes
     const Chunk* chunk = nullptr;
     if (asked < bytes) {
       chunk = &next_chunk();
-      check_cuda(
-          cudaMemcpyAsync(chunk->memory.data(), from + asked, size_at(asked), cudaMemcpyDeviceToHost, stream),
-          "copying to the host");
-      check_cuda(cudaEventRecord(chunk->copied.get(), stream), "marking a copy");
+      copy_async(chunk->memory.data(), from + asked, size_at(asked), stream);
+      record(chunk->copied, stream);
     }
     if (before != nullptr) {
-      check_cuda(cudaEventSynchronize(before->copied.get()), "waiting for a copy");
+      wait_for(before->copied);
       std::memcpy(to + done, before->memory.data(), size_at(done));
       done += chunk_bytes();
     }
@@ -137,35 +134,27 @@ InputSlots::InputSlots(std::size_t bytes, InputCopy method) : copy_(method, byte
 
 void InputSlots::write(const void* data, std::size_t bytes, std::byte* target, cudaStream_t copies,
                        cudaStream_t compute, Lease lease) {
-  const auto wait_for_last = [this] {
-    check_cuda(cudaEventSynchronize(last_arrived()), "waiting for an input");
-  };
   if (lease_) {
-    wait_for_last();
+    wait_for(last_arrived());
     lease_.reset();
   }
   Slot& slot = slots_[next_];
   next_ = 1 - next_;
-  check_cuda(cudaStreamWaitEvent(copies, slot.taken.get()), "ordering copies");
+  follow(copies, slot.taken);
   const bool reading = copy_.start(slot.staging.data(), data, bytes, copies);
-  check_cuda(cudaEventRecord(slot.arrived.get(), copies), "marking an input");
-  check_cuda(cudaStreamWaitEvent(compute, slot.arrived.get()), "ordering an input");
-  check_cuda(cudaMemcpyAsync(target, slot.staging.data(), bytes, cudaMemcpyDeviceToDevice, compute),
-             "placing an input");
-  check_cuda(cudaEventRecord(slot.taken.get(), compute), "marking an input");
+  record(slot.arrived, copies);
+  follow(compute, slot.arrived);
+  copy_async(target, slot.staging.data(), bytes, compute);
+  record(slot.taken, compute);
   if (!reading) return;
   if (lease)
     lease_ = std::move(lease);
   else
-    wait_for_last();
+    wait_for(last_arrived());
 }
 
 void InputSlots::give_back_read() {
-  if (!lease_) return;
-  const cudaError_t state = cudaEventQuery(last_arrived());
-  if (state == cudaErrorNotReady) return;
-  check_cuda(state, "asking for an input");
-  lease_.reset();
+  if (lease_ && has_come(last_arrived())) lease_.reset();
 }
 
 }  // namespace redline::backend::cuda

@@ -79,7 +79,7 @@ class InputSlots {
     DeviceMemory staging;
     Event arrived, taken;
   };
-  cudaEvent_t last_arrived() const { return slots_[1 - next_].arrived.get(); }
+  const Event& last_arrived() const { return slots_[1 - next_].arrived; }
 
   HostCopy copy_;
   Slot slots_[2];

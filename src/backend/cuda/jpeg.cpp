@@ -14,7 +14,6 @@ namespace {
 // --- The part of nvJPEG that is used, found at run time: a machine without the library trains all the same,
 // with images decoded by the CPU. Names, values and layouts are those of its C interface, release 13. ---
 
-constexpr const char* kLibrary = "libnvjpeg.so.13";
 constexpr int kSuccess = 0, kArchMismatch = 7;
 constexpr int kHardware = 3;        // the backend
 constexpr int kRgbInterleaved = 5;  // the output format
@@ -28,7 +27,7 @@ struct NvjpegImage {
 
 struct NvjpegFunctions {
   using Data = const unsigned char*;
-  SharedLibrary library{kLibrary};
+  SharedLibrary library{"libnvjpeg.so.13"};
   int (*create)(int backend, void* device_allocator, void* pinned_allocator, unsigned flags,
                 void** handle) = function("nvjpegCreateEx");
   int (*destroy)(void* handle) = function("nvjpegDestroy");
@@ -51,10 +50,7 @@ struct NvjpegFunctions {
 
  private:
   SharedLibrary::Symbol function(const char* name) const {
-    if (library.loaded()) return library.need(name, "install CUDA 13's nvJPEG");
-    throw UnavailableError(
-        "there is no {} ({}): install CUDA 13's nvJPEG, or the Python package nvidia-nvjpeg", kLibrary,
-        library.error());
+    return library.need(name, "install CUDA 13's nvJPEG, or the Python package nvidia-nvjpeg");
   }
 };
 
@@ -227,8 +223,8 @@ class JpegDecoder final : public ImageDecoder {
   void use_device() const { check_cuda(cudaSetDevice(device_), "choosing the device"); }
 
   void wait() {
-    check_cuda(cudaEventRecord(done_.get(), stream_.get()), "marking images");
-    check_cuda(cudaEventSynchronize(done_.get()), "waiting for images");
+    record(done_, stream_.get());
+    wait_for(done_);
   }
 
   // How many of the first images the pool has room for; at least one.
@@ -251,9 +247,7 @@ class JpegDecoder final : public ImageDecoder {
              host[run].pixels == first.pixels + run * bytes) {
         ++run;
       }
-      check_cuda(cudaMemcpyAsync(to.row(first.row), first.pixels, run * bytes, cudaMemcpyHostToDevice,
-                                 stream_.get()),
-                 "copying images to the device");
+      copy_async(to.row(first.row), first.pixels, run * bytes, stream_.get());
       host = host.subspan(run);
     }
   }
@@ -268,9 +262,7 @@ class JpegDecoder final : public ImageDecoder {
     place(images, to);
     const auto count = static_cast<int>(images.size());
     const auto* jobs = reinterpret_cast<const CropJob*>(jobs_.data());
-    check_cuda(cudaMemcpyAsync(jobs_.data(), host_jobs_.data(), images.size() * sizeof(CropJob),
-                               cudaMemcpyHostToDevice, stream_.get()),
-               "copying a table of images");
+    copy_async(jobs_.data(), host_jobs_.data(), images.size() * sizeof(CropJob), stream_.get());
     mark_images(jobs, count, stream_.get());
     wait();  // the engines do not wait for the stream
     if (!nvjpeg_.decode(data_, sizes_, targets_, stream_.get())) {
@@ -290,9 +282,7 @@ class JpegDecoder final : public ImageDecoder {
     to.wait_until_copied(stream_.get());  // the step that took the batch before may still read it
     crop_images(jobs, count, to.size(), filter, stream_.get());
     check_cuda(cudaGetLastError(), "cropping images");
-    check_cuda(cudaMemcpyAsync(host_unwritten_.data(), unwritten, images.size(), cudaMemcpyDeviceToHost,
-                               stream_.get()),
-               "reading what was decoded");
+    copy_async(host_unwritten_.data(), unwritten, images.size(), stream_.get());
     wait();
     for (std::size_t i = 0; i < images.size(); ++i) {
       if (host_unwritten_.data()[i] != std::byte{0}) failed.push_back(images[i].row);
@@ -325,10 +315,7 @@ class JpegDecoder final : public ImageDecoder {
       const ImageView& view = image.view;
       data_.push_back(image.bytes.data());
       sizes_.push_back(image.bytes.size());
-      NvjpegImage target;
-      target.channel[0] = at;
-      target.pitch[0] = static_cast<std::size_t>(image.width) * 3;
-      targets_.push_back(target);
+      targets_.push_back({.channel = {at}, .pitch = {static_cast<std::size_t>(image.width) * 3}});
       *jobs++ = {at,
                  image.width,
                  image.height,
@@ -351,7 +338,7 @@ class JpegDecoder final : public ImageDecoder {
   Nvjpeg nvjpeg_;
   // Its kernels are small, and go first, so that the next batch is there when the step ends.
   Stream stream_ = make_stream(/*urgent=*/true);
-  Event done_ = make_sleeping_event();
+  Event done_ = make_event(/*timed=*/false, /*sleeps=*/true);
   PinnedMemory host_jobs_{kMostImages * sizeof(CropJob)}, host_unwritten_{kMostImages};
   DeviceMemory jobs_{kMostImages * sizeof(CropJob)}, unwritten_{kMostImages}, pool_;
   std::vector<const unsigned char*> data_;
@@ -366,20 +353,16 @@ CudaImages::CudaImages(int rows, int size) : rows_(rows), size_(size), memory_(b
 void CudaImages::read(int row, std::span<std::uint8_t> pixels) const {
   check(row >= 0 && row < rows_ && pixels.size() == row_bytes(), "row {} of {} into {} bytes", row, rows_,
         pixels.size());
-  check_cuda(cudaMemcpy(pixels.data(), this->row(row), pixels.size(), cudaMemcpyDeviceToHost),
-             "reading an image");
+  download(pixels.data(), this->row(row), pixels.size());
 }
 
 void CudaImages::copy_to(std::byte* target, std::size_t bytes, cudaStream_t stream) const {
   check(bytes == memory_.size(), "a batch of images has {} bytes, not {}", memory_.size(), bytes);
-  check_cuda(cudaMemcpyAsync(target, memory_.data(), bytes, cudaMemcpyDeviceToDevice, stream),
-             "placing images");
-  check_cuda(cudaEventRecord(copied_.get(), stream), "marking images");
+  copy_async(target, memory_.data(), bytes, stream);
+  record(copied_, stream);
 }
 
-void CudaImages::wait_until_copied(cudaStream_t stream) const {
-  check_cuda(cudaStreamWaitEvent(stream, copied_.get()), "ordering images");
-}
+void CudaImages::wait_until_copied(cudaStream_t stream) const { follow(stream, copied_); }
 
 std::shared_ptr<ImageDecoder> make_jpeg_decoder() { return std::make_shared<JpegDecoder>(); }
 

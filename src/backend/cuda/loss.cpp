@@ -7,17 +7,16 @@ Candidates make_softmax_cross_entropy(const GroupView& group, Shared& shared) {
   const OpView op = group.op();
   const graph::Shape& shape = op.in_tensor(In::logits).shape;
   shared.need(static_cast<std::size_t>(shape[0]) * 4 * sizeof(float));
-  Loss loss{};
-  loss.rows = static_cast<int>(shape[0]);
-  loss.classes = static_cast<int>(shape[1]);
-  loss.smoothing = op.attr<graph::LossAttr>().smoothing;
-  loss.logits = op.in<float>(In::logits);
-  loss.labels = op.in<std::int32_t>(In::labels);
-  loss.loss_scale = op.in<float>(In::loss_scale);  // none: a loss scale of 1
-  loss.other_labels = op.in<std::int32_t>(In::other_labels);
-  loss.label_weights = op.in<float>(In::label_weights);
-  loss.metrics = op.out<float>(In::metrics);
-  loss.gradient = op.out(In::gradient);
+  Loss loss{.rows = static_cast<int>(shape[0]),
+            .classes = static_cast<int>(shape[1]),
+            .smoothing = op.attr<graph::LossAttr>().smoothing,
+            .logits = op.in<float>(In::logits),
+            .labels = op.in<std::int32_t>(In::labels),
+            .loss_scale = op.in<float>(In::loss_scale),
+            .other_labels = op.in<std::int32_t>(In::other_labels),
+            .label_weights = op.in<float>(In::label_weights),
+            .metrics = op.out<float>(In::metrics),
+            .gradient = op.out(In::gradient)};
   const Type type = loss.gradient == nullptr ? Type::f32 : type_of(op.out_tensor(In::gradient).dtype);
   return only([=, &shared](cudaStream_t stream) mutable {
     loss.row_results = reinterpret_cast<float*>(shared.work());

@@ -2,10 +2,7 @@
 // which its kernels reach its memory.
 #include <algorithm>
 #include <barrier>
-#include <cstring>
-#include <exception>
-#include <mutex>
-#include <thread>
+#include <future>
 #include <variant>
 #include <vector>
 
@@ -31,16 +28,11 @@ struct HostTransfer {
   int threads = 1;       // each with a part of the bytes and a stream of its own
 };
 
-// Moves every page to the host, as reading all of it would.
-void touch(const std::byte* memory, std::size_t bytes) {
+// Moves every page to the host, as reading or writing all of it would.
+void touch(volatile std::byte* memory, std::size_t bytes, bool write) {
   for (std::size_t i = 0; i < bytes; i += kHostPage) {
-    [[maybe_unused]] const volatile std::byte seen = *static_cast<const volatile std::byte*>(memory + i);
-  }
-}
-void dirty(std::byte* memory, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; i += kHostPage) {
-    volatile std::byte& first = *(memory + i);
-    first = first;
+    const std::byte seen = memory[i];
+    if (write) memory[i] = seen;
   }
 }
 
@@ -71,7 +63,9 @@ class HostMove final : public MemoryMove {
     double seconds = 0;
     for (int round = 0; round < rounds; ++round) {
       put_back();
-      seconds += transfer_.threads > 1 ? move_by_threads() : move_all();
+      const Stopwatch watch;
+      if (transfer_.threads == 1) move(parts_[0]);
+      seconds += transfer_.threads == 1 ? watch.seconds() : move_by_threads();
     }
     return seconds;
   }
@@ -79,10 +73,7 @@ class HostMove final : public MemoryMove {
   std::size_t wrong_words() override {
     const std::size_t words = bytes_ / sizeof(std::uint32_t);
     std::vector<std::uint32_t> got(words);
-    if (transfer_.to_device)
-      check_cuda(cudaMemcpy(got.data(), device_.data(), bytes_, cudaMemcpyDeviceToHost), "checking memory");
-    else
-      std::memcpy(got.data(), host_.get(), bytes_);
+    download(got.data(), transfer_.to_device ? device_.data() : host_.get(), bytes_);
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < words; ++i) wrong += got[i] == memory_word(i) ? 0U : 1U;
     return wrong;
@@ -95,9 +86,7 @@ class HostMove final : public MemoryMove {
     HostCopy copy;
   };
 
-  static void wait(const Part& part) {
-    check_cuda(cudaStreamSynchronize(part.stream.get()), "waiting for a copy");
-  }
+  static void wait(const Part& part) { wait_for(part.stream.get()); }
 
   // Managed pages to the side that they are moved from.
   void put_back() {
@@ -106,7 +95,7 @@ class HostMove final : public MemoryMove {
     if (transfer_.to_device) {
       prefetch(host_.get(), bytes_, /*to_device=*/false, stream);
       wait(parts_[0]);
-      dirty(host_.get(), bytes_);
+      touch(host_.get(), bytes_, /*write=*/true);
     } else {
       prefetch(host_.get(), bytes_, /*to_device=*/true, stream);
       copy_bytes(host_.get(), device_.data(), bytes_, kManyBlocks, stream);
@@ -133,46 +122,31 @@ class HostMove final : public MemoryMove {
       case InputCopy::managed:
         if (transfer_.prefetch) prefetch(host, part.bytes, /*to_device=*/false, stream);
         wait(part);
-        return touch(host, part.bytes);
+        return touch(host, part.bytes, /*write=*/false);
       case InputCopy::chunked:
         return part.copy.copy_back(host, device, part.bytes, stream);
       default:
-        check_cuda(cudaMemcpyAsync(host, device, part.bytes, cudaMemcpyDeviceToHost, stream),
-                   "copying to the host");
+        copy_async(host, device, part.bytes, stream);
         return wait(part);
     }
   }
 
-  // Both give the seconds that it took.
-  double move_all() {
-    const Stopwatch watch;
-    move(parts_[0]);
-    return watch.seconds();
-  }
-  // The threads wait at a gate, so that starting them is not measured.
+  // The seconds that it took. The threads wait at a gate, so that starting them is not measured.
   double move_by_threads() {
     std::barrier gate(transfer_.threads + 1);
-    std::mutex mutex;
-    std::exception_ptr failure;
-    std::vector<std::jthread> threads;
+    std::vector<std::future<void>> moves;
     for (Part& part : parts_) {
-      threads.emplace_back([&, own = &part, device = current_device()] {
+      moves.push_back(std::async(std::launch::async, [&, own = &part, device = current_device()] {
         cudaSetDevice(device);
         gate.arrive_and_wait();
-        try {
-          move(*own);
-        } catch (...) {
-          const std::scoped_lock lock(mutex);
-          failure = std::current_exception();
-        }
-        gate.arrive_and_wait();
-      });
+        move(*own);
+      }));
     }
     gate.arrive_and_wait();
     const Stopwatch watch;
-    gate.arrive_and_wait();
+    for (const std::future<void>& one : moves) one.wait();
     const double seconds = watch.seconds();
-    if (failure) std::rethrow_exception(failure);
+    for (std::future<void>& one : moves) one.get();
     return seconds;
   }
 
@@ -207,16 +181,13 @@ class DeviceMove final : public MemoryMove {
     check_cuda(cudaDeviceSynchronize(), "waiting for cleared memory");  // which no stream of ours waits for
     fill_words(memory_.data(), bytes_, stream_.get());
     check_cuda(cudaMemsetAsync(array(1), 0xFF, memory_.size() - bytes_, stream_.get()), "spoiling targets");
-    check_cuda(cudaStreamSynchronize(stream_.get()), "filling memory");
+    wait_for(stream_.get());
   }
 
   double run(int rounds) override {
-    check_cuda(cudaEventRecord(begin_.get(), stream_.get()), "timing");
-    for (int round = 0; round < rounds; ++round) launch();
-    check_cuda(cudaEventRecord(end_.get(), stream_.get()), "timing");
-    check_cuda(cudaEventSynchronize(end_.get()), "timing");
-    check_cuda(cudaGetLastError(), "moving memory");
-    return seconds_between(begin_, end_);
+    return timer_.seconds(stream_.get(), [&] {
+      for (int round = 0; round < rounds; ++round) launch();
+    });
   }
 
   // As ops of a step: all are queued before the first runs, another copy is before it, and a mark is between
@@ -263,12 +234,11 @@ class DeviceMove final : public MemoryMove {
     hold(held_, stream_.get());
     for (const Event& mark : marks) {
       launch();
-      check_cuda(cudaEventRecord(mark.get(), stream_.get()), "timing");
+      record(mark, stream_.get());
     }
     check_cuda(cudaGetLastError(), "moving memory");
-    const bool ahead = cudaEventQuery(marks.front().get()) == cudaErrorNotReady;
-    if (ahead) cudaGetLastError();  // where that answer may be kept as an error
-    check_cuda(cudaStreamSynchronize(stream_.get()), "timing");
+    const bool ahead = !has_come(marks.front());
+    wait_for(stream_.get());
     std::vector<double> seconds;
     if (!ahead && held_ < kLongest) return seconds;
     for (std::size_t i = 1; i < marks.size(); ++i) seconds.push_back(seconds_between(marks[i - 1], marks[i]));
@@ -277,9 +247,8 @@ class DeviceMove final : public MemoryMove {
   Sum* sum() const { return reinterpret_cast<Sum*>(sum_.data()); }
   Sum taken_sum() {
     Sum value = 0;
-    check_cuda(cudaMemcpyAsync(&value, sum_.data(), sizeof value, cudaMemcpyDeviceToHost, stream_.get()),
-               "checking memory");
-    check_cuda(cudaStreamSynchronize(stream_.get()), "checking memory");
+    copy_async(&value, sum_.data(), sizeof value, stream_.get());
+    wait_for(stream_.get());
     return value;
   }
 
@@ -287,7 +256,7 @@ class DeviceMove final : public MemoryMove {
   std::size_t bytes_, arrays_;
   bool chain_;
   Stream stream_ = make_stream();
-  Event begin_ = make_event(true), end_ = make_event(true);
+  DeviceTimer timer_;
   DeviceMemory memory_;  // the arrays side by side
   DeviceMemory sum_{sizeof(Sum)};
   std::size_t at_ = 0;  // the array that is read next

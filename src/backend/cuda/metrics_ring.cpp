@@ -24,12 +24,11 @@ DeviceClock::DeviceClock() {
   std::int64_t fastest = std::numeric_limits<std::int64_t>::max();
   for (int i = 0; i < kReadings; ++i) {
     const std::int64_t before = nanoseconds(Clock::now());
-    begin_run(record, stream.get());
-    check_cuda(cudaStreamSynchronize(stream.get()), "reading the device's clock");
+    stamp(&record->begin, stream.get());
+    wait_for(stream.get());
     const std::int64_t after = nanoseconds(Clock::now());
     std::uint64_t read = 0;
-    check_cuda(cudaMemcpy(&read, &record->begin, sizeof read, cudaMemcpyDeviceToHost),
-               "reading the device's clock");
+    download(&read, &record->begin, sizeof read);
     if (after - before >= fastest) continue;
     fastest = after - before;
     offset_ = before + fastest / 2 - static_cast<std::int64_t>(read);
@@ -46,23 +45,18 @@ DeviceClock::Time DeviceClock::on_host(std::uint64_t nanoseconds) const {
   return Time(std::chrono::duration_cast<Clock::duration>(since));
 }
 
-void MetricsRing::request(const RunRecord* record, Metrics::Time launched, cudaStream_t stream) {
-  if (spare_.empty()) spare_.push_back({PinnedMemory(sizeof(RunRecord)), make_sleeping_event(), {}});
+void MetricsRing::request(const RunRecord* from, Metrics::Time launched, cudaStream_t stream) {
+  if (spare_.empty())
+    spare_.push_back({PinnedMemory(sizeof(RunRecord)), make_event(/*timed=*/false, /*sleeps=*/true), {}});
   Slot slot = std::move(spare_.back());
   spare_.pop_back();
   slot.launched = launched;
-  check_cuda(cudaMemcpyAsync(slot.record.data(), record, sizeof *record, cudaMemcpyDeviceToHost, stream),
-             "reading metrics");
-  check_cuda(cudaEventRecord(slot.arrived.get(), stream), "marking metrics");
+  copy_async(slot.record.data(), from, sizeof *from, stream);
+  record(slot.arrived, stream);
   asked_.push_back(std::move(slot));
 }
 
-bool MetricsRing::ready() const {
-  if (asked_.empty()) return true;
-  const cudaError_t state = cudaEventQuery(asked_.front().arrived.get());
-  if (state != cudaErrorNotReady) check_cuda(state, "asking for a step");
-  return state == cudaSuccess;
-}
+bool MetricsRing::ready() const { return asked_.empty() || has_come(asked_.front().arrived); }
 
 Metrics MetricsRing::metrics_of(const Slot& slot) {
   RunRecord record;
@@ -81,7 +75,7 @@ std::optional<Metrics> MetricsRing::take(bool wait) {
   if (asked_.empty()) return {};
   Slot& oldest = asked_.front();
   if (wait)
-    check_cuda(cudaEventSynchronize(oldest.arrived.get()), "waiting for a step");
+    wait_for(oldest.arrived);
   else if (!ready())
     return {};
   const Metrics metrics = metrics_of(oldest);

@@ -38,7 +38,7 @@ class MetricsRing {
 
   // Copies what a record holds once all work on the stream so far is done. The host began to launch the run
   // that leaves it at `launched`.
-  void request(const RunRecord* record, Metrics::Time launched, cudaStream_t stream);
+  void request(const RunRecord* from, Metrics::Time launched, cudaStream_t stream);
   // Whether take() has nothing to wait for.
   bool ready() const;
   // As Executable::take_metrics.

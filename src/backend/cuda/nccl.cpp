@@ -1,6 +1,7 @@
 #include "backend/cuda/nccl.h"
 
 #include <array>
+#include <string_view>
 #include <utility>
 
 #include "backend/cuda/device.h"
@@ -9,7 +10,6 @@
 namespace redline::backend::cuda {
 namespace {
 
-constexpr const char* kLibrary = "libnccl.so.2";
 constexpr int kSuccess = 0, kInProgress = 7;
 constexpr int kSum = 0, kAverage = 4;
 constexpr int kFloat16 = 6, kFloat32 = 7, kBfloat16 = 9;
@@ -24,7 +24,7 @@ int nccl_type(graph::DType dtype) { return name_in_library(dtype, kFloat32, kFlo
 }  // namespace
 
 struct Nccl::Functions {
-  SharedLibrary library{kLibrary};
+  SharedLibrary library{"libnccl.so.2"};
   int (*version)(int* version) = function("ncclGetVersion");
   int (*unique_id)(UniqueId* id) = function("ncclGetUniqueId");
   int (*init_rank)(void** comm, int ranks, UniqueId id, int rank) = function("ncclCommInitRank");
@@ -45,10 +45,9 @@ struct Nccl::Functions {
 
  private:
   SharedLibrary::Symbol function(const char* name) const {
-    if (library.loaded()) return library.need(name, "install NCCL 2.18 or newer");
-    throw UnavailableError(
-        "several ranks on GPUs need {} ({}): install NCCL 2, or the Python package nvidia-nccl-cu13",
-        kLibrary, library.error());
+    return library.need(name,
+                        "several ranks on GPUs need NCCL 2.18 or newer; install it, or the Python "
+                        "package nvidia-nccl-cu13");
   }
 };
 
@@ -80,7 +79,10 @@ void Nccl::await(const std::function<bool()>& done) {
   try {
     control_->wait("a step", [&] {
       if (done()) return true;
-      check_health();
+      if (comm_ == nullptr) throw UnavailableError("NCCL's work has been ended");
+      int error = kSuccess;
+      check(functions_->async_error(comm_, &error), "asking how it is");
+      check(error, "an all-reduce");
       return false;
     });
   } catch (...) {
@@ -91,10 +93,13 @@ void Nccl::await(const std::function<bool()>& done) {
 
 void Nccl::check(int result, const char* what) const {
   if (result == kSuccess || result == kInProgress) return;
-  const char* detail = functions_->last_error(comm_);
-  throw UnavailableError("NCCL failed in {}: {}{}{}; NCCL_DEBUG=INFO tells more", what,
-                         functions_->error_text(result), detail != nullptr && *detail != '\0' ? ": " : "",
-                         detail != nullptr ? detail : "");
+  const char* last = functions_->last_error(comm_);
+  const std::string_view detail = last == nullptr ? "" : last;
+  throw UnavailableError("NCCL failed in {}: {}{}{}; {}", what, functions_->error_text(result),
+                         detail.empty() ? "" : ": ", detail,
+                         detail.find("Duplicate GPU") == detail.npos
+                             ? "NCCL_DEBUG=INFO tells more"
+                             : "two ranks chose the same GPU: start no more ranks than there are GPUs");
 }
 
 void Nccl::all_reduce(std::span<const ReduceRange> ranges, Reduce how, cudaStream_t stream) const {
@@ -108,10 +113,10 @@ void Nccl::all_reduce(std::span<const ReduceRange> ranges, Reduce how, cudaStrea
   check(functions_->group_end(), "an all-reduce");
 }
 
-void Nccl::exchange(comm::Operation operation, const ReduceRange& range, int rank, int ranks,
-                    cudaStream_t stream) const {
-  const std::size_t part = range.count / static_cast<std::size_t>(ranks);
-  std::byte* const own = range.values + static_cast<std::size_t>(rank) * part * size_of(range.dtype);
+void Nccl::exchange(comm::Operation operation, const ReduceRange& range, cudaStream_t stream) const {
+  const std::size_t part = range.count / static_cast<std::size_t>(ranks());
+  std::byte* const own =
+      range.values + static_cast<std::size_t>(control_->rank()) * part * size_of(range.dtype);
   const int type = nccl_type(range.dtype);
   const auto scatter = [&] {
     check(functions_->reduce_scatter(range.values, own, part, type, kSum, comm_, stream), "a reduce-scatter");
@@ -134,13 +139,6 @@ void Nccl::exchange(comm::Operation operation, const ReduceRange& range, int ran
       return check(functions_->broadcast(range.values, range.values, range.count, type, 0, comm_, stream),
                    "a broadcast");
   }
-}
-
-void Nccl::check_health() const {
-  if (comm_ == nullptr) throw UnavailableError("NCCL's work has been ended");
-  int error = kSuccess;
-  check(functions_->async_error(comm_, &error), "asking how it is");
-  check(error, "an all-reduce");
 }
 
 }  // namespace redline::backend::cuda

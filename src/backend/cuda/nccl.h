@@ -44,10 +44,9 @@ class Nccl {
   // captured into a graph. What is put on several streams is done in the order of the calls, which is the
   // same on every rank.
   void all_reduce(std::span<const ReduceRange> ranges, Reduce how, cudaStream_t stream) const;
-  // Puts one collective on a stream, to be measured. In place: what is parted among the ranks lies at the
-  // place of `rank`, this one; a broadcast is from rank 0.
-  void exchange(comm::Operation operation, const ReduceRange& range, int rank, int ranks,
-                cudaStream_t stream) const;
+  // Puts one collective on a stream, to be measured. In place: what is parted among the ranks lies at this
+  // rank's place; a broadcast is from rank 0.
+  void exchange(comm::Operation operation, const ReduceRange& range, cudaStream_t stream) const;
 
   // Asks `done` until work that was launched is: where a peer is lost, the network fails or the job's time
   // limit passes, it ends all of NCCL's work on the device and throws PeerError. Nothing can be reduced then.
@@ -56,7 +55,6 @@ class Nccl {
  private:
   struct Functions;
   void check(int result, const char* what) const;
-  void check_health() const;  // throws what has gone wrong since, if anything
   void abort();
 
   const std::shared_ptr<comm::Communicator> control_;

@@ -1,5 +1,6 @@
 // NCCL's collectives as exchanges to be measured, and the entry that the program looks up for them.
 #include <cstdlib>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -13,28 +14,26 @@ namespace {
 
 using namespace cuda;
 
-// Sets a variable of the environment for as long as it lives; an empty value leaves the variable as it is.
-class ScopedVariable {
+// Sets variables of the environment for as long as it lives; those without a value stay as they are.
+class ScopedEnvironment {
  public:
-  ScopedVariable(const char* name, const std::string& value) : name_(name), set_(!value.empty()) {
-    if (!set_) return;
-    if (const char* old = std::getenv(name)) old_ = old;
-    ::setenv(name, value.c_str(), 1);
+  explicit ScopedEnvironment(const std::map<std::string, std::string>& variables) {
+    for (const auto& [name, value] : variables) {
+      if (value.empty()) continue;
+      const char* old = std::getenv(name.c_str());
+      old_[name] = old == nullptr ? std::nullopt : std::optional<std::string>(old);
+      ::setenv(name.c_str(), value.c_str(), 1);
+    }
   }
-  ScopedVariable(const ScopedVariable&) = delete;
-  ScopedVariable& operator=(const ScopedVariable&) = delete;
-  ~ScopedVariable() {
-    if (!set_) return;
-    if (old_)
-      ::setenv(name_, old_->c_str(), 1);
-    else
-      ::unsetenv(name_);
+  ScopedEnvironment(const ScopedEnvironment&) = delete;
+  ScopedEnvironment& operator=(const ScopedEnvironment&) = delete;
+  ~ScopedEnvironment() {
+    for (const auto& [name, old] : old_)
+      old ? ::setenv(name.c_str(), old->c_str(), 1) : ::unsetenv(name.c_str());
   }
 
  private:
-  const char* name_;
-  bool set_;
-  std::optional<std::string> old_;
+  std::map<std::string, std::optional<std::string>> old_;
 };
 
 graph::DType dtype_of(comm::Type type) {
@@ -50,7 +49,6 @@ class NcclExchange final : public comm::Exchange {
       : nccl_(nccl),
         options_(std::move(options)),
         rank_(control.rank()),
-        ranks_(control.size()),
         dtype_(dtype_of(options_.type)),
         input_(options_.count * size_of(dtype_)),
         values_(input_.size()) {}
@@ -59,25 +57,23 @@ class NcclExchange final : public comm::Exchange {
     check(values.size() == input_.size(), "{} bytes for an exchange of {}", values.size(), input_.size());
     // On the stream that reads them: a plain copy of few bytes returns before they are there, and that stream
     // does not wait for it.
-    check_cuda(
-        cudaMemcpyAsync(input_.data(), values.data(), values.size(), cudaMemcpyHostToDevice, stream_.get()),
-        "copying to the device");
-    check_cuda(cudaStreamSynchronize(stream_.get()), "copying to the device");
+    copy_async(input_.data(), values.data(), values.size(), stream_.get());
+    wait_for(stream_.get());
   }
 
   std::vector<double> run(int repetitions) override {
     const ReduceRange range{values_.data(), options_.count, dtype_};
     std::vector<std::pair<Event, Event>> marks;
     for (int i = 0; i < repetitions; ++i) {
-      check_cuda(cudaMemcpyAsync(values_.data(), input_.data(), input_.size(), cudaMemcpyDeviceToDevice,
-                                 stream_.get()),
-                 "copying on the device");
+      copy_async(values_.data(), input_.data(), input_.size(), stream_.get());
       auto& [begin, end] = marks.emplace_back(make_event(true), make_event(true));
-      check_cuda(cudaEventRecord(begin.get(), stream_.get()), "timing");
-      nccl_.exchange(options_.operation, range, rank_, ranks_, stream_.get());
-      check_cuda(cudaEventRecord(end.get(), stream_.get()), "timing");
+      record(begin, stream_.get());
+      nccl_.exchange(options_.operation, range, stream_.get());
+      record(end, stream_.get());
     }
-    wait();
+    // Never without end: a kernel of NCCL waits for its peers as long as they take.
+    const Event done = recorded(stream_.get());
+    nccl_.await([&] { return has_come(done); });
     std::vector<double> seconds;
     for (const auto& [begin, end] : marks) seconds.push_back(seconds_between(begin, end));
     return seconds;
@@ -88,23 +84,13 @@ class NcclExchange final : public comm::Exchange {
     const std::size_t offset = part ? values.size() * static_cast<std::size_t>(rank_) : 0;
     check(offset + values.size() <= values_.size(), "{} bytes of an exchange of {}", values.size(),
           values_.size());
-    check_cuda(cudaMemcpy(values.data(), values_.data() + offset, values.size(), cudaMemcpyDeviceToHost),
-               "copying from the device");
+    download(values.data(), values_.data() + offset, values.size());
   }
 
  private:
-  // Never without end: a kernel of NCCL waits for its peers as long as they take.
-  void wait() {
-    nccl_.await([&] {
-      const cudaError_t state = cudaStreamQuery(stream_.get());
-      if (state != cudaErrorNotReady) check_cuda(state, "exchanging numbers");
-      return state == cudaSuccess;
-    });
-  }
-
   Nccl& nccl_;
   comm::ExchangeOptions options_;
-  int rank_, ranks_;
+  int rank_;
   graph::DType dtype_;
   DeviceMemory input_, values_;
   Stream stream_ = make_stream();
@@ -148,11 +134,12 @@ class NcclFabric final : public comm::Fabric {
     algorithm_ = algorithm;
     const std::size_t slash = algorithm.find('/');
     const bool automatic = slash == std::string::npos;
-    const ScopedVariable how("NCCL_ALGO", automatic ? "" : algorithm.substr(0, slash));
-    const ScopedVariable protocol("NCCL_PROTO", automatic ? "" : algorithm.substr(slash + 1));
     const std::string topology = std::exchange(topology_, {});  // of the first is enough
-    const ScopedVariable system("NCCL_TOPO_DUMP_FILE", topology);
-    const ScopedVariable graphs("NCCL_GRAPH_DUMP_FILE", topology.empty() ? "" : topology + ".graphs");
+    const ScopedEnvironment environment(
+        {{"NCCL_ALGO", automatic ? "" : algorithm.substr(0, slash)},
+         {"NCCL_PROTO", automatic ? "" : algorithm.substr(slash + 1)},
+         {"NCCL_TOPO_DUMP_FILE", topology},
+         {"NCCL_GRAPH_DUMP_FILE", topology.empty() ? "" : topology + ".graphs"}});
     nccl_ = std::make_unique<Nccl>(control_);
   }
 

@@ -7,9 +7,7 @@
 namespace redline::backend::cuda {
 namespace {
 
-void need_reduce(Shared& shared, const Matrix& m, Type type) {
-  shared.need(reduce_partials(m, type) * sizeof(float));
-}
+void need_reduce(Shared& shared, const Matrix& m) { shared.need(reduce_partials(m) * sizeof(float)); }
 
 // Sums of this rank to their means over all; nothing where a norm has no peers.
 void average(const Nccl* peers, std::initializer_list<float*> sums, int count, cudaStream_t stream) {
@@ -25,43 +23,39 @@ void average(const Nccl* peers, std::initializer_list<float*> sums, int count, c
 NormFinalize finalize_of(const OpView& op, const float* sums, float* affine, const Shared& shared) {
   using In = operands::NormStats;
   const auto& attr = op.attr<graph::NormAttr>();
-  const Matrix m = matrix_of(op.in_tensor(In::y).shape);
+  const Matrix m = matrix_of(op.in_tensor(In::y));
   const Nccl* peers = shared.peers_of(attr);
   const double all = static_cast<double>(m.rows) * (peers != nullptr ? peers->ranks() : 1);
-  NormFinalize args{};
-  args.channels = m.channels;
-  args.inverse_count = 1.0 / static_cast<double>(m.rows);
-  args.unbiased = all > 1.0 ? static_cast<float>(all / (all - 1.0)) : 1.0F;
-  args.epsilon = attr.epsilon;
-  args.momentum = attr.momentum;
-  args.training = attr.training;
-  args.sums = sums;
-  args.gamma = op.in<float>(In::gamma);
-  args.beta = op.in<float>(In::beta);
-  args.mean = op.in<float>(In::mean);
-  args.var = op.in<float>(In::var);
-  args.affine = affine;
-  args.saved = op.out<float>(In::saved);
-  return args;
+  return {.channels = m.channels,
+          .inverse_count = 1.0 / static_cast<double>(m.rows),
+          .unbiased = all > 1.0 ? static_cast<float>(all / (all - 1.0)) : 1.0F,
+          .epsilon = attr.epsilon,
+          .momentum = attr.momentum,
+          .training = attr.training,
+          .sums = sums,
+          .gamma = op.in<float>(In::gamma),
+          .beta = op.in<float>(In::beta),
+          .mean = op.in<float>(In::mean),
+          .var = op.in<float>(In::var),
+          .affine = affine,
+          .saved = op.out<float>(In::saved)};
 }
 
 // The norm of an op that nobody gave sums: in training a pass for the mean and one for the rest.
 Step own_norm(const OpView& op, float* affine, Shared& shared) {
-  const graph::Tensor& y = op.in_tensor(operands::NormStats::y);
-  const Matrix m = matrix_of(y.shape);
-  const Type type = type_of(y.dtype);
+  const Matrix m = matrix_of(op.in_tensor(operands::NormStats::y));
   auto space = std::make_shared<DeviceMemory>(static_cast<std::size_t>(4 * m.channels) * sizeof(float));
   auto* rough = reinterpret_cast<float*>(space->data());
   float* sums = rough + 2 * m.channels;
   NormFinalize finalize = finalize_of(op, sums, affine, shared);
   finalize.rough = rough;
-  need_reduce(shared, m, type);
+  need_reduce(shared, m);
   const Nccl* peers = shared.peers_of(op.attr<graph::NormAttr>());
   return [=, from = op.in(operands::NormStats::y), &shared](cudaStream_t stream) {
     if (finalize.training) {
-      channel_sums(type, m, from, nullptr, rough, shared.reduce_space(), stream);
+      channel_sums(m, from, nullptr, rough, shared.reduce_space(), stream);
       average(peers, {rough}, 2 * m.channels, stream);
-      channel_sums(type, m, from, rough, sums, shared.reduce_space(), stream);
+      channel_sums(m, from, rough, sums, shared.reduce_space(), stream);
       average(peers, {sums}, 2 * m.channels, stream);
     }
     norm_finalize(finalize, stream);
@@ -78,16 +72,23 @@ NormFinalize norm_finalize_of(const OpView& norm, const Shared& shared) {
 
 NormGradApply norm_grad_apply_of(const OpView& op) {
   using Apply = operands::NormGradApply;
-  NormGradApply args{};
-  args.g = op.in(Apply::g);
-  args.y = op.in(Apply::y);
-  args.gate = {op.in<float>(Apply::affine), op.in<std::uint8_t>(Apply::mask)};
-  args.saved = op.in<float>(Apply::saved);
-  args.gamma = op.in<float>(Apply::gamma);
-  args.dgamma = op.in<float>(Apply::dgamma);
-  args.dbeta = op.in<float>(Apply::dbeta);
-  args.dy = op.out(Apply::dy);
-  return args;
+  return {.g = op.in(Apply::g),
+          .y = op.in(Apply::y),
+          .gate = {op.in<float>(Apply::affine), op.in<std::uint8_t>(Apply::mask)},
+          .saved = op.in<float>(Apply::saved),
+          .gamma = op.in<float>(Apply::gamma),
+          .dgamma = op.in<float>(Apply::dgamma),
+          .dbeta = op.in<float>(Apply::dbeta),
+          .dy = op.out(Apply::dy)};
+}
+
+GatedNorm gated_norm_of(const OpView& stats) {
+  using Stats = operands::NormGradStats;
+  return {.y = stats.in(Stats::y),
+          .gate = {stats.in<float>(Stats::affine), stats.in<std::uint8_t>(Stats::mask)},
+          .saved = stats.in<float>(Stats::saved),
+          .dbeta = stats.out<float>(Stats::dbeta),
+          .dgamma = stats.out<float>(Stats::dgamma)};
 }
 
 Candidates make_norm_stats(const GroupView& group, Shared& shared) {
@@ -100,15 +101,14 @@ Candidates make_norm_stats(const GroupView& group, Shared& shared) {
 Candidates make_batch_norm(const GroupView& group, Shared& shared) {
   using operands::BatchNorm;
   const OpView op = group.op();
-  const graph::Tensor& x = op.in_tensor(BatchNorm::x);
-  const Matrix m = matrix_of(x.shape);
+  const Matrix m = matrix_of(op.in_tensor(BatchNorm::x));
   const auto affine =
       std::make_shared<DeviceMemory>(static_cast<std::size_t>(2 * m.channels) * sizeof(float));
   auto* scales = reinterpret_cast<float*>(affine->data());
   const AffineAct apply{.y = op.in(BatchNorm::x), .affine = scales, .z = op.out(BatchNorm::y)};
-  return only([=, norm = own_norm(op, scales, shared), type = type_of(x.dtype)](cudaStream_t stream) {
+  return only([=, norm = own_norm(op, scales, shared)](cudaStream_t stream) {
     norm(stream);
-    affine_act(type, m, apply, stream);
+    affine_act(m, apply, stream);
     static_cast<void>(affine);  // lives as long as the step
   });
 }
@@ -117,67 +117,49 @@ Candidates make_batch_norm(const GroupView& group, Shared& shared) {
 Candidates make_affine_act(const GroupView& group, Shared& shared) {
   using Act = operands::AffineAct;
   const OpView op = group.op(OpKind::affine_act);
-  std::optional<NormFinalize> finalize;
-  if (group.has(OpKind::norm_stats)) finalize = norm_finalize_of(group.op(OpKind::norm_stats), shared);
-  AffineAct apply{};
-  apply.y = op.in(Act::y);
-  apply.affine = op.in<float>(Act::affine);
-  apply.shortcut = op.in(Act::shortcut);
-  apply.shortcut_affine = op.in<float>(Act::shortcut_affine);
-  apply.relu = op.attr<graph::ActAttr>().relu;
-  apply.z = op.out(Act::z);
-  apply.mask = op.out<std::uint8_t>(Act::mask);
-  const graph::Tensor& y = op.in_tensor(Act::y);
-  return only([=, m = matrix_of(y.shape), type = type_of(y.dtype)](cudaStream_t stream) mutable {
-    apply.finalize = finalize ? &*finalize : nullptr;
-    affine_act(type, m, apply, stream);
-  });
+  AffineAct apply{.y = op.in(Act::y),
+                  .affine = op.in<float>(Act::affine),
+                  .shortcut = op.in(Act::shortcut),
+                  .shortcut_affine = op.in<float>(Act::shortcut_affine),
+                  .relu = op.attr<graph::ActAttr>().relu,
+                  .z = op.out(Act::z),
+                  .mask = op.out<std::uint8_t>(Act::mask),
+                  .finalizes = group.has(OpKind::norm_stats)};
+  if (apply.finalizes) apply.norm = norm_finalize_of(group.op(OpKind::norm_stats), shared);
+  return only(affine_act, matrix_of(op.in_tensor(Act::y)), apply);
 }
 
 Candidates make_norm_grad_stats(const GroupView& group, Shared& shared) {
   using Stats = operands::NormGradStats;
   const OpView op = group.op();
-  const Matrix m = matrix_of(op.in_tensor(Stats::y).shape);
-  const Type type = type_of(op.in_tensor(Stats::y).dtype);
-  NormGradStats args{};
-  args.g = op.in(Stats::g);
-  args.g2 = op.in(Stats::g2);
-  args.y = op.in(Stats::y);
-  args.gate = {op.in<float>(Stats::affine), op.in<std::uint8_t>(Stats::mask)};
-  args.saved = op.in<float>(Stats::saved);
-  args.dgamma = op.out<float>(Stats::dgamma);
-  args.dbeta = op.out<float>(Stats::dbeta);
-  args.masked = op.out(Stats::masked);
-  need_reduce(shared, m, type);
-  return only(
-      [=, &shared](cudaStream_t stream) { norm_grad_stats(type, m, args, shared.reduce_space(), stream); });
+  const Matrix m = matrix_of(op.in_tensor(Stats::y));
+  const NormGradStats args{op.in(Stats::g), op.in(Stats::g2), gated_norm_of(op), op.out(Stats::masked)};
+  need_reduce(shared, m);
+  return only([=, &shared](cudaStream_t stream) { norm_grad_stats(m, args, shared.reduce_space(), stream); });
 }
 
 Candidates make_norm_grad_apply(const GroupView& group, Shared&) {
   const OpView op = group.op();
-  const graph::Tensor& y = op.in_tensor(operands::NormGradApply::y);
-  return only(norm_grad_apply, type_of(y.dtype), matrix_of(y.shape), norm_grad_apply_of(op));
+  return only(norm_grad_apply, matrix_of(op.in_tensor(operands::NormGradApply::y)), norm_grad_apply_of(op));
 }
 
 Candidates make_batch_norm_grad(const GroupView& group, Shared& shared) {
   using Grad = operands::BatchNormGrad;
   const OpView op = group.op();
-  const Matrix m = matrix_of(op.in_tensor(Grad::x).shape);
-  const Type type = type_of(op.in_tensor(Grad::x).dtype);
-  const NormGradStats stats{.g = op.in(Grad::dy),
-                            .y = op.in(Grad::x),
-                            .saved = op.in<float>(Grad::saved),
-                            .dgamma = op.out<float>(Grad::dgamma),
-                            .dbeta = op.out<float>(Grad::dbeta)};
+  const Matrix m = matrix_of(op.in_tensor(Grad::x));
+  const GatedNorm norm{.y = op.in(Grad::x),
+                       .saved = op.in<float>(Grad::saved),
+                       .dbeta = op.out<float>(Grad::dbeta),
+                       .dgamma = op.out<float>(Grad::dgamma)};
+  const NormGradStats stats{.g = op.in(Grad::dy), .norm = norm};
   const NormGradApply apply{
-      stats.g,     stats.y,         {}, stats.saved, op.in<float>(Grad::gamma), stats.dgamma,
-      stats.dbeta, op.out(Grad::dx)};
+      stats.g, norm.y, {}, norm.saved, op.in<float>(Grad::gamma), norm.dgamma, norm.dbeta, op.out(Grad::dx)};
   const Nccl* peers = shared.peers_of(op.attr<graph::NormAttr>());
-  need_reduce(shared, m, type);
+  need_reduce(shared, m);
   return only([=, &shared](cudaStream_t stream) {
-    norm_grad_stats(type, m, stats, shared.reduce_space(), stream);
-    average(peers, {stats.dgamma, stats.dbeta}, m.channels, stream);
-    norm_grad_apply(type, m, apply, stream);
+    norm_grad_stats(m, stats, shared.reduce_space(), stream);
+    average(peers, {norm.dgamma, norm.dbeta}, m.channels, stream);
+    norm_grad_apply(m, apply, stream);
   });
 }
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/step.h"
 
@@ -5,27 +7,19 @@ namespace redline::backend::cuda {
 
 namespace {
 
-// Of the mean and its gradient, whole and local.
-constexpr int kFrom = operands::AvgPool::x, kTo = operands::AvgPool::y;
-static_assert(operands::AvgPoolGrad::dy == kFrom && operands::LocalAvgPoolGrad::dy == kFrom);
-
 Pool pool_of_gradient(const OpView& op) {
   using operands::MaxPoolGrad;
   return pool_of(op.out_tensor(MaxPoolGrad::dx).shape, op.in_tensor(MaxPoolGrad::dy).shape,
                  op.attr<graph::PoolAttr>());
 }
 
-Candidates avg_pool_by(decltype(avg_pool)& kernel, const OpView& op, const graph::Tensor& plane) {
-  return only(kernel, type_of(plane.dtype), static_cast<int>(plane.shape.n()),
-              static_cast<int>(plane.shape.h() * plane.shape.w()), static_cast<int>(plane.shape.c()),
-              op.in(kFrom), op.out(kTo));
-}
-
-Candidates local_avg_pool_by(decltype(local_avg_pool)& kernel, const OpView& op, const graph::Tensor& large,
-                             const graph::Shape& small) {
-  const int side = op.attr<graph::LocalPoolAttr>().kernel;
-  return only(kernel, type_of(large.dtype), pool_of(large.shape, small, {side, side, 0}), op.in(kFrom),
-              op.out(kTo));
+// The windows of a mean of this tensor: side by side, or one that is the whole image.
+Pool windows_of(const OpView& op, const graph::Shape& image) {
+  const bool whole = op.kind() == OpKind::avg_pool_grad;
+  const int side =
+      whole ? static_cast<int>(std::max(image.h(), image.w())) : op.attr<graph::LocalPoolAttr>().kernel;
+  const auto windows = [&](std::int64_t size) { return (size + side - 1) / side; };
+  return pool_of(image, {image.n(), image.c(), windows(image.h()), windows(image.w())}, {side, side, 0});
 }
 
 }  // namespace
@@ -58,25 +52,27 @@ Candidates make_pool_gradient(const GroupView& group, Shared&) {
 }
 
 Candidates make_avg_pool(const GroupView& group, Shared&) {
-  return avg_pool_by(avg_pool, group.op(), group.op().in_tensor(operands::AvgPool::x));
-}
-
-Candidates make_avg_pool_grad(const GroupView& group, Shared&) {
-  return avg_pool_by(avg_pool_grad, group.op(), group.op().out_tensor(operands::AvgPoolGrad::dx));
+  using operands::AvgPool;
+  const OpView op = group.op();
+  const graph::Tensor& x = op.in_tensor(AvgPool::x);
+  return only(avg_pool, type_of(x.dtype), static_cast<int>(x.shape.n()),
+              static_cast<int>(x.shape.h() * x.shape.w()), static_cast<int>(x.shape.c()), op.in(AvgPool::x),
+              op.out(AvgPool::y));
 }
 
 Candidates make_local_avg_pool(const GroupView& group, Shared&) {
   using operands::LocalAvgPool;
   const OpView op = group.op();
-  return local_avg_pool_by(local_avg_pool, op, op.in_tensor(LocalAvgPool::x),
-                           op.out_tensor(LocalAvgPool::y).shape);
+  const graph::Tensor& x = op.in_tensor(LocalAvgPool::x);
+  return only(local_avg_pool, type_of(x.dtype), windows_of(op, x.shape), op.in(LocalAvgPool::x),
+              op.out(LocalAvgPool::y));
 }
 
-Candidates make_local_avg_pool_grad(const GroupView& group, Shared&) {
-  using operands::LocalAvgPoolGrad;
+Candidates make_avg_pool_grad(const GroupView& group, Shared&) {
+  using Grad = operands::AvgPoolGrad;  // local_avg_pool_grad has the same operands
   const OpView op = group.op();
-  return local_avg_pool_by(local_avg_pool_grad, op, op.out_tensor(LocalAvgPoolGrad::dx),
-                           op.in_tensor(LocalAvgPoolGrad::dy).shape);
+  const graph::Tensor& dx = op.out_tensor(Grad::dx);
+  return only(avg_pool_grad, type_of(dx.dtype), windows_of(op, dx.shape), op.in(Grad::dy), op.out(Grad::dx));
 }
 
 }  // namespace redline::backend::cuda

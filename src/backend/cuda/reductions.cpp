@@ -10,9 +10,8 @@ namespace redline::backend::cuda {
 
 namespace {
 
-std::uint64_t* nanoseconds_at(const DeviceMemory& memory) {
-  return reinterpret_cast<std::uint64_t*>(memory.data());
-}
+// What the device counts, in nanoseconds of its clock.
+enum Time : int { kComputed, kExposed, kTimes };  // when backward was done; the sum of what came after it
 
 }  // namespace
 
@@ -29,8 +28,7 @@ Reductions::Reductions(const plan::Plan& plan, std::shared_ptr<Nccl> nccl, const
   }
   if (reductions_.empty()) return;
   stream_ = make_stream(/*urgent=*/true);
-  computed_ = DeviceMemory(sizeof(std::uint64_t));
-  exposed_ = DeviceMemory(sizeof(std::uint64_t));  // cleared
+  times_ = DeviceMemory(kTimes * sizeof(std::uint64_t));  // cleared
 }
 
 void Reductions::add_bucket(std::size_t group, const graph::Op& op, const Address& address,
@@ -91,12 +89,6 @@ Step Reductions::make(std::size_t group) const {
   return {};
 }
 
-void Reductions::follow(cudaStream_t later, cudaStream_t earlier) {
-  marks_.push_back(make_event(false));
-  check_cuda(cudaEventRecord(marks_.back().get(), earlier), "marking a step");
-  check_cuda(cudaStreamWaitEvent(later, marks_.back().get()), "ordering steps");
-}
-
 bool Reductions::before(std::size_t group, cudaStream_t stream, cudaStream_t side, const Launched& launched) {
   if (reductions_.empty()) return false;
   for (const Reduction& reduction : reductions_) {
@@ -105,19 +97,17 @@ bool Reductions::before(std::size_t group, cudaStream_t stream, cudaStream_t sid
     if (side != nullptr) follow(stream_.get(), side);
     nccl_->all_reduce(reduction.ranges, Reduce::sum, stream_.get());
     launched(reduction.group, stream_.get());
-    marks_.push_back(make_event(false));
-    check_cuda(cudaEventRecord(marks_.back().get(), stream_.get()), "marking a step");
-    begun_[reduction.group] = marks_.back().get();
+    begun_[reduction.group] = recorded(stream_.get());
   }
   if (group == reductions_.front().group) {
-    start_stopwatch(nanoseconds_at(computed_), stream);
+    stamp(time(kComputed), stream);
     launched(group, stream);
   }
   const auto found = begun_.find(group);
   if (found == begun_.end()) return false;
-  check_cuda(cudaStreamWaitEvent(stream, found->second), "ordering steps");
+  follow(stream, found->second);
   if (group == reductions_.back().group) {
-    stop_stopwatch(nanoseconds_at(computed_), nanoseconds_at(exposed_), stream);
+    add_time(time(kComputed), time(kExposed), stream);
     launched(group, stream);
   }
   return true;
@@ -132,8 +122,6 @@ void Reductions::await(const std::function<bool()>& done) {
   if (!reductions_.empty()) nccl_->await(done);
 }
 
-const std::uint64_t* Reductions::exposed() const {
-  return reductions_.empty() ? nullptr : nanoseconds_at(exposed_);
-}
+const std::uint64_t* Reductions::exposed() const { return reductions_.empty() ? nullptr : time(kExposed); }
 
 }  // namespace redline::backend::cuda

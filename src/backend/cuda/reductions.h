@@ -50,17 +50,15 @@ class Reductions {
   };
   void add_bucket(std::size_t group, const graph::Op& op, const Address& address, DType activations);
   void add_norm(std::size_t group, const graph::Op& op, const Address& address);
-  void follow(cudaStream_t later, cudaStream_t earlier);
+  std::uint64_t* time(int which) const { return reinterpret_cast<std::uint64_t*>(times_.data()) + which; }
 
   const plan::Plan& plan_;
   std::shared_ptr<Nccl> nccl_;
   std::vector<Reduction> reductions_;                         // in the order of the buckets
   std::map<std::size_t, std::vector<ReduceRange>> averages_;  // group that makes them -> norms' sums
   Stream stream_;
-  DeviceMemory computed_;                     // when backward was done, by the device's clock
-  DeviceMemory exposed_;                      // nanoseconds that the device has counted
-  std::vector<Event> marks_;                  // of the capture
-  std::map<std::size_t, cudaEvent_t> begun_;  // group -> mark of its end
+  DeviceMemory times_;                  // that the device counts
+  std::map<std::size_t, Event> begun_;  // by group, its end
 };
 
 }  // namespace redline::backend::cuda

@@ -13,20 +13,18 @@ class CudaStateCopy final : public StoredCopy<PinnedMemory> {
   explicit CudaStateCopy(CudaState& state) : StoredCopy(state.entries()), state_(state) {}
 
   void take() override {
-    check_cuda(cudaStreamWaitEvent(stream_.get(), state_.ran_.get()), "ordering a copy");
+    follow(stream_.get(), state_.ran_);
     for (const auto& [name, item] : items()) {
-      check_cuda(
-          cudaMemcpyAsync(target(item), item.source, item.bytes, cudaMemcpyDeviceToHost, stream_.get()),
-          "copying the state");
+      copy_async(target(item), item.source, item.bytes, stream_.get());
     }
-    check_cuda(cudaEventRecord(state_.copied_.get(), stream_.get()), "marking a copy");
-    check_cuda(cudaEventRecord(done_.get(), stream_.get()), "marking a copy");
+    record(state_.copied_, stream_.get());
+    record(done_, stream_.get());
     state_.copying_ = true;
   }
 
   void read(const std::string& name, std::span<float> values) const override {
     check_cuda(cudaSetDevice(device_), "choosing the device");  // of this thread
-    check_cuda(cudaEventSynchronize(done_.get()), "waiting for a copy");
+    wait_for(done_);
     StoredCopy::read(name, values);
   }
 
@@ -41,8 +39,7 @@ void CudaState::read(const std::string& name, std::span<float> values) const {
   const CudaEntry& from = entry(name);
   std::vector<std::byte> host(from.memory.size());
   check_cuda(cudaDeviceSynchronize(), "waiting for the device");
-  check_cuda(cudaMemcpy(host.data(), from.memory.data(), host.size(), cudaMemcpyDeviceToHost),
-             "reading a tensor");
+  download(host.data(), from.memory.data(), host.size());
   plan::load(from.tensor, from.layout, host.data(), values);
 }
 
@@ -61,16 +58,13 @@ void CudaState::swap(std::span<const NamePair> pairs) {
   std::size_t largest = 0;
   for (const auto& [first, second] : pairs) largest = std::max(largest, entry(first).memory.size());
   const DeviceMemory aside(largest);
-  const auto copy = [](std::byte* to, const std::byte* from, std::size_t bytes) {
-    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, nullptr), "swapping tensors");
-  };
   check_cuda(cudaDeviceSynchronize(), "waiting for the device");
   for (const auto& [first, second] : pairs) {
     const auto [a, b] = same_form(first, second);
     const std::size_t bytes = a->memory.size();
-    copy(aside.data(), a->memory.data(), bytes);
-    copy(a->memory.data(), b->memory.data(), bytes);
-    copy(b->memory.data(), aside.data(), bytes);
+    copy_async(aside.data(), a->memory.data(), bytes, nullptr);
+    copy_async(a->memory.data(), b->memory.data(), bytes, nullptr);
+    copy_async(b->memory.data(), aside.data(), bytes, nullptr);
     refresh(*a);
     refresh(*b);
   }
@@ -100,15 +94,13 @@ std::size_t CudaState::copy_bytes() const {
 }
 
 void CudaState::before_run(cudaStream_t stream) {
-  if (last_ != nullptr && last_ != stream)
-    check_cuda(cudaStreamWaitEvent(stream, ran_.get()), "ordering runs");
+  if (last_ != nullptr && last_ != stream) follow(stream, ran_);
   // Once is enough: later runs on another stream wait for this one.
-  if (std::exchange(copying_, false))
-    check_cuda(cudaStreamWaitEvent(stream, copied_.get()), "waiting for a copy");
+  if (std::exchange(copying_, false)) follow(stream, copied_);
 }
 
 void CudaState::after_run(cudaStream_t stream) {
-  check_cuda(cudaEventRecord(ran_.get(), stream), "marking a run");
+  record(ran_, stream);
   last_ = stream;
 }
 

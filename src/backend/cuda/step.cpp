@@ -110,8 +110,9 @@ Step reducing_step(const TileLaunch& launch, Shared& shared) {
   return [run = launch.run, &shared](cudaStream_t stream) { run(shared.reduce_space(), stream); };
 }
 
-Matrix matrix_of(const graph::Shape& shape) {
-  return {shape.n() * shape.h() * shape.w(), static_cast<int>(shape.c())};
+Matrix matrix_of(const graph::Tensor& tensor) {
+  const graph::Shape& shape = tensor.shape;
+  return {type_of(tensor.dtype), shape.n() * shape.h() * shape.w(), static_cast<int>(shape.c())};
 }
 
 }  // namespace redline::backend::cuda

@@ -171,9 +171,11 @@ Maker make_batch_norm, make_batch_norm_grad, make_norm_stats, make_norm_grad_sta
 Maker make_affine_act;                                                    // with or without norm_stats
 NormFinalize norm_finalize_of(const OpView& norm, const Shared& shared);  // from a convolution's sums
 NormGradApply norm_grad_apply_of(const OpView& op);
+GatedNorm gated_norm_of(const OpView& stats);  // of a norm_grad_stats
 // pool.cpp
 Maker make_max_pool, make_max_pool_grad, make_pool_gradient;  // max_pool: and affine_pool
-Maker make_avg_pool, make_avg_pool_grad, make_local_avg_pool, make_local_avg_pool_grad;
+Maker make_avg_pool, make_local_avg_pool;
+Maker make_avg_pool_grad;  // and local_avg_pool_grad
 // elementwise.cpp
 Maker make_normalize_image, make_flat, make_accumulate;
 Step accumulate_step(const OpView& op);
@@ -199,6 +201,6 @@ std::vector<Step> make_steps(const plan::Plan& plan, const Places& places, const
                              const ChoosingRules& rules);
 
 // A norm's input as its kernels see it: rows (pixels of all images) by channels.
-Matrix matrix_of(const graph::Shape& shape);
+Matrix matrix_of(const graph::Tensor& tensor);
 
 }  // namespace redline::backend::cuda

@@ -50,7 +50,7 @@ const std::map<OpKind, Maker*> kOps = {
     {OpKind::relu_grad, make_flat},
     {OpKind::max_pool_grad, make_max_pool_grad},
     {OpKind::avg_pool_grad, make_avg_pool_grad},
-    {OpKind::local_avg_pool_grad, make_local_avg_pool_grad},
+    {OpKind::local_avg_pool_grad, make_avg_pool_grad},
     {OpKind::linear_grad_input, make_linear_grad_input},
     {OpKind::linear_grad_weight, make_linear_grad_weight},
     {OpKind::norm_grad_stats, make_norm_grad_stats},

@@ -115,9 +115,11 @@ class CuptiTracer final : public KernelTracer {
         const auto* graph = static_cast<const CUpti_GraphData*>(resource->resourceDescriptor);
         auto* tracer = static_cast<CuptiTracer*>(self);
         std::uint64_t original = 0, clone = 0;
-        if (tracer->cupti_.node_id(graph->originalNode, &original) == CUPTI_SUCCESS &&
-            tracer->cupti_.node_id(graph->node, &clone) == CUPTI_SUCCESS)
-          tracer->node_cloned(original, clone);
+        if (tracer->cupti_.node_id(graph->originalNode, &original) != CUPTI_SUCCESS ||
+            tracer->cupti_.node_id(graph->node, &clone) != CUPTI_SUCCESS)
+          return;
+        const std::lock_guard guard(tracer->lock_);
+        tracer->ops_.clone(original, clone);
       };
       cupti_.check(cupti_.subscribe(&subscriber_, on_resource, this), "subscribing");
       cupti_.check(cupti_.enable_callback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE,
@@ -206,11 +208,6 @@ class CuptiTracer final : public KernelTracer {
     std::free(buffer);
   }
 
-  void node_cloned(std::uint64_t original, std::uint64_t clone) {
-    const std::lock_guard guard(lock_);
-    ops_.clone(original, clone);
-  }
-
   // lock_ is held.
   const std::string* name_of(const char* text) {
     const char* known = text == nullptr ? "unknown" : text;
@@ -228,59 +225,55 @@ class CuptiTracer final : public KernelTracer {
     return &*names_.insert(whole->substr(0, version)).first;
   }
 
+  // What the device did has an op and a place there. Without a start the device had no memory left to time
+  // it.
+  template <typename Record>
+  void add(Activity activity, const Record& from) {
+    if (from.start == 0) {
+      ++dropped_;
+      return;
+    }
+    activity.begin = static_cast<std::int64_t>(from.start) + offset_;
+    activity.end = static_cast<std::int64_t>(from.end) + offset_;
+    activity.correlation = from.correlationId;
+    if constexpr (requires { from.graphNodeId; }) {
+      activity.op = ops_.find(from.graphNodeId);
+      activity.stream = from.streamId;
+      activity.context = from.contextId;
+      activity.device = from.deviceId;
+    }
+    records_.push_back(activity);
+  }
+
   void read_buffer(std::uint8_t* buffer, std::size_t bytes) {
+    using Kind = Activity::Kind;
     const std::lock_guard guard(lock_);
-    const auto place = [&](Activity& to, const auto& from) {
-      to.op = ops_.find(from.graphNodeId);
-      to.stream = from.streamId;
-      to.context = from.contextId;
-      to.device = from.deviceId;
-    };
-    const auto put = [this](Activity& to, const auto& from) {
-      to.begin = static_cast<std::int64_t>(from.start) + offset_;
-      to.end = static_cast<std::int64_t>(from.end) + offset_;
-      to.correlation = from.correlationId;
-      if (from.start != 0)
-        records_.push_back(to);  // the device had no memory left to time it
-      else
-        ++dropped_;
-    };
     for (CUpti_Activity* record = nullptr; cupti_.next(buffer, bytes, &record) == CUPTI_SUCCESS;) {
-      Activity activity;
       if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
         const auto& kernel = *reinterpret_cast<const CUpti_ActivityKernel10*>(record);
-        activity.name = name_of(kernel.name);
-        place(activity, kernel);
-        activity.grid = {kernel.gridX, kernel.gridY, kernel.gridZ};
-        activity.block = {kernel.blockX, kernel.blockY, kernel.blockZ};
-        activity.registers = kernel.registersPerThread;
-        activity.static_shared = kernel.staticSharedMemory;
-        activity.dynamic_shared = kernel.dynamicSharedMemory;
-        put(activity, kernel);
+        add({.name = name_of(kernel.name),
+             .grid = {kernel.gridX, kernel.gridY, kernel.gridZ},
+             .block = {kernel.blockX, kernel.blockY, kernel.blockZ},
+             .registers = kernel.registersPerThread,
+             .static_shared = kernel.staticSharedMemory,
+             .dynamic_shared = kernel.dynamicSharedMemory},
+            kernel);
       } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
         const auto& copy = *reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
-        activity.kind = Activity::Kind::copy;
-        activity.name = name_of(name_in(kCopyNames, copy.copyKind));
-        place(activity, copy);
-        activity.bytes = copy.bytes;
-        activity.from = name_in(kMemoryNames, copy.srcKind);
-        activity.to = name_in(kMemoryNames, copy.dstKind);
-        put(activity, copy);
+        add({.kind = Kind::copy,
+             .name = name_of(name_in(kCopyNames, copy.copyKind)),
+             .bytes = copy.bytes,
+             .from = name_in(kMemoryNames, copy.srcKind),
+             .to = name_in(kMemoryNames, copy.dstKind)},
+            copy);
       } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
         const auto& fill = *reinterpret_cast<const CUpti_ActivityMemset4*>(record);
-        activity.kind = Activity::Kind::fill;
-        activity.name = name_of("Memset");
-        place(activity, fill);
-        activity.bytes = fill.bytes;
-        put(activity, fill);
+        add({.kind = Kind::fill, .name = name_of("Memset"), .bytes = fill.bytes}, fill);
       } else if (record->kind == CUPTI_ACTIVITY_KIND_RUNTIME) {
         const auto& call = *reinterpret_cast<const CUpti_ActivityAPI*>(record);
         const char* name = nullptr;
         cupti_.callback_name(CUPTI_CB_DOMAIN_RUNTIME_API, call.cbid, &name);
-        activity.kind = Activity::Kind::call;
-        activity.name = call_name(name);
-        activity.stream = call.threadId;
-        put(activity, call);
+        add({.kind = Kind::call, .name = call_name(name), .stream = call.threadId}, call);
       }
     }
   }

@@ -46,23 +46,21 @@ void add_optimized(const GroupView& group, const OpView& op, std::vector<UpdateC
     whole.copy = group.weights(op.op().inputs[In::w], copy_type);
   whole.g_type = type_of(op.in_tensor(In::dw).dtype);
   whole.copy_type = type_of(copy_type);
-  const auto take = [&](const auto& attr) {
-    whole.weight_decay = attr.weight_decay;
-    whole.rate = attr.rate;
-  };
-  if (adam)
-    take(op.attr<graph::AdamAttr>());
-  else
-    op.kind() == OpKind::sgd ? take(op.attr<graph::SgdAttr>()) : take(op.attr<graph::LarsAttr>());
+  std::visit(
+      [&](const auto& attr) {
+        if constexpr (requires { attr.weight_decay; }) {
+          whole.weight_decay = attr.weight_decay;
+          whole.rate = attr.rate;
+        }
+      },
+      op.op().attributes);
   add_chunks(whole, op.in_stored(In::w), chunks);
 }
 
 void add_averaged(const OpView& op, std::vector<UpdateChunk>& chunks) {
   using operands::Ema;
-  UpdateChunk whole{};
-  whole.w = op.in<float>(Ema::value);
-  whole.v = op.in<float>(Ema::average);
-  add_chunks(whole, op.in_stored(Ema::value), chunks);
+  add_chunks({.w = op.in<float>(Ema::value), .v = op.in<float>(Ema::average)}, op.in_stored(Ema::value),
+             chunks);
 }
 
 // Where an update has the scalars and the check of its step.
@@ -112,11 +110,10 @@ Candidates make_update(const GroupView& group, Shared& shared) {
   const auto [scalars, check] = guards_of(first.kind());
   if (first.kind() == OpKind::lars || first.kind() == OpKind::lamb)
     shared.need(chunks.size() * 2 * sizeof(float));
-  Updates updates{};
-  updates.chunks = rows_of<UpdateChunk>(*table);
-  updates.count = static_cast<int>(chunks.size());
-  updates.scalars = first.in<float>(scalars);
-  updates.check = first.in<float>(check);
+  Updates updates{.chunks = rows_of<UpdateChunk>(*table),
+                  .count = static_cast<int>(chunks.size()),
+                  .scalars = first.in<float>(scalars),
+                  .check = first.in<float>(check)};
   return only([table, updates, rule = rule_of(first), &shared](cudaStream_t stream) mutable {
     updates.partials = reinterpret_cast<float*>(shared.work());
     update(updates, rule, stream);
@@ -129,26 +126,22 @@ Candidates make_gradient_check(const GroupView& group, Shared& shared) {
   std::vector<UpdateChunk> chunks;
   std::vector<int> first{0};
   for (int i = Check::first_gradient; i < op.inputs(); ++i) {
-    UpdateChunk whole{};
-    whole.g = op.in(i);
-    whole.g_type = type_of(op.in_tensor(i).dtype);
-    add_chunks(whole, op.in_stored(i), chunks);
+    add_chunks({.g = op.in(i), .g_type = type_of(op.in_tensor(i).dtype)}, op.in_stored(i), chunks);
     first.push_back(static_cast<int>(chunks.size()));
   }
   const auto table = make_table(chunks);
   const auto starts = make_table(first);
-  GradientCheck args{};
-  args.chunks = rows_of<UpdateChunk>(*table);
-  args.count = static_cast<int>(chunks.size());
-  args.first = rows_of<int>(*starts);
-  args.tensors = static_cast<int>(first.size()) - 1;
-  args.attr = op.attr<graph::ScaleAttr>();
-  args.scalars = op.in<float>(Check::scalars);
-  args.check = op.out<float>(Check::check);
-  args.squares = op.out<float>(Check::squares);
-  args.loss_scale = op.out<float>(Check::new_loss_scale);
-  args.good_steps = op.out<float>(Check::new_good_steps);
-  args.skipped_steps = op.out<float>(Check::new_skipped_steps);
+  GradientCheck args{.chunks = rows_of<UpdateChunk>(*table),
+                     .count = static_cast<int>(chunks.size()),
+                     .first = rows_of<int>(*starts),
+                     .tensors = static_cast<int>(first.size()) - 1,
+                     .attr = op.attr<graph::ScaleAttr>(),
+                     .scalars = op.in<float>(Check::scalars),
+                     .check = op.out<float>(Check::check),
+                     .squares = op.out<float>(Check::squares),
+                     .loss_scale = op.out<float>(Check::new_loss_scale),
+                     .good_steps = op.out<float>(Check::new_good_steps),
+                     .skipped_steps = op.out<float>(Check::new_skipped_steps)};
   shared.need(chunks.size() * sizeof(float));
   return only([table, starts, args, &shared](cudaStream_t stream) mutable {
     args.partials = reinterpret_cast<float*>(shared.work());

@@ -1,5 +1,5 @@
-// What a step on the host exchanges with the other ranks: gradients, bucket by bucket on a thread of its own
-// while the backward pass goes on, and the sums of synchronised norms.
+// The exchanges of a step on the host with other ranks: gradients, bucket by bucket on a separate thread
+// during the backward pass, and the sums of synchronised norms.
 #pragma once
 
 #include <chrono>
@@ -33,15 +33,15 @@ class Collectives {
 
   // Begins to reduce the buckets that are complete after an op.
   void begin_after(std::size_t op);
-  // Waits until the bucket of an all_reduce op holds the sums over all ranks; begins it where that is still
-  // to be done. Throws what the reduction threw.
+  // Waits until the bucket of an all_reduce op has the sums over all ranks; begins the reduction if
+  // necessary. Throws what the reduction threw.
   void finish(std::size_t op);
 
-  // Whether to leave a step at this op, by spoil(), which makes all ranks refuse it: while this rank still
-  // has something to give to it. `wanted` by this rank; where ranks also exchange the sums of norms, all
-  // leave together, after the exchange that tells them of the wish.
+  // Whether this rank may abandon the step at this op. It then calls spoil(), which makes all ranks refuse
+  // the step, so it must still have buckets to contribute. `wanted`: this rank wants to. If ranks also
+  // exchange the sums of norms, they all leave together, after the exchange that carries the request.
   bool may_leave(bool wanted);
-  // Gives the buckets that were not begun as NaN.
+  // Contributes NaN for the buckets that were not begun.
   void spoil();
 
   // How long average() and finish(), called by one thread, waited for other ranks since the last call.

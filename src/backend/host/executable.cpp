@@ -104,7 +104,7 @@ bool HostExecutable::should_abandon(std::size_t op) {
   return collectives_ == nullptr ? wanted : collectives_->may_leave(wanted);
 }
 
-// Leaves a step by the way of those whose gradients are not finite, so that every rank refuses it.
+// Abandons a step as if its gradients were not finite, so that every rank refuses it.
 void HostExecutable::abandon() {
   if (plan_->check != graph::kNone) {
     const std::span<float> gradients(reinterpret_cast<float*>(tensors_.gradients().data()),

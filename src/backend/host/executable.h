@@ -1,5 +1,5 @@
-// What every backend on the host shares: the State, and the loop over a plan's ops. A backend adds how one op
-// is executed.
+// Shared by all backends on the host: the State, and the loop over a plan's ops. A backend adds the execution
+// of one op.
 #pragma once
 
 #include <deque>
@@ -29,8 +29,8 @@ class HostState final : public StoredState<StateEntry<HostMemory>> {
 
 class HostExecutable : public Executable {
  public:
-  // Of the options, `communicator`, `stop` and `stop_grace` count. Throws InternalError when the state was
-  // made by another backend.
+  // Uses `communicator`, `stop` and `stop_grace` of the options. Throws InternalError if the state was made
+  // by another backend.
   HostExecutable(std::shared_ptr<const plan::Plan> plan, const std::shared_ptr<State>& state,
                  const DeviceOptions& options);
 
@@ -47,7 +47,7 @@ class HostExecutable : public Executable {
   // A position in plan().graph().ops(), of any kind but all_reduce.
   virtual void execute(std::size_t op) = 0;
   Collectives* collectives() const { return collectives_.get(); }  // null: alone
-  // Where a tensor lies; null for kNone and for tensors that the plan does not keep.
+  // The address of a tensor; null for kNone and for tensors that the plan does not keep.
   std::byte* address(graph::TensorId id) const { return tensors_.find(id); }
 
  private:

@@ -20,7 +20,7 @@ Arguments::Arguments(const graph::Graph& graph, const graph::Op& op, std::span<s
 
 namespace {
 
-// An op may leave out trailing optional tensors altogether.
+// An op may omit trailing optional tensors.
 template <typename Slots>
 auto& slot_of(Slots& slots, int i, decltype(&slots.front()) absent) {
   return static_cast<std::size_t>(i) < slots.size() ? slots[static_cast<std::size_t>(i)] : *absent;

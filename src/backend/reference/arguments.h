@@ -1,5 +1,5 @@
-// What a reference kernel sees of an op: its inputs and outputs as fp32 values in plain order, whatever they
-// are stored as. Lives for one execution of one op.
+// An op as a reference kernel sees it: its inputs and outputs as fp32 values in plain order, whatever their
+// stored type. Lives for one execution of one op.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class Arguments {
 
   // Values of an input; empty when it is absent. Valid while this object lives.
   std::span<const float> in(int i);
-  // Where to write an output; empty when nobody wants it. Reaches the tensor at commit().
+  // Where to write an output; empty if it is not used. commit() stores it to the tensor.
   std::span<float> out(int i);
   // An fp32 input that the op updates in place, such as running statistics.
   std::span<float> in_place(int i);

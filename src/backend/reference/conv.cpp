@@ -45,8 +45,8 @@ struct Geometry {
 };
 
 // Calls visit(tap, position, offset) for every element of every window in a group's channels of `images`
-// images: its place in the window, the window's place among them, and where it lies in the images; offset -1
-// is padding.
+// images: its index in the window, the window's index among all, and its offset in the images; offset -1 is
+// padding.
 template <typename Visit>
 void for_each_tap(const Geometry& g, std::int64_t group, std::int64_t images, Visit&& visit) {
   std::int64_t tap = 0;

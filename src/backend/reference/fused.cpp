@@ -1,5 +1,5 @@
 // The ops around a pending affine: a raw convolution output y whose batch norm and ReLU are kept as a scale
-// and a bias per channel until somebody applies them.
+// and a bias per channel until an op applies them.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@ using namespace graph::operands;
 
 namespace {
 
-// affine is [2,C]: scales, then biases. Absent, the value passes as it is.
+// affine is [2,C]: scales, then biases. Without it, the value is unchanged.
 float apply(std::span<const float> affine, std::size_t c, float value) {
   if (affine.empty()) return value;
   return affine[c] * value + affine[affine.size() / 2 + c];

@@ -35,8 +35,8 @@ Statistics from_sums(double sum, double squares, double count) {
   return {mean, std::max(0.0, squares / count - mean * mean)};
 }
 
-// What a norm of channel c uses: the batch's statistics in training (moving the running ones towards them),
-// else the running ones. batch_norm and norm_stats have them at the same places.
+// The statistics that a norm of channel c uses: the batch's in training (and moves the running ones towards
+// them), otherwise the running ones. batch_norm and norm_stats have them at the same positions.
 Statistics statistics_for(Arguments& args, std::span<const float> x, std::span<const float> sums,
                           const Channels& channels, std::size_t c) {
   const auto& attr = args.attr<graph::NormAttr>();

@@ -47,7 +47,7 @@ Maximum window_maximum(const float* plane, const Planes& p, const graph::PoolAtt
   return best;
 }
 
-// `picked` (may be empty) takes what lies in `raw` where the maxima of x are.
+// `picked` (may be empty) gets the values of `raw` at the maxima of x.
 void pool_into(Arguments& args, const float* x, std::span<float> picked = {}, const float* raw = nullptr) {
   const Planes p(args.input_shape(MaxPool::x), args.output_shape(MaxPool::y));
   const auto& attr = args.attr<graph::PoolAttr>();
@@ -127,8 +127,8 @@ void avg_pool_grad(Arguments& args) {
 
 namespace {
 
-// Calls visit(window, pixel, pixels) for every pixel: where the window that it is in lies in the pooled
-// tensor, where the pixel lies, and how many pixels its window has.
+// Calls visit(window, pixel, pixels) for every pixel: the offset of its window in the pooled tensor, the
+// offset of the pixel, and the number of pixels in its window.
 template <typename Visit>
 void for_each_local_pixel(const Planes& p, std::int64_t kernel, Visit&& visit) {
   const auto length = [&](std::int64_t window, std::int64_t size) {

@@ -41,8 +41,8 @@ class ReferenceExecutable final : public HostExecutable {
 
   void poison(TensorId id) { std::fill_n(address(id), plan().placement(id).bytes, kPoison); }
 
-  // For each op, the arena tensors that nobody may read after it. Tensors that no op writes are the caller's,
-  // and those that live to the last op may be read by the host.
+  // For each op, the arena tensors that may not be read after it. Tensors that no op writes belong to the
+  // caller, and those that live to the last op may be read by the host.
   void find_dying() {
     const auto& ops = plan().graph().ops();
     dying_.resize(ops.size());

@@ -1,9 +1,9 @@
-// The reference backend: every op as plain loops on one thread, every tensor in plain order. It is the oracle
-// that other backends are tested against, so it is written to be right and read, and only then to be quick.
+// The reference backend: every op as plain loops on one thread, every tensor in plain order. Other backends
+// are tested against it, so it is written to be correct and readable first, and only then fast.
 //
 // Tensors are stored in their dtype; values are converted to fp32 on load, sums are kept in double, and
 // stores round to nearest even. Arena memory is filled with NaN before its tensor is first written and again
-// after its last use, so a plan whose lifetimes are wrong gives NaN instead of a plausible number.
+// after its last use, so that a plan with wrong lifetimes gives NaN instead of a plausible number.
 #pragma once
 
 #include <memory>

@@ -51,8 +51,6 @@ function tiles(run) {
   return el("dl", {class: "tiles"}, list);
 }
 
-const energyText = (joules) => joules >= 3.6e6 ? plain(joules / 3.6e6) + "\u00a0kWh" : joules >= 1000 ? plain(joules / 1000) + "\u00a0kJ" : plain(joules) + "\u00a0J";
-
 const stateOf = (run) => el("span", {class: "state " + run.state}, live && run.state === "unfinished" ? "running" : run.state);
 
 // Draws the given runs in the charts, and no others.

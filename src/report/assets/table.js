@@ -19,7 +19,7 @@ const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 // Three or four digits, as many as are read at a glance.
 function plain(value) {
   const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-3 || size >= 1e7)) return value.toExponential(2);
+  if (size !== 0 && (size < 1e-3 || size >= 1e12)) return value.toExponential(2);
   if (size >= 1000) return Math.round(value).toLocaleString("en-US");
   return String(Number(value.toPrecision(4)));
 }
@@ -42,6 +42,8 @@ function scaled(value, units, base) {
   return plain(value) + "\u00a0" + units[at];
 }
 
+const energyText = (joules) => joules >= 3.6e6 ? plain(joules / 3.6e6) + "\u00a0kWh" : joules >= 1000 ? plain(joules / 1000) + "\u00a0kJ" : plain(joules) + "\u00a0J";
+
 // A value with its unit, as a person reads it; a line never ends between them. A share too small to matter is not told
 // exactly, except `exactly`, as beside the lines of a chart.
 function format(value, unit, exactly) {
@@ -50,6 +52,7 @@ function format(value, unit, exactly) {
     case "s": return duration(value);
     case "ms": return duration(value / 1e3);
     case "part": if (!exactly && value > 0 && value < 5e-5) return "<\u00a00.01\u00a0%"; return Number((100 * value).toPrecision(Math.abs(value) >= 0.1 ? 4 : 3)) + "\u00a0%";
+    case "J": return energyText(value);
     case "B": return scaled(value, ["B", "KiB", "MiB", "GiB", "TiB"], 1024);
     case "B/s": return scaled(value, ["B/s", "KB/s", "MB/s", "GB/s", "TB/s"], 1000);
     case "FLOP": return scaled(value, ["FLOP", "KFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"], 1000);

@@ -82,10 +82,12 @@ function renderVariability(doc) {
   const changed = doc.runs.filter((run) => run.change).length, deviations = doc.deviations || {};
   const deviation = ["iterations", "runs", "devices"].filter((key) => isNumber(deviations[key]))
     .map((key) => `${format(deviations[key], "part")} ${{iterations: "within runs", runs: "between runs of a device", devices: "between devices"}[key]}`);
+  const runs = doc.run_count ?? doc.runs.length, missing = runs > doc.runs.length;
+  const nodes = doc.devices.groups.some((group) => group.node !== group.name);  // else each device is its own
   const many = doc.devices.groups.length > mostBoxes;
   const scatter = doc.correlations.map((entry) => chart("with-" + entry.with, {
     title: `${words[entry.with]} and iteration time`, x: words[entry.with], xUnit: units[entry.with], scatter: true,
-    note: isNumber(entry.pearson) ? `Pearson ${two(entry.pearson)}${entry.coverage ? ` (95%: ${two(entry.low)} to ${two(entry.high)})` : ""}, Spearman ${two(entry.spearman)}` : "one side does not vary",
+    note: isNumber(entry.pearson) ? `Pearson ${two(entry.pearson)}${entry.coverage ? ` (95%: ${two(entry.low)} to ${two(entry.high)})` : ""}, Spearman ${two(entry.spearman)}` : entry.pairs < 3 ? "too few runs to correlate" : "one side does not vary",
     sets: [{label: "run", index: 0, only: true, dots: doc.runs.length > 200 ? 2 : 3, points: doc.runs.filter((run) => isNumber(run[entry.with]))
       .map((run) => ({x: run[entry.with], y: run.normalized, name: `${run.device}, ${run.run}`})).sort((a, b) => a.x - b.x)}]}));
   const sections = [
@@ -93,20 +95,21 @@ function renderVariability(doc) {
       doc.cabinets.groups.length ? boxChart("cabinets", "Iteration time by cabinet", doc.cabinets, doc.runs, (run) => run.cabinet) : null)),
     section("correlation", "What goes along with it", charts(scatter)),
     section("changes", "Changes within runs", charts(changeCharts(doc))),
-    section("groups", "Devices, nodes, cabinets", groupTable("devices", "Devices", "device", doc.devices), groupTable("nodes", "Nodes", "node", doc.nodes), groupTable("cabinets", "Cabinets", "cabinet", doc.cabinets)),
+    section("groups", "Devices, nodes, cabinets", groupTable("devices", "Devices", "device", doc.devices), nodes ? groupTable("nodes", "Nodes", "node", doc.nodes) : null, groupTable("cabinets", "Cabinets", "cabinet", doc.cabinets)),
     section("runs", "Runs", table("all-runs", "Runs", [{title: "run", key: "run", text: true}, {title: "device", key: "device", text: true}, {title: "median", key: "median_s", unit: "s"},
       {title: "mean", key: "mean_s", unit: "s"}, {title: "fastest", key: "min_s", unit: "s"}, {title: "slowest", key: "max_s", unit: "s"}, {title: "of the median", key: "normalized", cell: (r) => percent(r.normalized - 1)},
       {title: "clock", key: "clock_mhz", unit: "MHz"}, {title: "temperature", key: "temperature_c", unit: "°C"}, {title: "power", key: "power_w", unit: "W"}].filter((column) => isKnown(column, doc.runs)), doc.runs)),
   ].filter(Boolean);
   return {
     title: "Variability between devices", sections,
-    words: [el("p", {class: "soft"}, `${counted(doc.runs.length, "run")} on ${counted(doc.devices.groups.length, "device")} of ${counted(doc.nodes.groups.length, "node")}${doc.cabinets.groups.length ? ` in ${counted(doc.cabinets.groups.length, "cabinet")}` : ""}`)],
+    words: [el("p", {class: "soft"}, `${counted(runs, "run")} on ${counted(doc.devices.groups.length, "device")}${nodes ? ` of ${counted(doc.nodes.groups.length, "node")}` : ""}${doc.cabinets.groups.length ? ` in ${counted(doc.cabinets.groups.length, "cabinet")}` : ""}`)],
     content: [el("dl", {class: "tiles"}, tile("over runs", format(doc.box.variability, "part"), "whisker to whisker, of the median"),
       doc.devices.groups.length > 1 ? tile("over devices", format(doc.devices.box.variability, "part"), "of their medians") : null,
       standTile(tile, "devices", doc.devices), standTile(tile, "nodes", doc.nodes), standTile(tile, "cabinets", doc.cabinets),
       changed ? tile("runs whose speed changed", String(changed), "within them") : null),
       doc.problems.length ? el("ul", {class: "warnings"}, doc.problems.map((text) => el("li", {}, text))) : null, ...sections],
     note: `Redline ${doc.program.version} (${doc.program.commit}), ${doc.generated}. Times are medians of a run's iterations without the first, divided by the median over all devices.`
+      + (missing ? ` The charts and the table of runs have ${plain(doc.runs.length)} of the ${plain(runs)} runs, evenly chosen; all_data.csv has all of them.` : "")
       + (deviation.length ? ` Standard deviations, as parts of the median: ${deviation.join(", ")}.` : ""),
   };
 }

@@ -8,8 +8,8 @@
 namespace redline::backend::cpu {
 namespace {
 
-// fp32 partial sums run over this many pixels before they go to double: keeps rounding at the level of a
-// pairwise sum, for the price of one conversion per 256 pixels.
+// fp32 partial sums cover this many pixels before they are added in double: rounding is as good as that of a
+// pairwise sum, at the cost of one conversion per 256 pixels.
 constexpr int64_t kChunk = 256;
 
 inline void add_to(double* total, V v) {

@@ -5,8 +5,8 @@
 // Activations lie in blocks of 16 channels, so a kernel works on one channel block: 16 lanes, one per
 // channel. Per-channel arrays hold 16 values. A pointer called `…?` may be null.
 //
-// Included by files that are compiled for one CPU only, so nothing here may emit code that others could link
-// to.
+// Included by files that are compiled for a specific CPU, so nothing here may emit code that other files
+// could link to.
 #pragma once
 
 #include <cstdint>

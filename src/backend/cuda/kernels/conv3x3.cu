@@ -2,8 +2,6 @@
 
 #include "backend/cuda/kernels/conv3x3.cuh"
 #include "backend/cuda/kernels/norm.cuh"
-#include "backend/cuda/kernels/reduce.cuh"
-#include "backend/cuda/kernels/tile_launch.cuh"
 
 // A tile is some rows of an image. Of it and the rows around it TMA brings 64 channels at a time into shared
 // memory, one position of 128 swizzled bytes for every pixel and one of zeros behind every row, which is the
@@ -20,8 +18,8 @@ namespace redline::backend::cuda {
 namespace {
 
 using namespace conv3x3;
-
-constexpr int kConsumers = kGroups * kGroup, kBlock = kConsumers + kGroup;  // threads
+using hopper::kBlock;  // threads
+using hopper::kConsumers;
 
 struct Conv3x3Maps {
   CUtensorMap x, weights, out;
@@ -56,16 +54,20 @@ struct Block {
   REDLINE_DEVICE std::byte* out_of(int group) const { return out + group * cut.out_bytes(); }
   REDLINE_DEVICE int first_tile() const { return static_cast<int>(blockIdx.y); }
   REDLINE_DEVICE int stride() const { return static_cast<int>(gridDim.y); }
-  REDLINE_DEVICE int slices() const { return work.from / kSlice; }
-  REDLINE_DEVICE int first_filter() const { return static_cast<int>(blockIdx.x) * kGroups * kSlice; }
+  REDLINE_DEVICE int slices() const { return work.from.channels / kSlice; }
+  // Of this block, or of a group that has filters of its own.
+  REDLINE_DEVICE int first_filter(int group = 0) const {
+    return (static_cast<int>(blockIdx.x) * kGroups + group) * kSlice;
+  }
   // Whether this block stores what it activated.
   REDLINE_DEVICE bool keeps() const { return work.activated != nullptr && blockIdx.x == 0; }
 };
 
 struct Barriers {
-  std::uint64_t x_full[kMostStages], x_ready[kMostStages], x_empty[kMostStages];  // ready: activated
-  std::uint64_t weights_full[kTaps], weights_empty[kTaps];
-  std::uint64_t y_full[kGroups], y_empty[kGroups];
+  hopper::RingBarriers<kMostStages> x;
+  std::uint64_t x_ready[kMostStages];  // activated
+  hopper::RingBarriers<kTaps> weights;
+  hopper::RingBarriers<kGroups> y;
 };
 
 // --- What feeds the groups ---
@@ -78,16 +80,15 @@ struct Loader {
   Barriers& bars;
   int tile = block.first_tile(), slice = 0;  // of x, which comes next
   Cursor at;
-  unsigned weight_turn = 0, y_turn = 0;
+  unsigned weight_turn = 0;
 
   REDLINE_DEVICE void load_x() {
     using namespace hopper;
     if (tile >= block.cut.tiles()) return;
     const Tile place(block.cut, tile);
-    barrier_wait(&bars.x_empty[at.stage], at.parity ^ 1U);
-    barrier_expect(&bars.x_full[at.stage], static_cast<unsigned>(block.cut.halo_positions() * kPosition));
+    bars.x.begin_fill(at.stage, at.parity, static_cast<unsigned>(block.cut.halo_positions() * kPosition));
     load_box(block.stage(at.stage), maps.x, slice * kSlice, 0, place.top - 1, place.image,
-             &bars.x_full[at.stage]);
+             &bars.x.full[at.stage]);
     at.next(block.x_stages);
     if (++slice == block.slices()) {
       slice = 0;
@@ -105,13 +106,12 @@ struct Loader {
   // Those of 64 filters for a slice of the channels, tap by tap.
   REDLINE_DEVICE void load_weights(int of_slice, int filter) {
     using namespace hopper;
-    const int inner = kGradient ? block.work.to : block.work.from;  // of the tensor of weights
+    const int inner = kGradient ? block.work.to : block.work.from.channels;  // of the tensor of weights
     for (int tap = 0; tap < kTaps; ++tap) {
-      barrier_wait(&bars.weights_empty[tap], (weight_turn & 1U) ^ 1U);
-      barrier_expect(&bars.weights_full[tap], kWeightBytes);
+      bars.weights.begin_fill(tap, weight_turn & 1U, kWeightBytes);
       const int column = tap * inner + (kGradient ? filter : of_slice * kSlice);
       load_tile(block.weights + tap * kWeightBytes, maps.weights, column,
-                kGradient ? of_slice * kSlice : filter, &bars.weights_full[tap]);
+                kGradient ? of_slice * kSlice : filter, &bars.weights.full[tap]);
     }
     ++weight_turn;
   }
@@ -119,24 +119,22 @@ struct Loader {
   REDLINE_DEVICE void load_y(int of_tile, int group, unsigned turn) {
     using namespace hopper;
     const Tile place(block.cut, of_tile);
-    barrier_wait(&bars.y_empty[group], (turn & 1U) ^ 1U);
-    barrier_expect(&bars.y_full[group], static_cast<unsigned>(block.cut.positions() * kPosition));
-    load_box(block.out_of(group), maps.y, block.first_filter() + (kResident ? 0 : group * kSlice), 0,
-             place.top, place.image, &bars.y_full[group]);
+    bars.y.begin_fill(group, turn & 1U, static_cast<unsigned>(block.cut.positions() * kPosition));
+    load_box(block.out_of(group), maps.y, block.first_filter(kResident ? 0 : group), 0, place.top,
+             place.image, &bars.y.full[group]);
   }
 
   __device__ void run() {
     const int tiles = block.cut.tiles();
+    unsigned turn = 0;
     if constexpr (kResident) {
       load_weights(0, block.first_filter());
-      unsigned turn = 0;
       for (int i = block.first_tile(); i < tiles; i += block.stride(), ++turn) {
         load_x();
         if constexpr (kGradient) load_y(i, static_cast<int>(turn % kGroups), turn / kGroups);
       }
     } else {
       for (int i = 0; i < block.x_stages - 1; ++i) load_x();
-      unsigned turn = 0;
       for (int i = block.first_tile(); i < tiles; i += block.stride(), ++turn) {
         for (int s = 0; s < block.slices(); ++s) {
           load_weights(s, block.first_filter());
@@ -144,7 +142,7 @@ struct Loader {
           if (kGradient && s == block.slices() - 1) {
             for (int group = 0; group < kGroups; ++group) load_y(i, group, turn);
           }
-          load_weights(s, block.first_filter() + kSlice);
+          load_weights(s, block.first_filter(1));
         }
       }
     }
@@ -158,7 +156,7 @@ __device__ void activate(const Block& block, const CUtensorMap& activated, Barri
   using namespace hopper;
   const Activator<T, Conv3x3::kMost> activator(block.cut, norms);
   // The norm, by its own sums.
-  activator.fill(norms, block.work.from, [&](int c) -> float2 {
+  activator.fill(norms, block.work.from.channels, [&](int c) -> float2 {
     const ChannelNorm norm = norm_of(block.work.norm, c);
     if (blockIdx.x == 0 && blockIdx.y == 0) keep(block.work.norm, c, norm);
     return {norm.scale, norm.bias};
@@ -171,9 +169,9 @@ __device__ void activate(const Block& block, const CUtensorMap& activated, Barri
     for (int slice = 0; slice < block.slices(); ++slice, at.next(block.x_stages)) {
       if (kept >= 0) {
         wait_stores_read<0>();
-        barrier_arrive(&bars.x_empty[kept]);
+        barrier_arrive(&bars.x.empty[kept]);
       }
-      barrier_wait(&bars.x_full[at.stage], at.parity);
+      barrier_wait(&bars.x.full[at.stage], at.parity);
       activator.activate(tile, slice, block.stage(at.stage));
       activator.arrive(&bars.x_ready[at.stage]);
       if (!keeps) continue;
@@ -189,16 +187,9 @@ __device__ void activate(const Block& block, const CUtensorMap& activated, Barri
 
 // --- What multiplies ---
 
-REDLINE_DEVICE void sync_consumers() { hopper::sync_group(1, kConsumers); }
-
 // The groups multiply in turns, so that one stores while the other multiplies.
 REDLINE_DEVICE void wait_turn(int group) { hopper::sync_group(4 + group, kConsumers); }
 REDLINE_DEVICE void give_turn(int group) { hopper::arrive_group(4 + group, kConsumers); }
-
-// Of the two rows of the product that a thread has part of: see wgmma.
-struct Sums {
-  float first[2] = {}, second[2] = {};  // second: of products with y, or of squares
-};
 
 // What one warp group does: it multiplies, and stores what it has.
 template <typename T, bool kGradient, bool kResident, int kTile>
@@ -210,8 +201,8 @@ struct Consumer {
   int group = static_cast<int>(threadIdx.x) / kGroup;
   int thread = static_cast<int>(threadIdx.x) % kGroup;
   int lane = thread % 32, warp = thread / 32;
-  int channel = block.first_filter() + (kResident ? 0 : group * kSlice);  // the group's first
-  Sums sums = {};
+  int channel = block.first_filter(kResident ? 0 : group);  // the group's first
+  hopper::FilterSums sums = {};                             // with y, or squares
 
   // --- The product ---
 
@@ -234,24 +225,24 @@ struct Consumer {
   REDLINE_DEVICE void multiply_slice(float (&d)[kTile / 2], int slice, const Cursor& at) const {
     using namespace hopper;
     wait_turn(group);
-    barrier_wait(&(kActivates ? bars.x_ready : bars.x_full)[at.stage], at.parity);
+    barrier_wait(&(kActivates ? bars.x_ready : bars.x.full)[at.stage], at.parity);
     const std::byte* x = block.stage(at.stage);
 #pragma unroll
     for (int tap = 0; tap < kTaps; ++tap) {
-      if constexpr (!kResident) barrier_wait(&bars.weights_full[tap], static_cast<unsigned>(group));
+      if constexpr (!kResident) barrier_wait(&bars.weights.full[tap], static_cast<unsigned>(group));
       if (!kResident || tap == 0) wgmma_fence();
       multiply_tap(d, block.weights + tap * kWeightBytes, x, tap, slice + tap > 0);
       if (!kResident || tap == kTaps - 1) wgmma_commit();
       if (!kResident && tap > 0) {
         wgmma_wait<1>();
-        if (thread == 0) barrier_arrive(&bars.weights_empty[tap - 1]);
+        if (thread == 0) barrier_arrive(&bars.weights.empty[tap - 1]);
       }
     }
     give_turn(1 - group);
     wgmma_wait<0>();
     if (thread == 0) {
-      if constexpr (!kResident) barrier_arrive(&bars.weights_empty[kTaps - 1]);
-      barrier_arrive(&bars.x_empty[at.stage]);
+      if constexpr (!kResident) barrier_arrive(&bars.weights.empty[kTaps - 1]);
+      barrier_arrive(&bars.x.empty[at.stage]);
     }
   }
 
@@ -283,8 +274,8 @@ struct Consumer {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int c = channel + warp * 16 + lane / 4 + 8 * half;
-        found.scale[half] = block.work.affine[c];
-        found.bias[half] = block.work.affine[block.work.to + c];
+        found.scale[half] = block.work.before.gate.affine[c];
+        found.bias[half] = block.work.before.gate.affine[block.work.to + c];
       }
     }
     return found;
@@ -301,9 +292,7 @@ struct Consumer {
     }
     const Pair<T> rounded = Pair<T>::of(first ? value.x : 0.0F, second ? value.y : 0.0F);
     const float2 stored = rounded.floats();
-    if constexpr (!kGradient) y = stored;
-    sums.first[half] += stored.x + stored.y;
-    sums.second[half] = fmaf(stored.x, y.x, fmaf(stored.y, y.y, sums.second[half]));
+    sums.add(half, stored, kGradient ? y : stored);
     return rounded.bits();
   }
 
@@ -311,7 +300,7 @@ struct Consumer {
   REDLINE_DEVICE void finish(const Tile& tile, const float (&d)[kTile / 2], const Gate& gate, unsigned turn) {
     using namespace hopper;
     const unsigned even = pixels(tile, 0), odd = pixels(tile, 1);
-    if constexpr (kGradient) barrier_wait(&bars.y_full[group], turn & 1U);
+    if constexpr (kGradient) barrier_wait(&bars.y.full[group], turn & 1U);
     std::byte* at = block.out_of(group) + swizzled(lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2);
 #pragma unroll
     for (int j = 0; j < kTile / 8; j += 2) {
@@ -333,13 +322,13 @@ struct Consumer {
     store_box(maps.out, channel, 0, tile.top, tile.image, block.out_of(group));
     commit_stores();
     wait_stores_read<0>();
-    if constexpr (kGradient) barrier_arrive(&bars.y_empty[group]);
+    if constexpr (kGradient) barrier_arrive(&bars.y.empty[group]);
   }
 
   __device__ void run() {
     if (group == 1) give_turn(0);
     if constexpr (kResident) {
-      for (auto& full : bars.weights_full) hopper::barrier_wait(&full, 0);
+      for (auto& full : bars.weights.full) hopper::barrier_wait(&full, 0);
     }
     const Gate by = gate();
     const int step = kResident ? kGroups : 1, stride = block.stride();
@@ -358,66 +347,31 @@ struct Consumer {
     }
     if (thread == 0) hopper::wait_stores();
   }
-};
 
-// The sums over all threads and blocks, in a fixed order.
-template <bool kGradient, bool kResident>
-__device__ void finish_sums(const Block& block, const Sums& sums, ReduceSpace space) {
-  const Conv3x3& work = block.work;
-  auto& of_groups = *reinterpret_cast<float(*)[kGroups][2][kSlice]>(block.out);
-  const int t = static_cast<int>(threadIdx.x), lane = t % 32, warp = t % kGroup / 32, group = t / kGroup;
-  const int group_channel = block.first_filter() + (kResident ? 0 : group * kSlice);
-  sync_consumers();  // none stores from there any more
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int c = warp * 16 + lane / 4 + 8 * half;
-    float first = sums.first[half], second = sums.second[half];
-    if constexpr (kGradient) second -= work.saved[group_channel + c] * first;
-#pragma unroll
-    for (int offset = 1; offset < 4; offset <<= 1) {
-      first += __shfl_xor_sync(~0U, first, offset);
-      second += __shfl_xor_sync(~0U, second, offset);
-    }
-    if (lane % 4 == 0) {
-      of_groups[group][0][c] = first;
-      of_groups[group][1][c] = second;
-    }
+  // Adds up the sums of all threads and blocks.
+  __device__ void finish_sums(ReduceSpace space) const {
+    const Conv3x3& work = block.work;
+    hopper::sync_consumers();  // none stores from there any more
+    hopper::sum_filters<kResident>(sums, kGradient ? work.before.saved + channel : nullptr,
+                                   *reinterpret_cast<float(*)[kGroups][2][kSlice]>(block.out), space,
+                                   [&](int which, int filter, double total) {
+                                     if constexpr (kGradient)
+                                       put_gradient(work.before, work.to, which, channel + filter, total);
+                                     else
+                                       work.sums[which * work.to + channel + filter] =
+                                           static_cast<float>(total);
+                                   });
   }
-  sync_consumers();
-  constexpr int kCount = kResident ? kGroup : kConsumers;
-  const int which = t % kGroup / kSlice, c = t % kSlice;
-  float mine = kResident ? of_groups[0][which][c] + of_groups[1][which][c] : of_groups[group][which][c];
-  double totals[1] = {};
-  const float of_one[1] = {mine};
-  if (!sum_over_blocks<kCount>(of_one, space, sync_consumers, totals)) return;
-  const double total = totals[0];
-  const int channel = group_channel + c;
-  if constexpr (!kGradient) {
-    work.sums[which * work.to + channel] = static_cast<float>(total);
-  } else if (which == 0) {
-    work.dbeta[channel] = static_cast<float>(total);
-  } else {
-    work.dgamma[channel] = static_cast<float>(total * work.saved[work.to + channel]);
-  }
-}
+};
 
 // By one thread.
 template <bool kResident>
 __device__ void init_barriers(Barriers& bars, const Block& block) {
   using namespace hopper;
-  for (int i = 0; i < block.x_stages; ++i) {
-    barrier_init(&bars.x_full[i], 1);
-    barrier_init(&bars.x_ready[i], kActivators);
-    barrier_init(&bars.x_empty[i], (kResident ? 1U : kGroups) + (block.keeps() ? 1U : 0U));
-  }
-  for (int tap = 0; tap < kTaps; ++tap) {
-    barrier_init(&bars.weights_full[tap], 1);
-    barrier_init(&bars.weights_empty[tap], 1);
-  }
-  for (int group = 0; group < kGroups; ++group) {
-    barrier_init(&bars.y_full[group], 1);
-    barrier_init(&bars.y_empty[group], 1);
-  }
+  bars.x.init((kResident ? 1U : kGroups) + (block.keeps() ? 1U : 0U));
+  for (std::uint64_t& ready : bars.x_ready) barrier_init(&ready, kActivators);
+  bars.weights.init(1);
+  bars.y.init(1);
   publish_barriers();
 }
 
@@ -463,49 +417,46 @@ __global__ void __launch_bounds__(kBlock, 1)
   take_registers<kMany>();
   Consumer<T, kGradient, kResident, kTile> consumer{block, maps, bars};
   consumer.run();
-  finish_sums<kGradient, kResident>(block, consumer.sums, space);
+  consumer.finish_sums(space);
 #endif
 }
 
 using Kernel = void (*)(Conv3x3, Cut, Conv3x3Maps, int, ReduceSpace);
 
-template <typename T>
-Kernel kernel_of(const Conv3x3& work, int tile_size) {
-  const auto of_size = [&]<bool kGradient, bool kResident>() -> Kernel {
-    if (tile_size == 208) return conv3x3_kernel<T, kGradient, kResident, 208>;
-    if (tile_size == 216) return conv3x3_kernel<T, kGradient, kResident, 216>;
-    return conv3x3_kernel<T, kGradient, kResident, 232>;
-  };
-  const auto of_kind = [&]<bool kGradient>() {
-    return is_resident(work.from, work.to) ? of_size.template operator()<kGradient, true>()
-                                           : of_size.template operator()<kGradient, false>();
-  };
-  return work.gradient ? of_kind.template operator()<true>() : of_kind.template operator()<false>();
+template <typename T, bool kGradient, bool kResident>
+Kernel kernel_of(int tile_size) {
+  if (tile_size == 208) return conv3x3_kernel<T, kGradient, kResident, 208>;
+  if (tile_size == 216) return conv3x3_kernel<T, kGradient, kResident, 216>;
+  return conv3x3_kernel<T, kGradient, kResident, 232>;
 }
 
 }  // namespace
 
 TileLaunch conv3x3_conv(const Conv3x3& work, const cudaDeviceProp& device, int tile_size) {
-  const Cut cut(work.images, work.h, work.w, tile_size);
+  const Cut cut(work.from, tile_size);
   const int stages = most_stages(cut);
   const int columns = std::max(1, work.to / (kGroups * kSlice));  // blocks that share a tile
   const int blocks = std::min(cut.tiles(), std::max(1, device.multiProcessorCount / columns));
-  const int filters = work.gradient ? work.from : work.to, read = work.gradient ? work.to : work.from;
+  const int filters = work.gradient ? work.from.channels : work.to,
+            read = work.gradient ? work.to : work.from.channels;
   const auto describe = [&](const void* data, int channels, int rows) {
-    return describe_images(data, work.type, {work.images, work.h, work.w, channels}, cut.pitch(), rows);
+    return describe_images(data, work.type, {cut.images, cut.h, cut.w, channels}, cut.pitch(), rows);
   };
-  const Conv3x3Maps maps{.x = describe(work.x, work.from, cut.rows + 2),
+  const Conv3x3Maps maps{.x = describe(work.x, work.from.channels, cut.rows + 2),
                          .weights = describe_rows(work.weights, work.type, filters, kTaps * read, kSlice),
                          .out = describe(work.out, work.to, cut.rows),
-                         .y = describe(work.y, work.to, cut.rows),
-                         .activated = describe(work.activated, work.from, cut.rows)};
+                         .y = describe(work.before.y, work.to, cut.rows),
+                         .activated = describe(work.activated, work.from.channels, cut.rows)};
   const TileGrid grid{.columns = columns,
                       .blocks = blocks,
                       .threads = kBlock,
                       .shared_bytes = static_cast<std::size_t>(shared_bytes(cut, stages)),
                       .partials = static_cast<std::size_t>(blocks) * 2 * static_cast<std::size_t>(work.to)};
-  const Kernel kernel =
-      work.type == Type::f16 ? kernel_of<__half>(work, tile_size) : kernel_of<__nv_bfloat16>(work, tile_size);
+  const bool resident = is_resident(work.from.channels, work.to);
+  const Kernel kernel = dispatch_narrow(work.type, [&]<typename T>() {
+    if (work.gradient) return (resident ? kernel_of<T, true, true> : kernel_of<T, true, false>)(tile_size);
+    return (resident ? kernel_of<T, false, true> : kernel_of<T, false, false>)(tile_size);
+  });
   return make_launch(kernel, grid, device, work, cut, maps, stages);
 }
 

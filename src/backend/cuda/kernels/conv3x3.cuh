@@ -3,12 +3,11 @@
 #pragma once
 
 #include "backend/cuda/kernels/conv3x3.h"
-#include "backend/cuda/kernels/hopper.cuh"
-#include "backend/cuda/kernels/vec.cuh"
+#include "backend/cuda/kernels/tiles.cuh"
 
 namespace redline::backend::cuda::conv3x3 {
 
-inline constexpr int kGroup = 128;          // threads
+using hopper::kGroup;                       // threads
 inline constexpr int kPieces = kSlice / 8;  // of sixteen bytes, of a position
 inline constexpr int kActivators = 3;       // warps
 

@@ -14,24 +14,21 @@
 namespace redline::backend::cuda {
 
 struct Conv3x3 {
-  Type type = Type::f16;  // f16 or bf16
-  int images = 0, h = 0, w = 0;
-  int from = 0, to = 0;           // channels that are read and written
-  bool gradient = false;          // the input gradient: `from` are the filters, `to` what they read
+  Type type = Type::f16;          // f16 or bf16
+  ImageShape from{};              // what is read
+  int to = 0;                     // channels that are written
+  bool gradient = false;          // the input gradient: from.channels are the filters, `to` what they read
   const void* x = nullptr;        // [images, h, w, from]
   const void* weights = nullptr;  // [filters][3][3][channels]
   void* out = nullptr;            // [images, h, w, to]; not over x
 
   // Forward: the convolution reads relu(norm(x)), rounded as if it had been stored. The norm is worked out
-  // from its own sums, as affine_act does with `finalize`.
+  // from its own sums, as affine_act does where it finalizes.
   NormFinalize norm{};
   void* activated = nullptr;  // ? as x: relu(norm(x)) for later ops
   float* sums = nullptr;      // [2, to]: of what is written, and of its squares
 
-  // Gradient, of a convolution that read relu(affine(y)): `out` is gated by it.
-  const void* y = nullptr;                          // as out
-  const float *affine = nullptr, *saved = nullptr;  // [2, to] each
-  float *dgamma = nullptr, *dbeta = nullptr;        // of the norm of y
+  GatedNorm before{};  // gradient, of a convolution that read relu(affine(y)): `out` is gated by it
 
   static constexpr int kMost = 512;  // channels
 };
@@ -39,12 +36,12 @@ struct Conv3x3 {
 // tile_size: one of conv3x3::tile_sizes().
 TileLaunch conv3x3_conv(const Conv3x3& work, const cudaDeviceProp& device, int tile_size);
 
-// The weight gradient, of 64 channels, with the norm and ReLU that
-// the convolution read its input through: what they gave need not have been stored. (With more channels
-// cuDNN's is faster, also with the norm in a pass of its own.)
+// The weight gradient of a convolution of 64 channels that read its input through a norm and ReLU, which are
+// recomputed: the activation need not have been stored. (With more channels cuDNN is faster, even with the
+// norm in a pass of its own.)
 struct Conv3x3WeightGrad {
   Type type = Type::f16;  // f16 or bf16
-  int images = 0, h = 0, w = 0;
+  ImageShape images{};
   const void* x = nullptr;        // [images, h, w, 64]
   const float* affine = nullptr;  // [2, 64]: the convolution read relu(affine(x))
   const void* dy = nullptr;       // as x
@@ -78,7 +75,7 @@ struct Cut {
   int rows;  // of a tile
 
   // As many rows as tiles of that size hold, evenly; none where they do not hold one.
-  Cut(int count, int height, int width, int size) : images(count), h(height), w(width), tile_size(size) {
+  Cut(const ImageShape& of, int size) : images(of.images), h(of.h), w(of.w), tile_size(size) {
     const int most = std::min((tile_size + 1) / pitch(), h);
     rows = most < 1 ? 0 : divide(h, divide(h, most));
   }
@@ -115,14 +112,14 @@ inline int most_stages(const Cut& cut) {
 }
 
 // The sizes of tiles that can be used, the largest first, which is the fastest most often.
-inline std::vector<int> tile_sizes(int h, int w, int from, int to) {
+inline std::vector<int> tile_sizes(const ImageShape& from, int to) {
   std::vector<int> found;
-  const bool resident = is_resident(from, to);
-  const bool channels = resident || (from % kSlice == 0 && to % (kGroups * kSlice) == 0);
-  if (!channels || std::max(from, to) > Conv3x3::kMost || h < 1 || w < 1 || w > 254) return found;
+  const auto [images, h, w, read] = from;
+  const bool channels = is_resident(read, to) || (read % kSlice == 0 && to % (kGroups * kSlice) == 0);
+  if (!channels || std::max(read, to) > Conv3x3::kMost || h < 1 || w < 1 || w > 254) return found;
   int rows = 0;
   for (const int size : kTileSizes) {
-    const Cut cut(1, h, w, size);
+    const Cut cut(from, size);
     // Products that are mostly of padding are none to choose.
     if (cut.rows == 0 || cut.rows * w * 10 < size * 6 || most_stages(cut) < kFewestStages ||
         cut.halo_positions() > kMostPositions) {
@@ -140,7 +137,7 @@ struct DeepCut : Cut {
   static constexpr int kFewestStages = 2, kMostStages = 4;
   static constexpr int kMostBytes =
       (227 << 10) - (1 << 10);  // of shared memory, less what the kernel declares
-  DeepCut(int count, int height, int width) : Cut(count, height, width, 240) {}
+  explicit DeepCut(const ImageShape& of) : Cut(of, 240) {}
 
   __host__ __device__ int depth() const { return divide(positions(), 16) * 16; }
   __host__ __device__ int stage_bytes() const { return slice_bytes() + depth() * kPosition; }
@@ -151,9 +148,9 @@ struct DeepCut : Cut {
     return found;
   }
   // Where it can be used, and products are not mostly of padding.
-  bool possible(int from, int to) const {
-    return from == kSlice && to == kSlice && rows > 0 && halo_positions() <= kMostPositions &&
-           stages() >= kFewestStages && rows * w * 10 >= depth() * 8;
+  bool possible() const {
+    return rows > 0 && halo_positions() <= kMostPositions && stages() >= kFewestStages &&
+           rows * w * 10 >= depth() * 8;
   }
 };
 

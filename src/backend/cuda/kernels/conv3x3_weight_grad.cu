@@ -1,8 +1,6 @@
 #include "backend/cuda/kernels/conv3x3.h"
 
 #include "backend/cuda/kernels/conv3x3.cuh"
-#include "backend/cuda/kernels/reduce.cuh"
-#include "backend/cuda/kernels/tile_launch.cuh"
 
 // dw[to][tap][from] is a sum over positions of dy[position][to] * x[position + tap][from]: a product whose
 // depth is the positions. Tiles are as those of conv3x3.cu. Both operands lie in memory as wgmma can read
@@ -16,9 +14,16 @@ namespace {
 
 using namespace conv3x3;
 
-constexpr int kRowsOfTaps = 3;                                                  // warp groups
-constexpr int kConsumers = kRowsOfTaps * kGroup, kBlock = kConsumers + kGroup;  // threads
-constexpr int kEach = kTaps * kSlice * kSlice;                                  // sums of a block
+constexpr int kRowsOfTaps = 3;                                                                // warp groups
+constexpr int kMultiplying = kRowsOfTaps * kGroup, kWeightGradBlock = kMultiplying + kGroup;  // threads
+
+// The sums of a block lie as the weights.
+struct Weights3x3 {
+  static constexpr int kEach = kTaps * kSlice * kSlice, kSkipped = 0;
+  static constexpr bool kEarly = true;
+  static REDLINE_DEVICE int at(int first, int thread) { return first + thread; }
+};
+
 #ifdef REDLINE_HOPPER
 
 using hopper::Cursor;
@@ -102,7 +107,7 @@ __device__ void multiply(const Share& share, Barriers& bars, float* partials) {
   });
   wgmma_wait<0>();
   settle(d);
-  float* to = partials + std::int64_t{blockIdx.x} * kEach;
+  float* to = partials + std::int64_t{blockIdx.x} * Weights3x3::kEach;
 #pragma unroll
   for (int j = 0; j < 24; ++j) {
     const int tap = row * 3 + j / 8, from = j % 8 * 8 + lane % 4 * 2;
@@ -118,7 +123,7 @@ __device__ void multiply(const Share& share, Barriers& bars, float* partials) {
 #endif
 
 template <typename T>
-__global__ void __launch_bounds__(kBlock, 1)
+__global__ void __launch_bounds__(kWeightGradBlock, 1)
     weight_grad_kernel(const __grid_constant__ Conv3x3WeightGrad work, const __grid_constant__ DeepCut cut,
                        const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap dy,
                        int stages, ReduceSpace space) {
@@ -138,41 +143,35 @@ __global__ void __launch_bounds__(kBlock, 1)
     publish_barriers();
   }
   // What no copy writes is read too: the position before a stage, and what lies behind the last row.
-  for (int i = t; i < stages * cut.stage_bytes() / 16; i += kBlock)
+  for (int i = t; i < stages * cut.stage_bytes() / 16; i += kWeightGradBlock)
     reinterpret_cast<uint4*>(share.memory)[i] = uint4{};
   fence_async();
   __syncthreads();
   begin_kernel();
-  if (t < kConsumers) {
+  if (t < kMultiplying) {
     multiply<T>(share, bars, space.partials);
-  } else if (t == kConsumers) {
+  } else if (t == kMultiplying) {
     load(share, x, dy, bars);
-  } else if (t >= kConsumers + 32) {
+  } else if (t >= kMultiplying + 32) {
     activate<T>(share, bars, norms);
   }
 #endif
 }
 
-struct Weights3x3 {
-  static constexpr int kEach = kTaps * kSlice * kSlice, kSkipped = 0;
-  static constexpr bool kEarly = true;
-  static REDLINE_DEVICE int at(int first, int thread) { return first + thread; }
-};
-
 }  // namespace
 
 TileLaunch conv3x3_weight_grad(const Conv3x3WeightGrad& work, const cudaDeviceProp& device) {
-  const DeepCut cut(work.images, work.h, work.w);
+  const DeepCut cut(work.images);
   const int stages = cut.stages(), blocks = std::min(cut.tiles(), device.multiProcessorCount);
-  const ImageShape images{work.images, work.h, work.w, kSlice};
   const TileGrid grid{.columns = blocks,
-                      .threads = kBlock,
+                      .threads = kWeightGradBlock,
                       .shared_bytes = static_cast<std::size_t>(cut.shared_bytes(stages)),
-                      .partials = static_cast<std::size_t>(blocks) * kEach};
-  const TileLaunch gradient = make_launch(
-      work.type == Type::f16 ? weight_grad_kernel<__half> : weight_grad_kernel<__nv_bfloat16>, grid, device,
-      work, cut, describe_images(work.x, work.type, images, cut.pitch(), cut.rows + 2),
-      describe_images(work.dy, work.type, images, cut.pitch(), cut.rows), stages);
+                      .partials = static_cast<std::size_t>(blocks) * Weights3x3::kEach};
+  const auto kernel = dispatch_narrow(work.type, [&]<typename T>() { return weight_grad_kernel<T>; });
+  const TileLaunch gradient =
+      make_launch(kernel, grid, device, work, cut,
+                  describe_images(work.x, work.type, work.images, cut.pitch(), cut.rows + 2),
+                  describe_images(work.dy, work.type, work.images, cut.pitch(), cut.rows), stages);
   return with_total<Weights3x3>(gradient, grid, 0, work.dw, work.dw_type);
 }
 

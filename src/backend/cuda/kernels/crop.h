@@ -2,8 +2,8 @@
 // a decoder wrote what it was asked to.
 //
 // What one output pixel is stands here in plain C++, so that it can be compared with the CPU's resizer
-// without a GPU: each is the weighted mean of the input pixels that the filter covers, as data/resize.h
-// defines it, here in fp32 and rounded once.
+// without a GPU: each is the weighted mean of the input pixels that the filter covers, as
+// data/images/resize.h defines it, here in fp32 and rounded once.
 #pragma once
 
 #include <cstddef>
@@ -76,10 +76,12 @@ REDLINE_HOST_DEVICE void crop_pixel(const CropJob& job, int size, int column, in
   const CropSpan across = crop_span<kFilter>(job.x, job.box_width, job.left, job.right, size,
                                              job.flip ? size - 1 - column : column);
   const CropSpan down = crop_span<kFilter>(job.y, job.box_height, job.top, job.bottom, size, row);
+  const auto pixel = [](std::uint8_t* image, int width, int x, int y) {
+    return image + (static_cast<std::size_t>(y) * static_cast<std::size_t>(width) + x) * 3;
+  };
   float red = 0, green = 0, blue = 0, total = 0;
   for (int y = down.begin; y < down.end; ++y) {
-    const std::uint8_t* in =
-        job.pixels + (static_cast<std::size_t>(y) * static_cast<std::size_t>(job.width) + across.begin) * 3;
+    const std::uint8_t* in = pixel(job.pixels, job.width, across.begin, y);
     float r = 0, g = 0, b = 0, sum = 0;
     for (int x = across.begin; x < across.end; ++x, in += 3) {
       const float weight =
@@ -95,11 +97,9 @@ REDLINE_HOST_DEVICE void crop_pixel(const CropJob& job, int size, int column, in
     blue += weight * b;
     total += weight * sum;
   }
-  std::uint8_t* out = job.out + (static_cast<std::size_t>(row) * static_cast<std::size_t>(size) + column) * 3;
+  std::uint8_t* out = pixel(job.out, size, column, row);
   if (total <= 0.0F) {  // the box lies a hair outside the clip: its nearest pixel stands for all
-    const std::uint8_t* in =
-        job.pixels +
-        (static_cast<std::size_t>(down.begin) * static_cast<std::size_t>(job.width) + across.begin) * 3;
+    const std::uint8_t* in = pixel(job.pixels, job.width, across.begin, down.begin);
     for (int c = 0; c < 3; ++c) out[c] = in[c];
     return;
   }

@@ -56,14 +56,13 @@ __device__ void produce(const ExpandGrad& work, const Maps& maps, Memory memory,
   barrier_expect(weights_full, kWeightBytes);
   for (int i = 0; i < kBlocks; ++i)
     load_tile(memory.weights + i * kBlockBytes, maps.weights, 0, i * kWidth, weights_full);
-  for (int tile = static_cast<int>(blockIdx.y); tile < row_tiles(work.rows);
-       tile += static_cast<int>(gridDim.y)) {
+  for_tiles(row_tiles(work.rows), [&](int tile) {
     memory.x.fill_tile(maps.x, 0, tile * kRows);
     for (int channel = 0; channel < kTo; channel += kWidth) {
       memory.y.fill_tile(maps.y, channel, tile * kRows);
       memory.g.fill_tile(maps.g, channel, tile * kRows);
     }
-  }
+  });
 }
 
 // The work of a consumer of group kMe.
@@ -74,29 +73,26 @@ class Consumer {
       : work_(work), maps_(maps), memory_(memory) {
     const int channel = warp_id() % 4 * 16 + lane_id() / 4;  // and the one eight further
     for (int i = 0; i < (kBefore ? 2 : 0); ++i) {
-      scale_[i] = work.affine[channel + 8 * i];
-      bias_[i] = work.affine[kFrom + channel + 8 * i];
+      scale_[i] = work.before.gate.affine[channel + 8 * i];
+      bias_[i] = work.before.gate.affine[kFrom + channel + 8 * i];
     }
   }
 
   REDLINE_DEVICE void run(std::uint64_t* weights_full, ReduceSpace space) {
     barrier_wait(weights_full, 0);
-    for (int tile = static_cast<int>(blockIdx.y); tile < row_tiles(work_.rows);
-         tile += static_cast<int>(gridDim.y)) {
+    for_tiles(row_tiles(work_.rows), [&](int tile) {
       row_ = tile * kRows;
       float dx[kFrom / 2];
       const int x_at = memory_.x.take();
       multiply_tile(memory_.x.at(x_at), dx);
       finish_tile(dx, x_at);
-    }
+    });
     if (lane_id() == 0) wait_stores();
     write_dw(space.partials + std::int64_t{2 * kFrom} * gridDim.y);  // behind those of the sums
     if constexpr (kBefore) {
-      sum_columns(sums_, work_.saved, reinterpret_cast<float*>(memory_.weights), space,
-                  [&](int which, int c, double total) {
-                    if (which == 1) total *= work_.saved[kFrom + c];
-                    (which == 0 ? work_.dbeta : work_.dgamma)[c] = static_cast<float>(total);
-                  });
+      sum_columns(
+          sums_, work_.before.saved, reinterpret_cast<float*>(memory_.weights), space,
+          [&](int which, int c, double total) { put_gradient(work_.before, kFrom, which, c, total); });
     }
   }
 
@@ -167,7 +163,7 @@ class Consumer {
     std::byte* x = memory_.x.at(x_at) + warp_id() * kWarpTileBytes;
     if constexpr (kBefore) {
       const int rows = static_cast<int>(min(work_.rows - row, std::int64_t{kWarpRows}));
-      gate_rows<T>(dx, x, sums_[0], AffineGate(work_.affine, kFrom, 0, rows),
+      gate_rows<T>(dx, x, sums_[0], AffineGate(work_.before.gate.affine, kFrom, 0, rows),
                    [](int /*row*/) { return Pair<T>{}; });
     } else {
       stage_rows<T>(x, dx);
@@ -258,7 +254,9 @@ TileLaunch expand_grad(const ExpandGrad& work, const cudaDeviceProp& device) {
   const auto map = [&](const void* data, int channels, int box_rows) {
     return describe_rows(data, work.type, work.rows, channels, box_rows);
   };
-  const Maps maps{map(work.norm.g, kTo, kRows), map(work.norm.y, kTo, kRows), map(work.x, kFrom, kRows),
+  const bool before = work.before.y != nullptr;
+  const Maps maps{map(work.norm.g, kTo, kRows), map(work.norm.y, kTo, kRows),
+                  map(before ? work.before.y : work.x, kFrom, kRows),
                   describe_rows(work.weights, work.type, kTo, kFrom, hopper::kWidth),
                   map(work.dx, kFrom, hopper::kWarpRows)};
   const int blocks = std::min(device.multiProcessorCount, hopper::row_tiles(work.rows));
@@ -266,11 +264,9 @@ TileLaunch expand_grad(const ExpandGrad& work, const cudaDeviceProp& device) {
                       .threads = hopper::kBlock,
                       .shared_bytes = kSharedBytes,
                       .partials = static_cast<std::size_t>(blocks) * (kTo * kFrom + 2 * kFrom)};
-  const auto kernel_of = [&]<typename T>() {
-    return work.before ? expand_grad_kernel<T, true> : expand_grad_kernel<T, false>;
-  };
-  const auto kernel = work.type == Type::f16 ? kernel_of.template operator()<__half>()
-                                             : kernel_of.template operator()<__nv_bfloat16>();
+  const auto kernel = dispatch_narrow(work.type, [&]<typename T>() {
+    return before ? expand_grad_kernel<T, true> : expand_grad_kernel<T, false>;
+  });
   return with_total<ExpandWeights>(make_launch(kernel, grid, device, work, maps), grid,
                                    static_cast<std::size_t>(blocks) * 2 * kFrom, work.dw, work.dw_type);
 }

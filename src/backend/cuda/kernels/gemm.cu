@@ -57,8 +57,6 @@ struct Barriers {
   RingBarriers<GemmForm::kMostStages> ring;
 };
 
-REDLINE_DEVICE int tiles_of(const Gemm& work) { return static_cast<int>((work.rows + kRows - 1) / kRows); }
-
 template <typename Is>
 __device__ void produce(const Gemm& work, const GemmMaps& maps, Ring ring, std::byte* b,
                         std::uint64_t* b_full) {
@@ -76,7 +74,7 @@ __device__ void produce(const Gemm& work, const GemmMaps& maps, Ring ring, std::
     for (int i = 0; i < work.k / kWidth * Is::kParts; ++i)
       load_b(b + i * Is::kPartBytes, i / Is::kParts * kWidth, i % Is::kParts, b_full);
   }
-  for (int tile = static_cast<int>(blockIdx.y); tile < tiles_of(work); tile += static_cast<int>(gridDim.y)) {
+  for_tiles(row_tiles(work.rows), [&](int tile) {
     const int row = tile * kRows;
     for (int k = 0; k < work.k; k += kWidth) {
       ring.fill_tile(maps.a, k, row);
@@ -95,7 +93,7 @@ __device__ void produce(const Gemm& work, const GemmMaps& maps, Ring ring, std::
         });
       }
     }
-  }
+  });
 }
 
 // What the prologue makes of a channel of a and, as u, of a2.
@@ -132,7 +130,7 @@ class Consumer {
   REDLINE_DEVICE void run(std::uint64_t* b_full, ReduceSpace space) {
     if constexpr (kResident) barrier_wait(b_full, 0);
     if constexpr (Is::kJoins) fetch_mask(static_cast<int>(blockIdx.y));
-    for (int tile = static_cast<int>(blockIdx.y); tile < tiles_of(work_);
+    for (int tile = static_cast<int>(blockIdx.y); tile < row_tiles(work_.rows);
          tile += static_cast<int>(gridDim.y)) {
       Product d;
       row_ = tile * kRows + warp_id() * kWarpRows;
@@ -140,12 +138,12 @@ class Consumer {
       finish_tile(d, tile + static_cast<int>(gridDim.y));
     }
     if (lane_id() == 0) wait_stores();
-    constexpr bool kForward = Is::kForward;
-    sum_columns(sums_, kForward ? nullptr : work_.saved + column_, reinterpret_cast<float*>(memory_.ring),
-                space, [&](int which, int c, double total) {
-                  const int channel = column_ + c;
-                  if (!kForward && which == 1) total *= work_.saved[work_.n + channel];
-                  (which == 0 ? work_.first : work_.second)[channel] = static_cast<float>(total);
+    sum_columns(sums_, Is::kForward ? nullptr : work_.before.saved + column_,
+                reinterpret_cast<float*>(memory_.ring), space, [&](int which, int c, double total) {
+                  if constexpr (Is::kForward)
+                    (which == 0 ? work_.sums : work_.sums + work_.n)[column_ + c] = static_cast<float>(total);
+                  else
+                    put_gradient(work_.before, work_.n, which, column_ + c, total);
                 });
   }
 
@@ -257,7 +255,7 @@ class Consumer {
   };
   REDLINE_DEVICE void fetch_mask(int tile) {
     const std::int64_t row = std::int64_t{tile} * kRows + warp_id() * kWarpRows + lane_id() % 16;
-    const auto* words = reinterpret_cast<const std::uint32_t*>(work_.mask);
+    const auto* words = reinterpret_cast<const std::uint32_t*>(work_.before.gate.mask);
 #pragma unroll
     for (int i = 0; i < Is::kTiles; ++i) {
       const std::int64_t word = (row * work_.n + column_ + i * kWidth) / 32 + lane_id() / 16;
@@ -276,7 +274,7 @@ class Consumer {
   REDLINE_DEVICE void finish_tile(const Product& d, int next_tile) {
     const Mask mask = mask_;
     if constexpr (Is::kJoins) {
-      if (next_tile < tiles_of(work_)) fetch_mask(next_tile);
+      if (next_tile < row_tiles(work_.rows)) fetch_mask(next_tile);
     }
     const int rows = static_cast<int>(min(work_.rows - row_, std::int64_t{kWarpRows}));
     const int sparse = Is::kSparse ? sparse_at() : 0;
@@ -304,7 +302,7 @@ class Consumer {
     const int column = column_ + i * kWidth;
     const auto mine = [&](int stage) { return ring_.at(stage) + warp_id() * kWarpTileBytes; };
     if constexpr (Is::kEpilogue == Epilogue::gated) {
-      const AffineGate gate(work_.y_affine, work_.n, column, rows);
+      const AffineGate gate(work_.before.gate.affine, work_.n, column, rows);
       const int y_at = ring_.take();
       gate_rows<T>(d, mine(y_at), sums_[i], gate, [](int /*row*/) { return Pair<T>{}; });
       store_stage(y_at, maps_.out, column);
@@ -377,10 +375,9 @@ constexpr std::array<Kernel, kForms> kernels_of(std::index_sequence<kAt...> /*of
 }
 
 Kernel kernel_of(Type type, const GemmForm& form) {
-  static const auto f16 = kernels_of<__half>(std::make_index_sequence<kForms>());
-  static const auto bf16 = kernels_of<__nv_bfloat16>(std::make_index_sequence<kForms>());
   const auto at = static_cast<std::size_t>(std::ranges::find(kGemmForms, form) - std::begin(kGemmForms));
-  return (type == Type::f16 ? f16 : bf16)[at];
+  return dispatch_narrow(type,
+                         [&]<typename T>() { return kernels_of<T>(std::make_index_sequence<kForms>())[at]; });
 }
 
 int stages_of(const Gemm& work, const cudaDeviceProp& device, const GemmCandidate& candidate) {
@@ -396,10 +393,7 @@ std::vector<GemmCandidate> gemm_candidates(const Gemm& work, const cudaDevicePro
   if (!has_hopper_kernels() || work.type == Type::f32 || work.rows < 1) return {};
   std::vector<GemmCandidate> found;
   for (const GemmForm& form : kGemmForms) {
-    if (!form.matches(work.prologue, work.epilogue, work.k, work.n) ||
-        work.n / form.columns > static_cast<int>(kReduceCounters)) {
-      continue;
-    }
+    if (!form.matches(work.prologue, work.epilogue, work.k, work.n)) continue;
     for (int blocks_each = form.most_blocks(); blocks_each > 0; --blocks_each) {
       const GemmCandidate candidate{form, blocks_each};
       if (stages_of(work, device, candidate) == 0) continue;
@@ -427,7 +421,7 @@ TileLaunch gemm(const Gemm& work, const cudaDeviceProp& device, const GemmCandid
       form.epilogue == Epilogue::sums
           ? describe_rows(work.b, work.type, work.n, work.k, std::min(form.columns, 128))
           : describe_rows(work.b, work.type, work.k, work.n, hopper::kWidth),
-      map(work.y, work.n, kRows),
+      map(work.before.y, work.n, kRows),
       form.epilogue == Epilogue::joined_sparse
           ? describe_rows(work.other, work.type, work.sparse.before(static_cast<int>(work.rows)), work.n,
                           SparseRows::kMost)

@@ -68,15 +68,11 @@ struct Gemm {
   std::uint8_t* made_mask = nullptr;  // join: ? a bit per element of `made`, whether it is positive
   NormGradApply after{};              // norm_grad: the norm, ungated. Its tensors are those above
 
+  float* sums = nullptr;  // sums: [2, n], of the values and of their squares
   // gated, joined
-  const void* y = nullptr;             // the norm's input, as out
-  const float* saved = nullptr;        // [2, n]: mean, 1 / deviation
-  const float* y_affine = nullptr;     // gated: [2, n]
-  const void* other = nullptr;         // joined: the other branch's gradient, as out, or of the rows below
-  SparseRows sparse{};                 // joined_sparse
-  const std::uint8_t* mask = nullptr;  // joined: a bit per element of `out`
-  // sums: [n] each, of the values and of their squares. Otherwise dbeta and dgamma.
-  float *first = nullptr, *second = nullptr;
+  GatedNorm before{};           // gated: by affine; joined: by bits
+  const void* other = nullptr;  // joined: the other branch's gradient, as out, or of the rows below
+  SparseRows sparse{};          // joined_sparse
 };
 
 // A combination that is built: a block has 128 rows at a time of so many columns of `out`.
@@ -122,7 +118,7 @@ struct GemmForm {
   constexpr int most_blocks() const { return prologue == Prologue::none && columns == 64 ? 2 : 1; }
   constexpr bool matches(Prologue of_prologue, Epilogue of_epilogue, std::int64_t k, std::int64_t n) const {
     return prologue == of_prologue && epilogue == of_epilogue && k % 64 == 0 &&
-           (resident ? n % columns == 0 : n == columns);
+           (resident ? n % columns == 0 : n == columns) && n / columns <= std::int64_t{kReduceCounters};
   }
 };
 
@@ -153,10 +149,7 @@ inline constexpr GemmForm kGemmForms[] = {
 constexpr bool has_gemm(Prologue prologue, Epilogue epilogue, std::int64_t k, std::int64_t n) {
   constexpr std::size_t kShared = 227 << 10;
   for (const GemmForm& form : kGemmForms) {
-    if (form.matches(prologue, epilogue, k, n) && n / form.columns <= std::int64_t{kReduceCounters} &&
-        form.stages(k, kShared) > 0) {
-      return true;
-    }
+    if (form.matches(prologue, epilogue, k, n) && form.stages(k, kShared) > 0) return true;
   }
   return false;
 }
@@ -180,15 +173,13 @@ struct ExpandGrad {
   Type type = Type::f16;  // f16 or bf16
   std::int64_t rows = 0;
   NormGradApply norm{};           // behind the convolution, ungated: [rows, kTo]. Its dy is not written.
-  const void* x = nullptr;        // [rows, kFrom]: what the convolution read or, with `before`, y of it
+  const void* x = nullptr;        // [rows, kFrom]: what the convolution read; not with `before`
   const void* weights = nullptr;  // [kTo][kFrom]
   void* dx = nullptr;             // as x; not over any input
   void* dw = nullptr;             // as the weights
   Type dw_type = Type::f16;
   // Where the convolution read relu(affine(y)): dx is gated by it, with the two sums of its norm's gradient.
-  bool before = false;
-  const float *affine = nullptr, *saved = nullptr;  // [2, kFrom] each
-  float *dgamma = nullptr, *dbeta = nullptr;
+  GatedNorm before{};  // its y is x; null where there is none
 };
 
 TileLaunch expand_grad(const ExpandGrad& work, const cudaDeviceProp& device);

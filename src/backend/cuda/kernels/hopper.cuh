@@ -30,8 +30,6 @@ struct Cursor {
   }
 };
 
-REDLINE_DEVICE std::uint32_t two_bits(std::uint32_t masks) { return (masks & 1U) | (masks >> 30 & 2U); }
-
 // Two neighbouring elements. NaN stays NaN. `positive` gives a bit for each.
 template <typename T>
 struct Pair {
@@ -46,7 +44,10 @@ struct Pair {
     else
       return __bfloat1622float2(v);
   }
-  __device__ std::uint32_t positive() const { return two_bits(__hgt2_mask(v, Two{})); }
+  __device__ std::uint32_t positive() const {
+    const std::uint32_t masks = __hgt2_mask(v, Two{});
+    return (masks & 1U) | (masks >> 30 & 2U);
+  }
   static __device__ Pair of(float x, float y) {
     if constexpr (kHalf)
       return {__floats2half2_rn(x, y)};
@@ -235,13 +236,18 @@ REDLINE_DEVICE void wgmma_wait() {
 // sum[64 x n] += a[64 x 16] * b[16 x n] for n = 2 * kSums, spread over the 128 threads of a warp group: a
 // thread holds, for each j below n / 8, the columns 8j + 2 * (lane % 4) + {0, 1} of rows lane / 4 and
 // lane / 4 + 8 of its warp's sixteen. `add` false starts from zero.
-// PTX names every register, so each width is written out; those that are used are here.
-#define REDLINE_REGISTERS4(I) "+f"(d[(I)]), "+f"(d[(I) + 1]), "+f"(d[(I) + 2]), "+f"(d[(I) + 3])
-#define REDLINE_REGISTERS8(I) REDLINE_REGISTERS4(I), REDLINE_REGISTERS4((I) + 4)
-#define REDLINE_REGISTERS16(I) REDLINE_REGISTERS8(I), REDLINE_REGISTERS8((I) + 8)
-#define REDLINE_REGISTERS32(I) REDLINE_REGISTERS16(I), REDLINE_REGISTERS16((I) + 16)
-#define REDLINE_REGISTERS64(I) REDLINE_REGISTERS32(I), REDLINE_REGISTERS32((I) + 32)
-#define REDLINE_REGISTERS96(I) REDLINE_REGISTERS64(I), REDLINE_REGISTERS32((I) + 64)
+// PTX names every register, so the sums of each width that is used are written out, as operands and by name,
+// and the operands behind them are numbered.
+#define REDLINE_SUMS4(I) "+f"(d[(I)]), "+f"(d[(I) + 1]), "+f"(d[(I) + 2]), "+f"(d[(I) + 3])
+#define REDLINE_SUMS8(I) REDLINE_SUMS4(I), REDLINE_SUMS4((I) + 4)
+#define REDLINE_SUMS16(I) REDLINE_SUMS8(I), REDLINE_SUMS8((I) + 8)
+#define REDLINE_SUMS32(I) REDLINE_SUMS16(I), REDLINE_SUMS16((I) + 16)
+#define REDLINE_SUMS56(I) REDLINE_SUMS32(I), REDLINE_SUMS16((I) + 32), REDLINE_SUMS8((I) + 48)
+#define REDLINE_SUMS64(I) REDLINE_SUMS32(I), REDLINE_SUMS32((I) + 32)
+#define REDLINE_SUMS96(I) REDLINE_SUMS64(I), REDLINE_SUMS32((I) + 64)
+#define REDLINE_SUMS104(I) REDLINE_SUMS96(I), REDLINE_SUMS8((I) + 96)
+#define REDLINE_SUMS108(I) REDLINE_SUMS104(I), REDLINE_SUMS4((I) + 104)
+#define REDLINE_SUMS116(I) REDLINE_SUMS108(I), REDLINE_SUMS8((I) + 108)
 #define REDLINE_NAMES16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define REDLINE_NAMES32 \
   REDLINE_NAMES16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -257,24 +263,20 @@ REDLINE_DEVICE void wgmma_wait() {
 #define REDLINE_NAMES104 REDLINE_NAMES96 ", %96, %97, %98, %99, %100, %101, %102, %103"
 #define REDLINE_NAMES108 REDLINE_NAMES104 ", %104, %105, %106, %107"
 #define REDLINE_NAMES116 REDLINE_NAMES108 ", %108, %109, %110, %111, %112, %113, %114, %115"
-// For both types, of which T is one.
-#define REDLINE_WGMMA(N, SUMS, A, B, ADD, TRANSPOSES, ...)                 \
-  if constexpr (__is_same(T, __half)) {                                    \
-    REDLINE_WGMMA_OF("f16", N, SUMS, A, B, ADD, TRANSPOSES, __VA_ARGS__);  \
-  } else {                                                                 \
-    REDLINE_WGMMA_OF("bf16", N, SUMS, A, B, ADD, TRANSPOSES, __VA_ARGS__); \
+#define REDLINE_WGMMA_OF(TYPE, SUMS, N, A, B, ADD, TRANSPOSES, ...)                                     \
+  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " ADD                                              \
+               ", 0;\n"                                                                                 \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" REDLINE_NAMES##SUMS \
+               "}, " A ", " B ", add, 1, 1, " TRANSPOSES ";\n}\n"                                       \
+               : REDLINE_SUMS##SUMS(0)                                                                  \
+               : __VA_ARGS__)
+// The product of this width, for both types, of which T is one.
+#define REDLINE_WGMMA(SUMS, ...)                         \
+  if constexpr (kSums == SUMS && __is_same(T, __half)) { \
+    REDLINE_WGMMA_OF("f16", SUMS, __VA_ARGS__);          \
+  } else if constexpr (kSums == SUMS) {                  \
+    REDLINE_WGMMA_OF("bf16", SUMS, __VA_ARGS__);         \
   }
-#define REDLINE_WGMMA_OF(TYPE, N, SUMS, A, B, ADD, TRANSPOSES, ...)                           \
-  asm volatile(                                                                               \
-      "{\n"                                                                                   \
-      ".reg .pred add;\n"                                                                     \
-      "setp.ne.b32 add, " ADD                                                                 \
-      ", 0;\n"                                                                                \
-      "wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" SUMS "}, " A ", " B \
-      ", add, 1, 1, " TRANSPOSES                                                              \
-      ";\n"                                                                                   \
-      "}\n"                                                                                   \
-      : __VA_ARGS__)
 #define REDLINE_FROM_SHARED \
   "l"(a), "l"(b), "r"(add ? 1 : 0), "n"(kTransposedA ? 1 : 0), "n"(kTransposedB ? 1 : 0)
 #define REDLINE_FROM_REGISTERS \
@@ -285,28 +287,12 @@ template <typename T, bool kTransposedA, bool kTransposedB, int kSums>
 REDLINE_DEVICE void wgmma(float (&d)[kSums], std::uint64_t a, std::uint64_t b, bool add) {
   static_assert(kSums == 32 || kSums == 64 || kSums == 96 || kSums == 104 || kSums == 108 || kSums == 116,
                 "wgmma of this width is not used yet");
-  if constexpr (kSums == 32) {
-    REDLINE_WGMMA("64", REDLINE_NAMES32, "%32", "%33", "%34", "%35, %36", REDLINE_REGISTERS32(0)
-                  : REDLINE_FROM_SHARED)
-  } else if constexpr (kSums == 64) {
-    REDLINE_WGMMA("128", REDLINE_NAMES64, "%64", "%65", "%66", "%67, %68", REDLINE_REGISTERS64(0)
-                  : REDLINE_FROM_SHARED)
-  } else if constexpr (kSums == 96) {
-    REDLINE_WGMMA("192", REDLINE_NAMES96, "%96", "%97", "%98", "%99, %100", REDLINE_REGISTERS96(0)
-                  : REDLINE_FROM_SHARED)
-  } else if constexpr (kSums == 104) {
-    REDLINE_WGMMA("208", REDLINE_NAMES104, "%104", "%105", "%106", "%107, %108", REDLINE_REGISTERS96(0),
-                  REDLINE_REGISTERS8(96)
-                  : REDLINE_FROM_SHARED)
-  } else if constexpr (kSums == 108) {
-    REDLINE_WGMMA("216", REDLINE_NAMES108, "%108", "%109", "%110", "%111, %112", REDLINE_REGISTERS96(0),
-                  REDLINE_REGISTERS8(96), REDLINE_REGISTERS4(104)
-                  : REDLINE_FROM_SHARED)
-  } else {
-    REDLINE_WGMMA("232", REDLINE_NAMES116, "%116", "%117", "%118", "%119, %120", REDLINE_REGISTERS96(0),
-                  REDLINE_REGISTERS16(96), REDLINE_REGISTERS4(112)
-                  : REDLINE_FROM_SHARED)
-  }
+  REDLINE_WGMMA(32, 64, "%32", "%33", "%34", "%35, %36", REDLINE_FROM_SHARED)
+  REDLINE_WGMMA(64, 128, "%64", "%65", "%66", "%67, %68", REDLINE_FROM_SHARED)
+  REDLINE_WGMMA(96, 192, "%96", "%97", "%98", "%99, %100", REDLINE_FROM_SHARED)
+  REDLINE_WGMMA(104, 208, "%104", "%105", "%106", "%107, %108", REDLINE_FROM_SHARED)
+  REDLINE_WGMMA(108, 216, "%108", "%109", "%110", "%111, %112", REDLINE_FROM_SHARED)
+  REDLINE_WGMMA(116, 232, "%116", "%117", "%118", "%119, %120", REDLINE_FROM_SHARED)
 }
 
 // The same with a in registers, and b transposed or not: a thread holds the columns 2 * (lane % 4) + {0, 1}
@@ -315,20 +301,10 @@ template <typename T, bool kTransposed, int kSums>
 REDLINE_DEVICE void wgmma(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t b, bool add) {
   static_assert(kSums == 16 || kSums == 32 || kSums == 56 || kSums == 64,
                 "wgmma of this width is not used yet");
-  if constexpr (kSums == 16) {
-    REDLINE_WGMMA("32", REDLINE_NAMES16, "{%16, %17, %18, %19}", "%20", "%21", "%22", REDLINE_REGISTERS16(0)
-                  : REDLINE_FROM_REGISTERS)
-  } else if constexpr (kSums == 32) {
-    REDLINE_WGMMA("64", REDLINE_NAMES32, "{%32, %33, %34, %35}", "%36", "%37", "%38", REDLINE_REGISTERS32(0)
-                  : REDLINE_FROM_REGISTERS)
-  } else if constexpr (kSums == 56) {
-    REDLINE_WGMMA("112", REDLINE_NAMES56, "{%56, %57, %58, %59}", "%60", "%61", "%62", REDLINE_REGISTERS32(0),
-                  REDLINE_REGISTERS16(32), REDLINE_REGISTERS8(48)
-                  : REDLINE_FROM_REGISTERS)
-  } else {
-    REDLINE_WGMMA("128", REDLINE_NAMES64, "{%64, %65, %66, %67}", "%68", "%69", "%70", REDLINE_REGISTERS64(0)
-                  : REDLINE_FROM_REGISTERS)
-  }
+  REDLINE_WGMMA(16, 32, "{%16, %17, %18, %19}", "%20", "%21", "%22", REDLINE_FROM_REGISTERS)
+  REDLINE_WGMMA(32, 64, "{%32, %33, %34, %35}", "%36", "%37", "%38", REDLINE_FROM_REGISTERS)
+  REDLINE_WGMMA(56, 112, "{%56, %57, %58, %59}", "%60", "%61", "%62", REDLINE_FROM_REGISTERS)
+  REDLINE_WGMMA(64, 128, "{%64, %65, %66, %67}", "%68", "%69", "%70", REDLINE_FROM_REGISTERS)
 }
 
 // After wgmma_wait: keeps the compiler from moving reads of the sums before it.

@@ -41,6 +41,7 @@ std::size_t block_shared_bytes();
 enum class Type : std::uint8_t { f32, f16, bf16 };
 
 struct Matrix {
+  Type type;
   std::int64_t rows;
   int channels;
 };
@@ -51,7 +52,7 @@ struct ReduceSpace {
   float* partials;
   unsigned* counters;
 };
-std::size_t reduce_partials(const Matrix& matrix, Type type);  // floats needed for a matrix
+std::size_t reduce_partials(const Matrix& matrix);  // floats needed for a matrix
 inline constexpr std::size_t kReduceCounters = 4096;
 
 struct Gate {
@@ -61,8 +62,8 @@ struct Gate {
 
 // sums[2,C]: of y and of y^2; with `rough`, the sums of an earlier pass, of y - mean and its square, which
 // loses no digits where the mean is large.
-void channel_sums(Type type, Matrix m, const void* y, const float* rough /* ? */, float* sums,
-                  ReduceSpace space, cudaStream_t stream);
+void channel_sums(const Matrix& m, const void* y, const float* rough /* ? */, float* sums, ReduceSpace space,
+                  cudaStream_t stream);
 
 struct NormFinalize {
   int channels;
@@ -85,22 +86,28 @@ struct AffineAct {
   bool relu = false;
   void* z = nullptr;
   std::uint8_t* mask = nullptr;  // ?
-  // Works out `affine` itself, from the norm's sums, in place of norm_finalize. Only with `sums` and
-  // training.
-  const NormFinalize* finalize = nullptr;  // ?
+  // Works out `affine` itself, from the sums of a norm in training, in place of norm_finalize.
+  bool finalizes = false;
+  NormFinalize norm{};
 };
-void affine_act(Type type, Matrix m, const AffineAct& args, cudaStream_t stream);
+void affine_act(const Matrix& m, const AffineAct& args, cudaStream_t stream);
+
+// The norm that a gradient arrives at through a gate, and its own gradients: the gradient's sum, and that of
+// its products with the normalised y.
+struct GatedNorm {
+  const void* y = nullptr;  // as the gradient
+  Gate gate{};
+  const float* saved = nullptr;               // [2, C]: mean, 1 / deviation
+  float *dbeta = nullptr, *dgamma = nullptr;  // [C] each
+};
 
 struct NormGradStats {
   const void* g = nullptr;
   const void* g2 = nullptr;  // ?
-  const void* y = nullptr;
-  Gate gate{};
-  const float* saved = nullptr;
-  float *dgamma = nullptr, *dbeta = nullptr;
+  GatedNorm norm{};
   void* masked = nullptr;  // ?
 };
-void norm_grad_stats(Type type, Matrix m, const NormGradStats& args, ReduceSpace space, cudaStream_t stream);
+void norm_grad_stats(const Matrix& m, const NormGradStats& args, ReduceSpace space, cudaStream_t stream);
 
 struct NormGradApply {
   const void *g, *y;
@@ -108,7 +115,7 @@ struct NormGradApply {
   const float *saved, *gamma, *dgamma, *dbeta;
   void* dy;
 };
-void norm_grad_apply(Type type, Matrix m, const NormGradApply& args, cudaStream_t stream);
+void norm_grad_apply(const Matrix& m, const NormGradApply& args, cudaStream_t stream);
 
 struct Pool {
   int images, channels, h, w, out_h, out_w, kernel, stride, pad;
@@ -143,8 +150,7 @@ bool stem_pool(Type type, const Pool& pool, const void* x, const float* affine, 
 
 // The gradient of a norm and ReLU in front of a max pool of 3x3, stride 2, pad 1 over an even number of rows
 // and columns (is_even_stem_pool), from the pool's gradient and indices: the gradient in between is never
-// written. `gate` of the
-// arguments is by affine; their `g` is not used.
+// written. The arguments gate by affine; their `g` is not used.
 struct PooledGradient {
   Pool pool;
   const void* dy;
@@ -153,19 +159,18 @@ struct PooledGradient {
 void pooled_norm_grad_apply(Type type, const PooledGradient& pooled, const NormGradApply& args,
                             cudaStream_t stream);
 
+// Means of whole images.
 void avg_pool(Type type, int images, int pixels, int channels, const void* x, void* y, cudaStream_t stream);
-void avg_pool_grad(Type type, int images, int pixels, int channels, const void* dy, void* dx,
-                   cudaStream_t stream);
-// Means of windows side by side, cut off at the edge: a pool whose stride is its kernel, without padding.
+// Means of windows side by side, cut off at the edge: a pool whose stride is its kernel, without padding. The
+// gradient is that of whole images too, with windows as large as they are.
 void local_avg_pool(Type type, const Pool& pool, const void* x, void* y, cudaStream_t stream);
-void local_avg_pool_grad(Type type, const Pool& pool, const void* dy, void* dx, cudaStream_t stream);
+void avg_pool_grad(Type type, const Pool& pool, const void* dy, void* dx, cudaStream_t stream);
 
 // relu of one array, relu_grad of dy and the ReLU's y, or add of two, element by element.
 void flat(graph::OpKind op, Type type, std::int64_t count, const void* a, const void* b /* ? */, void* y,
           cudaStream_t stream);
-// fp32 to `type`.
+// fp32 to `type`, and back.
 void cast(Type type, std::int64_t count, const float* x, void* y, cudaStream_t stream);
-// `type` to fp32.
 void widen(Type type, std::int64_t count, const void* x, float* y, cudaStream_t stream);
 
 struct Images {
@@ -189,10 +194,10 @@ struct Loss {
   float smoothing;
   const float* logits;
   const std::int32_t* labels;
-  const float* loss_scale;           // ?
+  const float* loss_scale;           // ? a loss scale of 1 without it
   const std::int32_t* other_labels;  // ? with label_weights, for mixed images
   const float* label_weights;        // ?
-  float* row_results;                // [rows][4], work space
+  float* row_results = nullptr;      // [rows][4], work space
   float* metrics;
   void* gradient;  // ?
 };
@@ -205,16 +210,16 @@ void column_sums(Type type, int rows, int columns, const void* dy, float* db, cu
 
 // A stretch of one parameter in a launch that updates many.
 struct UpdateChunk {
-  float* w;
-  const void* g;
-  float* v;    // momentum, or Adam's second moment; for an average, the average
-  float* m;    // ? Adam's first moment
-  void* copy;  // ? the parameter in the type that convolutions read
-  int count;
-  int first_chunk, chunks;  // of the parameter this one belongs to
-  Type g_type, copy_type;
-  float weight_decay;
-  float rate;  // times the learning rate
+  float* w = nullptr;
+  const void* g = nullptr;
+  float* v = nullptr;    // momentum, or Adam's second moment; for an average, the average
+  float* m = nullptr;    // ? Adam's first moment
+  void* copy = nullptr;  // ? the parameter in the type that convolutions read
+  int count = 0;
+  int first_chunk = 0, chunks = 0;  // of the parameter this one belongs to
+  Type g_type{}, copy_type{};
+  float weight_decay = 0.0F;
+  float rate = 0.0F;  // times the learning rate
 };
 inline constexpr int kChunk = 8192;  // elements of a chunk at most
 
@@ -223,7 +228,7 @@ struct Updates {
   const UpdateChunk* chunks;
   int count;
   const float *scalars, *check;
-  float* partials;  // lars, lamb: two floats per chunk, work space
+  float* partials = nullptr;  // lars, lamb: two floats per chunk, work space
 };
 struct SgdRule {
   float momentum;
@@ -248,7 +253,7 @@ struct GradientCheck {
   int tensors;
   graph::ScaleAttr attr;
   const float* scalars;
-  float* partials;  // [count], work space
+  float* partials = nullptr;  // [count], work space
   float* check;
   float* squares;  // ?
   float *loss_scale, *good_steps, *skipped_steps;
@@ -266,20 +271,19 @@ void copy_unless(const float* flag, const CopyItem* items, int count, cudaStream
 void accumulate(Type type, std::int64_t count, const float* scalars, float* total, const void* g,
                 cudaStream_t stream);
 
-// Nanoseconds between two places of a graph, by the device's clock: `begun` is set at the first, and the time
-// since then added to `total` at the second.
-void start_stopwatch(std::uint64_t* begun, cudaStream_t stream);
-void stop_stopwatch(const std::uint64_t* begun, std::uint64_t* total, cudaStream_t stream);
+// Nanoseconds of the device's clock: writes them, or adds those since `begun` to `total`.
+void stamp(std::uint64_t* now, cudaStream_t stream);
+void add_time(const std::uint64_t* begun, std::uint64_t* total, cudaStream_t stream);
 
-// What a run leaves for the host, in memory of the device. Times are nanoseconds of the device's clock.
+// What a run leaves for the host, in memory of the device. Times are nanoseconds of the device's clock; a run
+// begins with a stamp of `begin`.
 struct RunRecord {
   float loss[graph::kLossMetrics];
   float check[graph::kStepChecks];
   std::uint64_t begin, end;
   std::uint64_t exposed;  // waiting for other ranks, in all runs so far
 };
-// The first and the last thing that a run does, which copies loss?, check? and exposed?.
-void begin_run(RunRecord* record, cudaStream_t stream);
+// The last thing that a run does, which copies loss?, check? and exposed?.
 void end_run(RunRecord* record, const float* loss, const float* check, const std::uint64_t* exposed,
              cudaStream_t stream);
 

@@ -6,13 +6,13 @@
 #include <limits>
 
 #include "backend/cuda/kernels/hopper.cuh"
-#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/vec.cuh"
 #include "backend/memory_pattern.h"
 
 namespace redline::backend::cuda {
 namespace {
 
-constexpr int kThreads = 256, kUnroll = 4;
+constexpr int kUnroll = 4;
 constexpr std::uint32_t kWritten = 0x5A5A5A5A;
 
 __device__ std::size_t thread_of_grid() {
@@ -156,13 +156,8 @@ __global__ void bulk_kernel(std::byte* to, const std::byte* from, std::size_t by
 
 // One addition a block: many to one address would show in the time.
 __device__ void add_up(unsigned long long value, unsigned long long* sum) {
-  __shared__ unsigned long long warps[kThreads / 32];
-  for (int lane = 16; lane > 0; lane /= 2) value += __shfl_down_sync(0xFFFFFFFFU, value, lane);
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  for (int warp = 1; warp < kThreads / 32; ++warp) value += warps[warp];
-  atomicAdd(sum, value);
+  value = block_reduce<kThreads>(value, 0ULL, [](auto a, auto b) { return a + b; });
+  if (threadIdx.x == 0) atomicAdd(sum, value);
 }
 
 __global__ void read_kernel(const uint4* from, std::size_t words, unsigned long long* sum) {
@@ -197,18 +192,18 @@ __global__ void count_wrong_kernel(Access access, const std::uint32_t* words, st
 }
 
 // Enough blocks for `items` threads, and no more than run at once.
-int blocks_for(std::size_t items) {
+int blocks_of(std::size_t items) {
   constexpr int kBlocksEach = 2048 / kThreads;
-  return static_cast<int>(std::clamp<std::size_t>((items + kThreads - 1) / kThreads, 1,
-                                                  static_cast<std::size_t>(multiprocessors()) * kBlocksEach));
+  const std::int64_t wanted = divide_up(static_cast<std::int64_t>(items), kThreads);
+  return static_cast<int>(std::clamp<std::int64_t>(wanted, 1, multiprocessors() * kBlocksEach));
 }
 
 template <typename Word>
 void launch_copy(void* to, const void* from, std::size_t bytes, int most_blocks, cudaStream_t stream) {
   const std::size_t words = bytes / sizeof(Word);
   const InOrder<Word> source{static_cast<const Word*>(from)};
-  copy_kernel<<<std::min(most_blocks, blocks_for(words)), kThreads, 0, stream>>>(static_cast<Word*>(to),
-                                                                                 words, source);
+  copy_kernel<<<std::min(most_blocks, blocks_of(words)), kThreads, 0, stream>>>(static_cast<Word*>(to), words,
+                                                                                source);
 }
 
 void launch_bulk(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
@@ -255,34 +250,34 @@ void launch_access(const Access& access, void* to, const void* from, std::size_t
     case AccessKind::copy16:
       return launch_copy<uint4>(to, from, bytes, kAny, stream);
     case AccessKind::strided:
-      return copy(dim3(std::max(1, blocks_for(words) / access.stride), access.stride), words / access.stride,
+      return copy(dim3(std::max(1, blocks_of(words) / access.stride), access.stride), words / access.stride,
                   Strided{from4, access.stride});
     case AccessKind::strided_staged:
-      return run(strided_staged_kernel, blocks_for(words / kUnroll), to4, from4, words);
+      return run(strided_staged_kernel, blocks_of(words / kUnroll), to4, from4, words);
     case AccessKind::random:
-      return copy(blocks_for(words), words, Scattered{from4, Scatter(words)});
+      return copy(blocks_of(words), words, Scattered{from4, Scatter(words)});
     case AccessKind::staged:
-      return run(staged_kernel, blocks_for(wide / kUnroll), to16, from16, wide);
+      return run(staged_kernel, blocks_of(wide / kUnroll), to16, from16, wide);
     case AccessKind::async_copy:
-      return run(async_copy_kernel, blocks_for(wide), to16, from16, wide);
+      return run(async_copy_kernel, blocks_of(wide), to16, from16, wide);
     case AccessKind::bulk:
       return launch_bulk(to, from, bytes, stream);
     case AccessKind::read:
-      return run(read_kernel, blocks_for(wide), from16, wide, sum);
+      return run(read_kernel, blocks_of(wide), from16, wide, sum);
     case AccessKind::write:
-      return run(write_kernel, blocks_for(wide), to16, wide);
+      return run(write_kernel, blocks_of(wide), to16, wide);
   }
 }
 
 void fill_words(void* to, std::size_t bytes, cudaStream_t stream) {
   const std::size_t words = bytes / sizeof(std::uint32_t);
-  fill_kernel<<<blocks_for(words), kThreads, 0, stream>>>(static_cast<std::uint32_t*>(to), words);
+  fill_kernel<<<blocks_of(words), kThreads, 0, stream>>>(static_cast<std::uint32_t*>(to), words);
 }
 
 void count_wrong(const Access& access, const void* words, std::size_t bytes, unsigned long long* wrong,
                  cudaStream_t stream) {
   const std::size_t count = bytes / sizeof(std::uint32_t);
-  count_wrong_kernel<<<blocks_for(count), kThreads, 0, stream>>>(
+  count_wrong_kernel<<<blocks_of(count), kThreads, 0, stream>>>(
       access, static_cast<const std::uint32_t*>(words), count, Scatter(count), wrong);
 }
 

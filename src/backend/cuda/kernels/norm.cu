@@ -11,43 +11,33 @@ enum class Shortcut { none, plain, affine };
 // Ors the bits of neighbouring threads into bytes and writes them; bit k belongs to the k-th element.
 template <int N>
 REDLINE_DEVICE void store_mask(std::uint8_t* mask, std::int64_t vector, unsigned bits, bool valid) {
-  if constexpr (N == 8) {
-    if (valid) mask[vector] = static_cast<std::uint8_t>(bits);
-  } else {
-    constexpr int kThreadsPerByte = 8 / N;
-    bits <<= (threadIdx.x % kThreadsPerByte) * N;
-    for (int offset = 1; offset < kThreadsPerByte; offset <<= 1) bits |= __shfl_xor_sync(~0U, bits, offset);
-    if (valid && threadIdx.x % kThreadsPerByte == 0)
-      mask[vector / kThreadsPerByte] = static_cast<std::uint8_t>(bits);
-  }
+  constexpr int kThreadsPerByte = 8 / N;
+  bits <<= (threadIdx.x % kThreadsPerByte) * N;
+  for (int offset = 1; offset < kThreadsPerByte; offset <<= 1) bits |= __shfl_xor_sync(~0U, bits, offset);
+  if (valid && threadIdx.x % kThreadsPerByte == 0)
+    mask[vector / kThreadsPerByte] = static_cast<std::uint8_t>(bits);
 }
 
 template <int N>
 REDLINE_DEVICE unsigned load_mask(const std::uint8_t* mask, std::int64_t vector) {
-  if constexpr (N == 8) return __ldg(mask + vector);
   return __ldg(mask + vector * N / 8) >> (vector * N % 8);
 }
 
 template <typename T, int N, Shortcut kShortcut, bool kRelu, bool kMask, bool kFinalize>
 struct AffineActWork {
-  struct Args {
-    AffineAct act;
-    NormFinalize norm;
-  };
+  using Args = AffineAct;
   using Vector = Vec<T, N>;
   static constexpr int kInputs = kShortcut == Shortcut::none ? 1 : 2;
   static REDLINE_DEVICE bool is_settled(int /*input*/) { return false; }
-  static REDLINE_DEVICE const void* input(const Args& args, int k) {
-    return k == 0 ? args.act.y : args.act.shortcut;
-  }
+  static REDLINE_DEVICE const void* input(const Args& args, int k) { return k == 0 ? args.y : args.shortcut; }
 
   PerChannel<N, 2> own;  // scale and bias
   Lanes<N> other_scale, other_bias;
 
   REDLINE_DEVICE AffineActWork(const Args& args, int channel, int channels, Find by)
       : own(pending_affine(args, channel, channels, by)),
-        other_scale(kShortcut == Shortcut::affine ? args.act.shortcut_affine : nullptr, channel),
-        other_bias(kShortcut == Shortcut::affine ? args.act.shortcut_affine + channels : nullptr, channel) {}
+        other_scale(kShortcut == Shortcut::affine ? args.shortcut_affine : nullptr, channel),
+        other_bias(kShortcut == Shortcut::affine ? args.shortcut_affine + channels : nullptr, channel) {}
 
   REDLINE_DEVICE void operator()(const Args& args, const Vector (&in)[kInputs], std::int64_t at,
                                  bool valid) const {
@@ -62,8 +52,8 @@ struct AffineActWork {
       if constexpr (kRelu) value = value < 0.0F ? 0.0F : value;
       z.set(k, value);
     }
-    if (valid) store<T, N>(args.act.z, at, z);
-    if constexpr (kMask) store_mask<N>(args.act.mask, at, bits, valid);
+    if (valid) store<T, N>(args.z, at, z);
+    if constexpr (kMask) store_mask<N>(args.mask, at, bits, valid);
   }
 
  private:
@@ -83,7 +73,7 @@ struct AffineActWork {
       });
     } else {
       return Own(channel, channels, by, [&](int c) {
-        return typename Own::Values{{args.act.affine[c], args.act.affine[channels + c]}};
+        return typename Own::Values{{args.affine[c], args.affine[channels + c]}};
       });
     }
   }
@@ -93,7 +83,7 @@ template <typename T, int N, Shortcut kShortcut, bool kFinalize>
 void run_affine_act(const Matrix& m, const AffineAct& act, cudaStream_t stream) {
   const auto run = [&]<bool kRelu, bool kMask>() {
     using Work = AffineActWork<T, N, kShortcut, kRelu, kMask, kFinalize>;
-    pass<Work>(m, {act, kFinalize ? *act.finalize : NormFinalize{}}, stream);
+    pass<Work>(m, act, stream);
   };
   if (act.mask != nullptr) return run.template operator()<true, true>();
   act.relu ? run.template operator()<true, false>() : run.template operator()<false, false>();
@@ -179,14 +169,9 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   }
-  constexpr int kTile = kTileVectors * N;
-  __shared__ float totals[2 * kTile];
-  if (!sum_over_block<N>(sum, squares, space, totals)) return;
   const int channels = row_vectors * N;
-  for (int i = threadIdx.x; i < 2 * kTile; i += kThreads) {
-    const int channel = static_cast<int>(blockIdx.x) * kTile + i % kTile;
-    if (channel < channels) sums[i / kTile * channels + channel] = totals[i];
-  }
+  sum_over_block<N>(sum, squares, channels, space,
+                    [&](int which, int channel, float total) { sums[which * channels + channel] = total; });
 }
 
 template <typename T, int N, GateKind kGate, bool kTwo, bool kMasked>
@@ -198,8 +183,8 @@ __global__ void __launch_bounds__(kThreads, kReduceBlocksEach)
   const std::int64_t stride = std::int64_t{gridDim.y} * kTileRows;
   float sum[N] = {}, dot[N] = {};
   if (vector < row_vectors) {
-    const Lanes<N> mean(args.saved, vector * N);
-    const float* affine = kGate == GateKind::affine ? args.gate.affine : nullptr;
+    const Lanes<N> mean(args.norm.saved, vector * N);
+    const float* affine = kGate == GateKind::affine ? args.norm.gate.affine : nullptr;
     const Lanes<N> scale(affine, vector * N),
         bias(affine == nullptr ? nullptr : affine + channels, vector * N);
     for (std::int64_t r = std::int64_t{blockIdx.y} * kTileRows + threadIdx.x / kTileVectors; r < rows;
@@ -212,8 +197,8 @@ __global__ void __launch_bounds__(kThreads, kReduceBlocksEach)
         const std::int64_t i = (r + u * stride) * row_vectors + vector;
         g[u] = load<T, N>(args.g, i);
         if constexpr (kTwo) g2[u] = load<T, N>(args.g2, i);
-        y[u] = load<T, N>(args.y, i);
-        if constexpr (kGate == GateKind::mask) bits[u] = load_mask<N>(args.gate.mask, i);
+        y[u] = load<T, N>(args.norm.y, i);
+        if constexpr (kGate == GateKind::mask) bits[u] = load_mask<N>(args.norm.gate.mask, i);
       }
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
@@ -235,9 +220,9 @@ __global__ void __launch_bounds__(kThreads, kReduceBlocksEach)
       }
     }
   }
-  constexpr int kTile = kTileVectors * N;
-  __shared__ float totals[2 * kTile];
-  if (sum_over_block<N>(sum, dot, space, totals)) write_norm_gradients<N>(totals, channels, args);
+  sum_over_block<N>(sum, dot, channels, space, [&](int which, int channel, float total) {
+    put_gradient(args.norm, channels, which, channel, total);
+  });
 }
 
 __global__ void finalize_kernel(NormFinalize args) {
@@ -248,17 +233,18 @@ __global__ void finalize_kernel(NormFinalize args) {
 
 }  // namespace
 
-std::size_t reduce_partials(const Matrix& m, Type type) {
-  const int wide = type == Type::f32 ? 4 : 8;
-  const int n = m.channels % wide == 0 ? wide : 1;
-  const ReduceGrid grid(m, n);
-  return static_cast<std::size_t>(grid.tiles) * static_cast<std::size_t>(grid.splits) * 2 * kTileVectors *
-         static_cast<std::size_t>(n);
+std::size_t reduce_partials(const Matrix& m) {
+  std::size_t found = 0;
+  dispatch(m.type, m.channels, [&]<typename T, int N>() {
+    const ReduceGrid grid(m, N);
+    found = static_cast<std::size_t>(grid.tiles * grid.splits) * 2 * kTileVectors * N;
+  });
+  return found;
 }
 
-void channel_sums(Type type, Matrix m, const void* y, const float* rough, float* sums, ReduceSpace space,
+void channel_sums(const Matrix& m, const void* y, const float* rough, float* sums, ReduceSpace space,
                   cudaStream_t stream) {
-  dispatch(type, m.channels, [&]<typename T, int N>() {
+  dispatch(m.type, m.channels, [&]<typename T, int N>() {
     const ReduceGrid grid(m, N);
     launch(channel_sums_kernel<T, N>, {grid.blocks()}, stream, m.rows, m.channels / N, y, rough, sums, space);
   });
@@ -268,24 +254,24 @@ void norm_finalize(const NormFinalize& args, cudaStream_t stream) {
   launch(finalize_kernel, {static_cast<unsigned>(divide_up(args.channels, 64)), 64, 0, true}, stream, args);
 }
 
-void affine_act(Type type, Matrix m, const AffineAct& args, cudaStream_t stream) {
-  dispatch(type, m.channels, [&]<typename T, int N>() {
+void affine_act(const Matrix& m, const AffineAct& args, cudaStream_t stream) {
+  dispatch(m.type, m.channels, [&]<typename T, int N>() {
     const auto run = [&]<bool kFinalize>() {
       if (args.shortcut == nullptr) return run_affine_act<T, N, Shortcut::none, kFinalize>(m, args, stream);
       if (args.shortcut_affine == nullptr)
         return run_affine_act<T, N, Shortcut::plain, kFinalize>(m, args, stream);
       run_affine_act<T, N, Shortcut::affine, kFinalize>(m, args, stream);
     };
-    args.finalize != nullptr ? run.template operator()<true>() : run.template operator()<false>();
+    args.finalizes ? run.template operator()<true>() : run.template operator()<false>();
   });
 }
 
-void norm_grad_stats(Type type, Matrix m, const NormGradStats& args, ReduceSpace space, cudaStream_t stream) {
-  dispatch(type, m.channels, [&]<typename T, int N>() {
+void norm_grad_stats(const Matrix& m, const NormGradStats& args, ReduceSpace space, cudaStream_t stream) {
+  dispatch(m.type, m.channels, [&]<typename T, int N>() {
     const int row_vectors = m.channels / N;
     const Launch how{ReduceGrid(m, N).blocks(), kThreads, 0, is_small(m.rows * row_vectors)};
     const auto run = [&](auto kernel) { launch(kernel, how, stream, m.rows, row_vectors, args, space); };
-    dispatch_gate(args.gate, [&]<GateKind kGate>() {
+    dispatch_gate(args.norm.gate, [&]<GateKind kGate>() {
       const bool two = args.g2 != nullptr;
       if (args.masked != nullptr) {
         run(two ? grad_stats_kernel<T, N, kGate, true, true> : grad_stats_kernel<T, N, kGate, false, true>);
@@ -296,8 +282,8 @@ void norm_grad_stats(Type type, Matrix m, const NormGradStats& args, ReduceSpace
   });
 }
 
-void norm_grad_apply(Type type, Matrix m, const NormGradApply& args, cudaStream_t stream) {
-  dispatch(type, m.channels, [&]<typename T, int N>() {
+void norm_grad_apply(const Matrix& m, const NormGradApply& args, cudaStream_t stream) {
+  dispatch(m.type, m.channels, [&]<typename T, int N>() {
     dispatch_gate(args.gate, [&]<GateKind kGate>() {
       pass<GradApplyWork<T, N, kGate>>(m, {args, static_cast<float>(m.rows)}, stream);
     });

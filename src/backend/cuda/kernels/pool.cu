@@ -126,24 +126,6 @@ __global__ void __launch_bounds__(kThreads)
   store<T, N>(y, image * row_vectors + vector, out);
 }
 
-constexpr int kSpread = 7;  // pixels that a thread writes
-
-template <typename T, int N>
-__global__ void __launch_bounds__(kThreads)
-    avg_pool_grad_kernel(int images, int pixels, int row_vectors, const void* dy, void* dx) {
-  const auto shares = static_cast<unsigned>((pixels + kSpread - 1) / kSpread);
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= std::int64_t{images} * shares * row_vectors) return;
-  const std::int64_t vector = i % row_vectors, image = i / row_vectors / shares;
-  const int first = static_cast<int>(i / row_vectors % shares) * kSpread;
-  const Vec<T, N> in = load<T, N>(dy, image * row_vectors + vector);
-  const auto out = Vec<T, N>::make([&](int k) { return in.at(k) / static_cast<float>(pixels); });
-#pragma unroll
-  for (int p = first; p < first + kSpread; ++p) {
-    if (p < pixels) store<T, N>(dx, (image * pixels + p) * row_vectors + vector, out);
-  }
-}
-
 // The pixels of one side of a window that lie on the image.
 REDLINE_DEVICE int local_length(int window, int kernel, int size) {
   return min(size - window * kernel, kernel);
@@ -167,7 +149,7 @@ __global__ void __launch_bounds__(kThreads) local_avg_pool_kernel(Pool p, const 
 
 // Every input pixel is in one window.
 template <typename T, int N>
-__global__ void __launch_bounds__(kThreads) local_avg_pool_grad_kernel(Pool p, const void* dy, void* dx) {
+__global__ void __launch_bounds__(kThreads) avg_pool_grad_kernel(Pool p, const void* dy, void* dx) {
   const Place<N> in(p, p.h, p.w);
   if (in.image >= p.images) return;
   const int oh = in.h / p.kernel, ow = in.w / p.kernel;
@@ -210,24 +192,15 @@ void avg_pool(Type type, int images, int pixels, int channels, const void* x, vo
   });
 }
 
-void avg_pool_grad(Type type, int images, int pixels, int channels, const void* dy, void* dx,
-                   cudaStream_t stream) {
-  dispatch(type, channels, [&]<typename T, int N>() {
-    const std::int64_t threads = images * divide_up(pixels, kSpread) * (channels / N);
-    avg_pool_grad_kernel<T, N>
-        <<<blocks_for(threads), kThreads, 0, stream>>>(images, pixels, channels / N, dy, dx);
-  });
-}
-
 void local_avg_pool(Type type, const Pool& p, const void* x, void* y, cudaStream_t stream) {
   by_pixel(type, p, p.out_h * p.out_w, [&]<typename T, int N>(int blocks) {
     local_avg_pool_kernel<T, N><<<blocks, kThreads, 0, stream>>>(p, x, y);
   });
 }
 
-void local_avg_pool_grad(Type type, const Pool& p, const void* dy, void* dx, cudaStream_t stream) {
+void avg_pool_grad(Type type, const Pool& p, const void* dy, void* dx, cudaStream_t stream) {
   by_pixel(type, p, p.h * p.w, [&]<typename T, int N>(int blocks) {
-    local_avg_pool_grad_kernel<T, N><<<blocks, kThreads, 0, stream>>>(p, dy, dx);
+    avg_pool_grad_kernel<T, N><<<blocks, kThreads, 0, stream>>>(p, dy, dx);
   });
 }
 

@@ -26,15 +26,31 @@ struct ReduceGrid {
   dim3 blocks() const { return {static_cast<unsigned>(tiles), static_cast<unsigned>(splits)}; }
 };
 
-template <int N>
-__device__ bool sum_over_block(float (&first)[N], float (&second)[N], ReduceSpace space, float* totals) {
+// Whether this block is the last to come of those with its column tile: behind a fence, it can read what they
+// wrote before. `sync` waits for the threads that call this.
+template <typename Sync>
+REDLINE_DEVICE bool comes_last(ReduceSpace space, const Sync& sync) {
+  __shared__ bool last;
+  __threadfence();
+  sync();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(&space.counters[blockIdx.x], 1U) == gridDim.y - 1;
+    if (last) space.counters[blockIdx.x] = 0;
+  }
+  sync();
+  return last;
+}
+
+// In the last block of a tile, put(which, channel, total) is called for both sums of its channels.
+template <int N, typename Put>
+__device__ void sum_over_block(float (&first)[N], float (&second)[N], int channels, ReduceSpace space,
+                               const Put& put) {
   constexpr int kTile = kTileVectors * N;  // channels
   union Shared {
     float rows[kTileRows][2][kTile + 1];
     float4 groups[kThreads];
   };
   __shared__ Shared shared;
-  __shared__ bool last;
   const int vector = threadIdx.x % kTileVectors, row = threadIdx.x / kTileVectors;
 #pragma unroll
   for (int k = 0; k < N; ++k) {
@@ -49,14 +65,7 @@ __device__ bool sum_over_block(float (&first)[N], float (&second)[N], ReduceSpac
     for (int r = 0; r < kTileRows; ++r) sum += shared.rows[r][i / kTile][i % kTile];
     partials[std::int64_t{blockIdx.y} * 2 * kTile + i] = sum;
   }
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    last = atomicAdd(&space.counters[blockIdx.x], 1U) == gridDim.y - 1;
-    if (last) space.counters[blockIdx.x] = 0;
-  }
-  __syncthreads();
-  if (!last) return false;
+  if (!comes_last(space, [] { __syncthreads(); })) return;
   __threadfence();
   // Groups of threads add interleaved shares of the partials, four sums a thread and many loads under way,
   // then one adds the groups.
@@ -80,10 +89,9 @@ __device__ bool sum_over_block(float (&first)[N], float (&second)[N], ReduceSpac
   for (int i = threadIdx.x; i < 2 * kTile; i += kThreads) {
     float sum = 0.0F;
     for (int group = 0; group < kGroups; ++group) sum += (&shared.groups[0].x)[group * 2 * kTile + i];
-    totals[i] = sum;
+    const int channel = static_cast<int>(blockIdx.x) * kTile + i % kTile;
+    if (channel < channels) put(i / kTile, channel, sum);
   }
-  __syncthreads();
-  return true;
 }
 
 // For grids of column tiles by blocks that share the rows: adds `mine` of the first kCount threads of all
@@ -92,21 +100,13 @@ __device__ bool sum_over_block(float (&first)[N], float (&second)[N], ReduceSpac
 template <int kCount, int kEach, typename Sync>
 REDLINE_DEVICE bool sum_over_blocks(const float (&mine)[kEach], ReduceSpace space, const Sync& sync,
                                     double (&totals)[kEach]) {
-  __shared__ bool last;
   const int t = static_cast<int>(threadIdx.x), block = static_cast<int>(blockIdx.y);
   const int blocks = static_cast<int>(gridDim.y);
   float* partials = space.partials + std::int64_t{blockIdx.x} * blocks * kCount * kEach;
   if (t < kCount) {
     for (int i = 0; i < kEach; ++i) partials[(block * kEach + i) * kCount + t] = mine[i];
   }
-  __threadfence();
-  sync();
-  if (t == 0) {
-    last = atomicAdd(&space.counters[blockIdx.x], 1U) == gridDim.y - 1;
-    if (last) space.counters[blockIdx.x] = 0;
-  }
-  sync();
-  if (!last || t >= kCount) return false;
+  if (!comes_last(space, sync) || t >= kCount) return false;
   __threadfence();
   for (double& total : totals) total = 0.0;
 #pragma unroll 16
@@ -117,16 +117,11 @@ REDLINE_DEVICE bool sum_over_blocks(const float (&mine)[kEach], ReduceSpace spac
   return true;
 }
 
-// From a tile's totals: of the gradient, and of its products with y - mean.
-template <int N>
-REDLINE_DEVICE void write_norm_gradients(const float* totals, int channels, const NormGradStats& args) {
-  constexpr int kTile = kTileVectors * N;
-  for (int i = threadIdx.x; i < kTile; i += kThreads) {
-    const int channel = static_cast<int>(blockIdx.x) * kTile + i;
-    if (channel >= channels) continue;
-    args.dbeta[channel] = totals[i];
-    args.dgamma[channel] = totals[kTile + i] * args.saved[channels + channel];
-  }
+// A total of a channel's gradient (0), or of its products with y - mean (1).
+template <typename Total>
+REDLINE_DEVICE void put_gradient(const GatedNorm& norm, int channels, int which, int channel, Total total) {
+  if (which == 1) total *= norm.saved[channels + channel];
+  (which == 0 ? norm.dbeta : norm.dgamma)[channel] = static_cast<float>(total);
 }
 
 }  // namespace redline::backend::cuda

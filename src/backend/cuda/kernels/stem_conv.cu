@@ -18,7 +18,7 @@ constexpr int kLineBytes = kFilters * 2;  // of an output pixel
 
 // kHigh rows of up to kWide output pixels, and what they are made of.
 template <int kWidth, int kHeight>
-struct Tile {
+struct TileOf {
   static constexpr int kWide = kWidth, kHigh = kHeight;
   static constexpr int kInWide = 2 * kWide + 8, kInHigh = 2 * kHigh + 5;
   static constexpr int kPitch = kInWide * kPixelBytes;
@@ -27,37 +27,16 @@ struct Tile {
   static constexpr int kZeroSpace = (kPitch + 1023) / 1024 * 1024;  // a row outside the image
   static constexpr int kOutBytes = kWide * kLineBytes;              // of a row
 };
-template <int kWidth>
-using ForwardTile = Tile<kWidth, 8>;
-template <int kWidth>
-using GradientTile = Tile<kWidth, 4>;
-constexpr int kForwardStages = 3, kGradientStages = 2;
+constexpr int kForwardHeight = 8, kForwardStages = 3;
+constexpr int kGradientHeight = 4, kGradientStages = 2;
 
 template <typename Tile>
-constexpr std::size_t forward_shared() {
-  return 1024 + kForwardStages * Tile::kInSpace + Tile::kZeroSpace + 2 * kGroups * Tile::kOutBytes;
+__host__ __device__ int down(const StemShape& shape) {
+  return (shape.out_h() + Tile::kHigh - 1) / Tile::kHigh;
 }
 template <typename Tile>
-constexpr std::size_t gradient_shared() {
-  // compute-sanitizer takes overlapping groups for a matrix of 1 KiB in a row, which would end beyond this.
-  constexpr std::size_t kForSanitizer = 1024;
-  return 1024 + kGradientStages * (Tile::kInSpace + Tile::kOutBytes * Tile::kHigh) + Tile::kZeroSpace +
-         kForSanitizer;
-}
-
-struct Walk {
-  int images, h, w;
-  __host__ __device__ int out_h() const { return h / 2; }
-  __host__ __device__ int out_w() const { return w / 2; }
-};
-
-template <typename Tile>
-__host__ __device__ int down(const Walk& walk) {
-  return (walk.out_h() + Tile::kHigh - 1) / Tile::kHigh;
-}
-template <typename Tile>
-__host__ __device__ int tiles(const Walk& walk) {
-  return walk.images * down<Tile>(walk);
+__host__ __device__ int tiles(const StemShape& shape) {
+  return shape.in.images * down<Tile>(shape);
 }
 
 #ifdef REDLINE_HOPPER
@@ -67,24 +46,25 @@ using namespace hopper;
 template <typename Tile>
 struct Place {
   int y, image, first, end;
-  REDLINE_DEVICE Place(const Walk& walk, int tile) {
-    y = tile % down<Tile>(walk) * Tile::kHigh;
-    image = tile / down<Tile>(walk);
+  REDLINE_DEVICE Place(const StemShape& shape, int tile) {
+    y = tile % down<Tile>(shape) * Tile::kHigh;
+    image = tile / down<Tile>(shape);
     const int top = 2 * y - kPad;
     first = top < 0 ? -top : 0;
-    end = top + Tile::kInHigh > walk.h ? walk.h - top : Tile::kInHigh;
+    end = top + Tile::kInHigh > shape.in.h ? shape.in.h - top : Tile::kInHigh;
   }
   REDLINE_DEVICE bool has(int row) const { return row >= first && row < end; }
-  REDLINE_DEVICE unsigned bytes(const Walk& walk) const {
-    return static_cast<unsigned>((end - first) * walk.w) * kPixelBytes;
+  REDLINE_DEVICE unsigned bytes(const StemShape& shape) const {
+    return static_cast<unsigned>((end - first) * shape.in.w) * kPixelBytes;
   }
-  REDLINE_DEVICE void load(const Walk& walk, const void* x, std::byte* to, std::uint64_t* barrier) const {
+  REDLINE_DEVICE void load(const StemShape& shape, const void* x, std::byte* to,
+                           std::uint64_t* barrier) const {
     const auto* from = static_cast<const std::byte*>(x) +
-                       (std::int64_t{image} * walk.h + 2 * y - kPad + first) * walk.w * kPixelBytes;
+                       (std::int64_t{image} * shape.in.h + 2 * y - kPad + first) * shape.in.w * kPixelBytes;
     for (int row = first; row < end; ++row) {
       load_bytes(to + row * Tile::kPitch + kLeft * kPixelBytes, from,
-                 static_cast<unsigned>(walk.w) * kPixelBytes, barrier);
-      from += walk.w * kPixelBytes;
+                 static_cast<unsigned>(shape.in.w) * kPixelBytes, barrier);
+      from += shape.in.w * kPixelBytes;
     }
   }
 };
@@ -103,22 +83,21 @@ REDLINE_DEVICE void init_barriers(RingBarriers<kStages>& bars) {
   publish_barriers();
 }
 
-// Calls body(tile) for each tile of this block.
+// Calls body(place) for each tile of this block.
 template <typename Tile, typename Body>
-REDLINE_DEVICE void for_tiles(const Walk& walk, const Body& body) {
-  for (int tile = static_cast<int>(blockIdx.y); tile < tiles<Tile>(walk); tile += static_cast<int>(gridDim.y))
-    body(Place<Tile>(walk, tile));
+REDLINE_DEVICE void for_places(const StemShape& shape, const Body& body) {
+  for_tiles(tiles<Tile>(shape), [&](int tile) { body(Place<Tile>(shape, tile)); });
 }
 
 // The producer fills the ring with the input of this block's tiles, and by more(place, stage, barrier) with
 // `more_bytes` each.
 template <typename Tile, typename More>
-REDLINE_DEVICE void produce(const Walk& walk, const void* x, Ring ring, unsigned more_bytes,
+REDLINE_DEVICE void produce(const StemShape& shape, const void* x, Ring ring, unsigned more_bytes,
                             const More& more) {
   if (threadIdx.x > kConsumers) return;
-  for_tiles<Tile>(walk, [&](const Place<Tile>& place) {
-    ring.fill(place.bytes(walk) + more_bytes, [&](int stage, std::uint64_t* full) {
-      place.load(walk, x, ring.at(stage), full);
+  for_places<Tile>(shape, [&](const Place<Tile>& place) {
+    ring.fill(place.bytes(shape) + more_bytes, [&](int stage, std::uint64_t* full) {
+      place.load(shape, x, ring.at(stage), full);
       more(place, stage, full);
     });
   });
@@ -159,15 +138,6 @@ REDLINE_DEVICE void multiply_row(float (&d)[Tile::kWide / 2], const Fragment<2 *
   settle(d);
 }
 
-// Sums of two filters over the pixels this thread sees.
-struct FilterSums {
-  float first[2] = {}, second[2] = {};
-  REDLINE_DEVICE void add(int which, float2 value) {
-    first[which] += value.x + value.y;
-    second[which] = fmaf(value.x, value.x, fmaf(value.y, value.y, second[which]));
-  }
-};
-
 // Rounds a row, of which `width` pixels are in the image, adds it up, and puts it pixel by pixel where it is
 // stored from.
 template <typename T, int kSums>
@@ -184,7 +154,7 @@ REDLINE_DEVICE void stage_row(std::byte* out, const float (&d)[kSums], int width
       const int pixel = 8 * block + lane % 4 * 2;
       if (pixel >= width) stored.x = 0.0F;
       if (pixel + 1 >= width) stored.y = 0.0F;
-      sums.add(part % 2, stored);
+      sums.add(part % 2, stored, stored);
       packed[part] = pair.bits();
     }
     // Lane 8m + i: pixel i of the block that matrix m belongs to.
@@ -192,36 +162,11 @@ REDLINE_DEVICE void stage_row(std::byte* out, const float (&d)[kSums], int width
     stmatrix_transposed(out + swizzled(pixel, chunk), packed);
   }
 }
-
-// Over all threads and blocks, in a fixed order.
-REDLINE_DEVICE void sum_filters(FilterSums own, float* sums, ReduceSpace space) {
-  __shared__ float scratch[kGroups][2][kFilters];
-  const int lane = lane_id(), group = warp_id() / 4;
-#pragma unroll
-  for (int which = 0; which < 2; ++which) {
-#pragma unroll
-    for (int offset = 1; offset < 4; offset <<= 1) {
-      own.first[which] += __shfl_xor_sync(~0U, own.first[which], offset);
-      own.second[which] += __shfl_xor_sync(~0U, own.second[which], offset);
-    }
-    if (lane % 4 == 0) {
-      const int filter = warp_id() % 4 * 16 + lane / 4 + which * 8;
-      scratch[group][0][filter] = own.first[which];
-      scratch[group][1][filter] = own.second[which];
-    }
-  }
-  sync_consumers();
-  const int t = static_cast<int>(threadIdx.x), which = t / kFilters % 2, filter = t % kFilters;
-  const float mine[1] = {scratch[0][which][filter] + scratch[1][which][filter]};
-  double totals[1];
-  if (sum_over_blocks<2 * kFilters>(mine, space, sync_consumers, totals))
-    sums[t] = static_cast<float>(totals[0]);
-}
 #endif
 
 template <typename T, typename Tile>
 __global__ void __launch_bounds__(kStemBlock, 1)
-    stem_forward_kernel(Walk walk, const void* x, const void* weights, float* sums,
+    stem_forward_kernel(StemShape shape, const void* x, const void* weights, float* sums,
                         const __grid_constant__ CUtensorMap y, ReduceSpace space) {
 #ifdef REDLINE_HOPPER
   extern __shared__ std::byte dynamic[];
@@ -234,7 +179,7 @@ __global__ void __launch_bounds__(kStemBlock, 1)
   begin_kernel();
   __syncthreads();
   if (threadIdx.x >= kConsumers) {
-    return produce<Tile>(walk, x, ring, 0, [](const Place<Tile>&, int, std::uint64_t*) {});
+    return produce<Tile>(shape, x, ring, 0, [](const Place<Tile>&, int, std::uint64_t*) {});
   }
   const int group = warp_id() / 4;
   const bool leader = threadIdx.x % kGroup == 0;
@@ -242,17 +187,17 @@ __global__ void __launch_bounds__(kStemBlock, 1)
   load_weights<T>(weights, held);
   FilterSums own;
   int buffer = 0;
-  for_tiles<Tile>(walk, [&](const Place<Tile>& place) {
+  for_places<Tile>(shape, [&](const Place<Tile>& place) {
     const int stage = ring.take();
     for (int row = group; row < Tile::kHigh; row += kGroups) {
       float d[Tile::kWide / 2];
       multiply_row<T>(d, held, place, row, ring.at(stage) + 2 * row * Tile::kPitch, zeros);
       if (row + kGroups >= Tile::kHigh) ring.release(stage);
-      if (place.y + row >= walk.out_h()) continue;
+      if (place.y + row >= shape.out_h()) continue;
       std::byte* out = out_at + (group * 2 + buffer) * Tile::kOutBytes;
       if (leader) wait_stores_read<1>();  // the one before last has left its buffer
       sync_group(2 + group, kGroup);
-      stage_row<T>(out, d, walk.out_w(), own);
+      stage_row<T>(out, d, shape.out_w(), own);
       fence_async();
       sync_group(2 + group, kGroup);
       if (leader) {
@@ -263,7 +208,11 @@ __global__ void __launch_bounds__(kStemBlock, 1)
     }
   });
   if (leader) wait_stores();
-  if (sums != nullptr) sum_filters(own, sums, space);
+  __shared__ float scratch[kGroups][2][kFilters];
+  if (sums == nullptr) return;
+  sum_filters<true>(own, nullptr, scratch, space, [&](int which, int filter, double total) {
+    sums[which * kFilters + filter] = static_cast<float>(total);
+  });
 #endif
 }
 
@@ -294,7 +243,7 @@ REDLINE_DEVICE void add_row(float (&d)[kKernel][kRowDepth / 2], const std::byte*
 
 template <typename T, typename Tile>
 __global__ void __launch_bounds__(kStemBlock, 1)
-    stem_gradient_kernel(Walk walk, const void* x, const __grid_constant__ CUtensorMap dy,
+    stem_gradient_kernel(StemShape shape, const void* x, const __grid_constant__ CUtensorMap dy,
                          ReduceSpace space) {
 #ifdef REDLINE_HOPPER
   constexpr int kDyBytes = Tile::kOutBytes * Tile::kHigh;
@@ -308,14 +257,14 @@ __global__ void __launch_bounds__(kStemBlock, 1)
   begin_kernel();
   __syncthreads();
   if (threadIdx.x >= kConsumers) {
-    return produce<Tile>(walk, x, ring, kDyBytes,
+    return produce<Tile>(shape, x, ring, kDyBytes,
                          [&](const Place<Tile>& place, int stage, std::uint64_t* full) {
                            load_box(dy_at + stage * kDyBytes, dy, 0, 0, place.y, place.image, full);
                          });
   }
   const int group = warp_id() / 4, lane = lane_id();
   float d[kKernel][kRowDepth / 2] = {};
-  for_tiles<Tile>(walk, [&](const Place<Tile>& place) {
+  for_places<Tile>(shape, [&](const Place<Tile>& place) {
     const int stage = ring.take();
     for (int row = group; row < Tile::kHigh; row += kGroups) {
       add_row<T>(d, dy_at + stage * kDyBytes + row * Tile::kOutBytes, place, row,
@@ -354,63 +303,60 @@ struct StemWeights {
 
 constexpr int kNarrow = 64, kWidest = 112;
 
-// Calls body.template operator()<T, width>() with the type and the width of tiles.
+// What body.template operator()<T, width>() gives, with the type and the width of tiles.
 template <typename Body>
-void with_width(const StemShape& shape, const Body& body) {
-  const bool narrow = shape.w / 2 <= kNarrow;
-  if (shape.type == Type::f16) {
-    narrow ? body.template operator()<__half, kNarrow>() : body.template operator()<__half, kWidest>();
-  } else {
-    narrow ? body.template operator()<__nv_bfloat16, kNarrow>()
-           : body.template operator()<__nv_bfloat16, kWidest>();
-  }
+TileLaunch with_width(const StemShape& shape, const Body& body) {
+  return dispatch_narrow(shape.type, [&]<typename T>() {
+    return shape.out_w() <= kNarrow ? body.template operator()<T, kNarrow>()
+                                    : body.template operator()<T, kWidest>();
+  });
 }
 
 CUtensorMap describe_outputs(const StemShape& shape, const void* y, int wide, int high) {
-  return describe_images(y, shape.type, {shape.images, shape.h / 2, shape.w / 2, kFilters}, wide, high);
+  return describe_images(y, shape.type, {shape.in.images, shape.out_h(), shape.out_w(), kFilters}, wide,
+                         high);
 }
-
-Walk walk_of(const StemShape& shape) { return {shape.images, shape.h, shape.w}; }
 
 }  // namespace
 
 bool StemShape::possible() const {
   return has_hopper_kernels() && type != Type::f32 && filters == kFilters && kernel == kKernel &&
-         stride == 2 && pad == kPad && h % 2 == 0 && w % 2 == 0 && h > 0 && w > 0 && w / 2 <= kWidest &&
-         images > 0;
+         stride == 2 && pad == kPad && in.h % 2 == 0 && in.w % 2 == 0 && in.h > 0 && in.w > 0 &&
+         out_w() <= kWidest && in.images > 0;
 }
 
 TileLaunch stem_forward(const StemShape& shape, const cudaDeviceProp& device, const void* x,
                         const void* weights, void* y, float* sums) {
-  TileLaunch made;
-  with_width(shape, [&]<typename T, int kWidth>() {
-    using Tile = ForwardTile<kWidth>;
-    const int blocks = std::min(device.multiProcessorCount, tiles<Tile>(walk_of(shape)));
-    made = make_launch(stem_forward_kernel<T, Tile>,
+  return with_width(shape, [&]<typename T, int kWidth>() {
+    using Tile = TileOf<kWidth, kForwardHeight>;
+    const int blocks = std::min(device.multiProcessorCount, tiles<Tile>(shape));
+    return make_launch(stem_forward_kernel<T, Tile>,
                        {.blocks = blocks,
                         .threads = kStemBlock,
-                        .shared_bytes = forward_shared<Tile>(),
+                        .shared_bytes = hopper::kAlignment + kForwardStages * Tile::kInSpace +
+                                        Tile::kZeroSpace + 2 * kGroups * Tile::kOutBytes,
                         .partials = static_cast<std::size_t>(blocks) * 2 * kFilters},
-                       device, walk_of(shape), x, weights, sums, describe_outputs(shape, y, Tile::kWide, 1));
+                       device, shape, x, weights, sums, describe_outputs(shape, y, Tile::kWide, 1));
   });
-  return made;
 }
 
 TileLaunch stem_weight_gradient(const StemShape& shape, const cudaDeviceProp& device, const void* x,
                                 const void* dy, void* dw, Type dw_type) {
-  TileLaunch made;
-  with_width(shape, [&]<typename T, int kWidth>() {
-    using Tile = GradientTile<kWidth>;
-    const int blocks = std::min(device.multiProcessorCount, tiles<Tile>(walk_of(shape)));
+  return with_width(shape, [&]<typename T, int kWidth>() {
+    using Tile = TileOf<kWidth, kGradientHeight>;
+    // compute-sanitizer takes overlapping groups for a matrix of 1 KiB in a row, which would end beyond the
+    // rest.
+    constexpr std::size_t kForSanitizer = 1024;
+    const int blocks = std::min(device.multiProcessorCount, tiles<Tile>(shape));
     const TileGrid grid{.blocks = blocks,
                         .threads = kStemBlock,
-                        .shared_bytes = gradient_shared<Tile>(),
+                        .shared_bytes = hopper::kAlignment + Tile::kZeroSpace + kForSanitizer +
+                                        kGradientStages * (Tile::kInSpace + Tile::kOutBytes * Tile::kHigh),
                         .partials = static_cast<std::size_t>(blocks) * kFilters * kDepth};
-    const TileLaunch gradient = make_launch(stem_gradient_kernel<T, Tile>, grid, device, walk_of(shape), x,
+    const TileLaunch gradient = make_launch(stem_gradient_kernel<T, Tile>, grid, device, shape, x,
                                             describe_outputs(shape, dy, Tile::kWide, Tile::kHigh));
-    made = with_total<StemWeights>(gradient, grid, 0, dw, dw_type);
+    return with_total<StemWeights>(gradient, grid, 0, dw, dw_type);
   });
-  return made;
 }
 
 }  // namespace redline::backend::cuda

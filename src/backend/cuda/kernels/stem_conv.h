@@ -12,11 +12,13 @@ namespace redline::backend::cuda {
 
 struct StemShape {
   Type type = Type::f16;
-  int images = 0, h = 0, w = 0;  // out: h / 2, w / 2
+  ImageShape in{};
   int filters = 0;
   int kernel = 0, stride = 0, pad = 0;
 
   bool possible() const;
+  __host__ __device__ int out_h() const { return in.h / 2; }
+  __host__ __device__ int out_w() const { return in.w / 2; }
 };
 
 // x: [images, h, w, 4]. weights: [64, 7, 7, 4]. y: [images, h / 2, w / 2, 64]. sums: ? [2, 64] of y and its

@@ -63,16 +63,23 @@ REDLINE_DEVICE void begin_copy(Vector* to, const Vector* from, int count) {
 template <typename T>
 using Two = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
 
+// As std::bit_cast, which does not take CUDA's types.
+template <typename To, typename From>
+REDLINE_DEVICE To bits_of(const From& from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  memcpy(&to, &from, sizeof to);
+  return to;
+}
 template <typename T>
 REDLINE_DEVICE Two<T> two_of(std::uint32_t bits) {
-  return *reinterpret_cast<Two<T>*>(&bits);
+  return bits_of<Two<T>>(bits);
 }
 // NaN where either is.
 template <typename T>
 REDLINE_DEVICE std::uint32_t larger(std::uint32_t a, std::uint32_t b) {
 #if __CUDA_ARCH__ >= 800
-  auto most = __hmax2_nan(two_of<T>(a), two_of<T>(b));
-  return *reinterpret_cast<std::uint32_t*>(&most);
+  return bits_of<std::uint32_t>(__hmax2_nan(two_of<T>(a), two_of<T>(b)));
 #else
   const Two<T> second = two_of<T>(b);
   const std::uint32_t take = __hgt2_mask(second, two_of<T>(a)) | __hneu2_mask(second, second);
@@ -241,13 +248,6 @@ struct Windows {
   }
 
  private:
-  template <typename To, typename From>
-  static REDLINE_DEVICE To bits_of(const From& from) {
-    static_assert(sizeof(To) == sizeof(From));
-    To to;
-    memcpy(&to, &from, sizeof to);
-    return to;
-  }
   // Bytes made of the top bits of those that the selector names.
   template <unsigned kSelector>
   static REDLINE_DEVICE unsigned signs(unsigned word) {
@@ -390,11 +390,14 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocksEach)
   }
 }
 
-template <typename Kernel, typename... Arguments>
-void launch_tiles(Kernel kernel, const Pool& p, const Tiles& tiles, int row_vectors, std::size_t shared_bytes,
-                  cudaStream_t stream, const Arguments&... arguments) {
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-  launch(kernel, {tiles.count(p), tiles.threads(row_vectors), shared_bytes}, stream, arguments...);
+// `bytes_of` as Tiles has it. The kernel's arguments are the pool, the tiles, and the others.
+template <typename Kernel, typename BytesOf, typename OfPool, typename... Arguments>
+void launch_tiles(Kernel kernel, const Pool& p, int row_vectors, const BytesOf& bytes_of, cudaStream_t stream,
+                  const OfPool& pool, const Arguments&... arguments) {
+  const Tiles tiles(p, row_vectors, bytes_of);
+  const std::size_t bytes = bytes_of(tiles.columns);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  launch(kernel, {tiles.count(p), tiles.threads(row_vectors), bytes}, stream, pool, tiles, arguments...);
 }
 
 }  // namespace
@@ -406,12 +409,10 @@ bool stem_pool(Type type, const Pool& p, const void* x, const float* affine, voi
   const auto bytes_of = [&](int columns) {
     return kPixelRows * static_cast<std::size_t>((2 * columns + 1) * row_vectors) * sizeof(uint4);
   };
-  const Tiles tiles(p, row_vectors, bytes_of);
-  const auto run = [&](auto kernel) {
-    launch_tiles(kernel, p, tiles, row_vectors, bytes_of(tiles.columns), stream, p, tiles,
-                 static_cast<const uint4*>(x), affine, y, index, picked);
-  };
-  type == Type::f16 ? run(stem_pool_kernel<__half>) : run(stem_pool_kernel<__nv_bfloat16>);
+  dispatch_narrow(type, [&]<typename T>() {
+    launch_tiles(stem_pool_kernel<T>, p, row_vectors, bytes_of, stream, p, static_cast<const uint4*>(x),
+                 affine, y, index, picked);
+  });
   return true;
 }
 
@@ -423,9 +424,7 @@ void pooled_norm_grad_apply(Type type, const PooledGradient& pooled, const NormG
     if constexpr (N > 1) {
       const int row_vectors = p.channels / N;
       const auto bytes_of = [&](int columns) { return GradientRings<T, N>{row_vectors, columns}.bytes(); };
-      const Tiles tiles(p, row_vectors, bytes_of);
-      launch_tiles(pooled_apply_kernel<T, N>, p, tiles, row_vectors, bytes_of(tiles.columns), stream, pooled,
-                   tiles, per_channel, args);
+      launch_tiles(pooled_apply_kernel<T, N>, p, row_vectors, bytes_of, stream, pooled, per_channel, args);
     }
   });
 }

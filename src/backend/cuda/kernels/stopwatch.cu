@@ -10,13 +10,11 @@ REDLINE_DEVICE std::uint64_t nanoseconds() {
   return now;
 }
 
-__global__ void start_kernel(std::uint64_t* begun) { *begun = nanoseconds(); }
+__global__ void stamp_kernel(std::uint64_t* now) { *now = nanoseconds(); }
 
-__global__ void stop_kernel(const std::uint64_t* begun, std::uint64_t* total) {
+__global__ void add_time_kernel(const std::uint64_t* begun, std::uint64_t* total) {
   *total += nanoseconds() - *begun;
 }
-
-__global__ void begin_run_kernel(RunRecord* record) { record->begin = nanoseconds(); }
 
 __global__ void end_run_kernel(RunRecord* record, const float* loss, const float* check,
                                const std::uint64_t* exposed) {
@@ -34,13 +32,11 @@ __global__ void hold_kernel(std::uint64_t duration) {
 
 }  // namespace
 
-void start_stopwatch(std::uint64_t* begun, cudaStream_t stream) { start_kernel<<<1, 1, 0, stream>>>(begun); }
+void stamp(std::uint64_t* now, cudaStream_t stream) { stamp_kernel<<<1, 1, 0, stream>>>(now); }
 
-void stop_stopwatch(const std::uint64_t* begun, std::uint64_t* total, cudaStream_t stream) {
-  stop_kernel<<<1, 1, 0, stream>>>(begun, total);
+void add_time(const std::uint64_t* begun, std::uint64_t* total, cudaStream_t stream) {
+  add_time_kernel<<<1, 1, 0, stream>>>(begun, total);
 }
-
-void begin_run(RunRecord* record, cudaStream_t stream) { begin_run_kernel<<<1, 1, 0, stream>>>(record); }
 
 void end_run(RunRecord* record, const float* loss, const float* check, const std::uint64_t* exposed,
              cudaStream_t stream) {

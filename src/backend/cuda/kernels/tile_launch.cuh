@@ -32,22 +32,6 @@ TileLaunch make_launch(void (*kernel)(Parameters...), const TileGrid& grid, cons
 
 inline constexpr int kTotals = 32;
 
-// Of `each` floats that every block of another kernel left, the sums of 32 that begin at `first`, added by
-// eight threads to each in a fixed order. The first 32 threads know them.
-REDLINE_DEVICE float total_of_blocks(const float* partials, int blocks, int each, int first) {
-  constexpr int kParts = kThreads / kTotals;
-  __shared__ float shared[kParts][kTotals];
-  const int column = threadIdx.x % kTotals, part = threadIdx.x / kTotals;
-  float sum = 0.0F;
-#pragma unroll 4
-  for (int b = part; b < blocks; b += kParts) sum += partials[std::int64_t{b} * each + first + column];
-  shared[part][column] = sum;
-  __syncthreads();
-  if (part > 0) return 0.0F;
-  for (int p = 1; p < kParts; ++p) sum += shared[p][column];
-  return sum;
-}
-
 // From the sums of a kernel's blocks the weight gradient. `Weights` says where they go:
 //   kEach              sums of a block of that kernel
 //   kSkipped           the first of 32, which are none of the weights
@@ -56,9 +40,20 @@ REDLINE_DEVICE float total_of_blocks(const float* partials, int blocks, int each
 template <typename T, typename Weights>
 __global__ void __launch_bounds__(kThreads) total_kernel(const float* partials, int blocks, T* dw) {
   begin_kernel();
-  const int first = static_cast<int>(blockIdx.x) * kTotals, column = static_cast<int>(threadIdx.x);
-  const float sum = total_of_blocks(partials, blocks, Weights::kEach, first);
-  if (column >= Weights::kSkipped && column < kTotals) dw[Weights::at(first, column)] = from_float<T>(sum);
+  // 32 sums by eight threads each, in a fixed order.
+  constexpr int kParts = kThreads / kTotals;
+  __shared__ float shared[kParts][kTotals];
+  const int first = static_cast<int>(blockIdx.x) * kTotals;
+  const int column = threadIdx.x % kTotals, part = threadIdx.x / kTotals;
+  float sum = 0.0F;
+#pragma unroll 4
+  for (int b = part; b < blocks; b += kParts)
+    sum += partials[std::int64_t{b} * Weights::kEach + first + column];
+  shared[part][column] = sum;
+  __syncthreads();
+  if (part > 0 || column < Weights::kSkipped) return;
+  for (int p = 1; p < kParts; ++p) sum += shared[p][column];
+  dw[Weights::at(first, column)] = from_float<T>(sum);
 }
 
 // The same launch, and then the weight gradient, of the partials from `offset` on that its blocks left.

@@ -25,8 +25,12 @@ struct TileLaunch {
 CUtensorMap describe_rows(const void* data, Type type, std::int64_t rows, int columns, int box_rows);
 
 struct ImageShape {
-  int images, h, w, channels;
+  int images = 0, h = 0, w = 0, channels = 0;
 };
+inline ImageShape images_of(const graph::Shape& shape) {
+  return {static_cast<int>(shape.n()), static_cast<int>(shape.h()), static_cast<int>(shape.w()),
+          static_cast<int>(shape.c())};
+}
 // Images, in boxes of so many columns and rows of one image.
 CUtensorMap describe_images(const void* data, Type type, const ImageShape& shape, int box_columns,
                             int box_rows);

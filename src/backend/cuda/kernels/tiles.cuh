@@ -35,6 +35,12 @@ REDLINE_DEVICE int lane_id() { return static_cast<int>(threadIdx.x) % 32; }
 REDLINE_DEVICE int warp_id() { return static_cast<int>(threadIdx.x) / 32; }
 REDLINE_DEVICE void sync_consumers() { sync_group(1, kConsumers); }
 
+// Calls body(tile) for each tile of this block, of so many.
+template <typename Body>
+REDLINE_DEVICE void for_tiles(int tiles, const Body& body) {
+  for (int tile = static_cast<int>(blockIdx.y); tile < tiles; tile += static_cast<int>(gridDim.y)) body(tile);
+}
+
 // What the threads of a block do from here on: one produces, the warps of the first two groups consume. The
 // producer's group leaves its registers to the others, for so many blocks on a multiprocessor.
 template <int kBlocksEach, typename Produce, typename Consume>
@@ -56,12 +62,17 @@ REDLINE_DEVICE void split_roles(const Produce& produce, const Consume& consume) 
 template <int kMost>
 struct RingBarriers {
   std::uint64_t full[kMost], empty[kMost];
-  // By one thread, before publish_barriers(). Every consumer warp releases every stage.
-  __device__ void init() {
+  // By one thread, before publish_barriers(). A stage is released so often: by every consumer warp, usually.
+  __device__ void init(unsigned releases = kWarps) {
     for (int i = 0; i < kMost; ++i) {
       barrier_init(&full[i], 1);
-      barrier_init(&empty[i], kWarps);
+      barrier_init(&empty[i], releases);
     }
+  }
+  // The producer waits until a stage is empty, and says how many bytes will fill it.
+  REDLINE_DEVICE void begin_fill(int stage, unsigned parity, unsigned bytes) {
+    barrier_wait(&empty[stage], parity ^ 1U);
+    barrier_expect(&full[stage], bytes);
   }
 };
 
@@ -366,6 +377,47 @@ REDLINE_DEVICE void sum_columns(const ColumnSums (&sums)[kTiles], const float* m
     const int at = i * kCount + t;
     put(at / kColumns, at % kColumns, totals[i]);
   }
+}
+
+// --- Products that are transposed: a group of warps has 64 filters as its rows ---
+
+// Two sums of each of a thread's two filters: see wgmma.
+struct FilterSums {
+  float first[2] = {}, second[2] = {};
+  REDLINE_DEVICE void add(int half, float2 value, float2 factor) {
+    first[half] += value.x + value.y;
+    second[half] = fmaf(value.x, factor.x, fmaf(value.y, factor.y, second[half]));
+  }
+};
+
+// As sum_columns(). The groups have the same filters (kSame), or each its own. put() is called with a filter
+// of the thread's group.
+template <bool kSame, typename Put>
+REDLINE_DEVICE void sum_filters(const FilterSums& sums, const float* mean, float (&scratch)[2][2][kWidth],
+                                ReduceSpace space, const Put& put) {
+  const int t = static_cast<int>(threadIdx.x), group = t / kGroup;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int filter = warp_id() % 4 * 16 + lane_id() / 4 + 8 * half;
+    float first = sums.first[half], second = sums.second[half];
+    if (mean != nullptr) second -= mean[filter] * first;
+#pragma unroll
+    for (int offset = 1; offset < 4; offset <<= 1) {
+      first += __shfl_xor_sync(~0U, first, offset);
+      second += __shfl_xor_sync(~0U, second, offset);
+    }
+    if (lane_id() % 4 == 0) {
+      scratch[group][0][filter] = first;
+      scratch[group][1][filter] = second;
+    }
+  }
+  sync_consumers();
+  const int which = t % kGroup / kWidth, filter = t % kWidth;
+  const float mine[1] = {kSame ? scratch[0][which][filter] + scratch[1][which][filter]
+                               : scratch[group][which][filter]};
+  double totals[1];
+  if (sum_over_blocks < kSame ? kGroup : kConsumers > (mine, space, sync_consumers, totals))
+    put(which, filter, totals[0]);
 }
 
 #endif

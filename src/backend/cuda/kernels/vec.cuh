@@ -94,15 +94,15 @@ REDLINE_DEVICE void store(void* base, std::int64_t index, const Vec<T, N>& value
 }
 
 // Of a value of each of a block's threads, in an order that does not depend on timing. All of them know it.
-template <int kCount, typename Op>
-__device__ float block_reduce(float value, float identity, const Op& op) {
-  __shared__ float shared[kCount / 32];
+template <int kCount, typename T, typename Op>
+__device__ T block_reduce(T value, T identity, const Op& op) {
+  __shared__ T shared[kCount / 32];
   for (int offset = 16; offset > 0; offset /= 2) value = op(value, __shfl_xor_sync(~0U, value, offset));
   __syncthreads();
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
   __syncthreads();
-  float total = identity;
-  for (float part : shared) total = op(total, part);
+  T total = identity;
+  for (const T part : shared) total = op(total, part);
   return total;
 }
 
@@ -197,6 +197,12 @@ constexpr void dispatch_type(Type type, const Body& body) {
     default:
       return body.template operator()<float>();
   }
+}
+
+// The same for f16 and bf16 alone; gives what body does.
+template <typename Body>
+auto dispatch_narrow(Type type, const Body& body) {
+  return type == Type::f16 ? body.template operator()<__half>() : body.template operator()<__nv_bfloat16>();
 }
 
 // Calls body.template operator()<T, N>() with the widest vectors that divide `channels`.

@@ -1,0 +1,44 @@
+#include "data/prepare/manifest.h"
+
+#include "base/atomic_file.h"
+#include "base/crc32c.h"
+#include "base/error.h"
+
+namespace redline::data {
+namespace fs = std::filesystem;
+
+void remove_partials(const fs::path& folder, const std::string& prefix) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    std::error_code ignored;
+    if (name.starts_with(prefix) && name.ends_with(".partial")) fs::remove(entry.path(), ignored);
+  }
+}
+
+std::unique_ptr<FolderLock> claim_folder(const fs::path& folder, const char* note_name,
+                                         const std::string& note) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw IoError("cannot create the folder {}: {}", folder.string(), error.message());
+  if (!fs::exists(folder / note_name)) {
+    // Of a process that was killed while it wrote the note.
+    remove_partials(folder, fmt::format(".{}.", note_name));
+    if (!fs::is_empty(folder)) throw UsageError("{} is not empty; choose a new folder", folder.string());
+    write_file_atomically(folder / note_name, note);
+  }
+  auto lock = std::make_unique<FolderLock>(folder / note_name);
+  if (read_file(folder / note_name) != note)
+    throw UsageError("{} contains a conversion of other data or with other options; choose another folder",
+                     folder.string());
+  remove_partials(folder);  // all of dead processes, since this one has the lock
+  return lock;
+}
+
+std::string fingerprint(const RecordSource& source) {
+  std::string names;
+  for (std::int64_t i = 0; i < source.count(); ++i)
+    names += fmt::format("{}\t{}\n", fs::path(source.name(i)).filename().string(), source.label(i));
+  return fmt::format("{:08x}", crc32c({reinterpret_cast<const std::uint8_t*>(names.data()), names.size()}));
+}
+
+}  // namespace redline::data

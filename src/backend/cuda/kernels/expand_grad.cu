@@ -133,7 +133,7 @@ class Consumer {
       Fragment<> y;
       load(dy, g);
       load(y, memory_.y.at(y_at));
-      memory_.y.release(y_at);
+      memory_.y.release_read(y_at);
       mix<T, false>(dy, y, g, memory_.table, block * kWidth);
       wgmma_fence();
       multiply_block<T, true>(dx, dy, memory_.weights + block * kBlockBytes, block > 0);

@@ -96,6 +96,7 @@ __global__ void __launch_bounds__(kThreads, kRingBlocksEach)
 #pragma unroll
       for (int k = 0; k < Work::kInputs; ++k) in[u][k] = ring[at_ring.stage][k][u * kThreads + threadIdx.x];
     }
+    hopper::fence_async();  // or TMA may overtake these loads
     __syncthreads();
     const int next = tile + kRingStages * static_cast<int>(gridDim.x);
     if (threadIdx.x == 0) fetch(next, at_ring.stage, true, [](int) { return true; });

@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(kStemBlock, 1)
       add_row<T>(d, dy_at + stage * kDyBytes + row * Tile::kOutBytes, place, row,
                  ring.at(stage) + 2 * row * Tile::kPitch, zeros);
     }
-    ring.release(stage);
+    ring.release_read(stage);  // of dy
   });
   // The second group's sums go to the first by shared memory, which the ring no longer needs.
   auto* const other = reinterpret_cast<float*>(dy_at);

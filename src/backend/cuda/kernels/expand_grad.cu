@@ -133,7 +133,7 @@ class Consumer {
       Fragment<> y;
       load(dy, g);
       load(y, memory_.y.at(y_at));
-      memory_.y.release_read(y_at);
+      memory_.y.release(y_at);
       mix<T, false>(dy, y, g, memory_.table, block * kWidth);
       wgmma_fence();
       multiply_block<T, true>(dx, dy, memory_.weights + block * kBlockBytes, block > 0);
@@ -143,7 +143,7 @@ class Consumer {
       if (block == 0) release_stored();
       if (block > 0) {
         if (has(block - 1)) wgmma_wait<1>();
-        memory_.g.release(g_held);
+        memory_.g.release_async(g_held);
       }
       if (has(block)) {
         wgmma_fence();
@@ -171,12 +171,12 @@ class Consumer {
     store_rows(maps_.dx, 0, row, x);
     x_stored_ = x_at;
     if (has(kBlocks - 1)) wgmma_wait<0>();
-    memory_.g.release(g_held_);
+    memory_.g.release_async(g_held_);
   }
   REDLINE_DEVICE void release_stored() {
     if (x_stored_ < 0) return;
     if (lane_id() == 0) wait_stores_read<0>();
-    memory_.x.release(x_stored_);
+    memory_.x.release_async(x_stored_);
   }
 
   REDLINE_DEVICE void write_dw(float* partials) {

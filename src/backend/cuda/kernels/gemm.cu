@@ -191,9 +191,9 @@ class Consumer {
   template <int kOpen>
   REDLINE_DEVICE void finish_product(const Stages& read) {
     wgmma_wait<kOpen>();
-    if constexpr (kFromShared) ring_.release(read.a);
+    if constexpr (kFromShared) ring_.release_async(read.a);
     if constexpr (!kResident) {
-      for (const int stage : read.b) ring_.release(stage);
+      for (const int stage : read.b) ring_.release_async(stage);
     }
   }
 
@@ -207,7 +207,7 @@ class Consumer {
       const int stage = ring_.take();
       const bool stores = work_.made != nullptr && blockIdx.x == 0;
       load(a, ring_.at(stage));
-      if (!stores) ring_.release_read(stage);
+      if (!stores) ring_.release(stage);
       mix<T, true>(a, a, stores ? ring_.at(stage) : nullptr, table_, k);
       if (stores) store_stage(stage, maps_.made, k);
       return -1;
@@ -216,9 +216,9 @@ class Consumer {
       Fragment<> v;
       load(v, ring_.at(v_at));
       load(a, ring_.at(u_at));
-      ring_.release_read(v_at);
+      ring_.release(v_at);
       const bool stores = blockIdx.x == 0;
-      if (!stores) ring_.release_read(u_at);
+      if (!stores) ring_.release(u_at);
       mix<T, kPrologue == Prologue::join>(a, v, stores ? ring_.at(u_at) : nullptr, table_, k);
       if (stores) store_stage(u_at, maps_.made, k);
       if constexpr (kPrologue == Prologue::join) store_mask(a, k);
@@ -245,7 +245,7 @@ class Consumer {
   REDLINE_DEVICE void release_stored() {
     if (stored_ < 0) return;
     if (lane_id() == 0) wait_stores_read<0>();
-    ring_.release(stored_);
+    ring_.release_async(stored_);
     stored_ = -1;
   }
 
@@ -319,7 +319,7 @@ class Consumer {
         return at < 0 ? Pair<T>{} : column_pair<T>(ring_.at(other_at), at);
       };
       gate_rows<T>(d, mine(y_at), sums_[i], gate, other);
-      ring_.release_read(other_at);
+      ring_.release(other_at);
       store_stage(y_at, maps_.out, column);
     }
   }

@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kStemBlock, 1)
     for (int row = group; row < Tile::kHigh; row += kGroups) {
       float d[Tile::kWide / 2];
       multiply_row<T>(d, held, place, row, ring.at(stage) + 2 * row * Tile::kPitch, zeros);
-      if (row + kGroups >= Tile::kHigh) ring.release(stage);
+      if (row + kGroups >= Tile::kHigh) ring.release_async(stage);
       if (place.y + row >= shape.out_h()) continue;
       std::byte* out = out_at + (group * 2 + buffer) * Tile::kOutBytes;
       if (leader) wait_stores_read<1>();  // the one before last has left its buffer
@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(kStemBlock, 1)
       add_row<T>(d, dy_at + stage * kDyBytes + row * Tile::kOutBytes, place, row,
                  ring.at(stage) + 2 * row * Tile::kPitch, zeros);
     }
-    ring.release_read(stage);  // of dy
+    ring.release(stage);  // of dy
   });
   // The second group's sums go to the first by shared memory, which the ring no longer needs.
   auto* const other = reinterpret_cast<float*>(dy_at);

@@ -108,16 +108,16 @@ class Ring {
     at_.next(stages_);
     return stage;
   }
-  // A warp has done with a stage that wgmma or TMA read for it.
+  // A warp has done with a stage. Without the fence TMA may overtake loads that are still on their way to
+  // registers.
   REDLINE_DEVICE void release(int stage) const {
+    fence_async();
+    release_async(stage);
+  }
+  // The same for a stage that only wgmma and TMA have read since it was filled or fenced.
+  REDLINE_DEVICE void release_async(int stage) const {
     __syncwarp();
     if (lane_id() == 0) barrier_arrive(&empty_[stage]);
-  }
-  // The same for a stage that its threads read themselves: without the fence TMA may overtake loads that are
-  // still on their way to registers.
-  REDLINE_DEVICE void release_read(int stage) const {
-    fence_async();
-    release(stage);
   }
 
  private:

@@ -77,6 +77,9 @@ std::string format_count(double count, std::string_view unit) {
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   const std::string lower = lower_case(word);
+  for (const std::string& candidate : candidates) {
+    if (lower_case(candidate) == lower) return candidate;
+  }
   // An abbreviation is more likely than a typo: "resnext50" is not "resnet50".
   std::string best;
   if (word.size() >= 2) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/build_info.h"
 #include "bench/throughput.h"
 
 namespace redline::bench {
@@ -74,7 +75,7 @@ Json round_json(const Throughput& r, std::size_t at) {
 std::string throughput_log(const Throughput& r) {
   std::string text = fmt::format("model {} batch {} dtype {}", r.model, r.batch, r.dtype);
   if (r.power_limit) text += fmt::format(" power limit {} W", *r.power_limit);
-  text += fmt::format("\ndevice {}\n", r.device);
+  text += fmt::format("\nprogram {}\ndevice {}\n", program_text(), r.device);
   for (std::size_t at = 0; at < r.rounds.size(); ++at) {
     const ThroughputRound& round = r.rounds[at];
     text += fmt::format("round {} warm-up {} iterations {:.6f} s\n", at + 1, r.warmup, round.warmup_seconds);

@@ -174,6 +174,9 @@ std::string bash_completion(const CLI::App& app) {
     }
     options += fmt::format("    {}) words=\"{}\" ;;\n", name, fmt::join(offered, " "));
   });
+  // What follows -- is a command of its own, or the options of one.
+  text +=
+      "      redline_launch_--) command=redline ;;\n      redline_bench_ab_--) command=redline_train ;;\n";
   text += "    esac\n  done\n  case $command:$before in\n" + values +
           "  esac\n  local words=\n  case $command in\n" + options +
           "  esac\n"

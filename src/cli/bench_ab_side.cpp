@@ -188,7 +188,10 @@ SideCommand parse_side(bench::Side side, const std::string& binary, const std::s
     throw UsageError("side {}: cannot run the program {}: {}", letter(side), command.program,
                      std::generic_category().message(errno));
   if (word != words.end() && *word == "train") {
-    command.words.assign(word, words.end());
+    const auto options =
+        std::find_if(word, words.end(), [](const std::string& one) { return one.starts_with('-'); });
+    command.words.assign(word, options);
+    word = options;
   } else if (word != words.end() && !word->starts_with('-')) {
     throw UsageError(
         "side {}: '{}' is not an option of train; give the data with --data, or the whole command: train {} "
@@ -196,9 +199,10 @@ SideCommand parse_side(bench::Side side, const std::string& binary, const std::s
         letter(side), *word, *word);
   } else {
     command.words = {"train", data};
-    command.words.insert(command.words.end(), word, words.end());
   }
+  // The last of a repeated option wins: the side's own.
   command.words.insert(command.words.end(), common.begin(), common.end());
+  command.words.insert(command.words.end(), word, words.end());
   for (const std::string& given : command.words) {
     for (const std::string_view own :
          {"--output-dir", "-o", "--name", "--resume", "--repeat", "--dry-run", "--print-config"})

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
+#include "base/build_info.h"
 #include "base/error.h"
 #include "cli/command.h"
 #include "profile/counters.h"
@@ -73,7 +74,7 @@ int run_coreutil(const Options& options) {
     csv += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", report::csv_cell(file), cell(use.fma),
                        cell(use.fp16), cell(use.tensor), cell(use.sfu), cell(use.tensor_active), use.cycles,
                        cell(use.dram_bytes), use.kernels, use.left_out);
-    nlohmann::ordered_json row = {{"file", file}};
+    nlohmann::ordered_json row = {{"file", file}, {"program", program_facts()}};
     row.update(profile::to_json(use));
     row["kernels"] = use.kernels;
     row["left_out"] = use.left_out;

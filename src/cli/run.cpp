@@ -164,6 +164,8 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"--accumulate-grad-batches", "--accumulate"},
     {"--checkpoint-hist", "--keep"},
     {"--val", "--val-dir"},
+    {"--val-fraction", "--val-split"},
+    {"--no-amp", "--dtype fp32"},
     {"--topk", "--top"},
     {"test", "eval"},
     {"validate", "eval"},
@@ -177,12 +179,16 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
 // Flags of other trainers for what is not a flag here, in commands that train.
 constexpr const char* kPlainData = "give the data set as an argument, without a flag";
 constexpr const char* kLaunch = "start several processes with: redline launch -g N -- train …";
+constexpr const char* kAlways = "Redline always does; leave it out";
+constexpr const char* kTracking = "send the run to a tracker with: python -m redline.track wandb RUN";
 constexpr const char* kEvaluate = "measure a network with: redline eval RUN [DATA]";
 constexpr std::pair<std::string_view, const char*> kNoFlag[] = {
-    {"--data", kPlainData},    {"--data-dir", kPlainData}, {"--data-path", kPlainData},
-    {"--dataset", kPlainData}, {"--gpus", kLaunch},        {"--ngpus", kLaunch},
-    {"--world-size", kLaunch}, {"--dist-url", kLaunch},    {"--nproc-per-node", kLaunch},
-    {"--evaluate", kEvaluate}, {"--eval-only", kEvaluate}, {"--test-only", kEvaluate}};
+    {"--data", kPlainData},     {"--data-dir", kPlainData},   {"--data-path", kPlainData},
+    {"--dataset", kPlainData},  {"--gpus", kLaunch},          {"--ngpus", kLaunch},
+    {"--world-size", kLaunch},  {"--dist-url", kLaunch},      {"--nproc-per-node", kLaunch},
+    {"--evaluate", kEvaluate},  {"--eval-only", kEvaluate},   {"--test-only", kEvaluate},
+    {"--compile", kAlways},     {"--channels-last", kAlways}, {"--wandb", kTracking},
+    {"--use-wandb", kTracking}, {"--log-wandb", kTracking}};
 
 std::string advice_for(const std::string& word, CLI::App* command) {
   if (command->get_option_no_throw("data") == nullptr) return {};
@@ -191,7 +197,8 @@ std::string advice_for(const std::string& word, CLI::App* command) {
 }
 
 // What an unknown word probably means; empty if there is no guess.
-std::string meant_by(const std::string& word, const std::vector<std::string>& names) {
+std::string meant_by(std::string word, const std::vector<std::string>& names) {
+  if (word.starts_with("--")) std::ranges::replace(word, '_', '-');
   for (const auto& [theirs, ours] : kElsewhere) {
     if (word == theirs && std::ranges::find(names, ours.substr(0, ours.find(' '))) != names.end())
       return std::string(ours);
@@ -206,6 +213,8 @@ void let_last_win(CLI::App& command) {
        command.get_options([](const CLI::Option* one) { return !one->get_positional(); })) {
     const int most = option->get_items_expected_max();
     if (most > 0 && most < kAll) option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    if (most >= kAll && option->get_delimiter() != '\0')
+      option->trigger_on_parse();  // forgets the list before
   }
   for (CLI::App* sub : command.get_subcommands([](CLI::App*) { return true; })) let_last_win(*sub);
 }

@@ -12,6 +12,7 @@
 #include "cli/train_options.h"
 #include "comm/world.h"
 #include "train/config_file.h"
+#include "train/resume.h"
 #include "train/session.h"
 
 namespace redline::cli {
@@ -37,6 +38,7 @@ train::Config config_of(const std::string& run, const TrainOptions& options) {
         run);
   }
   train::Config config = options.config(folder / "config.toml");
+  train::check_same_init(config, train::read_config(folder / "config.toml"));
   config.run.output_dir = folder.has_parent_path() ? folder.parent_path().string() : ".";
   config.run.name = folder.filename().string();
   return config;

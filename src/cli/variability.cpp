@@ -40,7 +40,8 @@ std::vector<report::DeviceRun> read_all(const Options& options, std::vector<std:
       problems.emplace_back(error.what());
       if (options.inputs.size() == 1) throw;
     } catch (const UsageError& error) {  // runs/* may match other things
-      if (options.inputs.size() == 1 || !fs::is_directory(input)) throw;
+      const bool table = fs::is_regular_file(input) && fs::path(input).extension() == ".csv";
+      if (options.inputs.size() == 1 || table) throw;
       problems.emplace_back(error.what());
     }
   }

@@ -128,7 +128,11 @@ Message make_hello(const std::string& token, std::string_view role, std::string_
 }
 
 Link introduce(const Introduction& by) {
+  constexpr auto kReminder = std::chrono::seconds(5), kDoubtful = std::chrono::seconds(30);
   std::string why, told;
+  const Clock::time_point begun = Clock::now();
+  Clock::time_point reminded = begun;
+  bool warned = false;
   for (milliseconds patience = kChallengeTime;;) {
     std::string reason;
     if (auto link = try_once(by, patience, reason)) return std::move(*link);
@@ -142,6 +146,16 @@ Link introduce(const Introduction& by) {
           by.whom, by.host, by.port, by.limit_s, why));
     if (why != told) log_debug("{} waits for {} at {} port {}: {}", by.who, by.whom, by.host, by.port, why);
     told = why;
+    if (const auto now = Clock::now(); now - reminded >= kReminder) {
+      reminded = now;
+      const std::string text =
+          fmt::format("{} waits for {} at {} port {}, for {:.0f} s more: {}", by.who, by.whom, by.host,
+                      by.port, std::chrono::duration<double>(by.deadline - now).count(), why);
+      // Once where it is seen, too, if only rank 0 speaks; there may be thousands of others.
+      const bool warns = !warned && now - begun >= kDoubtful;
+      warned |= warns;
+      warns ? log_warning("{}", text) : log_info("{}", text);
+    }
     // Not all at the same moment.
     std::this_thread::sleep_for(kRetry / 2 + milliseconds(random_bytes(1)[0] & 0x7f));
   }

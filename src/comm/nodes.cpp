@@ -189,8 +189,10 @@ class Nodes::Server final : private Hub::Handler {
                                            hub_.address(options_.host), seconds(options_.patience)));
     if (now - reminded_ < kReminder) return;
     reminded_ = now;
-    log_info("waiting for {} at {}, for {:.0f} s more", text, hub_.address(options_.host),
-             seconds(options_.patience - waited));
+    const bool enough = here >= options_.min_nodes;
+    log_info("waiting for {} at {}, for {:.0f} s more{}", text, hub_.address(options_.host),
+             seconds((enough ? options_.elastic_wait : options_.patience) - waited),
+             enough ? "; then the job starts without" : "");
   }
 
   void begin(Clock::time_point now, const std::vector<int>& missing) {

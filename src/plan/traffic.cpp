@@ -47,6 +47,31 @@ double seen(const graph::Graph& graph, const Op& op) {
   return std::min(1.0, side * side);
 }
 
+// The share of a filter's taps along one side that ever fall on the image.
+double taps_read(std::int64_t image, std::int64_t outputs, std::int64_t taps, const graph::ConvAttr& attr) {
+  std::int64_t read = 0;
+  for (std::int64_t tap = 0; tap < taps; ++tap) {
+    const auto on_image = [&](std::int64_t output) {
+      const std::int64_t at = output * attr.stride - attr.pad + tap;
+      return at >= 0 && at < image;
+    };
+    std::int64_t output = 0;
+    while (output < outputs && !on_image(output)) ++output;
+    if (output < outputs) ++read;
+  }
+  return static_cast<double>(read) / static_cast<double>(taps);
+}
+
+// The fraction of a convolution's filter that it needs: on small images some taps meet padding alone.
+double filter_read(const graph::Graph& graph, const Op& op) {
+  if (op.kind != OpKind::conv && op.kind != OpKind::conv_grad_input) return 1;
+  const operands::ConvTensors t = operands::conv_tensors(op);
+  const graph::Shape &x = graph.tensor(t.x).shape, &y = graph.tensor(t.y).shape;
+  const std::int64_t taps = graph.tensor(t.w).shape[2];
+  const auto& attr = op.attr<graph::ConvAttr>();
+  return taps_read(x.h(), y.h(), taps, attr) * taps_read(x.w(), y.w(), taps, attr);
+}
+
 bool is_convolution(OpKind kind) {
   return kind == OpKind::conv || kind == OpKind::conv_grad_input || kind == OpKind::conv_grad_weight;
 }
@@ -140,9 +165,10 @@ class Counter {
   }
   double read_bytes(const Op& op, std::size_t input) const {
     const TensorId id = op.inputs[input];
-    if (reads_weights(op.kind) && input == kWeights &&
-        plan_.graph().tensor(op.inputs[0]).dtype == plan_.weights) {
-      if (const double bytes = copy_bytes(id, plan_.weights); bytes > 0) return bytes;
+    if (reads_weights(op.kind) && input == kWeights) {
+      const bool copied = plan_.graph().tensor(op.inputs[0]).dtype == plan_.weights;
+      const double copy = copied ? copy_bytes(id, plan_.weights) : 0;
+      return (copy > 0 ? copy : stored(id)) * filter_read(plan_.graph(), op);
     }
     return input == 0 ? stored(id) * seen(plan_.graph(), op) : stored(id);
   }

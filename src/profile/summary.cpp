@@ -186,9 +186,12 @@ Summary summarize(const Timeline& timeline, const std::vector<PlanRuns>& plans, 
 }
 
 std::string summary_text(const Summary& s, std::size_t rows) {
-  std::string text = fmt::format(
-      "steps {} to {}: {} a step on average, the device busy {:.1f}% of the time\n", s.first_step,
-      s.first_step + s.steps - 1, s.steps > 0 ? milliseconds(s.step()) : "-", 100 * s.utilisation());
+  const std::string steps_text =
+      s.steps == 1 ? fmt::format("step {}", s.first_step)
+                   : fmt::format("steps {} to {}", s.first_step, s.first_step + s.steps - 1);
+  std::string text =
+      fmt::format("{}: {} a step on average, the device busy {:.1f}% of the time\n", steps_text,
+                  s.steps > 0 ? milliseconds(s.step()) : "-", 100 * s.utilisation());
   if (s.tracing.change.interval.coverage > 0) text += tracing_text(s.tracing);
   if (s.untraced > 0)
     text += fmt::format("{} left out: the limit on records was reached\n",

@@ -329,6 +329,9 @@ Compared compare(const std::vector<const Run*>& runs, const std::vector<RunSumma
     const RunGroup &first = result.groups.front(), &other = result.groups[g];
     const Unlike unlike = unlike_first(result.differences, summaries, first, other);
     result.unlike[g] = unlike.reasons;
+    if (judge_unlike) {
+      for (std::string& reason : result.unlike[g]) reason += ", and compared all the same";
+    }
     const bool repeated = first.runs.size() > 1 || other.runs.size() > 1;
     for (Comparison& row : result.rows) {
       const std::size_t a = first.runs.front(), b = other.runs.front();

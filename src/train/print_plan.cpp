@@ -8,9 +8,11 @@
 #include "base/text.h"
 #include "graph/graph.h"
 #include "plan/plan.h"
+#include "train/schedule.h"
 #include "train/session.h"
 #include "train/setup.h"
 #include "train/trained_model.h"
+#include "train/trainer.h"
 
 namespace redline::train {
 namespace {
@@ -137,6 +139,8 @@ void print_plan(const Config& config, std::FILE* out) {
   Config alone = config;
   share_global_batch(alone);
   const Setup setup = prepare(alone);
+  make_schedule(setup.config,
+                steps_per_epoch(setup.config, *train_batches(setup)));  // throws as training would
   if (!config.model.init.empty()) load_initial(config.model.init, config.model.name);
   print_model(setup, *setup.plans.train, out);
   print_ops(*setup.plans.train, out);

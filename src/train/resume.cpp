@@ -32,6 +32,15 @@ std::string shown(const std::string& value) { return value.empty() ? "unset" : v
 
 }  // namespace
 
+void check_same_init(const Config& config, const Config& before) {
+  if (config.model.init.empty() || config.model.init == before.model.init) return;
+  if (std::filesystem::absolute(config.model.init).lexically_normal() == before.model.init) return;
+  throw UsageError(
+      "--init {} and --resume contradict each other: the run continues with its own weights; to start from "
+      "--init, use a new --name",
+      config.model.init);
+}
+
 std::optional<Checkpoint> newest_checkpoint(const fs::path& folder) {
   const std::vector<std::int64_t> steps = list_checkpoints(folder);
   std::vector<fs::path> damaged;
@@ -109,12 +118,7 @@ std::vector<std::string> differences(const Subject& saved, const Subject& now, c
     lines.push_back(fmt::format("options cannot be compared: {}", reason.what()));
     return lines;
   }
-  if (!config.model.init.empty() && config.model.init != before.model.init) {
-    throw UsageError(
-        "--init {} and --resume contradict each other: the run continues with its own weights; to start from "
-        "--init, use a new --name",
-        config.model.init);
-  }
+  check_same_init(config, before);
   before.ranks = 1;
   if (const std::int64_t ranks = saved.images_per_step / images_per_step(before); ranks != config.ranks) {
     lines.push_back(fmt::format(

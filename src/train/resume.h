@@ -16,6 +16,9 @@ namespace redline::train {
 // are damaged.
 std::optional<Checkpoint> newest_checkpoint(const std::filesystem::path& folder);
 
+// Throws UsageError if `config` starts from other weights than the run did, whose configuration is `before`.
+void check_same_init(const Config& config, const Config& before);
+
 // The class names of the run in `folder`, by label, from its newest readable checkpoint; none if it has none.
 std::vector<std::string> saved_class_names(const std::filesystem::path& folder);
 

@@ -175,7 +175,7 @@ Setup prepare(const Config& config, const std::shared_ptr<comm::Communicator>& c
   setup.dtype = precision.dtype;
   setup.why_dtype = std::move(precision.why);
   if (!config.data.synthetic()) open_records(setup, class_names, stop);
-  if (!setup.synthetic()) check_norms(config);
+  if (!setup.synthetic()) check_norms(config);  // synthetic images are for measuring, at any size
   if (!config.optimizer.freeze.empty() && config.model.init.empty() && !setup.synthetic())
     log_warning("--freeze {} without --init: the frozen weights are random", config.optimizer.freeze);
   setup.classes = resolve_classes(config, setup.train_records.get());

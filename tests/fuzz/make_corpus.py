@@ -430,6 +430,7 @@ def pickles():
     put("pickle", "system", pickle(b"cos\nsystem\n(" + text("id") + b"tR"))
     put("pickle", "instance", pickle(b"(ios\nsystem\n"))
     put("pickle", "protocol4", b"\x80\x04\x95" + struct.pack("<Q", 9) + b"}\x94\x8c\x01a\x94K\x01s.")
+    put("pickle", "unknown", b"\x80\x02\xff.")
     put("pickle", "deep", pickle(b")" + b"\x85" * 5000))
     put("pickle", "laughs", pickle(b"]q\x00" + b"(" + b"h\x00" * 9 + b"e" + b"h\x00a"))
     put("pickle", "vast", state_dict(a=tensor(shape=(2000000000, 2000000000), strides=(0, 0))))

@@ -264,7 +264,8 @@ TEST_P(GoldenTraining, TenStepsAndEvaluation) {
 }
 
 TEST(GoldenNames, StateIsTorchvisions) {
-  for (const char* model : {"resnet18", "resnet50", "wide_resnet50_2", "resnext50_32x4d", "resnet50d"}) {
+  for (const char* model : {"resnet18", "resnet50", "wide_resnet50_2", "resnext50_32x4d", "resnet50d",
+                            "wide_resnet101_2", "resnext101_32x8d", "resnext101_64x4d"}) {
     graph::ModelOptions options;
     options.model = model;
     const graph::Model built = graph::build_resnet(options);
@@ -294,6 +295,12 @@ const auto kCudaSettings = testing::Values(
     Setting{"resnet50d", "cuda", DType::f16, true});
 INSTANTIATE_TEST_SUITE_P(Cuda, GoldenStep, kCudaSettings, parameter_name);
 INSTANTIATE_TEST_SUITE_P(Cuda, GoldenTraining, kCudaSettings, parameter_name);
+#elif defined(REDLINE_TEST_LARGE)
+const auto kLargeSettings = testing::Values(Setting{"wide_resnet101_2", "cpu", DType::f32, true},
+                                            Setting{"resnext101_32x8d", "cpu", DType::f32, true},
+                                            Setting{"resnext101_64x4d", "cpu", DType::f32, true});
+INSTANTIATE_TEST_SUITE_P(Large, GoldenStep, kLargeSettings, parameter_name);
+INSTANTIATE_TEST_SUITE_P(Large, GoldenTraining, kLargeSettings, parameter_name);
 #else
 INSTANTIATE_TEST_SUITE_P(Reference, GoldenStep,
                          testing::Values(Setting{"resnet18", "reference", DType::f32, false},

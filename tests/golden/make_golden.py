@@ -43,6 +43,9 @@ MODELS = {
     "wide_resnet50_2": {"lr": 0.0009765625, "momentum": 0.875, "weight_decay": 0.015625, "nesterov": False},
     "resnext50_32x4d": {"lr": 0.0009765625, "momentum": 0.875, "weight_decay": 0.015625, "nesterov": False},
     "resnet50d": {"lr": 0.0009765625, "momentum": 0.875, "weight_decay": 0.015625, "nesterov": False},
+    "wide_resnet101_2": {"lr": 0.0009765625, "momentum": 0.875, "weight_decay": 0.015625, "nesterov": False},
+    "resnext101_32x8d": {"lr": 0.0009765625, "momentum": 0.875, "weight_decay": 0.015625, "nesterov": False},
+    "resnext101_64x4d": {"lr": 0.0009765625, "momentum": 0.875, "weight_decay": 0.015625, "nesterov": False},
 }
 
 

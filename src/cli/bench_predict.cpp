@@ -11,6 +11,7 @@
 #include "backend/backend.h"
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/machine.h"
 #include "base/quantity.h"
 #include "base/signals.h"
@@ -137,6 +138,9 @@ std::optional<Step> measure_step(const PredictFlags& flags, const PredictOutput&
         "the device {} does not support {} ({}); to predict without a GPU that does, use a step measured on "
         "one: --step {}",
         output.device, output.dtype, backend->description(), names_of_known_steps());
+  if (!backend->device_memory())
+    log_warning("measuring a step of this CPU, which takes a while; to predict for GPUs, use --step {}",
+                names_of_known_steps());
   std::optional<graph::DType> wire;
   if (!flags.grad_dtype.empty()) wire = graph::parse_dtype(flags.grad_dtype);
   ProgressLine line("timing", "steps");

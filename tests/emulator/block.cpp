@@ -71,6 +71,11 @@ struct Barrier {
   unsigned generation = 0;
 };
 
+struct Touch {
+  const std::byte *begin, *end;
+  bool writes;
+};
+
 struct Thread {
   void* stack = nullptr;  // where it was left
   uint3 index{};
@@ -78,6 +83,7 @@ struct Thread {
   bool ended = false;
   bool moved = false;  // since it was last resumed
   const char* waits = "";
+  std::vector<Touch> touches;  // since its last fence
 };
 
 struct Block {
@@ -262,6 +268,23 @@ std::byte* dynamic_shared() {
   alignas(kSharedBytes) static std::byte memory[kSharedBytes];
   return memory;
 }
+void touch(const void* at, std::size_t bytes, bool writes) {
+  const auto* begin = static_cast<const std::byte*>(at);
+  block.current->touches.push_back({begin, begin + bytes, writes});
+}
+void fence() { block.current->touches.clear(); }
+void check_fenced(const void* at, std::size_t bytes, bool tma_writes) {
+  const auto* begin = static_cast<const std::byte*>(at);
+  for (const Thread& thread : block.threads) {
+    for (const Touch& touch : thread.touches) {
+      check(
+          thread.ended || touch.end <= begin || touch.begin >= begin + bytes || !(tma_writes || touch.writes),
+          "TMA {} shared memory that thread {} has {} without a fence since", tma_writes ? "writes" : "reads",
+          thread.number, touch.writes ? "written" : "read");
+    }
+  }
+}
+
 std::uint32_t shared_address(const void* pointer) {
   const auto offset = static_cast<const std::byte*>(pointer) - dynamic_shared();
   check(offset >= 0 && offset < static_cast<std::ptrdiff_t>(kSharedBytes),

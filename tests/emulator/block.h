@@ -39,6 +39,13 @@ void by_warp(void* own, const Together& work);
 // The same for the four warps of a group, which multiply together.
 void by_warp_group(void* own, const Together& work);
 
+// What the thread itself reads or writes of shared memory is not ordered with TMA before it has passed a
+// fence. touch() notes it, where an instruction is emulated; check_fenced() throws InternalError if a thread
+// has not passed a fence since: for TMA that writes these bytes any touch counts, else only writes.
+void touch(const void* at, std::size_t bytes, bool writes);
+void fence();
+void check_fenced(const void* at, std::size_t bytes, bool tma_writes);
+
 // Dynamic shared memory of the block: aligned to its size, so that the low bits of a pointer are an address
 // as kernels compute with.
 inline constexpr std::size_t kSharedBytes = std::size_t{1} << 18;

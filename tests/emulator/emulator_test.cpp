@@ -55,6 +55,28 @@ TEST(Emulator, ThreadsThatEndedAreNotWaitedFor) {
   EXPECT_EQ(arrived, 2 * 40);
 }
 
+// A warp reads matrices, and TMA refills their memory.
+void refill(bool with_fence) {
+  alignas(128) static std::array<std::byte, 512> shared, memory;
+  static std::uint64_t barrier;
+  run(32, [&] {
+    if (threadIdx.x == 0) hopper::barrier_init(&barrier, 1);
+    __syncthreads();
+    std::uint32_t matrices[4];
+    hopper::ldmatrix(matrices, shared.data() + threadIdx.x * 16);
+    if (with_fence) hopper::fence_async();
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    hopper::barrier_expect(&barrier, 512);
+    hopper::load_bytes(shared.data(), memory.data(), 512, &barrier);
+  });
+}
+
+TEST(Emulator, AMissingFenceBeforeTmaWritesIsSeen) {
+  refill(true);
+  EXPECT_THROW(refill(false), InternalError);
+}
+
 TEST(Emulator, AHangIsExplained) {
   try {
     run(64, [] {

@@ -9,6 +9,8 @@
 namespace redline::emulator {
 namespace {
 
+constexpr std::size_t kMatrixRow = 16;  // bytes
+
 // --- Barriers ---
 
 // As it lies in the 64 bits of a barrier.
@@ -192,12 +194,15 @@ void load_box(void* to, const CUtensorMap& map, std::initializer_list<int> at, s
         else
           std::memcpy(shared, memory, element);
       });
+  check_fenced(to, bytes, /*tma_writes=*/true);
   barrier_complete(barrier, static_cast<unsigned>(bytes));
 }
 void store_box(const CUtensorMap& map, std::initializer_list<int> at, const void* from) {
-  for_each_element(map, at, from, [](std::byte* memory, const std::byte* shared, std::size_t element) {
-    if (memory != nullptr) std::memcpy(memory, shared, element);
-  });
+  const std::size_t bytes =
+      for_each_element(map, at, from, [](std::byte* memory, const std::byte* shared, std::size_t element) {
+        if (memory != nullptr) std::memcpy(memory, shared, element);
+      });
+  check_fenced(from, bytes, /*tma_writes=*/false);
 }
 void check_bulk(const void* to, const void* from, unsigned bytes) {
   const auto low = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes;
@@ -205,6 +210,7 @@ void check_bulk(const void* to, const void* from, unsigned bytes) {
 }
 
 void load_matrices(std::uint32_t (&to)[4], const void* row, bool transposed) {
+  touch(row, kMatrixRow, /*writes=*/false);
   Rows own{static_cast<std::byte*>(const_cast<void*>(row)), to};
   by_warp(&own, [=](std::span<void* const> lanes) {
     for_each_entry(lanes, transposed,
@@ -212,6 +218,7 @@ void load_matrices(std::uint32_t (&to)[4], const void* row, bool transposed) {
   });
 }
 void store_matrices(void* row, const std::uint32_t (&from)[4], bool transposed) {
+  touch(row, kMatrixRow, /*writes=*/true);
   Rows own{static_cast<std::byte*>(row), const_cast<std::uint32_t*>(from)};
   by_warp(&own, [=](std::span<void* const> lanes) {
     for_each_entry(lanes, transposed,

@@ -61,7 +61,7 @@ inline void barrier_expect(std::uint64_t* barrier, unsigned bytes) {
   emulator::barrier_arrive(barrier);
 }
 inline void barrier_wait(std::uint64_t* barrier, unsigned parity) { emulator::barrier_wait(barrier, parity); }
-inline void fence_async() {}
+inline void fence_async() { emulator::fence(); }
 inline void publish_barriers() {}
 inline void sync_group(int barrier, int threads) { emulator::sync_at(barrier, threads); }
 inline void arrive_group(int barrier, int threads) { emulator::arrive_at(barrier, threads); }
@@ -81,12 +81,14 @@ inline void store_box(const CUtensorMap& map, int x, int y, int z, int w, const 
 }
 inline void load_bytes(void* to, const void* from, unsigned bytes, std::uint64_t* barrier) {
   emulator::check_bulk(to, from, bytes);
+  emulator::check_fenced(to, bytes, /*tma_writes=*/true);
   std::memcpy(to, from, bytes);
   emulator::barrier_complete(barrier, bytes);
 }
 inline void prefetch_bytes(const void* from, unsigned bytes) { emulator::check_bulk(from, from, bytes); }
 inline void store_bytes(void* to, const void* from, unsigned bytes) {
   emulator::check_bulk(to, from, bytes);
+  emulator::check_fenced(from, bytes, /*tma_writes=*/false);
   std::memcpy(to, from, bytes);
 }
 inline void commit_stores() {}

@@ -6,6 +6,7 @@
 
 #include "base/quantity.h"
 #include "base/text.h"
+#include "data/sampler.h"
 #include "graph/graph.h"
 #include "plan/plan.h"
 #include "train/schedule.h"
@@ -132,6 +133,18 @@ void print_memory(const Setup& setup, std::FILE* out) {
   }
 }
 
+// Throws as training would; without a loader, whose threads and memory this does not need.
+void check_schedule(const Setup& setup) {
+  const Config& config = setup.config;
+  std::int64_t batches = config.data.synthetic_batches;
+  if (!setup.synthetic())
+    batches = data::Sampler({.samples = setup.train_records->count(),
+                             .batch_size = static_cast<int>(config.optimizer.batch_size),
+                             .ranks = static_cast<int>(config.ranks)})
+                  .batches_per_epoch();
+  make_schedule(config, steps_per_epoch(config, batches));
+}
+
 }  // namespace
 
 void print_plan(const Config& config, std::FILE* out) {
@@ -139,8 +152,7 @@ void print_plan(const Config& config, std::FILE* out) {
   Config alone = config;
   share_global_batch(alone);
   const Setup setup = prepare(alone);
-  make_schedule(setup.config,
-                steps_per_epoch(setup.config, *train_batches(setup)));  // throws as training would
+  check_schedule(setup);
   if (!config.model.init.empty()) load_initial(config.model.init, config.model.name);
   print_model(setup, *setup.plans.train, out);
   print_ops(*setup.plans.train, out);

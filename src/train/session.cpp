@@ -73,7 +73,7 @@ Subject subject_of(const Setup& setup, const data::BatchSource& train) {
           setup.classes,
           config.model.image_size,
           images_per_step(config),
-          steps_per_epoch(config, train),
+          steps_per_epoch(config, train.batches_per_epoch()),
           train.samples(),
           to_toml(config),
           setup.class_names};

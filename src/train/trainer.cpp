@@ -21,12 +21,11 @@ constexpr std::int64_t kDoubtful = 3;
 
 }  // namespace
 
-std::int64_t steps_per_epoch(const Config& config, const data::BatchSource& source) {
-  const std::int64_t batches = source.batches_per_epoch();
+std::int64_t steps_per_epoch(const Config& config, std::int64_t batches) {
   const std::int64_t steps = batches / config.optimizer.accumulate;
   if (steps < 1) {
     throw UsageError("an epoch has {} batches of {} images, fewer than --accumulate {}", batches,
-                     source.batch_size(), config.optimizer.accumulate);
+                     config.optimizer.batch_size, config.optimizer.accumulate);
   }
   return steps;
 }
@@ -39,7 +38,7 @@ Trainer::Trainer(const Config& config, const Plans& plans, backend::Backend& bac
       recorder_(recorder),
       train_source_(train),
       val_source_(val),
-      steps_per_epoch_(train::steps_per_epoch(config, train)),
+      steps_per_epoch_(train::steps_per_epoch(config, train.batches_per_epoch())),
       schedule_(make_schedule(config, steps_per_epoch_)),
       state_(backend.make_state()),
       host_computes_(!backend.runs_ahead()),

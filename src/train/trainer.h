@@ -27,9 +27,9 @@
 
 namespace redline::train {
 
-// Updates in an epoch: batches left over after whole groups of --accumulate are not used. Throws UsageError
-// when an epoch has no whole group.
-std::int64_t steps_per_epoch(const Config& config, const data::BatchSource& source);
+// Updates in an epoch of so many batches: those left over after whole groups of --accumulate are not used.
+// Throws UsageError when an epoch has no whole group.
+std::int64_t steps_per_epoch(const Config& config, std::int64_t batches);
 
 class Trainer {
  public:

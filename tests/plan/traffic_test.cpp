@@ -65,8 +65,9 @@ TEST(Traffic, WhatIsRecomputedIsStoredForOtherReaders) {
 
 struct Training {
   Plan plan;
-  explicit Training(DType dtype, bool sums = false) {
+  explicit Training(DType dtype, bool sums = false, std::int64_t image_size = 64) {
     Options options = small("resnet18");
+    options.model.image_size = image_size;
     options.model.dtype = dtype;
     FakeBackend backend;
     backend.sums = sums;
@@ -161,6 +162,28 @@ TEST(Traffic, TapsOnPaddingAreNoWork) {
     }
   }
   EXPECT_EQ(found, 9);
+}
+
+// On 32 pixels the last layer has 1x1: only the middle one of nine taps ever meets it.
+TEST(Traffic, TapsThatOnlyMeetPaddingAreNotRead) {
+  const Training tiny(DType::f32, false, 32), wide(DType::f32);
+  const auto of_filter = [](const Training& t, OpKind kind) {
+    for (const int at : t.positions(kind)) {
+      const graph::Op& op = t.op(at);
+      if (op.name != "layer4.1.conv2") continue;
+      const graph::TensorId filter = op.inputs[graph::operands::Conv::w];
+      double others = 0;
+      for (const graph::TensorId id : op.inputs) others += id == filter ? 0 : t.stored(id);
+      for (const graph::TensorId id : op.outputs) others += id == graph::kNone ? 0 : t.stored(id);
+      const double bytes = work_of(t.plan, t.plan.groups)[static_cast<std::size_t>(at)].bytes;
+      return (bytes - others) / t.stored(filter);
+    }
+    return 0.0;
+  };
+  for (const OpKind kind : {OpKind::conv, OpKind::conv_grad_input}) {
+    EXPECT_NEAR(of_filter(tiny, kind), 1.0 / 9, 1e-3) << name_of(kind);
+    EXPECT_NEAR(of_filter(wide, kind), 1, 1e-3) << name_of(kind);
+  }
 }
 
 TEST(Traffic, NoWorkIsLostInGroups) {

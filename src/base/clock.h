@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 namespace redline {
@@ -23,6 +24,12 @@ class Stopwatch {
   using Clock = std::chrono::steady_clock;
   Clock::time_point start_ = Clock::now();
 };
+
+// A time of the steady clock as a number, to compare it with the clock of a device.
+inline std::int64_t steady_nanoseconds(
+    std::chrono::steady_clock::time_point time = std::chrono::steady_clock::now()) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
 
 // "0:07", "12:40", "1:02:33", "123:00:05"; "-:--" for a negative, infinite or undefined one.
 std::string format_duration(double seconds);

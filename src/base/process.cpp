@@ -3,8 +3,8 @@
 #include <signal.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <fstream>
-#include <string>
 #include <system_error>
 
 namespace redline {
@@ -27,6 +27,20 @@ std::filesystem::path program_folder() {
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   return error ? std::filesystem::path() : program.parent_path();
+}
+
+ScopedEnvironment::ScopedEnvironment(const std::map<std::string, std::string>& variables) {
+  for (const auto& [name, value] : variables) {
+    if (value.empty()) continue;
+    const char* former = std::getenv(name.c_str());
+    former_[name] = former == nullptr ? std::nullopt : std::optional<std::string>(former);
+    ::setenv(name.c_str(), value.c_str(), 1);
+  }
+}
+
+ScopedEnvironment::~ScopedEnvironment() {
+  for (const auto& [name, former] : former_)
+    former ? ::setenv(name.c_str(), former->c_str(), 1) : ::unsetenv(name.c_str());
 }
 
 }  // namespace redline

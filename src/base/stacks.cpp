@@ -185,12 +185,9 @@ std::vector<Module> loaded_modules() {
 }
 
 std::string readable(const std::string& name) {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> text(
-      abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status), std::free);
-  std::string result = status == 0 && text ? text.get() : name;
+  std::string result = demangled(name.c_str());
   // Without the types of its arguments.
-  if (const std::size_t last = result.rfind(')'); status == 0 && last != std::string::npos) {
+  if (const std::size_t last = result.rfind(')'); result != name && last != std::string::npos) {
     int depth = 0;
     std::size_t at = last;
     do {
@@ -293,6 +290,13 @@ std::string thread_stacks() {
   for (const auto& [text, at] : places)
     result += fmt::format("  thread{} {} {}", at.size() == 1 ? "" : "s", fmt::join(at, ", "), text);
   return result;
+}
+
+std::string demangled(const char* symbol) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> name(abi::__cxa_demangle(symbol, nullptr, nullptr, &status),
+                                                    std::free);
+  return status == 0 && name ? name.get() : symbol;
 }
 
 }  // namespace redline

@@ -14,4 +14,7 @@ void prepare_stacks();
 // one thread at a time. System calls of other threads may fail with EINTR.
 std::string thread_stacks();
 
+// The name of a C++ function or kernel as it is written, from its symbol; any other name as it is.
+std::string demangled(const char* symbol);
+
 }  // namespace redline

@@ -15,6 +15,7 @@
 
 #include "base/atomic_file.h"
 #include "base/build_info.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace redline::profile {
@@ -75,9 +76,7 @@ constexpr int kOpsProcess = 1'000'000;
 constexpr const char* kDataName =
     "enumerate(DataLoader)#Redline.__next__";  // the name that the plugin looks for
 
-std::int64_t moment_of(const TelemetrySample& sample) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(sample.time.time_since_epoch()).count();
-}
+std::int64_t moment_of(const TelemetrySample& sample) { return steady_nanoseconds(sample.time); }
 
 class TraceWriter {
  public:

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -21,12 +22,6 @@ constexpr std::int64_t kUnsettled = 3;
 constexpr std::size_t kMany = 200'000;
 
 }  // namespace
-
-std::int64_t steady_nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 Session::Session(const SessionOptions& options, backend::Backend& backend)
     : options_(options), host_computes_(!backend.device_memory()), windows_(kUnsettled + 1, options.start) {

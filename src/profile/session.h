@@ -110,8 +110,6 @@ class Span {
   std::int64_t begin_ = 0;
 };
 
-std::int64_t steady_nanoseconds();
-
 // Creates the folder and writes all files of a profile; returns their names.
 std::vector<std::string> write_profile(const Profile& profile, const Subject& subject,
                                        const std::vector<TelemetrySample>& samples,

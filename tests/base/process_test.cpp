@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -26,6 +28,22 @@ TEST(Process, OneThatEndedDoesNotRunEvenBeforeItsParentWaits) {
 
 TEST(Process, TheProgramsFolderHoldsTheProgram) {
   EXPECT_TRUE(std::filesystem::exists(program_folder() / program_invocation_short_name)) << program_folder();
+}
+
+TEST(Process, AScopedEnvironmentIsRestored) {
+  ::setenv("REDLINE_TEST_SET", "before", 1);
+  ::unsetenv("REDLINE_TEST_UNSET");
+  const auto value = [](const char* name) { return std::string(std::getenv(name) ? std::getenv(name) : ""); };
+  {
+    const ScopedEnvironment scoped(
+        {{"REDLINE_TEST_SET", "during"}, {"REDLINE_TEST_UNSET", "there"}, {"REDLINE_TEST_EMPTY", ""}});
+    EXPECT_EQ(value("REDLINE_TEST_SET"), "during");
+    EXPECT_EQ(value("REDLINE_TEST_UNSET"), "there");
+    EXPECT_EQ(std::getenv("REDLINE_TEST_EMPTY"), nullptr);
+  }
+  EXPECT_EQ(value("REDLINE_TEST_SET"), "before");
+  EXPECT_EQ(std::getenv("REDLINE_TEST_UNSET"), nullptr);
+  ::unsetenv("REDLINE_TEST_SET");
 }
 
 }  // namespace

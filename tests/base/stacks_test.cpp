@@ -83,5 +83,11 @@ TEST(Stacks, AThreadThatDoesNotAnswerIsToldByItsState) {
   EXPECT_EQ(count_of(text, "does not answer: state "), 1U) << text;
 }
 
+TEST(Stacks, SymbolsAreShownAsWritten) {
+  EXPECT_EQ(demangled("_ZN7redline3fooEif"), "redline::foo(int, float)");
+  EXPECT_EQ(demangled("main"), "main");
+  EXPECT_EQ(demangled("_Znonsense"), "_Znonsense");
+}
+
 }  // namespace
 }  // namespace redline

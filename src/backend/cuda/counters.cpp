@@ -5,13 +5,12 @@
 #include <cupti_profiler_target.h>
 #include <cupti_range_profiler.h>
 #include <cupti_target.h>
-#include <cxxabi.h>
 
-#include <cstdlib>
 #include <limits>
 
 #include "backend/cuda/device.h"
 #include "base/error.h"
+#include "base/stacks.h"
 
 namespace redline::backend::cuda {
 namespace {
@@ -197,13 +196,6 @@ class RangeProfiler {
 #undef CUPTI_PARAMS
 
 }  // namespace
-
-std::string demangled(const char* name) {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> plain(abi::__cxa_demangle(name, nullptr, nullptr, &status),
-                                                     std::free);
-  return plain ? plain.get() : name;
-}
 
 std::vector<KernelCounts> count_kernels(const SharedLibrary& cupti, GroupLauncher& groups, Section section,
                                         const std::vector<std::string>& metrics) {

@@ -5,14 +5,12 @@
 #include <limits>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace redline::backend::cuda {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::int64_t nanoseconds(Metrics::Time time) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
-}
 
 }  // namespace
 
@@ -23,10 +21,10 @@ DeviceClock::DeviceClock() {
   auto* record = reinterpret_cast<RunRecord*>(memory.data());
   std::int64_t fastest = std::numeric_limits<std::int64_t>::max();
   for (int i = 0; i < kReadings; ++i) {
-    const std::int64_t before = nanoseconds(Clock::now());
+    const std::int64_t before = steady_nanoseconds();
     stamp(&record->begin, stream.get());
     wait_for(stream.get());
-    const std::int64_t after = nanoseconds(Clock::now());
+    const std::int64_t after = steady_nanoseconds();
     std::uint64_t read = 0;
     download(&read, &record->begin, sizeof read);
     if (after - before >= fastest) continue;
@@ -36,8 +34,8 @@ DeviceClock::DeviceClock() {
 }
 
 void DeviceClock::observe(std::uint64_t begin, std::uint64_t end, Time launched, Time heard) {
-  offset_ = std::max(offset_, nanoseconds(launched) - static_cast<std::int64_t>(begin));
-  offset_ = std::min(offset_, nanoseconds(heard) - static_cast<std::int64_t>(end));
+  offset_ = std::max(offset_, steady_nanoseconds(launched) - static_cast<std::int64_t>(begin));
+  offset_ = std::min(offset_, steady_nanoseconds(heard) - static_cast<std::int64_t>(end));
 }
 
 DeviceClock::Time DeviceClock::on_host(std::uint64_t nanoseconds) const {

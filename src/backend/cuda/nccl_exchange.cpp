@@ -1,40 +1,16 @@
 // NCCL's collectives as exchanges to be measured, and the entry that the program looks up for them.
-#include <cstdlib>
-#include <map>
-#include <optional>
 #include <utility>
 
 #include "backend/cuda/device.h"
 #include "backend/cuda/nccl.h"
 #include "backend/cuda_plugin.h"
+#include "base/process.h"
 #include "comm/exchange.h"
 
 namespace redline::backend {
 namespace {
 
 using namespace cuda;
-
-// Sets variables of the environment for as long as it lives; those without a value stay as they are.
-class ScopedEnvironment {
- public:
-  explicit ScopedEnvironment(const std::map<std::string, std::string>& variables) {
-    for (const auto& [name, value] : variables) {
-      if (value.empty()) continue;
-      const char* old = std::getenv(name.c_str());
-      old_[name] = old == nullptr ? std::nullopt : std::optional<std::string>(old);
-      ::setenv(name.c_str(), value.c_str(), 1);
-    }
-  }
-  ScopedEnvironment(const ScopedEnvironment&) = delete;
-  ScopedEnvironment& operator=(const ScopedEnvironment&) = delete;
-  ~ScopedEnvironment() {
-    for (const auto& [name, old] : old_)
-      old ? ::setenv(name.c_str(), old->c_str(), 1) : ::unsetenv(name.c_str());
-  }
-
- private:
-  std::map<std::string, std::optional<std::string>> old_;
-};
 
 graph::DType dtype_of(comm::Type type) {
   if (type == comm::Type::f32) return graph::DType::f32;

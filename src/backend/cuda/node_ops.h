@@ -21,10 +21,22 @@ class NodeOps {
 
   // The nodes of `capture` so far. Those that were not there at the last call belong to `op`, or to the step
   // as a whole (null), as the stamps of its begin and end do. `id_of` is asked about new nodes of an op only.
-  void add(std::uint64_t capture, std::span<const Node> nodes, const graph::Op* op, const IdOf& id_of);
+  void add(std::uint64_t capture, std::span<const Node> nodes, const graph::Op* op, const IdOf& id_of) {
+    std::set<Node>& seen = seen_[capture];
+    for (const Node node : nodes) {
+      if (!seen.insert(node).second || op == nullptr) continue;
+      if (const std::optional<std::uint64_t> id = id_of(node)) ops_[*id] = op;
+    }
+  }
   // An instantiated graph runs copies of the captured nodes.
-  void clone(std::uint64_t original, std::uint64_t copy);
-  const graph::Op* find(std::uint64_t id) const;  // null: of no op, or of a graph that was not captured here
+  void clone(std::uint64_t original, std::uint64_t copy) {
+    if (const graph::Op* op = find(original); op != nullptr) ops_[copy] = op;
+  }
+  // Null: of no op, or of a graph that was not captured here.
+  const graph::Op* find(std::uint64_t id) const {
+    const auto found = ops_.find(id);
+    return found == ops_.end() ? nullptr : found->second;
+  }
 
  private:
   std::unordered_map<std::uint64_t, const graph::Op*> ops_;  // by id

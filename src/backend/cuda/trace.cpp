@@ -16,7 +16,9 @@
 
 #include "backend/cuda/device.h"
 #include "backend/cuda/node_ops.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/stacks.h"
 
 namespace redline::backend::cuda {
 namespace {
@@ -49,12 +51,6 @@ SharedLibrary open_library() {
       "nvidia-cuda-cupti "
       "of a Python environment has them)",
       kLibraryName);
-}
-
-std::int64_t steady_now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
 }
 
 // By CUPTI's numbers of kinds of memory and of copies.
@@ -144,7 +140,7 @@ class CuptiTracer final : public KernelTracer {
   void start() override {
     std::uint64_t now = 0;
     cupti_.check(cupti_.timestamp(&now), "reading the clock");
-    offset_ = steady_now() - static_cast<std::int64_t>(now);
+    offset_ = steady_nanoseconds() - static_cast<std::int64_t>(now);
     running_ = true;
     for (const CUpti_ActivityKind kind : kKinds) cupti_.check(cupti_.enable(kind), "recording");
   }

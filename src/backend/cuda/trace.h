@@ -29,8 +29,6 @@ class GroupLauncher {
   virtual cudaStream_t stream() const = 0;
 };
 
-std::string demangled(const char* name);  // of a kernel; as it is where it is not mangled
-
 // See Tracer::count.
 std::vector<KernelCounts> count_kernels(const SharedLibrary& cupti, GroupLauncher& groups, Section section,
                                         const std::vector<std::string>& metrics);

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bitset>
 #include <exception>
 #include <mutex>
 #include <numeric>
@@ -71,11 +72,6 @@ struct Barrier {
   unsigned generation = 0;
 };
 
-struct Touch {
-  const std::byte *begin, *end;
-  bool writes;
-};
-
 struct Thread {
   void* stack = nullptr;  // where it was left
   uint3 index{};
@@ -83,7 +79,41 @@ struct Thread {
   bool ended = false;
   bool moved = false;  // since it was last resumed
   const char* waits = "";
-  std::vector<Touch> touches;  // since its last fence
+};
+
+// What threads touched of dynamic shared memory since their last fence, in chunks of sixteen bytes: TMA moves
+// whole ones.
+class Touched {
+ public:
+  void add(int thread, std::size_t chunk) {
+    Own& own = of_threads_[static_cast<std::size_t>(thread)];
+    if (own.has[chunk]) return;
+    own.has.set(chunk);
+    own.chunks.push_back(chunk);
+    ++counts_[chunk];
+  }
+  void forget(int thread) {
+    Own& own = of_threads_[static_cast<std::size_t>(thread)];
+    for (const std::size_t chunk : own.chunks) {
+      own.has.reset(chunk);
+      --counts_[chunk];
+    }
+    own.chunks.clear();
+  }
+  bool any(std::size_t chunk) const { return counts_[chunk] > 0; }
+  std::ptrdiff_t thread_of(std::size_t chunk) const {
+    return std::ranges::find_if(of_threads_, [&](const Own& own) { return own.has[chunk]; }) -
+           of_threads_.begin();
+  }
+
+ private:
+  static constexpr std::size_t kChunks = kSharedBytes / kChunk;
+  struct Own {
+    std::bitset<kChunks> has;
+    std::vector<std::size_t> chunks;
+  };
+  std::vector<Own> of_threads_ = std::vector<Own>(kMostThreads);
+  std::vector<int> counts_ = std::vector<int>(kChunks);  // threads, by chunk
 };
 
 struct Block {
@@ -95,6 +125,7 @@ struct Block {
   Thread* current = nullptr;
   void* scheduler = nullptr;  // its stack
   std::exception_ptr error;
+  Touched read, written;
 };
 
 Block& block = *new Block;  // the device may be at work when the process ends
@@ -126,6 +157,7 @@ void run_thread() {
   Thread& own = *block.current;
   own.ended = own.moved = true;
   --block.live;
+  fence();  // nothing of it is under way any more
   --party_of(block.warps, kWarp).live;
   --party_of(block.groups, kWarpGroup).live;
   // Those that wait for the whole block wait for one less.
@@ -162,6 +194,10 @@ void run_block(const Grid& grid, std::mt19937& random) {
   block.groups = make_parties(count, kWarpGroup);
   for (Barrier& barrier : block.barriers) barrier = {};
   block.live = count;
+  for (int i = 0; i < kMostThreads; ++i) {  // left by a block that failed
+    block.read.forget(i);
+    block.written.forget(i);
+  }
   for (int i = 0; i < count; ++i) {
     Thread& thread = block.threads[static_cast<std::size_t>(i)];
     const auto at = static_cast<unsigned>(i);
@@ -268,21 +304,40 @@ std::byte* dynamic_shared() {
   alignas(kSharedBytes) static std::byte memory[kSharedBytes];
   return memory;
 }
-void touch(const void* at, std::size_t bytes, bool writes) {
-  const auto* begin = static_cast<const std::byte*>(at);
-  block.current->touches.push_back({begin, begin + bytes, writes});
+
+namespace {
+
+// Calls visit(chunk) for what lies in dynamic shared memory.
+template <typename Visit>
+void for_chunks(const void* at, std::size_t bytes, const Visit& visit) {
+  const auto begin = static_cast<std::size_t>(static_cast<const std::byte*>(at) - dynamic_shared());
+  if (begin >= kSharedBytes) return;
+  for (std::size_t chunk = begin / kChunk; chunk * kChunk < std::min(begin + bytes, kSharedBytes); ++chunk)
+    visit(chunk);
 }
-void fence() { block.current->touches.clear(); }
-void check_fenced(const void* at, std::size_t bytes, bool tma_writes) {
-  const auto* begin = static_cast<const std::byte*>(at);
-  for (const Thread& thread : block.threads) {
-    for (const Touch& touch : thread.touches) {
-      check(
-          thread.ended || touch.end <= begin || touch.begin >= begin + bytes || !(tma_writes || touch.writes),
-          "TMA {} shared memory that thread {} has {} without a fence since", tma_writes ? "writes" : "reads",
-          thread.number, touch.writes ? "written" : "read");
+
+}  // namespace
+
+void touch(const void* at, std::size_t bytes, bool writes) {
+  Touched& touched = writes ? block.written : block.read;
+  for_chunks(at, bytes, [&](std::size_t chunk) { touched.add(block.current->number, chunk); });
+}
+void fence() {
+  block.read.forget(block.current->number);
+  block.written.forget(block.current->number);
+}
+void check_fenced(const void* at, std::size_t bytes, Access access) {
+  for_chunks(at, bytes, [&](std::size_t chunk) {
+    const bool writes = access == Access::tma_writes;
+    for (const Touched* touched : {&block.written, &block.read}) {
+      if (!touched->any(chunk) || (touched == &block.read && !writes)) continue;
+      throw InternalError("{} shared memory that thread {} has {} without a fence since",
+                          writes                        ? "TMA writes"
+                          : access == Access::tma_reads ? "TMA reads"
+                                                        : "wgmma reads",
+                          touched->thread_of(chunk), touched == &block.written ? "written" : "read");
     }
-  }
+  });
 }
 
 std::uint32_t shared_address(const void* pointer) {
@@ -294,3 +349,21 @@ std::uint32_t shared_address(const void* pointer) {
 std::byte* shared_pointer(std::uint32_t address) { return dynamic_shared() + address % kSharedBytes; }
 
 }  // namespace redline::emulator
+
+// GCC calls these at every load and store of a kernel's own source (-fsanitize=kernel-address, see
+// CMakeLists.txt).
+extern "C" {
+#define REDLINE_EMULATOR_ACCESSES(BYTES)                                                            \
+  void __asan_load##BYTES##_noabort(const void* at) { redline::emulator::touch(at, BYTES, false); } \
+  void __asan_store##BYTES##_noabort(const void* at) { redline::emulator::touch(at, BYTES, true); }
+REDLINE_EMULATOR_ACCESSES(1)
+REDLINE_EMULATOR_ACCESSES(2)
+REDLINE_EMULATOR_ACCESSES(4)
+REDLINE_EMULATOR_ACCESSES(8)
+REDLINE_EMULATOR_ACCESSES(16)
+void __asan_loadN_noabort(const void* at, std::size_t bytes) { redline::emulator::touch(at, bytes, false); }
+void __asan_storeN_noabort(const void* at, std::size_t bytes) { redline::emulator::touch(at, bytes, true); }
+void __asan_handle_no_return() {}
+void __asan_before_dynamic_init(const char*) {}
+void __asan_after_dynamic_init() {}
+}

@@ -39,19 +39,21 @@ void by_warp(void* own, const Together& work);
 // The same for the four warps of a group, which multiply together.
 void by_warp_group(void* own, const Together& work);
 
-// What the thread itself reads or writes of shared memory is not ordered with TMA before it has passed a
-// fence. touch() notes it, where an instruction is emulated; check_fenced() throws InternalError if a thread
-// has not passed a fence since: for TMA that writes these bytes any touch counts, else only writes.
-void touch(const void* at, std::size_t bytes, bool writes);
-void fence();
-void check_fenced(const void* at, std::size_t bytes, bool tma_writes);
-
 // Dynamic shared memory of the block: aligned to its size, so that the low bits of a pointer are an address
 // as kernels compute with.
-inline constexpr std::size_t kSharedBytes = std::size_t{1} << 18;
+inline constexpr std::size_t kSharedBytes = std::size_t{1} << 18, kChunk = 16;
 std::byte* dynamic_shared();
 // The low bits of a pointer to dynamic shared memory, and back.
 std::uint32_t shared_address(const void* pointer);
 std::byte* shared_pointer(std::uint32_t address);
+
+// What a thread itself reads or writes of dynamic shared memory is not ordered with TMA and wgmma before it
+// has passed a fence. touch() notes it: the compiler has every load and store call it, and emulated
+// instructions do. check_fenced() throws InternalError if a thread has not passed a fence since: where TMA
+// writes any touch counts, else only writes.
+enum class Access : std::uint8_t { tma_writes, tma_reads, wgmma_reads };
+void touch(const void* at, std::size_t bytes, bool writes);
+void fence();
+void check_fenced(const void* at, std::size_t bytes, Access access);
 
 }  // namespace redline::emulator

@@ -55,26 +55,56 @@ TEST(Emulator, ThreadsThatEndedAreNotWaitedFor) {
   EXPECT_EQ(arrived, 2 * 40);
 }
 
-// A warp reads matrices, and TMA refills their memory.
-void refill(bool with_fence) {
-  alignas(128) static std::array<std::byte, 512> shared, memory;
-  static std::uint64_t barrier;
-  run(32, [&] {
+// A warp reads or writes shared memory by an instruction of its own, and TMA or wgmma comes next.
+template <typename Own, typename Next>
+void touch_and_go_on(bool with_fence, const Own& own, const Next& next) {
+  run(kWarpGroup, [&] {
+    std::byte* row = dynamic_shared() + threadIdx.x * 16;
+    static std::uint64_t barrier;
     if (threadIdx.x == 0) hopper::barrier_init(&barrier, 1);
     __syncthreads();
-    std::uint32_t matrices[4];
-    hopper::ldmatrix(matrices, shared.data() + threadIdx.x * 16);
+    own(row);
     if (with_fence) hopper::fence_async();
     __syncthreads();
-    if (threadIdx.x != 0) return;
-    hopper::barrier_expect(&barrier, 512);
-    hopper::load_bytes(shared.data(), memory.data(), 512, &barrier);
+    next(&barrier);
   });
 }
+void refill(std::uint64_t* barrier) {
+  alignas(16) static std::array<std::byte, 16 * kWarpGroup> memory;
+  if (threadIdx.x != 0) return;
+  hopper::barrier_expect(barrier, memory.size());
+  hopper::load_bytes(dynamic_shared(), memory.data(), memory.size(), barrier);
+}
+void multiply(std::uint64_t* /*barrier*/) {
+  float d[32];
+  const std::uint64_t operand = hopper::descriptor(dynamic_shared(), 16, 1024);
+  hopper::wgmma<__half, false, false>(d, operand, operand, false);
+}
 
-TEST(Emulator, AMissingFenceBeforeTmaWritesIsSeen) {
-  refill(true);
-  EXPECT_THROW(refill(false), InternalError);
+TEST(Emulator, AMissingFenceBetweenThreadsAndTmaOrWgmmaIsSeen) {
+  const auto load = [](std::byte* row) {
+    volatile std::byte first = *row;
+    static_cast<void>(first);
+  };
+  const auto store = [](std::byte* row) { *row = std::byte{1}; };
+  const auto matrix_load = [](std::byte* row) {
+    std::uint32_t matrices[4];
+    hopper::ldmatrix(matrices, row);
+  };
+  const auto matrix_store = [](std::byte* row) { hopper::stmatrix(row, {0, 0, 0, 0}); };
+  const auto try_all = [&](const auto& own, bool reads) {
+    EXPECT_NO_THROW(touch_and_go_on(true, own, refill));
+    EXPECT_THROW(touch_and_go_on(false, own, refill), InternalError);
+    EXPECT_NO_THROW(touch_and_go_on(true, own, multiply));
+    if (reads)  // two readers
+      EXPECT_NO_THROW(touch_and_go_on(false, own, multiply));
+    else
+      EXPECT_THROW(touch_and_go_on(false, own, multiply), InternalError);
+  };
+  try_all(load, true);
+  try_all(store, false);
+  try_all(matrix_load, true);
+  try_all(matrix_store, false);
 }
 
 TEST(Emulator, AHangIsExplained) {
@@ -145,6 +175,7 @@ TEST(Emulator, TmaSwizzlesZeroFillsAndStoresWhatLiesInside) {
       __half last;
       std::memcpy(&last, dynamic_shared() + hopper::swizzled(kBoxRows - 1, 0), sizeof last);
       EXPECT_EQ(__half2float(last), 0.0F);
+      hopper::fence_async();
       if (threadIdx.x == 0) hopper::store_tile(target, column, 0, dynamic_shared());
       __syncwarp();
     }

@@ -194,7 +194,7 @@ void load_box(void* to, const CUtensorMap& map, std::initializer_list<int> at, s
         else
           std::memcpy(shared, memory, element);
       });
-  check_fenced(to, bytes, /*tma_writes=*/true);
+  check_fenced(to, bytes, Access::tma_writes);
   barrier_complete(barrier, static_cast<unsigned>(bytes));
 }
 void store_box(const CUtensorMap& map, std::initializer_list<int> at, const void* from) {
@@ -202,7 +202,7 @@ void store_box(const CUtensorMap& map, std::initializer_list<int> at, const void
       for_each_element(map, at, from, [](std::byte* memory, const std::byte* shared, std::size_t element) {
         if (memory != nullptr) std::memcpy(memory, shared, element);
       });
-  check_fenced(from, bytes, /*tma_writes=*/false);
+  check_fenced(from, bytes, Access::tma_reads);
 }
 void check_bulk(const void* to, const void* from, unsigned bytes) {
   const auto low = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes;
@@ -240,8 +240,10 @@ std::uint16_t Matrix::at(int row, int k) const {
   else
     address += transposed ? r / 8 * stride + c / 8 * leading + c % 8 * 16 + r % 8 * 2
                           : r / 8 * stride + c / 8 * leading + r % 8 * 16 + c % 8 * 2;
+  const std::byte* from = shared_pointer(is_swizzled ? swizzle(address) : address);
   std::uint16_t bits = 0;
-  std::memcpy(&bits, shared_pointer(is_swizzled ? swizzle(address) : address), sizeof bits);
+  check_fenced(from, sizeof bits, Access::wgmma_reads);
+  std::memcpy(&bits, from, sizeof bits);
   return bits;
 }
 

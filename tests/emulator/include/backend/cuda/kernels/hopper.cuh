@@ -81,14 +81,14 @@ inline void store_box(const CUtensorMap& map, int x, int y, int z, int w, const 
 }
 inline void load_bytes(void* to, const void* from, unsigned bytes, std::uint64_t* barrier) {
   emulator::check_bulk(to, from, bytes);
-  emulator::check_fenced(to, bytes, /*tma_writes=*/true);
+  emulator::check_fenced(to, bytes, emulator::Access::tma_writes);
   std::memcpy(to, from, bytes);
   emulator::barrier_complete(barrier, bytes);
 }
 inline void prefetch_bytes(const void* from, unsigned bytes) { emulator::check_bulk(from, from, bytes); }
 inline void store_bytes(void* to, const void* from, unsigned bytes) {
   emulator::check_bulk(to, from, bytes);
-  emulator::check_fenced(from, bytes, /*tma_writes=*/false);
+  emulator::check_fenced(from, bytes, emulator::Access::tma_reads);
   std::memcpy(to, from, bytes);
 }
 inline void commit_stores() {}

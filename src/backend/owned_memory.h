@@ -6,8 +6,8 @@
 
 namespace redline::backend {
 
-// Move-only. `Space` says how the memory is got and given back:
-//   static std::byte* allocate(std::size_t bytes);  // of more than none; throws where there are not as many
+// Move-only. `Space` allocates and releases the memory:
+//   static std::byte* allocate(std::size_t bytes);  // more than 0; throws if there is not enough
 //   static void release(std::byte* memory, std::size_t bytes) noexcept;
 template <typename Space>
 class OwnedMemory {

@@ -41,7 +41,7 @@ struct Activity {
 struct KernelCounts {
   std::string name;
   const graph::Op* op = nullptr;  // that launched it; null when that is not known
-  std::vector<double> values;     // by the metrics asked for; NaN for one that this device does not have
+  std::vector<double> values;     // by requested metric; NaN for one that this device lacks
 };
 
 // Records between start() and stop(), and costs nothing otherwise. It knows the ops of plans that were

@@ -167,7 +167,7 @@ class Chooser {
   std::vector<Group> groups_;
 };
 
-// Each is waited for when so many others have begun, or the update begins.
+// Each is waited for once `most` later ones have begun, or when the update begins.
 void set_joins(const Graph& graph, std::vector<Group>& groups, int most) {
   std::vector<std::size_t> begins;
   std::size_t end = 0;

@@ -32,7 +32,7 @@ class Dataflow {
   explicit Dataflow(const graph::Graph& graph);
   const graph::Graph& graph() const { return graph_; }
   const graph::Op& op(int position) const { return graph_.ops()[static_cast<std::size_t>(position)]; }
-  // The op that makes a tensor, if it is of that kind; else -1.
+  // The op that writes a tensor first, if it is of that kind; else -1.
   int maker(graph::TensorId id, graph::OpKind kind) const;
   // Positions, rising. An op that reads the tensor twice appears once.
   const std::vector<int>& readers(graph::TensorId id) const;
@@ -45,7 +45,7 @@ class Dataflow {
   std::vector<std::vector<int>> readers_;  // by TensorId
 };
 
-// An op of a graph, or none: what is asked of none is none. Lives no longer than the dataflow.
+// An op of a graph, or none; whatever is asked of none is none. Must not outlive the dataflow.
 struct Node {
   const Dataflow& flow;
   int position = -1;

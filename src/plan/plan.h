@@ -33,7 +33,7 @@ struct Options {
   int accumulate = 1;                     // batches whose gradients are summed before an update
   bool ema = false;                       // keep a moving average of parameters and statistics
   bool fuse = true;                       // rewrite around the pending affine where the backend can
-  Recompute recompute = Recompute::none;  // what backward computes again; needs `fuse`
+  Recompute recompute = Recompute::none;  // what the backward pass recomputes; needs `fuse`
   float loss_scale = 0.0F;                // initial; 0: chosen by the type of activations
   std::size_t bucket_bytes = std::size_t{25} << 20;  // gradient bucket size for all-reduce
   bool all_reduce = false;                           // put all-reduce ops between backward and update

@@ -1,4 +1,4 @@
-// Batches on their way into a plan.
+// Writes batches to the inputs of an executable.
 #pragma once
 
 #include "backend/backend.h"

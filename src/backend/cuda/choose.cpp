@@ -16,11 +16,11 @@ using graph::TensorId;
 using plan::Region;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-// Together with what else a start takes, the first step begins within ten seconds.
+// With everything else that a start takes, the first step begins within ten seconds.
 constexpr double kBuildSeconds = 2.5, kTimingSeconds = 5.5;
 constexpr int kMostPlans = 16;  // of cuDNN's, of one shape
 
-// Random bytes that are finite, small numbers in every type: timing on zeros flatters.
+// Random bytes that are small finite numbers in every type: on zeros, kernels look faster than they are.
 void fill_random(const DeviceMemory& memory) {
   std::vector<std::uint16_t> pattern(std::size_t{1} << 20);
   Random random(1);
@@ -35,8 +35,9 @@ void fill_random(const DeviceMemory& memory) {
   }
 }
 
-// What steps are timed on: activations and gradients where they will lie, and random numbers in place of what
-// a run keeps, which timing must not change. Goes back to zeros at the end.
+// The memory that steps are timed on: activations and gradients in their own places, and stand-ins for
+// tensors that outlive a step, which timing must not change. Filled with random numbers, and cleared at the
+// end.
 class TimingMemory {
  public:
   TimingMemory(const plan::Plan& plan, const Places& places, const DeviceMemory& activations,
@@ -87,21 +88,20 @@ class TimingMemory {
   DeviceMemory kept_;
 };
 
-// Times steps by the device's clock, after it has been at work for a while: an idle GPU has other clocks than
-// one that trains.
+// Times steps by the device's clock, after a warm-up: an idle GPU does not run at the clocks of training.
 class StepTimer {
  public:
   explicit StepTimer(double warm_up) : warm_up_(warm_up) {}
 
   double seconds(const Step& step, double best) {
-    step(stream_.get());  // brings the kernel onto the device
+    step(stream_.get());  // loads the kernel
     wait_for(stream_.get());
     const double warm_up = std::exchange(warm_up_, 0);
     for (const Stopwatch watch; watch.seconds() < warm_up;) run([&] { step(stream_.get()); });
-    constexpr double kLong = 2e-3, kLaunching = 50e-6;  // the latter is the host's, and may be in it
+    constexpr double kLong = 2e-3, kLaunching = 50e-6;  // kLaunching: by the host, perhaps included
     const double once = run([&] { step(stream_.get()); });
     if (once > 1.5 * best + kLaunching) return once;
-    // As in a step: one graph.
+    // As one graph, like a step.
     const int runs = std::clamp(static_cast<int>(kLong / once), 1, 8);
     const Graph graph = capture_graph(stream_.get(), [&] {
       for (int i = 0; i < runs; ++i) step(stream_.get());
@@ -122,7 +122,7 @@ class StepTimer {
   double warm_up_;  // seconds, before the first
 };
 
-// About how long each group takes, to tell those that matter from those that do not.
+// About how long each group takes, to find those that matter.
 std::vector<double> values_of(const plan::Plan& plan) {
   constexpr double kBytes = 3e12, kFlops = 5e14, kWideFlops = 5e13;  // a second; fp32 has no matrix units
   const double flops = plan.weights == DType::f32 ? kWideFlops : kFlops;
@@ -160,9 +160,9 @@ struct Chooser {
     return rules.tune_all ? kNever : limited;
   }
 
-  // cuDNN is asked for plans, all shapes at once, before its candidates can be made. Where the answer is
-  // remembered, only the plan that it names is built; where the first candidate is a kernel of our own and
-  // will be taken, none.
+  // cuDNN builds plans, for all shapes at once, before its candidates can be made. If the choice is
+  // remembered, only the plan that it names is built; none if the first candidate is one of our own kernels
+  // and will be taken.
   void make_all_candidates() {
     std::map<std::string, ConvRequest> requests;
     for (std::size_t i = 0; i < plan.groups.size(); ++i) {
@@ -189,7 +189,7 @@ struct Chooser {
       if (candidates[i].cudnn.empty()) continue;
       candidates[i] = make_candidates(group(i), shared);
       if (!candidates[i].list.empty()) continue;
-      // What is remembered was none of them, so that cuDNN was not asked.
+      // The remembered candidate no longer exists, and cuDNN has not built any plan.
       std::vector<ConvRequest> first;
       for (const CudnnPlans& plans : candidates[i].cudnn) first.push_back({plans.shape});
       shared.convs().build(std::move(first), 1, [] { return false; });
@@ -230,13 +230,13 @@ struct Chooser {
         questions, [&](const Question& question) { return !choices.find(question.key); });
     if (left > 0 && !rules.deterministic)
       log_info(
-          "{} of {} kernels are not the fastest for sure: later runs go on timing them, and --tune times all",
+          "{} of {} kernels may not be the fastest: later runs continue timing, and --tune times all of them",
           left, questions.size());
     for (auto& [key, at] : position) at = answers[at];
     return position;
   }
 
-  // Where groups are timed.
+  // Times the candidates of groups.
   struct Bench {
     TimingMemory memory;
     Shared shared;

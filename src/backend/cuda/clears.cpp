@@ -9,13 +9,13 @@ namespace {
 
 using Nodes = std::vector<cudaGraphNode_t>;
 
-// What one of CUDA's functions that list nodes gives: asked for their number first.
+// Calls one of CUDA's functions that list nodes, first for their number and then for the nodes.
 template <typename List>
 Nodes nodes_by(const List& list) {
   std::size_t count = 0;
   check_cuda(list(nullptr, nullptr, &count), "looking at a graph");
   Nodes nodes(count);
-  std::vector<cudaGraphEdgeData> edges(count);  // asked for, since it may not be left out
+  std::vector<cudaGraphEdgeData> edges(count);  // not used, but CUDA requires it
   if (count > 0) check_cuda(list(nodes.data(), edges.data(), &count), "looking at a graph");
   return nodes;
 }
@@ -33,7 +33,7 @@ cudaGraphNodeType type_of(cudaGraphNode_t node) {
   return type;
 }
 
-// CUDA lets no node be taken out of a graph that allocates, as some of the libraries' kernels do.
+// CUDA does not allow removing nodes from a graph that allocates memory, as some libraries' kernels do.
 bool allocates(cudaGraphNode_t node) {
   return type_of(node) == cudaGraphNodeTypeMemAlloc || type_of(node) == cudaGraphNodeTypeMemFree;
 }

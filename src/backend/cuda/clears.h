@@ -1,6 +1,6 @@
-// Libraries clear a few bytes before many of their kernels, counters and sums, each by a memset that the
-// kernel waits for: some five microseconds in a graph, more than a hundred of them in a step. Where nothing
-// else uses that memory earlier in the step, one kernel at its start clears all of it.
+// Merges the memsets of a step's graph. Libraries clear counters and sums before many of their kernels, each
+// with a memset of a few bytes that takes about five microseconds, over a hundred times a step. If nothing
+// else uses that memory earlier in the step, one kernel at the start of the step clears all of it instead.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,22 +14,22 @@
 
 namespace redline::backend::cuda {
 
-// Watches a capture op by op for the memsets that an op begins with: later ones may clear what it used
-// itself.
+// Records, during a capture, the memsets that each op begins with. Later ones are left alone, since they may
+// clear memory that the op itself has used.
 class FirstClears {
  public:
-  // Around the capture of an op; nothing happens when the stream is not being captured.
+  // Called before and after the capture of each op. Do nothing if the stream is not being captured.
   void before(cudaStream_t stream);
   void after(cudaStream_t stream);
 
-  // Takes those to zero that lie in `owned` out of the captured graph and puts a kernel for all of them
-  // before it. Keep what it returns as long as the graph runs. Null where there are none, or CUDA does not
-  // allow it.
+  // Replaces the recorded memsets to zero within `owned` by one kernel at the start of the graph. Returns
+  // that kernel's table, which must outlive the graph; null if there are none, or CUDA does not allow the
+  // change.
   std::shared_ptr<DeviceMemory> gather(cudaGraph_t graph,
                                        std::span<const std::span<const std::byte>> owned) const;
 
  private:
-  std::vector<cudaGraphNode_t> ends_;  // of what was captured before the op
+  std::vector<cudaGraphNode_t> ends_;  // the last nodes captured before the op
   std::vector<cudaGraphNode_t> memsets_;
 };
 

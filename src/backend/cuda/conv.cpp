@@ -9,7 +9,7 @@ namespace {
 using operands::conv_tensors;
 using operands::ConvTensors;
 
-// What candidates are called: this, and the name of cuDNN's plan.
+// Prefixes of candidates' names; the name of cuDNN's plan follows.
 constexpr const char *kCudnn = "cudnn ", *kCudnnSums = "cudnn_sums ";
 
 bool is_folded(const plan::Plan& plan, const graph::Op& op) {
@@ -18,7 +18,7 @@ bool is_folded(const plan::Plan& plan, const graph::Op& op) {
 
 bool gives_sums(const graph::Op& op) { return plan::sums_of(op) != graph::kNone; }
 
-// The pass whose result is all that the op gives.
+// The pass that computes all outputs of the op.
 ConvPass pass_of(const graph::Op& op) {
   if (op.kind == OpKind::conv_grad_input) return ConvPass::grad_input;
   if (op.kind == OpKind::conv_grad_weight) return ConvPass::grad_weight;
@@ -57,7 +57,7 @@ ConvShape shape_of(const plan::Plan& plan, const graph::Op& op, ConvPass pass) {
   return shape;
 }
 
-// The stem's shape where kernels of our own can do it; none of the others has three channels.
+// The stem's shape, if our own kernels support it. No other convolution reads three channels.
 std::optional<StemShape> stem_of(const plan::Plan& plan, const graph::Op& op) {
   const ConvTensors t = conv_tensors(op);
   const graph::Tensor& x = plan.graph().tensor(t.x);
@@ -73,7 +73,7 @@ std::optional<StemShape> stem_of(const plan::Plan& plan, const graph::Op& op) {
 }
 
 Step cudnn_step(std::shared_ptr<const ConvPlan> plan, const ConvPointers& pointers, Shared& shared) {
-  // Counters, mostly: in memory of their own they can be cleared before the step.
+  // Mostly counters: with memory of their own, they can be cleared at the start of the step.
   const std::optional<std::size_t> own = shared.need_own(plan->workspace_bytes);
   if (!own) shared.need(plan->workspace_bytes);
   return [plan = std::move(plan), pointers, own, &shared](cudaStream_t stream) {
@@ -91,8 +91,8 @@ void add_cudnn(Candidates& candidates, const char* prefix, const ConvShape& shap
   }
 }
 
-// In the order in which a weight gradient is made: by a kernel, widened where it is wanted in fp32 though
-// convolutions give the activations' type, cleared where it is padded, and added to a total.
+// The steps of a weight gradient: its kernel; widening, if fp32 is wanted but the kernel's output has the
+// activations' type; clearing of the padding; addition to a total.
 Step finished_weight_gradient(const GroupView& group, const Step& kernel,
                               std::shared_ptr<DeviceMemory> narrow) {
   const OpView op = group.op(OpKind::conv_grad_weight);
@@ -133,7 +133,7 @@ Step cudnn_weight_gradient(const GroupView& group, std::shared_ptr<const ConvPla
   return finished_weight_gradient(group, kernel, std::move(narrow));
 }
 
-// One by a kernel of our own, which has the side stream's work space.
+// A weight gradient by one of our own kernels, in the work space of the side stream.
 Step own_weight_gradient(const GroupView& group, const TileLaunch& own, Shared& shared) {
   shared.side_work().need(own.partials * sizeof(float));
   const Step kernel = [own, &shared](cudaStream_t stream) {
@@ -142,7 +142,7 @@ Step own_weight_gradient(const GroupView& group, const TileLaunch& own, Shared& 
   return finished_weight_gradient(group, kernel, nullptr);
 }
 
-// The shape as a key, with what else the answer depends on.
+// The tuning key: the shape, and whether the result is widened.
 std::string key_of(const GroupView& group, const OpView& op) {
   const bool widened =
       op.kind() == OpKind::conv_grad_weight &&

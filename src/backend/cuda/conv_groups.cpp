@@ -1,5 +1,4 @@
-// 1x1 and 3x3 convolutions that do the work of the norms around them, on Hopper: each spares a pass over
-// memory.
+// 1x1 and 3x3 convolutions fused with the norms around them, on Hopper: each saves a pass over memory.
 #include <fmt/format.h>
 
 #include "backend/cuda/group_table.h"
@@ -57,7 +56,7 @@ Gemm gradient_of(const GroupView& group, const OpView& conv) {
 
 Gemm gradient_of(const GroupView& group) { return gradient_of(group, group.op(OpKind::conv_grad_input)); }
 
-// Of sparse_gradient_sums, which has one of stride 1 and one of stride 2.
+// One of the two input gradients of sparse_gradient_sums, of stride 1 and of stride 2.
 OpView input_gradient(const GroupView& group, int stride) {
   for (const OpView& op : group.ops()) {
     if (op.kind() == OpKind::conv_grad_input && op.attr<graph::ConvAttr>().stride == stride) return op;
@@ -133,7 +132,7 @@ Conv3x3 gated_gradient_of(const GroupView& group) {
   return work;
 }
 
-// Kernels for all of a group around a 3x3 convolution, the largest tiles first.
+// Candidates for a whole group around a 3x3 convolution, the largest tiles first.
 std::vector<Candidate> conv3x3_candidates(const GroupView& group, Shared& shared) {
   const Conv3x3 work = group.has(OpKind::conv) ? activated_conv_of(group, shared) : gated_gradient_of(group);
   std::vector<Candidate> found;
@@ -145,7 +144,7 @@ std::vector<Candidate> conv3x3_candidates(const GroupView& group, Shared& shared
   return found;
 }
 
-// The tuning key: the shape of a group's convolution, and what it does besides.
+// The tuning key: the shape of a group's convolution, and what is fused with it.
 std::string key_of(const GroupView& group) {
   const std::string& name = group.group().name;
   const OpView conv = name == groups::kSparseGradientSums
@@ -159,7 +158,7 @@ std::string key_of(const GroupView& group) {
   return pointwise ? key : fmt::format("{}_{}x{}", key, to.shape.h(), to.shape.w());
 }
 
-// Two steps one after the other, the first of which may be none.
+// Two steps, one after the other; the first may be empty.
 std::function<Step()> one_after_other(const std::function<Step()>& first,
                                       const std::function<Step()>& second) {
   if (!first) return second;
@@ -171,8 +170,8 @@ std::function<Step()> one_after_other(const std::function<Step()>& first,
   };
 }
 
-// Adds the parts of a group run one after the other: a candidate for every choice of theirs. (cuDNN is not
-// asked where another candidate is sure to be taken: a part may have none.)
+// Adds candidates that run a group part by part, one for each combination of the parts' candidates. (A part
+// has none if cuDNN built no plans because another candidate is certain to be taken.)
 void add_in_parts(Candidates& candidates, const std::string& prefix, const std::vector<Candidates>& parts) {
   std::vector<Candidate> found{{prefix, nullptr}};
   for (const Candidates& part : parts) {
@@ -200,8 +199,8 @@ std::vector<Candidates> parts_of(const GroupView& group, Shared& shared) {
           make_norm_grad_stats(group.part({OpKind::norm_grad_stats}), shared)};
 }
 
-// Kernels for the whole group first. Where tensors are small, those for its ops may be faster: they can run
-// one after the other where all that lies between them is stored.
+// Kernels for the whole group first. If tensors are small, separate kernels for its ops may be faster; they
+// are possible if everything between them is stored.
 Candidates whole_or_parts(const GroupView& group, std::vector<Candidate> whole, Shared& shared) {
   Candidates candidates{key_of(group), std::move(whole)};
   if (group.group().unstored.empty()) add_in_parts(candidates, kApart, parts_of(group, shared));
@@ -210,7 +209,7 @@ Candidates whole_or_parts(const GroupView& group, std::vector<Candidate> whole, 
 
 }  // namespace
 
-// The convolution with a stride leaves the pixels that it read one next to the other, or where they belong.
+// The strided convolution's gradient is stored densely, for the pixels that it read, or in place, with zeros.
 Candidates make_sparse_gradient_sums(const GroupView& group, Shared& shared) {
   const GroupView branch = group.part(input_gradient(group, 2));
   const Gemm joined = gradient_of(group, input_gradient(group, 1));
@@ -257,7 +256,7 @@ Candidates make_conv3x3_group(const GroupView& group, Shared& shared) {
   return whole_or_parts(group, conv3x3_candidates(group, shared), shared);
 }
 
-// The norm's gradient alone or with the rest, and the rest by one kernel or by two.
+// All in one kernel; or the norm's gradient alone, and the rest in one kernel or in two.
 Candidates make_norm_gradient(const GroupView& group, Shared& shared) {
   Candidates candidates{key_of(group), gemm_steps(norm_gradient_of(group), shared)};
   const Candidates apply = make_norm_grad_apply(group.part({OpKind::norm_grad_apply}), shared);

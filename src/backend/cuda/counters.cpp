@@ -72,7 +72,7 @@ class RangeProfiler {
       try_call("cuptiProfilerHostDeinitialize", end);
       CUPTI_PARAMS(CUpti_Profiler_DeInitialize_Params, finish);
       try_call("cuptiProfilerDeInitialize", finish);
-    } catch (const UnavailableError&) {  // a function that is not there
+    } catch (const UnavailableError&) {  // a function is missing
     }
   }
   RangeProfiler(const RangeProfiler&) = delete;
@@ -84,7 +84,7 @@ class RangeProfiler {
     return try_call("cuptiProfilerHostGetMetricProperties", properties) == CUPTI_SUCCESS;
   }
 
-  // Makes ready to count these in up to `kernels` kernels.
+  // Prepares to count these metrics in up to `kernels` kernels.
   void configure(std::vector<const char*> metrics, std::size_t kernels) {
     metrics_ = std::move(metrics);
     CUPTI_PARAMS(CUpti_Profiler_Host_ConfigAddMetrics_Params, add);
@@ -120,7 +120,7 @@ class RangeProfiler {
     set.counterDataImageSize = data_.size();
     set.pCounterDataImage = data_.data();
     set.range = CUPTI_AutoRange;          // each kernel by itself
-    set.replayMode = CUPTI_KernelReplay;  // repeated by the driver, memory put back
+    set.replayMode = CUPTI_KernelReplay;  // repeated by the driver, which restores memory
     set.maxRangesPerPass = kernels;
     set.numNestingLevels = 1;
     set.minNestingLevel = 1;
@@ -221,8 +221,8 @@ std::vector<KernelCounts> count_kernels(const SharedLibrary& cupti, GroupLaunche
   groups.close_run();
   std::vector<KernelCounts> counts;
   const std::size_t counted = profiler.counted();
-  // Ranges are numbered as kernels run. Where there are more or fewer than planned, whose is whose is not
-  // known.
+  // Ranges are numbered in the order in which kernels run. If there are more or fewer than planned, it is not
+  // known which is which.
   const bool matched = counted == planned.size();
   for (std::size_t i = 0; i < counted; ++i) {
     KernelCounts kernel = matched ? planned[i] : KernelCounts{"unknown", nullptr, {}};

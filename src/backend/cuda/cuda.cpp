@@ -159,7 +159,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
     clears_ = {};
     const Graph graph = capture_graph(stream_.get(), [&] {
       open_run();
-      if (tracer_) tracer_->launched(stream_.get(), nullptr);  // its stamp is no part of the first op
+      if (tracer_) tracer_->launched(stream_.get(), nullptr);  // its stamp belongs to no op
       launch_overlapped(begin, end);
       close_run();
     });
@@ -167,8 +167,8 @@ class CudaExecutable final : public Executable, public GroupLauncher {
     return instantiate(graph);
   }
 
-  // Memory that is nobody else's from the beginning of a step to the group it belongs to: the sums that
-  // convolutions add to, which the plan keeps free, and work space of single groups.
+  // Memory that nothing else uses from the start of a step to the group that it belongs to: the sums of
+  // convolutions, which the plan reserves from the start, and the work space of single groups.
   std::vector<std::span<const std::byte>> cleared_before() const {
     std::vector<std::span<const std::byte>> spans{shared_.own_work()};
     for (const graph::Op& op : plan_->graph().ops()) {
@@ -181,7 +181,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
   // Puts groups on their streams; the main stream waits for the side stream where the plan joins them.
   void launch_overlapped(std::size_t begin, std::size_t end) {
     std::map<std::size_t, Event> joins;  // before group -> end of the last one it waits for
-    const bool whole = begin == 0 && end == steps_.size();  // else gradients wait for more, or are there
+    const bool whole = begin == 0 && end == steps_.size();  // else no bucket is exchanged early
     const auto launched = [this](std::size_t group, cudaStream_t stream) {
       if (tracer_) tracer_->launched(stream, &lead(group));
     };
@@ -243,7 +243,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
   std::shared_ptr<const plan::Plan> plan_;
   FirstClears clears_;                                 // of the graph that is being captured
   std::vector<std::shared_ptr<DeviceMemory>> tables_;  // that graphs read
-  std::shared_ptr<KernelTracer> tracer_;               // null unless one was there when this was compiled
+  std::shared_ptr<KernelTracer> tracer_;               // null if none existed when this was compiled
   std::shared_ptr<CudaState> state_;
   Stream stream_ = make_stream(/*urgent=*/true), side_ = make_stream(), copies_ = make_stream();
   std::unique_ptr<Reductions> reductions_;
@@ -263,7 +263,7 @@ class CudaBackend final : public Backend {
       : device_{{options.deterministic, options.tf32, options.tune, options.stop, options.tuning},
                 options.input_copy} {
     const int number = take_device(options.communicator.get(), gpu_number(options.device));
-    check_cuda(cudaGetDeviceProperties(&device_.properties, number), "asking about the device");
+    check_cuda(cudaGetDeviceProperties(&device_.properties, number), "querying the device");
     check_architecture(device_.properties);
     check_input_copy(device_.input_copy);
     device_.clock = std::make_shared<DeviceClock>();
@@ -321,7 +321,7 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // Named after all that an answer depends on besides its key. Empty without a folder.
+  // Its name has everything besides the key that a choice depends on. Empty without a folder.
   std::string choices_file(const std::string& folder) const {
     if (folder.empty()) return {};
     int driver = 0;
@@ -337,7 +337,7 @@ class CudaBackend final : public Backend {
   }
 
   Device device_;
-  std::weak_ptr<KernelTracer> tracer_;  // for plans compiled while it is there
+  std::weak_ptr<KernelTracer> tracer_;  // for plans that are compiled while it exists
 };
 
 }  // namespace

@@ -28,7 +28,7 @@ Handle make_handle() {
   cudnnHandle_t handle = nullptr;
   const cudnnStatus_t status = cudnnCreate(&handle);
   if (status != CUDNN_STATUS_SUCCESS)
-    throw UnavailableError("cuDNN does not start: {}", cudnnGetErrorString(status));
+    throw UnavailableError("cuDNN failed to start: {}", cudnnGetErrorString(status));
   return {handle, cudnnDestroy};
 }
 
@@ -71,14 +71,14 @@ class ConvGraph {
     }
   }
 
-  // False, with why, when cuDNN does not know the pattern.
+  // Returns false, and sets `why`, if cuDNN does not support the pattern.
   bool prepare(cudnnHandle_t handle, const ConvRules& rules, std::string& why) {
     if (failed(graph_.validate(), why) || failed(graph_.build_operation_graph(handle), why)) return false;
     if (failed(graph_.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}), why))
       return false;
     if (rules.deterministic) graph_.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
-    // No transforms that lose digits, and no sums in 16 bits: which plan wins is a matter of timing, and how
-    // exact a result is must not be. A plan that is deselected does not build.
+    // No transforms that lose precision, and no sums in 16 bits: timing decides which plan is used, and must
+    // not decide how exact results are. Deselected plans do not build.
     graph_.deselect_numeric_notes({fe::NumericalNote_t::WINOGRAD, fe::NumericalNote_t::FFT,
                                    fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION});
     // fp32 means fp32: no matrix units, which round inputs to tf32, unless that was asked for.
@@ -122,10 +122,10 @@ class ConvGraph {
   fe::graph::Graph graph_;
 };
 
-// What is known of a shape. One thread at a time works on it.
+// The plans of a shape, and how far its proposals have been tried. One thread at a time.
 struct ShapePlans {
-  std::shared_ptr<ConvGraph> graph;  // null where cuDNN does not know the pattern
-  std::int64_t next = 0;             // proposal that has not been looked at
+  std::shared_ptr<ConvGraph> graph;  // null if cuDNN does not support the pattern
+  std::int64_t next = 0;             // the proposal to try next
   std::vector<std::shared_ptr<const ConvPlan>> plans;
 
   std::string name_at(std::int64_t index) const {
@@ -189,7 +189,7 @@ class CudnnLibrary final : public ConvLibrary {
 
   void build_first(ShapePlans& known, const ConvRequest& request, cudnnHandle_t handle) {
     const ConvShape& shape = request.shape;
-    // Its sums are added in the order in which blocks end.
+    // forward_sums is not deterministic: it adds in the order in which blocks end.
     const bool needed = shape.pass != ConvPass::forward_sums;
     if (rules_.deterministic && !needed) return;
     if (known.graph == nullptr) {
@@ -217,7 +217,7 @@ class CudnnLibrary final : public ConvLibrary {
     return false;
   }
 
-  // cuDNN ties a stream to a handle: the one that plans run with is used by one thread.
+  // A cuDNN handle has one stream, so the handle that plans run with is used by one thread only.
   bool add(ShapePlans& known, const ConvShape& shape, std::int64_t index, cudnnHandle_t handle) const {
     constexpr std::int64_t kMostWorkspace = std::int64_t{1} << 31;
     if (!known.graph->graph().build_plan_at_index(handle, index).is_good()) return false;
@@ -232,7 +232,7 @@ class CudnnLibrary final : public ConvLibrary {
           if (shape.pass == ConvPass::forward_sums)
             pack.insert({{kSum, p.sums}, {kSquares, p.sums + shape.k}});
           auto result = graph->graph().execute_plan_at_index(handle.get(), pack, workspace, index);
-          check(result.is_good(), "cuDNN fails at {}: {}", shape.key(), result.get_message());
+          check(result.is_good(), "cuDNN failed in {}: {}", shape.key(), result.get_message());
         }));
     return true;
   }

@@ -1,4 +1,4 @@
-// Convolutions by cuDNN's graph API: its plans for a shape, to choose from.
+// Convolutions by cuDNN's graph API: execution plans for a shape, from which the tuner chooses.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -44,23 +44,23 @@ struct ConvPlan {
 
 struct ConvRequest {
   ConvShape shape;
-  std::string plan = {};  // the only one that is wanted; empty: any
+  std::string plan = {};  // build only the plan of this name; empty: any
   double value = 0;       // how much the choice matters
 };
 
 class ConvLibrary {
  public:
   virtual ~ConvLibrary() = default;
-  // Builds plans for every shape, in parallel on the host: the one that is wanted, or cuDNN's first proposal;
-  // then others, up to `most` of a shape, those that matter most first, as long as `go_on` says so. It is
-  // called from several threads. Throws UnavailableError where cuDNN has none for a shape; for forward_sums
-  // that is not an error.
+  // Builds plans in parallel on the host: for each shape first the named plan, or else cuDNN's first
+  // proposal; then more proposals, up to `most` per shape, starting with the shapes of most value, while
+  // `go_on` returns true (it is called from several threads). Throws UnavailableError if cuDNN has no plan
+  // for a shape, unless its pass is forward_sums.
   virtual void build(std::vector<ConvRequest> requests, int most, const std::function<bool()>& go_on) = 0;
-  // Those that were built for a shape, in cuDNN's order.
+  // The plans built for a shape, in cuDNN's order.
   virtual std::vector<std::shared_ptr<const ConvPlan>> plans(const ConvShape& shape) const = 0;
 };
 
-// Which of cuDNN's kernels may be taken.
+// Which of cuDNN's kernels may be used.
 struct ConvRules {
   bool deterministic = false;
   bool tf32 = false;  // fp32 convolutions may round their inputs to tf32

@@ -13,7 +13,7 @@ void check_cuda(cudaError_t result, const char* what) {
   if (result == cudaErrorMemoryAllocation) {
     std::size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
-    cudaGetLastError();  // what fits is asked for next, and is not to stumble over this
+    cudaGetLastError();  // reset: callers go on to ask what fits
     throw OutOfMemoryError("{}: the GPU is out of memory ({} of {} MiB free)", what, free >> 20, total >> 20);
   }
   // In exclusive mode another process has it; in prohibited mode nobody can.
@@ -25,13 +25,13 @@ void check_cuda(cudaError_t result, const char* what) {
 
 int current_device() {
   int device = 0;
-  check_cuda(cudaGetDevice(&device), "asking for the device");
+  check_cuda(cudaGetDevice(&device), "querying the current device");
   return device;
 }
 
 int device_attribute(cudaDeviceAttr attribute) {
   int found = 0;
-  check_cuda(cudaDeviceGetAttribute(&found, attribute, current_device()), "asking about the device");
+  check_cuda(cudaDeviceGetAttribute(&found, attribute, current_device()), "querying the device");
   return found;
 }
 
@@ -86,7 +86,7 @@ void download(void* to, const void* from, std::size_t bytes) {
 Stream make_stream(bool urgent) {
   cudaStream_t stream = nullptr;
   int lowest = 0, highest = 0;
-  check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "asking for stream priorities");
+  check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "querying stream priorities");
   check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? highest : lowest),
              "making a stream");
   return Stream(stream);
@@ -129,7 +129,7 @@ void wait_for(cudaStream_t stream) { check_cuda(cudaStreamSynchronize(stream), "
 
 bool has_come(const Event& event) {
   const cudaError_t state = cudaEventQuery(event.get());
-  if (state != cudaErrorNotReady) check_cuda(state, "asking for an event");
+  if (state != cudaErrorNotReady) check_cuda(state, "querying an event");
   return state == cudaSuccess;
 }
 
@@ -207,9 +207,9 @@ void check_architecture(const cudaDeviceProp& device) {
   const cudaError_t result = find_code(code);
   if (result != cudaErrorNoKernelImageForDevice && result != cudaErrorInvalidDeviceFunction &&
       result != cudaErrorUnsupportedPtxVersion) {
-    // Such as the failure of an earlier kernel, which every call tells from then on.
+    // For example the failure of an earlier kernel, which every later call reports.
     check_cuda(result, "looking for the device's code");
-    device_code();  // remembered now: while a step is captured, nothing can be asked
+    device_code();  // cached now: it cannot be found during a capture
     return;
   }
   // Hopper's matrix instructions are in the code for 90a alone.
@@ -228,16 +228,16 @@ std::string of_older_code(const cudaDeviceProp& device) {
 }
 
 Backend::DeviceMemory free_memory() {
-  // The driver takes some for the code of kernels as they are first used.
+  // The driver takes some for the code of kernels when they are first used.
   constexpr std::size_t kCode = std::size_t{256} << 20;
   Backend::DeviceMemory memory;
-  check_cuda(cudaMemGetInfo(&memory.free, &memory.total), "asking for the device's memory");
+  check_cuda(cudaMemGetInfo(&memory.free, &memory.total), "querying free device memory");
   memory.free -= std::min(memory.free, kCode);
   return memory;
 }
 
 std::size_t overhead_of(const plan::Plan& plan, bool owns_weights) {
-  // What convolutions and cuBLAS want besides is known when they have been chosen.
+  // An estimate: the work space of convolutions and cuBLAS is known only once kernels are chosen.
   constexpr std::size_t kWork = std::size_t{128} << 20;
   std::size_t copies = 0, inputs = 0;
   graph::DType dtype = graph::DType::f32;

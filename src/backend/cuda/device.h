@@ -34,9 +34,9 @@ struct PinnedSpace {
 };
 using PinnedMemory = OwnedMemory<PinnedSpace>;
 
-// Copies to the device and waits until all is there: no stream of ours waits for the one that copies.
+// Copies to the device. Returns when the data has arrived: our streams do not wait for the default stream.
 void upload(std::byte* to, std::span<const std::byte> from);
-// Copies to ordinary memory, without regard to what streams of ours still write.
+// Copies to ordinary memory. Does not wait for our streams, which may still be writing.
 void download(void* to, const void* from, std::size_t bytes);
 
 // A copy of `rows` on the device.
@@ -59,12 +59,12 @@ using Event = std::unique_ptr<CUevent_st, Destroy<cudaEventDestroy>>;
 using Graph = std::unique_ptr<CUgraph_st, Destroy<cudaGraphDestroy>>;
 using GraphExec = std::unique_ptr<CUgraphExec_st, Destroy<cudaGraphExecDestroy>>;
 
-Stream make_stream(bool urgent = false);  // work on an urgent one goes first where both are ready
-// Whoever waits for one that sleeps does so, and does not spin: threads that decode need cores.
+Stream make_stream(bool urgent = false);  // the work of an urgent stream runs first
+// With `sleeps`, threads that wait for it sleep instead of spinning: threads that decode need the cores.
 Event make_event(bool timed, bool sleeps = false);
-double seconds_between(const Event& begin, const Event& end);  // timed ones, both of which have come
+double seconds_between(const Event& begin, const Event& end);  // of timed events that are complete
 
-// Times what is put on a stream, by the device's clock.
+// Times the work that `put` queues on a stream, by the device's clock.
 class DeviceTimer {
  public:
   double seconds(cudaStream_t stream, const std::function<void()>& put) const;
@@ -73,24 +73,24 @@ class DeviceTimer {
   Event begin_ = make_event(true), end_ = make_event(true);
 };
 
-// In the order of a stream: puts an event behind what it holds, makes what comes next follow an event or all
-// that another stream holds, and copies, from and to any memory.
+// Queue on a stream: an event; a wait for an event, or for everything queued on another stream so far; a copy
+// between any two kinds of memory.
 void record(const Event& event, cudaStream_t stream);
-Event recorded(cudaStream_t stream);  // a new one, untimed
+Event recorded(cudaStream_t stream);  // a new, untimed event
 void follow(cudaStream_t stream, const Event& event);
 void follow(cudaStream_t stream, cudaStream_t earlier);
 void copy_async(void* to, const void* from, std::size_t bytes, cudaStream_t stream);
-// The host waits until the device has come there, or asks whether it has.
+// On the host: wait until the device has reached the event, or the end of the stream; or ask whether it has.
 void wait_for(const Event& event);
 void wait_for(cudaStream_t stream);
 bool has_come(const Event& event);
 
-// What `put` puts on the stream, as a graph; nothing of it runs.
+// Captures the work that `put` queues on the stream as a graph; none of it runs.
 Graph capture_graph(cudaStream_t stream, const std::function<void()>& put);
 std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph);  // in the order of capture
 GraphExec instantiate(const Graph& graph);
 
-// What a library calls a type. Throws InternalError for integers, which nothing on the device computes in.
+// A library's constant for a type. Throws InternalError for integer types: no op computes in them.
 template <typename Name>
 Name name_in_library(graph::DType dtype, Name f32, Name f16, Name bf16) {
   if (dtype == graph::DType::f32) return f32;
@@ -103,18 +103,18 @@ inline Type type_of(graph::DType dtype) { return name_in_library(dtype, Type::f3
 int current_device();
 int device_attribute(cudaDeviceAttr attribute);  // of the current device
 
-// Chooses this process's device, makes it the current one, and gives its number: the one that was asked for,
-// or else another for each of the ranks that share a machine, as long as there are some. Throws
-// UnavailableError when there is none, UsageError when several ranks of a machine ask for one by number.
+// Chooses this process's device, makes it current, and returns its number: the given one, or else a different
+// one for each rank of this machine, as far as there are enough. Throws UnavailableError if there is none,
+// and UsageError if a number is given although several ranks share the machine.
 int take_device(const comm::Communicator* communicator, std::optional<int> number = {});
 
-// Throws UnavailableError, naming what to rebuild with, when this build has no code for the device, or CUDA
-// 13 serves it no more; as check_cuda when it fails otherwise.
+// Throws UnavailableError, with the option to rebuild with, if this build has no code for the device or CUDA
+// 13 no longer supports it. Throws other failures as check_cuda does.
 void check_architecture(const cudaDeviceProp& device);
-// " (code for 8.0)" where the device runs what was compiled for an older one; else empty.
+// " (code for 8.0)" if the device runs code compiled for an older one; else empty.
 std::string of_older_code(const cudaDeviceProp& device);
 
-// As Backend::device_memory and memory_overhead.
+// They implement Backend::device_memory and memory_overhead.
 Backend::DeviceMemory free_memory();
 std::size_t overhead_of(const plan::Plan& plan, bool owns_weights);
 

@@ -22,7 +22,7 @@ Candidates make_normalize_image(const GroupView& group, Shared&) {
               op.out(NormalizeImage::x));
 }
 
-// relu, relu_grad and add: an output from the inputs, of which the second may be none.
+// relu, relu_grad and add; the second input is optional.
 Candidates make_flat(const GroupView& group, Shared&) {
   const OpView op = group.op();
   return only(flat, op.kind(), type_of(op.in_tensor(0).dtype), op.out_stored(0), op.in(0), op.in(1),

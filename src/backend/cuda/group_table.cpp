@@ -9,7 +9,7 @@
 namespace redline::backend::cuda {
 namespace {
 
-// Over the kernels' arguments of the same names.
+// They hide the kernels' arguments of the same names.
 using graph::kNone;
 using graph::Op;
 using graph::OpKind;
@@ -26,7 +26,7 @@ using graph::operands::NormStats;
 using plan::Group;
 using plan::Node;
 
-// Channels whose norm a 1x1 convolution applies itself.
+// The most channels whose norm a 1x1 convolution applies itself.
 constexpr std::int64_t kMostActivated = 128;
 
 std::int64_t channels_of(const Node& op, TensorId id) { return op.tensor(id).shape.c(); }
@@ -50,13 +50,13 @@ bool expands(const Node& conv) {
   return w[0] == ExpandGrad::kTo && w[1] == ExpandGrad::kFrom;
 }
 
-// Whether a 1x1 convolution can be done with this prologue and epilogue.
+// Whether there is a GEMM with this prologue and epilogue for a 1x1 convolution.
 bool has_gemm_of(const Node& conv, Prologue prologue, Epilogue epilogue) {
   return is_pointwise(conv) && has_gemm(prologue, epilogue, channels_of(conv, conv.in(EitherConv::from)),
                                         channels_of(conv, conv.out(EitherConv::to)));
 }
 
-// 3x3, stride 1, of images and channels that a kernel of our own can do.
+// 3x3, stride 1, of image sizes and channels that our own kernel supports.
 bool is_conv3x3(const Node& conv) {
   if (!conv || !has_form(conv, conv.in(EitherConv::w), 3, 1) || !is_narrow(conv, conv.in(EitherConv::from)))
     return false;
@@ -71,9 +71,9 @@ bool is_ungated_apply(const Node& op) {
          !op.has_in(NormGradApply::mask);
 }
 
-// The norm_grad_stats whose gradient a convolution's input gradient is or is added to; none where one kernel
-// cannot do both. What is stored of the gradient is gated, and a norm_grad_apply that reads it gates it
-// again, which changes nothing.
+// The norm_grad_stats that reads a convolution's input gradient, alone or added to another; none if one
+// kernel cannot do both. The gradient is stored gated; a norm_grad_apply that reads it may gate it a second
+// time, which changes nothing.
 Node sums_behind(const Node& gradient) {
   const Node none{gradient.flow};
   const Node sums = gradient.reader(ConvGradInput::dx, OpKind::norm_grad_stats);
@@ -91,8 +91,8 @@ Node sums_behind(const Node& gradient) {
   return sums;
 }
 
-// The norm_stats whose scale and bias an affine_act can work out for itself; none where it cannot. The norm's
-// sums come from a convolution. A shortcut with a norm of its own is left to the kernels that read both.
+// The norm_stats whose scale and bias an affine_act can compute itself, from the sums of a convolution; none
+// if it cannot. A shortcut with a norm of its own is left to the kernels that read both.
 Node norm_of(const Node& act) {
   const Node norm = act.maker(AffineAct::affine, OpKind::norm_stats);
   const bool possible = norm && !act.has_in(AffineAct::shortcut_affine) &&
@@ -100,7 +100,7 @@ Node norm_of(const Node& act) {
   return possible ? norm : Node{act.flow};
 }
 
-// relu(norm(y)) and nothing else, with a norm that can be worked out there.
+// relu(norm(y)) and nothing else, with a norm that can be computed there.
 bool is_plain_activation(const Node& act) {
   const Node norm = act.is(OpKind::affine_act) ? norm_of(act) : Node{act.flow};
   return norm && norm.in(NormStats::y) == act.in(AffineAct::y) && !act.has_in(AffineAct::shortcut) &&
@@ -119,7 +119,7 @@ Node conv_of(const Group& group, const Node& act) {
   return {act.flow, group.ops.empty() ? -1 : group.ops.back()};
 }
 
-// The gradients of a 1x1 convolution that expands 64 channels to 256, from that of the norm behind it:
+// The gradients of a 1x1 convolution that expands 64 channels to 256, from that of the norm after it:
 // norm_grad_apply, conv_grad_input, conv_grad_weight, and norm_grad_stats where the convolution read
 // relu(affine(y)), which is recomputed. The gradient between norm and convolution is not stored.
 Group match_expand_gradient(const Node& apply) {
@@ -142,8 +142,8 @@ Group match_expand_gradient(const Node& apply) {
   return group;
 }
 
-// Back through a norm and the 1x1 convolution in front of it to the sums of the norm before: norm_grad_apply,
-// conv_grad_input, norm_grad_stats.
+// The gradient of a norm, the input gradient of the 1x1 convolution before it, and the sums of the norm
+// before that: norm_grad_apply, conv_grad_input, norm_grad_stats.
 Group match_norm_gradient(const Node& apply) {
   if (!is_ungated_apply(apply)) return {};
   const Node input = apply.reader(NormGradApply::dy, OpKind::conv_grad_input), sums = sums_behind(input);
@@ -153,13 +153,13 @@ Group match_norm_gradient(const Node& apply) {
           .in_place = {{apply.in(NormGradApply::g), apply.out(NormGradApply::dy)}}};
 }
 
-// Of two gradients that are added up, the other one.
+// The other of the two gradients that norm_grad_stats adds.
 TensorId other_gradient(const Node& sums, TensorId dx) {
   return sums.in(sums.in(NormGradStats::g) == dx ? NormGradStats::g2 : NormGradStats::g);
 }
 
-// The input gradient of a 1x1 convolution and the sums of the norm it arrives at: conv_grad_input,
-// norm_grad_stats. Where another branch's gradient is added, only the sum is stored.
+// The input gradient of a 1x1 convolution and the sums of the norm that it reaches: conv_grad_input,
+// norm_grad_stats. If another branch's gradient is added, only the total is stored.
 Group match_gradient_sums(const Node& gradient) {
   if (!gradient.is(OpKind::conv_grad_input)) return {};
   const Node sums = sums_behind(gradient);
@@ -174,8 +174,8 @@ Group match_gradient_sums(const Node& gradient) {
   return group;
 }
 
-// The same where the other branch's gradient is that of a 1x1 convolution of stride 2, which is zero but for
-// every second pixel: conv_grad_input, conv_grad_input, norm_grad_stats. Its memory holds those pixels.
+// The same if the other branch is a 1x1 convolution of stride 2, whose gradient is zero except at every
+// second pixel: conv_grad_input, conv_grad_input, norm_grad_stats. Its memory may hold those pixels only.
 Group match_sparse_gradient_sums(const Node& gradient) {
   if (!gradient.is(OpKind::conv_grad_input)) return {};
   const Node sums = sums_behind(gradient);
@@ -198,9 +198,8 @@ Group match_activated_expand(const Node& act) {
   return group;
 }
 
-// activated_conv() of another 1x1 convolution. The activation is stored, for the weight gradient, and not
-// read again here. With more channels every block would apply the norm to more than the product takes time
-// for.
+// activated_conv() of other 1x1 convolutions. The activation is stored for the weight gradient, but not read
+// here. With more channels, applying the norm in every block would take longer than the product.
 Group match_activated_conv(const Node& act) {
   const Group group = activated_conv(act);
   const Node conv = conv_of(group, act);
@@ -236,8 +235,7 @@ Group match_weight_gradient(const Node& op) {
   return group;
 }
 
-// activated_conv() of a 3x3 convolution. The activation is stored, for the weight gradient, and not read
-// again here.
+// activated_conv() of a 3x3 convolution. The activation is stored for the weight gradient, but not read here.
 Group match_activated_conv3x3(const Node& act) {
   const Group group = activated_conv(act);
   return is_conv3x3(conv_of(group, act)) ? group : Group{};
@@ -267,7 +265,7 @@ Group match_weight_gradient3x3(const Node& op) {
   return group;
 }
 
-// The input gradient of a 3x3 convolution and the sums of the norm it arrives at: conv_grad_input,
+// The input gradient of a 3x3 convolution and the sums of the norm that it reaches: conv_grad_input,
 // norm_grad_stats.
 Group match_gradient_sums3x3(const Node& gradient) {
   if (!gradient.is(OpKind::conv_grad_input) || !is_conv3x3(gradient)) return {};
@@ -276,7 +274,7 @@ Group match_gradient_sums3x3(const Node& gradient) {
   return {.ops = {gradient.position, sums.position}};
 }
 
-// A norm's scale and bias, worked out where they are applied: norm_stats, affine_act.
+// A norm whose scale and bias are computed where they are applied: norm_stats, affine_act.
 Group match_norm_act(const Node& act) {
   const Node norm = act.is(OpKind::affine_act) ? norm_of(act) : Node{act.flow};
   if (!norm) return {};
@@ -285,7 +283,7 @@ Group match_norm_act(const Node& act) {
           .in_place = {{act.in(AffineAct::y), z}, {act.in(AffineAct::shortcut), z}}};
 }
 
-// The stem: the norm's gradient gathers that of the pool, which is not stored: max_pool_grad,
+// The stem: the norm's gradient gathers the pool's gradient, which is not stored: max_pool_grad,
 // norm_grad_apply.
 Group match_pool_gradient(const Node& pool) {
   if (!pool.is(OpKind::max_pool_grad)) return {};

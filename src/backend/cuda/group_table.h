@@ -1,5 +1,5 @@
-// What the planner is told: which ops of a graph one kernel does together, and how tensors lie in memory.
-// Every name of a row has an entry in the table of steps (step_table.cpp), which says how it is launched.
+// What the planner asks: which ops of a graph can run as one group, and how tensors are laid out in memory.
+// Each row's name also has an entry in step_table.cpp, with the function that makes the group's candidates.
 #pragma once
 
 #include <vector>
@@ -28,12 +28,11 @@ inline constexpr const char* kWeightGradient = "weight_gradient";
 inline constexpr const char* kUpdate = "update";
 }  // namespace groups
 
-// `hopper`: whether kernels that are written for Hopper's TMA and wgmma can run, as has_hopper_kernels()
-// says.
+// `hopper`: whether kernels written for Hopper's TMA and wgmma can run; see has_hopper_kernels().
 std::vector<plan::GroupRow> group_rows(bool hopper);
 
-// As plan::Capabilities::layout: channels last, and images of three channels as the convolutions that read
-// them are fastest with. (layouts.cpp)
+// See plan::Capabilities::layout. Channels last; images of three channels in the layout in which the
+// convolutions that read them are fastest. (layouts.cpp)
 plan::Layout layout_of(const graph::Graph& graph, graph::TensorId id, bool hopper);
 
 }  // namespace redline::backend::cuda

@@ -11,12 +11,12 @@
 namespace redline::backend::cuda {
 namespace {
 
-// Below this a copy is all latency, and labels and scalars lie where it suits the host.
+// Below this size a copy is all latency, so labels and scalars may be in any kind of host memory.
 constexpr std::size_t kSmall = std::size_t{64} << 10;
 
 cudaMemoryType kind_of(const void* memory) {
   cudaPointerAttributes attributes{};
-  check_cuda(cudaPointerGetAttributes(&attributes, memory), "asking about an input");
+  check_cuda(cudaPointerGetAttributes(&attributes, memory), "querying an input's memory");
   return attributes.type;
 }
 
@@ -85,7 +85,7 @@ bool HostCopy::start(std::byte* to, const void* from, std::size_t bytes, cudaStr
   const bool as_it_is = method_ == InputCopy::pageable && bytes >= kSmall;
   if (kind == cudaMemoryTypeHost || as_it_is) {
     copy_async(to, from, bytes, stream);
-    return true;  // the driver may or may not be done with ordinary memory
+    return true;  // the driver may still be reading ordinary memory
   }
   copy_through_chunks(to, from, bytes, stream);
   return false;

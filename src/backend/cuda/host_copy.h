@@ -1,5 +1,5 @@
-// The methods of copying between host memory and the device: which kind of memory each reads from, and how it
-// copies; and a step's inputs, copied while the device still computes on those before.
+// Copying between host memory and the device, by every method of InputCopy: the kind of memory that it reads
+// from, and the copy. Also a step's inputs, which are copied while the device computes the step before.
 #pragma once
 
 #include <cstddef>
@@ -35,12 +35,11 @@ class HostCopy {
  public:
   HostCopy(InputCopy method, std::size_t most_bytes) : method_(method), most_bytes_(most_bytes) {}
 
-  // Puts the copy on the stream. True when `from` may still be read until the stream gets past the copy;
-  // false when it has been read. Small inputs, and memory of another kind than the method's, go through
-  // chunks.
+  // Queues the copy. Returns true if `from` may be read until the copy is complete, false if it has been read
+  // already. Small inputs, and memory of a kind that the method does not expect, are copied through chunks.
   bool start(std::byte* to, const void* from, std::size_t bytes, cudaStream_t stream);
-  // From the device to ordinary memory, and waits for it: while one chunk arrives, the one before is copied
-  // on.
+  // Copies from the device to ordinary memory, and waits. While one chunk arrives, the one before it is
+  // copied to its destination.
   void copy_back(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t stream);
 
  private:
@@ -49,7 +48,7 @@ class HostCopy {
     Event copied;
   };
   std::size_t chunk_bytes() const { return kCopyChunk < most_bytes_ ? kCopyChunk : most_bytes_; }
-  Chunk& next_chunk();  // once nothing is under way through it
+  Chunk& next_chunk();  // waits until it is free
   void copy_through_chunks(std::byte* to, const void* from, std::size_t bytes, cudaStream_t stream);
 
   InputCopy method_;
@@ -58,18 +57,18 @@ class HostCopy {
   int next_ = 0;
 };
 
-// An input that the host writes while the device still computes on the one before: two staging buffers, used
-// in turn and filled on a side stream.
+// An input that the host can write while the device still computes the step before: two staging buffers, used
+// alternately and filled on a side stream.
 class InputSlots {
  public:
   InputSlots(std::size_t bytes, InputCopy method);
 
-  // Puts the copy from `data` to `target` on the streams: `copies` brings it to the device, `compute` takes
-  // it from there once what runs before is done. Holds the lease while the device may read `data`, and waits
-  // for the data of the write before; without a lease, `data` has been read when this returns.
+  // Queues the copy from `data` to `target`: on `copies` to a staging buffer, then on `compute`, behind
+  // earlier work, to `target`. Holds the lease while the device may read `data`; first waits until the data
+  // of the last write has been read. Without a lease, `data` has been read when this returns.
   void write(const void* data, std::size_t bytes, std::byte* target, cudaStream_t copies,
              cudaStream_t compute, Lease lease);
-  // Lets go of the lease if the device has read its data. Does not wait.
+  // Releases the lease if the device has read the data. Does not wait.
   void give_back_read();
 
   std::size_t device_bytes() const { return slots_[0].staging.size() + slots_[1].staging.size(); }
@@ -84,7 +83,7 @@ class InputSlots {
   HostCopy copy_;
   Slot slots_[2];
   int next_ = 0;
-  Lease lease_;  // on what the last write may still read
+  Lease lease_;  // on data that the last write may still read
 };
 
 }  // namespace redline::backend::cuda

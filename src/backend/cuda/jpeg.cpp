@@ -58,12 +58,12 @@ struct NvjpegFunctions {
 // one at a time.
 class Nvjpeg {
  public:
-  // Throws UnavailableError when the library is not there, or the GPU has no decoding engines.
+  // Throws UnavailableError if the library is missing, or the GPU has no decoding engines.
   Nvjpeg() {
     const int created = functions_.create(kHardware, nullptr, nullptr, 0, &handle_);
     if (created != kSuccess) {
       throw UnavailableError(
-          "nvJPEG's hardware decoder does not start (status {}): {}", created,
+          "nvJPEG's hardware decoder failed to start (status {}): {}", created,
           created == kArchMismatch
               ? "this GPU has no decoding engines"
               : "in a container, NVIDIA_DRIVER_CAPABILITIES must have 'video' or be 'all'");
@@ -78,7 +78,7 @@ class Nvjpeg {
       functions_.destroy(handle_);
       throw UnavailableError("nvJPEG has no memory for a decoder: use a smaller --batch-size");
     }
-    // Whatever its sizes, this makes the library keep its buffers from batch to batch.
+    // With any sizes, this makes the library keep its buffers from batch to batch.
     functions_.preallocate(handle_, state_, 1, 1, 1, kSampling444, kRgbInterleaved);
   }
   ~Nvjpeg() {
@@ -90,13 +90,13 @@ class Nvjpeg {
   Nvjpeg& operator=(const Nvjpeg&) = delete;
 
   const std::string& version() const { return version_; }
-  unsigned engines() const { return engines_; }  // 0 when the library does not tell
+  unsigned engines() const { return engines_; }  // 0 if the library does not say
 
   // Device memory that the library takes for itself when it decodes this many images of so many pixels in a
   // call, and keeps.
   static std::size_t memory_need(std::size_t images, double pixels) {
-    // Of release 13.0, on an H200: batches of 64 and 256 images of 500x375 took 28 and 32 MiB, and of
-    // 1000x750 80 and 82, which is 32 images under way and something fixed.
+    // Release 13.0 on an H200: batches of 64 and 256 images took 28 and 32 MiB at 500x375, and 80 and 82 at
+    // 1000x750: about 32 images in flight, and a fixed part.
     constexpr std::size_t kUnderWay = 32, kFixed = std::size_t{12} << 20;
     return kFixed + std::min(images, kUnderWay) * static_cast<std::size_t>(3 * pixels);
   }
@@ -133,7 +133,7 @@ class Nvjpeg {
       batch_ = data.size();
     }
     const int status = functions_.decode(handle_, state_, data.data(), sizes.data(), images.data(), stream);
-    if (status != kSuccess) batch_ = 0;  // begins anew after a failure
+    if (status != kSuccess) batch_ = 0;  // set up again after a failure
     return status == kSuccess;
   }
 
@@ -141,7 +141,7 @@ class Nvjpeg {
   NvjpegFunctions functions_;
   void* handle_ = nullptr;
   void* state_ = nullptr;
-  std::size_t batch_ = 0;  // that the state is set up for
+  std::size_t batch_ = 0;  // for which the state is set up
   std::string version_;
   unsigned engines_ = 0;
   std::mutex parsing_;
@@ -150,8 +150,8 @@ class Nvjpeg {
 
 // --- Batches of images ---
 
-// Decoded images of a launch lie in one pool. It grows with the largest batch seen; one that needs more than
-// the limit is decoded in parts.
+// The decoded images of a launch are in one pool. It grows to the largest batch seen; a batch that needs more
+// than the limit is decoded in parts.
 constexpr std::size_t kPoolStep = std::size_t{32} << 20, kPoolLimit = std::size_t{512} << 20;
 constexpr std::size_t kAlignment = 256;
 // A larger image goes to the CPU, which decodes it at a fraction of its size.
@@ -165,7 +165,7 @@ std::size_t pool_bytes(const EncodedImage& image) {
   return pool_bytes(static_cast<std::size_t>(image.width) * static_cast<std::size_t>(image.height));
 }
 
-// A pool for a first launch of `needed` bytes: a quarter more, as to grow again stops the device.
+// The pool's size for a launch of `needed` bytes: a quarter more, since growing it stops the device.
 std::size_t pool_for(std::size_t needed) {
   return (needed + needed / 4 + kPoolStep - 1) / kPoolStep * kPoolStep;
 }
@@ -272,7 +272,7 @@ class JpegDecoder final : public ImageDecoder {
         failed.push_back(images.front().row);
         return;
       }
-      // One bad file spoils the call for all: halves find it.
+      // One bad file makes the whole call fail: halving finds it.
       decode(images.first(images.size() / 2), to, filter, failed);
       decode(images.subspan(images.size() / 2), to, filter, failed);
       return;
@@ -294,7 +294,7 @@ class JpegDecoder final : public ImageDecoder {
     std::size_t needed = 0;
     for (const EncodedImage& image : images) needed += pool_bytes(image);
     if (needed <= pool_.size()) return true;
-    pool_ = DeviceMemory();  // first, so that both are never there together
+    pool_ = DeviceMemory();  // first, so that the two never exist together
     try {
       pool_ = DeviceMemory(pool_for(needed));
     } catch (const UnavailableError&) {
@@ -336,7 +336,7 @@ class JpegDecoder final : public ImageDecoder {
   mutable std::mutex mutex_;
   int device_ = current_device();
   Nvjpeg nvjpeg_;
-  // Its kernels are small, and go first, so that the next batch is there when the step ends.
+  // Its kernels are small and run first, so that the next batch is ready when the step ends.
   Stream stream_ = make_stream(/*urgent=*/true);
   Event done_ = make_event(/*timed=*/false, /*sleeps=*/true);
   PinnedMemory host_jobs_{kMostImages * sizeof(CropJob)}, host_unwritten_{kMostImages};

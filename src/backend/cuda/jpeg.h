@@ -25,7 +25,7 @@ class CudaImages final : public DeviceImages {
   std::size_t row_bytes() const { return bytes(1, size_); }
   std::byte* row(int index) const { return memory_.data() + row_bytes() * static_cast<std::size_t>(index); }
 
-  // Puts a copy of all rows on a stream, and remembers when it is done.
+  // Queues a copy of all rows on a stream, with an event behind it.
   void copy_to(std::byte* target, std::size_t bytes, cudaStream_t stream) const;
   // Makes a stream wait until the last copy is done.
   void wait_until_copied(cudaStream_t stream) const;
@@ -36,7 +36,7 @@ class CudaImages final : public DeviceImages {
   Event copied_ = make_event(false);
 };
 
-// Throws UnavailableError when the library or the engines are not there. Uses the device that is current.
+// Uses the current device. Throws UnavailableError if nvJPEG or the decoding engines are missing.
 std::shared_ptr<ImageDecoder> make_jpeg_decoder();
 
 }  // namespace redline::backend::cuda

@@ -35,7 +35,7 @@ bool folds(const graph::Graph& graph) {
     const auto& attr = op.attr<graph::ConvAttr>();
     const bool stem = graph.tensor(tensors.x).dtype == DType::bf16 && filter[2] == 7 && filter[3] == 7 &&
                       attr.stride == 2 && attr.pad == 3;
-    // A picture of the filter's own size could not be told from a filter.
+    // An image of 7 x 7 could not be told from a filter.
     const bool like_filter = graph.tensor(tensors.x).shape.h() == 7;
     if (op.kind == OpKind::conv_grad_input || !stem || like_filter || !only_convolved(graph, tensors.x))
       return false;
@@ -55,7 +55,7 @@ Layout layout_of(const graph::Graph& graph, TensorId id, bool hopper) {
       tensor.shape.c() == 3 && (tensor.kind != TensorKind::activation || only_convolved(graph, id));
   if (!image) return Layout::channels_last;
   const bool foldable = tensor.kind == TensorKind::activation || tensor.shape.h() == 7;
-  // There, we have kernels of our own for four channels.
+  // On Hopper, our own kernels take four channels.
   const bool fold = foldable && !hopper && folds(graph);
   return fold ? Layout::folded : Layout::channels_last4;
 }

@@ -8,7 +8,7 @@ namespace {
 
 cudaDataType_t blas_type(DType dtype) { return name_in_library(dtype, CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF); }
 
-// A row-major matrix as it lies in memory, which may be multiplied transposed.
+// A row-major matrix in memory, which may be multiplied transposed.
 struct Factor {
   const void* data;
   bool transposed = false;

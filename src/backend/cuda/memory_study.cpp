@@ -1,5 +1,5 @@
-// What the study of a GPU's memory is made of: methods to and from the current device, and the orders in
-// which its kernels reach its memory.
+// The memory study of a GPU: methods of copying to and from the current device, and the orders in which its
+// kernels access its memory.
 #include <algorithm>
 #include <barrier>
 #include <future>
@@ -36,7 +36,7 @@ void touch(volatile std::byte* memory, std::size_t bytes, bool write) {
   }
 }
 
-// Between host and device, by the host's clock: from the call until the bytes are there.
+// A copy between host and device, timed by the host's clock from the call until the bytes have arrived.
 class HostMove final : public MemoryMove {
  public:
   HostMove(const HostTransfer& transfer, std::size_t bytes)
@@ -198,7 +198,7 @@ class DeviceMove final : public MemoryMove {
     while (static_cast<int>(seconds.size()) < rounds) {
       const int count = std::min(rounds - static_cast<int>(seconds.size()), kQueued);
       std::vector<double> times = run_queued(count);
-      // A host that was too slow makes gaps: again, with more time for it.
+      // If the host was too slow, there are gaps: repeat with more time for it.
       for (; times.empty(); times = run_queued(count)) held_ *= 2;
       seconds.insert(seconds.end(), times.begin(), times.end());
     }

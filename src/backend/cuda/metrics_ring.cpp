@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 }  // namespace
 
 DeviceClock::DeviceClock() {
-  constexpr int kReadings = 20;  // the first ones load the kernel and wake the device
+  constexpr int kReadings = 20;  // the first load the kernel and wake the device
   const Stream stream = make_stream();
   const DeviceMemory memory(sizeof(RunRecord));
   auto* record = reinterpret_cast<RunRecord*>(memory.data());

@@ -1,5 +1,5 @@
-// Numbers of past runs on their way to the host: copied after a run without waiting for it, and taken when
-// they have arrived; and the device's clock, which tells when they ran.
+// The metrics of past runs on their way to the host: copied after each run without waiting, and taken when
+// they have arrived. Also the device's clock, from which the times of runs come.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@
 
 namespace redline::backend::cuda {
 
-// The device's clock (%globaltimer) on the host's: how far apart they are.
+// Converts times of the device's clock (%globaltimer) to the host's clock.
 class DeviceClock {
  public:
   using Time = Metrics::Time;
 
-  // Reads the device's clock a few times, with nothing else under way, and keeps the reading that came back
-  // fastest: its error is less than half of the round trip, some microseconds.
+  // Reads the clock of the idle device a few times and keeps the reading with the shortest round trip: its
+  // error is less than half of that, a few microseconds.
   DeviceClock();
 
-  // A run that the host launched no earlier than `launched` and heard of by `heard`. The two clocks drift;
-  // these bounds pull them together again.
+  // Corrects for the drift between the clocks: a run began after the host launched it (`launched`), and ended
+  // before the host knew of its end (`heard`).
   void observe(std::uint64_t begin, std::uint64_t end, Time launched, Time heard);
 
   Time on_host(std::uint64_t nanoseconds) const;
@@ -36,8 +36,8 @@ class MetricsRing {
  public:
   explicit MetricsRing(std::shared_ptr<DeviceClock> clock) : clock_(std::move(clock)) {}
 
-  // Copies what a record holds once all work on the stream so far is done. The host began to launch the run
-  // that leaves it at `launched`.
+  // Queues a copy of the record behind the work on the stream so far. `launched`: when the host began to
+  // launch the run that fills it.
   void request(const RunRecord* from, Metrics::Time launched, cudaStream_t stream);
   // Whether take() has nothing to wait for.
   bool ready() const;

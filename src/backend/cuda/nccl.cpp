@@ -54,7 +54,7 @@ struct Nccl::Functions {
 Nccl::Nccl(std::shared_ptr<comm::Communicator> control)
     : control_(std::move(control)), functions_(std::make_unique<Functions>()) {
   int number = 0;
-  check(functions_->version(&number), "asking for its version");
+  check(functions_->version(&number), "querying its version");
   version_ = fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
   UniqueId id;
   if (control_->rank() == 0) check(functions_->unique_id(&id), "making a key");
@@ -63,7 +63,7 @@ Nccl::Nccl(std::shared_ptr<comm::Communicator> control)
 }
 
 Nccl::~Nccl() {
-  // A job that ends well has nothing under way; one that does not must not wait for a peer that is gone.
+  // A job that ends well has nothing in flight; one that fails must not wait for a peer that is gone.
   if (comm_ != nullptr) functions_->abort(comm_);
   if (aborting_.joinable()) aborting_.join();
 }
@@ -79,9 +79,9 @@ void Nccl::await(const std::function<bool()>& done) {
   try {
     control_->wait("a step", [&] {
       if (done()) return true;
-      if (comm_ == nullptr) throw UnavailableError("NCCL's work has been ended");
+      if (comm_ == nullptr) throw UnavailableError("NCCL's work was aborted");
       int error = kSuccess;
-      check(functions_->async_error(comm_, &error), "asking how it is");
+      check(functions_->async_error(comm_, &error), "querying its state");
       check(error, "an all-reduce");
       return false;
     });

@@ -1,5 +1,5 @@
-// The part of NCCL that adds up numbers over ranks, found at run time: a process that trains alone does not
-// need the library. The names and values are those of NCCL's C interface, release 2.
+// NCCL's collectives. The library is loaded at run time, since a process that trains alone does not need it.
+// Names and values are those of NCCL 2's C interface.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,7 +18,7 @@
 
 namespace redline::backend::cuda {
 
-// Values of one type that lie together.
+// Contiguous values of one type.
 struct ReduceRange {
   std::byte* values = nullptr;
   std::size_t count = 0;
@@ -27,12 +27,12 @@ struct ReduceRange {
 
 enum class Reduce : std::uint8_t { sum, average };
 
-// The ranks of a job, each with the device that is current when it is made.
+// The ranks of a job. Each uses the device that is current when this is made.
 class Nccl {
  public:
-  // Every rank makes one at the same time: rank 0's key goes to the others through `control`. Throws
-  // UnavailableError when the library is not there or refuses; a rank that dies meanwhile is for the control
-  // connection to find.
+  // Every rank makes one at the same time; `control` sends rank 0's key to the others. Throws
+  // UnavailableError if the library is missing or fails. A rank that dies meanwhile is detected by the
+  // control connection.
   explicit Nccl(std::shared_ptr<comm::Communicator> control);
   ~Nccl();
   Nccl(const Nccl&) = delete;
@@ -40,16 +40,16 @@ class Nccl {
 
   const std::string& version() const { return version_; }
   int ranks() const { return control_->size(); }
-  // Puts the sums or means of all ranges over all ranks on a stream, in place, as one operation. Can be
-  // captured into a graph. What is put on several streams is done in the order of the calls, which is the
-  // same on every rank.
+  // Queues the sums or means of all ranges over all ranks, in place, as one operation. Can be captured into a
+  // graph. Operations on different streams run in the order of the calls, which must be the same on every
+  // rank.
   void all_reduce(std::span<const ReduceRange> ranges, Reduce how, cudaStream_t stream) const;
-  // Puts one collective on a stream, to be measured. In place: what is parted among the ranks lies at this
-  // rank's place; a broadcast is from rank 0.
+  // Queues one collective, for measuring. In place: if the buffer is divided among the ranks, this rank's
+  // part is at its offset. A broadcast is from rank 0.
   void exchange(comm::Operation operation, const ReduceRange& range, cudaStream_t stream) const;
 
-  // Asks `done` until work that was launched is: where a peer is lost, the network fails or the job's time
-  // limit passes, it ends all of NCCL's work on the device and throws PeerError. Nothing can be reduced then.
+  // Polls `done` until it returns true. If a peer is lost, the network fails or the job's time limit passes,
+  // aborts NCCL's work on the device and throws PeerError; no collective is possible after that.
   void await(const std::function<bool()>& done);
 
  private:

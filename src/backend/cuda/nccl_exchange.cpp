@@ -1,4 +1,4 @@
-// NCCL's collectives as exchanges to be measured, and the entry that the program looks up for them.
+// NCCL's collectives as exchanges for benchmarks, and the entry point that the program looks up for them.
 #include <utility>
 
 #include "backend/cuda/device.h"
@@ -47,7 +47,7 @@ class NcclExchange final : public comm::Exchange {
       nccl_.exchange(options_.operation, range, stream_.get());
       record(end, stream_.get());
     }
-    // Never without end: a kernel of NCCL waits for its peers as long as they take.
+    // With a time limit: NCCL's kernels wait for their peers for ever.
     const Event done = recorded(stream_.get());
     nccl_.await([&] { return has_come(done); });
     std::vector<double> seconds;
@@ -77,14 +77,14 @@ class NcclFabric final : public comm::Fabric {
   explicit NcclFabric(const FabricOptions& options)
       : control_(options.communicator), topology_(options.topology) {
     cudaDeviceProp properties{};
-    check_cuda(cudaGetDeviceProperties(&properties, take_device(control_.get())), "asking about the device");
+    check_cuda(cudaGetDeviceProperties(&properties, take_device(control_.get())), "querying the device");
     connect("auto");
     description_ = fmt::format("NCCL {}, {}", nccl_->version(), properties.name);
   }
 
   std::string description() const override { return description_; }
 
-  // As NCCL's documentation has them by operation; which of them a machine can do, NCCL says when asked.
+  // By operation, as in NCCL's documentation; NCCL itself says which of them it supports on a machine.
   std::vector<std::string> algorithms(comm::Operation operation) const override {
     std::vector<std::string> names = {"auto", "ring/ll", "ring/ll128", "ring/simple"};
     const auto add = [&](std::initializer_list<const char*> more) {
@@ -103,14 +103,14 @@ class NcclFabric final : public comm::Fabric {
   }
 
  private:
-  // NCCL looks at its variables whenever a communicator is made: so each algorithm gets one of its own.
+  // NCCL reads its variables when a communicator is made, so each algorithm gets a communicator of its own.
   void connect(const std::string& algorithm) {
     if (nccl_ != nullptr && algorithm == algorithm_) return;
     nccl_.reset();
     algorithm_ = algorithm;
     const std::size_t slash = algorithm.find('/');
     const bool automatic = slash == std::string::npos;
-    const std::string topology = std::exchange(topology_, {});  // of the first is enough
+    const std::string topology = std::exchange(topology_, {});  // saved once, by the first
     const ScopedEnvironment environment(
         {{"NCCL_ALGO", automatic ? "" : algorithm.substr(0, slash)},
          {"NCCL_PROTO", automatic ? "" : algorithm.substr(slash + 1)},

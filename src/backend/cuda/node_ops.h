@@ -1,5 +1,5 @@
-// Which op each kernel of a step's graph belongs to. Nodes carry no mark of their own, so an op gets the
-// nodes that appeared since the last call. Needs no GPU. One thread at a time.
+// Which op each kernel of a step's graph belongs to. Nodes cannot be labelled, so an op gets the nodes that
+// were added since the last call. Needs no GPU. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,9 @@ class NodeOps {
   using Node = void*;
   using IdOf = std::function<std::optional<std::uint64_t>(Node)>;
 
-  // The nodes of `capture` so far. Those that were not there at the last call belong to `op`, or to the step
-  // as a whole (null), as the stamps of its begin and end do. `id_of` is asked about new nodes of an op only.
+  // `nodes`: all of `capture` so far. Those added since the last call belong to `op`, or, if it is null, to
+  // the step as a whole, as the stamps of its begin and end do. `id_of` is called for new nodes of an op
+  // only.
   void add(std::uint64_t capture, std::span<const Node> nodes, const graph::Op* op, const IdOf& id_of) {
     std::set<Node>& seen = seen_[capture];
     for (const Node node : nodes) {

@@ -9,7 +9,7 @@ namespace {
 
 void need_reduce(Shared& shared, const Matrix& m) { shared.need(reduce_partials(m) * sizeof(float)); }
 
-// Sums of this rank to their means over all; nothing where a norm has no peers.
+// Replaces this rank's sums by their means over all ranks. Does nothing without peers.
 void average(const Nccl* peers, std::initializer_list<float*> sums, int count, cudaStream_t stream) {
   if (peers == nullptr) return;
   std::vector<ReduceRange> ranges;
@@ -41,7 +41,7 @@ NormFinalize finalize_of(const OpView& op, const float* sums, float* affine, con
           .saved = op.out<float>(In::saved)};
 }
 
-// The norm of an op that nobody gave sums: in training a pass for the mean and one for the rest.
+// A norm without precomputed sums: in training one pass for the mean, and one for the variance.
 Step own_norm(const OpView& op, float* affine, Shared& shared) {
   const Matrix m = matrix_of(op.in_tensor(operands::NormStats::y));
   auto space = std::make_shared<DeviceMemory>(static_cast<std::size_t>(4 * m.channels) * sizeof(float));
@@ -113,7 +113,7 @@ Candidates make_batch_norm(const GroupView& group, Shared& shared) {
   });
 }
 
-// With norm_stats in the group, its scale and bias are worked out there too.
+// With norm_stats in the group, the kernel also computes its scale and bias.
 Candidates make_affine_act(const GroupView& group, Shared& shared) {
   using Act = operands::AffineAct;
   const OpView op = group.op(OpKind::affine_act);

@@ -13,7 +13,7 @@ Pool pool_of_gradient(const OpView& op) {
                  op.attr<graph::PoolAttr>());
 }
 
-// The windows of a mean of this tensor: side by side, or one that is the whole image.
+// The windows whose means are taken: side by side, or one of the size of the image.
 Pool windows_of(const OpView& op, const graph::Shape& image) {
   const bool whole = op.kind() == OpKind::avg_pool_grad;
   const int side =
@@ -24,7 +24,7 @@ Pool windows_of(const OpView& op, const graph::Shape& image) {
 
 }  // namespace
 
-// affine_pool has the same outputs, and the affine and what was picked besides.
+// max_pool has the operands of affine_pool, without the affine and `picked`.
 Candidates make_max_pool(const GroupView& group, Shared&) {
   using Max = operands::AffinePool;
   const OpView op = group.op();

@@ -11,7 +11,7 @@ namespace redline::backend::cuda {
 namespace {
 
 // What the device counts, in nanoseconds of its clock.
-enum Time : int { kComputed, kExposed, kTimes };  // when backward was done; the sum of what came after it
+enum Time : int { kComputed, kExposed, kTimes };  // when backward ended; the sum of the time after it
 
 }  // namespace
 

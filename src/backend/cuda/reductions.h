@@ -1,6 +1,6 @@
-// What a step exchanges with other ranks, inside its graph. Gradients are added up, each bucket as soon as
-// backward has given it, on a stream of their own; the one that computes waits for it where the plan says so.
-// The sums of synchronised norms are averaged where they are made.
+// The exchanges of a step with other ranks, inside its graph. Each bucket of gradients is summed on a
+// separate stream as soon as the backward pass has completed it; the compute stream waits for it where the
+// plan says so. The sums of synchronised norms are averaged right after the group that computes them.
 #pragma once
 
 #include <functional>
@@ -17,30 +17,28 @@ namespace redline::backend::cuda {
 class Reductions {
  public:
   using Address = std::function<std::byte*(graph::TensorId)>;
-  // Without `nccl` the process is alone, and there are none. `activations` is the type that gradients are
-  // kept in. Throws UnavailableError for a plan whose gradients are to travel in another.
+  // Without `nccl` the process is alone and nothing is exchanged. `activations` is the type in which
+  // gradients are stored. Throws UnavailableError for a plan that exchanges them in another type.
   Reductions(const plan::Plan& plan, std::shared_ptr<Nccl> nccl, const Address& address, DType activations);
 
-  // An all_reduce on the stream that it is given; empty for other groups, or where there is nobody to
-  // exchange with.
+  // The step of an all_reduce; empty for other groups, and if the process is alone.
   Step make(std::size_t group) const;
 
-  // Around the capture of a whole step: begin(), then before every group `before`. It begins the buckets that
-  // are complete, after what `stream` and `side` (null while unused) hold so far, telling `launched` each
-  // one's group and stream; true when the group itself is one of those, and `stream` has been made to wait
-  // for it.
+  // For the capture of a whole step: begin(), then before() ahead of every group. It starts the exchange of
+  // the buckets that are complete, behind the work on `stream` and `side` (null while unused), and reports
+  // each one's group and stream to `launched`. Returns true if the group itself is the all_reduce of a bucket
+  // that was started: `stream` then waits for it, and there is nothing else to launch.
   using Launched = std::function<void(std::size_t group, cudaStream_t stream)>;
   void begin() { begun_.clear(); }
   bool before(std::size_t group, cudaStream_t stream, cudaStream_t side, const Launched& launched);
 
-  // Puts on a stream what the ranks exchange after a group: the sums for a synchronised norm that it made.
+  // Queues the exchange that follows a group: of the sums that it computed for synchronised norms.
   void after(std::size_t group, cudaStream_t stream) const;
 
-  // Returns when `done` says so; where other ranks are needed for that and one is lost, throws as
-  // Nccl::await.
+  // With buckets to exchange, waits until `done` returns true, as Nccl::await; otherwise returns at once.
   void await(const std::function<bool()>& done);
-  // Nanoseconds between the last op of backward and the last sum over ranks, of all steps that are done; in
-  // memory of the device, null where there are none.
+  // Nanoseconds from the last op of the backward pass to the last sum over ranks, added up over all steps so
+  // far, in device memory; null if no bucket is exchanged.
   const std::uint64_t* exposed() const;
 
  private:
@@ -57,8 +55,8 @@ class Reductions {
   std::vector<Reduction> reductions_;                         // in the order of the buckets
   std::map<std::size_t, std::vector<ReduceRange>> averages_;  // group that makes them -> norms' sums
   Stream stream_;
-  DeviceMemory times_;                  // that the device counts
-  std::map<std::size_t, Event> begun_;  // by group, its end
+  DeviceMemory times_;                  // added up by the device
+  std::map<std::size_t, Event> begun_;  // by group: the end of its exchange
 };
 
 }  // namespace redline::backend::cuda

@@ -7,7 +7,7 @@
 
 namespace redline::backend::cuda {
 
-// In page-locked memory. The bus is busy while steps wait: some milliseconds for a ResNet-50.
+// In page-locked memory. The next step waits for the copy: a few milliseconds for ResNet-50.
 class CudaStateCopy final : public StoredCopy<PinnedMemory> {
  public:
   explicit CudaStateCopy(CudaState& state) : StoredCopy(state.entries()), state_(state) {}

@@ -13,8 +13,7 @@
 
 namespace redline::backend::cuda {
 
-// Matrices and filters are there also as copies in the type that kernels read, which the optimizer keeps up
-// to date.
+// Matrices and filters also have copies in the type that kernels read; the optimizer keeps them up to date.
 struct CudaEntry : StateEntry<DeviceMemory> {
   std::map<graph::DType, DeviceMemory> copies;
 };
@@ -30,8 +29,8 @@ class CudaState final : public StoredState<CudaEntry> {
   std::byte* copy(const std::string& name, graph::DType dtype);
   std::size_t copy_bytes() const;
 
-  // Around what an executable puts on its stream: it waits for what another one put on its own before, and
-  // for a copy under way.
+  // Called before and after an executable queues a run: the run waits for the last run of another executable,
+  // and for a copy in progress.
   void before_run(cudaStream_t stream);
   void after_run(cudaStream_t stream);
 
@@ -43,9 +42,9 @@ class CudaState final : public StoredState<CudaEntry> {
   static void refresh(const CudaEntry& entry);  // its copies, on the default stream
 
   Event ran_ = make_event(false);     // after the last run
-  cudaStream_t last_ = nullptr;       // that it was put on
+  cudaStream_t last_ = nullptr;       // the stream of the last run
   Event copied_ = make_event(false);  // after the last copy
-  bool copying_ = false;              // no run has been told to wait for it
+  bool copying_ = false;              // no run waits for that copy yet
 };
 
 }  // namespace redline::backend::cuda

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kBlasWork = std::size_t{32} << 20;
 
-// The old memory goes first: both together may be too much.
+// Frees the old memory first: there may not be enough for both.
 void grow(DeviceMemory& memory, std::size_t bytes) {
   if (memory.size() >= bytes) return;
   memory = DeviceMemory();
@@ -21,7 +21,7 @@ void grow(DeviceMemory& memory, std::size_t bytes) {
 }  // namespace
 
 void check_blas(int status) {
-  check(status == CUBLAS_STATUS_SUCCESS, "cuBLAS fails: {}",
+  check(status == CUBLAS_STATUS_SUCCESS, "cuBLAS failed: {}",
         cublasGetStatusString(static_cast<cublasStatus_t>(status)));
 }
 
@@ -37,7 +37,7 @@ Shared::Shared(ConvLibrary& convs, const cudaDeviceProp& device, bool tf32, std:
   check_blas(cublasCreate(&handle));
   blas_.reset(handle, cublasDestroy);
   if (tf32) check_blas(cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH));
-  // A work space of its own makes cuBLAS safe to capture and the same every time.
+  // With a work space of its own, cuBLAS can be captured and is deterministic.
   check_blas(cublasSetWorkspace(handle, blas_work_.data(), blas_work_.size()));
 }
 
@@ -84,7 +84,7 @@ std::vector<OpView> GroupView::ops() const {
 }
 
 std::byte* GroupView::weights(const OpView& op) const {
-  using graph::operands::Conv;  // its gradients and the layers that are linear have both there too
+  using graph::operands::Conv;  // the same positions in its gradients and in linear layers
   return places_.weights(op.op().inputs[Conv::w], op.in_tensor(Conv::x).dtype);
 }
 

@@ -54,13 +54,13 @@ class Shared {
   const cudaDeviceProp& device() const { return device_; }
   void need(std::size_t bytes) { work_.need(bytes); }
   WorkSpace& side_work() { return side_work_; }  // of the steps on the side stream
-  // Reserves scratch memory for one step alone, and returns its offset in own_work(); none for a large size.
+  // Reserves scratch memory for a single step, and returns its offset in own_work(); none for a large size.
   std::optional<std::size_t> need_own(std::size_t bytes);
   std::byte* own_work(std::size_t offset) const { return own_.data() + offset; }
   std::span<const std::byte> own_work() const { return {own_.data(), own_.size()}; }
   // Allocates what was asked for so far. A later call for more moves what was there.
   void allocate();
-  void forget_own() { own_bytes_ = 0; }  // steps with memory of their own are gone
+  void forget_own() { own_bytes_ = 0; }  // the steps that need_own() was for are gone
   std::byte* work() const { return work_.data(); }
   std::size_t work_bytes() const { return work_.size() + side_work_.size() + own_.size(); }
   ReduceSpace reduce_space() const;
@@ -93,13 +93,13 @@ class GroupView {
  public:
   GroupView(const plan::Plan& plan, plan::Group group, Places places)
       : plan_(plan), group_(std::move(group)), places_(std::move(places)) {}
-  // A group of some of its ops, or of one.
+  // A group of the ops of these kinds, or of a single op.
   GroupView part(const std::vector<OpKind>& kinds) const;
   GroupView part(const OpView& op) const;
 
   const plan::Plan& plan() const { return plan_; }
   const plan::Group& group() const { return group_; }
-  OpView op() const { return view(group_.ops.front()); }  // of a group of one
+  OpView op() const { return view(group_.ops.front()); }  // of a group with a single op
   // Its op of this kind, perhaps a recomputed one. Throws InternalError when there is none.
   OpView op(OpKind kind) const;
   bool has(OpKind kind) const { return find(kind) >= 0; }
@@ -123,7 +123,7 @@ struct Candidate {
   std::function<Step()> make;  // says what memory the step needs
 };
 
-// cuDNN's plans of a shape, each of which makes a candidate.
+// cuDNN's plans for a shape, each of which becomes a candidate.
 struct CudnnPlans {
   std::string prefix;  // of the candidates' names; the plan's name follows, to the end or to kWith
   ConvShape shape;
@@ -133,7 +133,7 @@ struct CudnnPlans {
 struct Candidates {
   std::string key = {};  // equal for groups that get the same answer; unused for a single candidate
   std::vector<Candidate> list = {};
-  std::vector<CudnnPlans> cudnn = {};  // where these have been built, they are in the list
+  std::vector<CudnnPlans> cudnn = {};  // plans to build; once built, they are in the list
 };
 
 // For a group with a single candidate; the second, for one that is a single launch with these arguments.
@@ -146,13 +146,13 @@ Candidates only(void (*launch)(Parameters...), const Arguments&... arguments) {
 // A kernel that reduces in the work space of the main stream.
 Step reducing_step(const TileLaunch& launch, Shared& shared);
 
-// What makes a group's candidates. Makers are in one file per family; step_table.cpp says which is for what.
+// Makes a group's candidates. Makers are in one file per family; step_table.cpp lists them.
 using Maker = Candidates(const GroupView& group, Shared& shared);
-Maker make_candidates;  // step_table.cpp: by the table. Throws InternalError for a group that is not there
+Maker make_candidates;  // step_table.cpp: looks up the maker. Throws InternalError if there is none
 
 // conv.cpp: convolutions by cuDNN and by kernels of our own.
 Maker make_conv, make_conv_grad_input;
-Maker make_dense_grad_input;  // of a 1x1 convolution with a stride: at the pixels that it read, side by side
+Maker make_dense_grad_input;  // of a strided 1x1 convolution: only at the pixels that it read, stored densely
 Maker make_weight_gradient;   // with or without accumulate
 Maker make_weight_gradient3x3;
 // conv_groups.cpp: convolutions that do the work of the norms around them, on Hopper.
@@ -187,15 +187,16 @@ Maker make_gradient_check, make_snapshot, make_restore;
 
 // choose.cpp: chooses how each group of a plan is run, and makes the steps.
 struct ChoosingRules {
-  bool deterministic = false;  // the first candidate, cuDNN's being those that give the same bits every time
+  bool deterministic = false;  // the first candidate; of cuDNN's only those that repeat bit for bit
   bool tf32 = false;
   bool tune_all = false;            // however long it takes; else within a few seconds
   std::function<bool()> stop = {};  // asked from several threads; true: what is left is not timed
   std::function<void(std::int64_t answered, std::int64_t all)> progress = {};
 };
 
-// By group. Where candidates are timed, `activations` and `gradients`, the memory that the plan's tensors lie
-// in, are filled with random numbers first and cleared after it; nothing that outlives a step is touched.
+// The steps, by group. If candidates are timed, `activations` and `gradients`, the memory of the plan's
+// tensors, are filled with random numbers before and cleared afterwards; nothing that outlives a step is
+// changed.
 std::vector<Step> make_steps(const plan::Plan& plan, const Places& places, const DeviceMemory& activations,
                              const DeviceMemory& gradients, Shared& shared, Choices& choices,
                              const ChoosingRules& rules);

@@ -1,5 +1,4 @@
-// One table: an op, or a group of ops by the name of its row in group_table.cpp, and what makes its
-// candidates.
+// The table of makers: of every op, and of every group, by the name of its row in group_table.cpp.
 #include <map>
 #include <string_view>
 
@@ -26,7 +25,7 @@ const std::map<std::string_view, Maker*> kGroups = {
     {groups::kUpdate, make_update},
 };
 
-// Alone, an all_reduce adds up nothing; with other ranks, Reductions does it.
+// An all_reduce does nothing in a process that is alone; with other ranks, Reductions replaces this step.
 Candidates make_nothing(const GroupView&, Shared&) {
   return only([](cudaStream_t) {});
 }

@@ -30,7 +30,7 @@ constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
 constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
                                          CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_RUNTIME};
 
-// Where CUDA's other libraries are, CUPTI is too: by name, next to cuBLAS, or in a toolkit.
+// CUPTI is where CUDA's other libraries are: found by name, next to cuBLAS, or in a toolkit.
 SharedLibrary open_library() {
   std::vector<std::string> places = {kLibraryName};
   Dl_info blas{};
@@ -47,7 +47,7 @@ SharedLibrary open_library() {
     if (library.loaded()) return library;
   }
   throw UnavailableError(
-      "no kernel timeline: {} is not there; install CUDA's profiling libraries (the package "
+      "no kernel timeline: {} is missing; install CUDA's profiling libraries (the package "
       "nvidia-cuda-cupti "
       "of a Python environment has them)",
       kLibraryName);
@@ -104,8 +104,7 @@ class CuptiTracer final : public KernelTracer {
     CuptiTracer* none = nullptr;
     redline::check(current_.compare_exchange_strong(none, this), "two tracers at once");
     try {
-      // An instantiated graph has copies of the captured nodes: which are whose is told only while it is
-      // made.
+      // An instantiated graph has copies of the captured nodes. Only this callback says of which.
       const auto on_resource = [](void* self, CUpti_CallbackDomain, CUpti_CallbackId, const void* data) {
         const auto* resource = static_cast<const CUpti_ResourceData*>(data);
         const auto* graph = static_cast<const CUpti_GraphData*>(resource->resourceDescriptor);
@@ -188,7 +187,7 @@ class CuptiTracer final : public KernelTracer {
   }
 
  private:
-  // CUPTI's buffer callbacks carry no pointer of the caller's.
+  // CUPTI's buffer callbacks have no user pointer.
   static inline std::atomic<CuptiTracer*> current_ = nullptr;
 
   static void CUPTIAPI buffer_requested(std::uint8_t** buffer, std::size_t* size, std::size_t* most_records) {
@@ -204,7 +203,7 @@ class CuptiTracer final : public KernelTracer {
     std::free(buffer);
   }
 
-  // lock_ is held.
+  // Called with lock_ held.
   const std::string* name_of(const char* text) {
     const char* known = text == nullptr ? "unknown" : text;
     const std::string*& found = known_names_[known];
@@ -221,8 +220,8 @@ class CuptiTracer final : public KernelTracer {
     return &*names_.insert(whole->substr(0, version)).first;
   }
 
-  // What the device did has an op and a place there. Without a start the device had no memory left to time
-  // it.
+  // Records of the device also have an op, a stream and a device. A start of 0 means that the device had no
+  // memory left to time it.
   template <typename Record>
   void add(Activity activity, const Record& from) {
     if (from.start == 0) {

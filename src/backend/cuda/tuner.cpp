@@ -37,7 +37,7 @@ void Choices::save() {
     for (const auto& [key, name] : names_) out.write(fmt::format("{} {}\n", key, name));
     out.commit();
   } catch (const std::exception& error) {
-    log_warning("the choice of kernels is not remembered: {}", error.what());
+    log_warning("cannot save the choice of kernels: {}", error.what());
   }
 }
 

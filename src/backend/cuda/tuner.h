@@ -1,5 +1,5 @@
-// Which of several candidates does a piece of work fastest: found by timing them within a budget, and
-// remembered by name. Knows nothing of GPUs.
+// Finds the fastest of several candidates for a piece of work by timing them within a budget, and remembers
+// it by name. Knows nothing about GPUs.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace redline::backend::cuda {
 
-// What was found fastest, by key, remembered on disk so that a second start need not time again.
+// The fastest candidates by key, stored on disk so that later starts need not time them again.
 class Choices {
  public:
   // `file` need not exist; empty: nothing is remembered beyond this process.
@@ -33,8 +33,8 @@ struct Question {
   std::string key;
   std::vector<std::string> candidates;  // names, the one to be taken without timing first
   double value = 0;                     // how much the answer matters: about the seconds of a step at stake
-  // Seconds of one run of a candidate, infinite where it does not run. Where it is clearly slower than `best`
-  // seconds, a rough figure will do.
+  // The seconds of one run of a candidate; infinite if it does not run. A rough figure is enough for one that
+  // is clearly slower than `best` seconds.
   std::function<double(std::size_t candidate, double best)> time;
 };
 
@@ -45,9 +45,9 @@ struct TuningRules {
   std::function<void(std::int64_t answered, std::int64_t all)> progress = {};
 };
 
-// By question, the position of the candidate to take: the one that is remembered; else the fastest of those
-// that the budget allows to be timed, the questions of most value first; else the first. An answer is
-// remembered when all candidates were timed, so that what the budget left out is timed by a later run.
+// For each question, the position of the candidate to take: the remembered one; else the fastest of those
+// that were timed within the budget, which goes to the questions of most value first; else the first. An
+// answer is remembered once all candidates were timed, so that later runs time what the budget left out.
 std::vector<std::size_t> tune(const std::vector<Question>& questions, Choices& choices,
                               const TuningRules& rules);
 

@@ -12,7 +12,7 @@ const T* rows_of(const DeviceMemory& table) {
   return reinterpret_cast<const T*>(table.data());
 }
 
-// Appends the chunks of one tensor, given as one that is too large.
+// Appends the chunks of one tensor, which is given as a single chunk of any size.
 void add_chunks(UpdateChunk chunk, std::int64_t total, std::vector<UpdateChunk>& chunks) {
   const auto advance = []<typename T>(T*& array, Type type) {
     const std::size_t bytes = kChunk * (type == Type::f32 ? 4 : 2);
@@ -31,8 +31,8 @@ void add_chunks(UpdateChunk chunk, std::int64_t total, std::vector<UpdateChunk>&
 
 bool is_adam(OpKind kind) { return kind == OpKind::adamw || kind == OpKind::lamb; }
 
-// Of any optimizer: all have weights and gradients first. It also writes the copy of a matrix or filter that
-// kernels read.
+// The chunks of any optimizer's tensor: weights and gradients come first in all of them. The copy of a matrix
+// or filter that kernels read is updated too.
 void add_optimized(const GroupView& group, const OpView& op, std::vector<UpdateChunk>& chunks) {
   using In = operands::Optimizer;
   const bool adam = is_adam(op.kind());
@@ -63,7 +63,7 @@ void add_averaged(const OpView& op, std::vector<UpdateChunk>& chunks) {
              chunks);
 }
 
-// Where an update has the scalars and the check of its step.
+// The positions of an update's scalars and check.
 std::pair<int, int> guards_of(OpKind kind) {
   using namespace operands;
   if (kind == OpKind::ema) return {Ema::scalars, Ema::check};
@@ -87,7 +87,7 @@ UpdateRule rule_of(const OpView& op) {
   return {op.kind(), {attr.momentum, false, attr.trust, attr.epsilon}};
 }
 
-// The op's outputs from its inputs after the first, where a flag is 0.
+// Copies the op's inputs after the first to its outputs if `flag` is 0.
 Candidates copies(const OpView& op, const float* flag) {
   std::vector<CopyItem> items;
   for (int i = 0; i < op.outputs(); ++i) {

@@ -61,7 +61,7 @@ class HostExecutable : public Executable {
   PlacedTensors<HostMemory> tensors_;
   Metrics::Time begin_{}, end_{};       // of the last run
   std::chrono::nanoseconds exposed_{};  // waiting for other ranks, in it
-  std::deque<Metrics> metrics_;         // asked for and not taken
+  std::deque<Metrics> metrics_;         // requested and not taken
   const std::function<bool()> stop_;
   const std::chrono::milliseconds stop_grace_;
   std::optional<Metrics::Time> asked_to_stop_;

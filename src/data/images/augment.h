@@ -81,7 +81,7 @@ struct StageSeconds {
   }
 };
 
-// One a thread.
+// One per thread.
 class Transform {
  public:
   Transform(const TransformOptions& options, const DecodeLimits& limits);

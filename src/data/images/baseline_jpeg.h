@@ -17,7 +17,7 @@
 
 namespace redline::data {
 
-// One a thread; keeps its tables and buffers from image to image.
+// One per thread; keeps its tables and buffers from image to image.
 class BaselineJpeg {
  public:
   // Reads the header and looks for the file's end. False if this class cannot decode the file. The bytes must

@@ -28,7 +28,7 @@ class BaselineJpeg;  // photographs as they mostly are
 class JpegReader;    // wraps libjpeg
 struct Codec;        // of another format
 
-// One a thread; keeps its buffers from image to image. After a failure it is ready for the next image.
+// One per thread; keeps its buffers from image to image. After a failure it is ready for the next image.
 //
 // Greyscale and palette images become RGB; CMYK is converted by Adobe's convention (inverted, as every camera
 // and editor writes it); alpha is dropped; orientation tags are not applied, as is usual in training.

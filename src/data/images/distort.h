@@ -52,7 +52,7 @@ JitterDraw draw_jitter(const ColorJitter& options, Random& random);
 // The rectangle to erase; without area when there is none.
 Rect draw_erasing(const RandomErasing& options, int width, int height, Random& random);
 
-// One a thread; keeps its scratch from image to image.
+// One per thread; keeps its scratch from image to image.
 class Distorter {
  public:
   explicit Distorter(const DistortOptions& options) : options_(options) {}

@@ -16,7 +16,7 @@ struct ResizedPart {
   Rect part;                  // of it
 };
 
-// One a thread; keeps its tables and rows from image to image.
+// One per thread; keeps its tables and rows from image to image.
 class PillowResizer {
  public:
   // source: of an image of width x height, at least the pixels that the part is made of. Writes the part to

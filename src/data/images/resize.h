@@ -16,7 +16,7 @@ namespace redline::data {
 // The whole pixels that a box touches, within an image of this size.
 Rect pixels_of(const Box& box, int width, int height);
 
-// One a thread; keeps its tables and rows from image to image.
+// One per thread; keeps its tables and rows from image to image.
 class Resizer {
  public:
   // Resizes `box` of source to out: [out_height, out_width, 3], rows packed. The filter sees no pixel outside

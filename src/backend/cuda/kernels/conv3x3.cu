@@ -3,17 +3,17 @@
 #include "backend/cuda/kernels/conv3x3.cuh"
 #include "backend/cuda/kernels/norm.cuh"
 
-// A tile is some rows of an image. Of it and the rows around it TMA brings 64 channels at a time into shared
-// memory, one position of 128 swizzled bytes for every pixel and one of zeros behind every row, which is the
-// padding of both rows that it lies between. A tap of the filter is then the same tile some positions further
-// on: it moves the start of wgmma's descriptor.
+// A tile is some rows of an image. TMA loads it, with the rows around it, into shared memory, 64 channels at
+// a time: a position of 128 swizzled bytes for every pixel, and one of zeros after every row, which is the
+// padding of the two rows that it separates. A tap of the filter then reads the same tile a few positions
+// further on: it moves the start of wgmma's descriptor.
 //
-// The product is transposed: filters are its rows (64 for a warp group), positions its columns. What is
-// computed between rows is dropped. With 64 channels all weights stay in shared memory and the two warp
-// groups have tiles of their own. With more, the groups have 64 filters each of the same tile, and weights
-// come through a ring. Either way they multiply in turns, and one stores while the other multiplies. A third
-// group serves them: one thread has TMA bring tiles and weights, and three warps apply a norm and ReLU to a
-// tile in place, once for all nine taps, while the tile before it is multiplied.
+// The product is transposed: filters are its rows (64 per warp group), positions its columns. The results for
+// positions between rows are dropped. With 64 channels, all weights stay in shared memory, and each of the
+// two warp groups has its own tiles. With more, each group has 64 filters of the same tile, and weights come
+// through a ring. In both cases the groups alternate: one stores while the other multiplies. A third group
+// serves them: one thread loads tiles and weights by TMA, and three warps apply a norm and ReLU to a tile in
+// place, once for all nine taps, while the tile before it is multiplied.
 namespace redline::backend::cuda {
 namespace {
 
@@ -27,7 +27,7 @@ struct Conv3x3Maps {
   CUtensorMap activated;  // of the forward convolution
 };
 
-// What a launch gives a block, in eights for a thread: groups that ask for more would wait for ever.
+// The registers of a block at launch, in steps of eight per thread. Groups that request more would hang.
 constexpr int kBlockRegisters = 65536 / kBlock / 8 * 8 * kBlock;
 
 #ifdef REDLINE_HOPPER
@@ -35,7 +35,7 @@ constexpr int kBlockRegisters = 65536 / kBlock / 8 * 8 * kBlock;
 using hopper::Cursor;
 using hopper::Pair;
 
-// What every part of a block works on.
+// The data that all parts of a block work on.
 struct Block {
   const Conv3x3& work;
   const Cut& cut;
@@ -50,12 +50,12 @@ struct Block {
   }
   // The first position of a stage; the one before it is zeros.
   REDLINE_DEVICE std::byte* stage(int index) const { return x + index * cut.slice_bytes() + 1024; }
-  // Where a group puts what it stores.
+  // The memory from which a group stores its product.
   REDLINE_DEVICE std::byte* out_of(int group) const { return out + group * cut.out_bytes(); }
   REDLINE_DEVICE int first_tile() const { return static_cast<int>(blockIdx.y); }
   REDLINE_DEVICE int stride() const { return static_cast<int>(gridDim.y); }
   REDLINE_DEVICE int slices() const { return work.from.channels / kSlice; }
-  // Of this block, or of a group that has filters of its own.
+  // The first filter of this block, or of a group that has its own filters.
   REDLINE_DEVICE int first_filter(int group = 0) const {
     return (static_cast<int>(blockIdx.x) * kGroups + group) * kSlice;
   }
@@ -70,15 +70,15 @@ struct Barriers {
   hopper::RingBarriers<kGroups> y;
 };
 
-// --- What feeds the groups ---
+// --- Loading and activating ---
 
-// The thread that has TMA bring everything, each thing as soon as there is room for it.
+// The thread that loads everything by TMA, each part as soon as there is room for it.
 template <bool kGradient, bool kResident>
 struct Loader {
   const Block& block;
   const Conv3x3Maps& maps;
   Barriers& bars;
-  int tile = block.first_tile(), slice = 0;  // of x, which comes next
+  int tile = block.first_tile(), slice = 0;  // of x, to be loaded next
   Cursor at;
   unsigned weight_turn = 0;
 
@@ -94,7 +94,7 @@ struct Loader {
       slice = 0;
       tile += block.stride();
     }
-    // There may be no room for the next for a while; L2 has some.
+    // No stage may be free for a while, so the next slice is prefetched into L2.
     if (tile >= block.cut.tiles()) return;
     const Tile next(block.cut, tile);
     prefetch_box(maps.x, slice * kSlice, 0, next.top - 1, next.image);
@@ -103,7 +103,7 @@ struct Loader {
         prefetch_box(maps.y, block.first_filter() + filter, 0, next.top, next.image);
     }
   }
-  // Those of 64 filters for a slice of the channels, tap by tap.
+  // Loads the weights of 64 filters for a slice of the channels, tap by tap.
   REDLINE_DEVICE void load_weights(int of_slice, int filter) {
     using namespace hopper;
     const int inner = kGradient ? block.work.to : block.work.from.channels;  // of the tensor of weights
@@ -115,7 +115,7 @@ struct Loader {
     }
     ++weight_turn;
   }
-  // What gates a group's part of a tile, to where the group puts its product.
+  // Loads the y that gates a group's part of a tile to the memory of the group's product.
   REDLINE_DEVICE void load_y(int of_tile, int group, unsigned turn) {
     using namespace hopper;
     const Tile place(block.cut, of_tile);
@@ -149,13 +149,13 @@ struct Loader {
   }
 };
 
-// The warps that apply the norm and ReLU to what TMA brought, in place, and store it for later ops.
+// The warps that apply the norm and ReLU to what TMA loaded, in place, and store it for later ops.
 template <typename T>
 __device__ void activate(const Block& block, const CUtensorMap& activated, Barriers& bars,
                          NormTable<Conv3x3::kMost>& norms) {
   using namespace hopper;
   const Activator<T, Conv3x3::kMost> activator(block.cut, norms);
-  // The norm, by its own sums.
+  // The norm, computed from its sums.
   activator.fill(norms, block.work.from.channels, [&](int c) -> float2 {
     const ChannelNorm norm = norm_of(block.work.norm, c);
     if (blockIdx.x == 0 && blockIdx.y == 0) keep(block.work.norm, c, norm);
@@ -185,13 +185,13 @@ __device__ void activate(const Block& block, const CUtensorMap& activated, Barri
   if (keeps) wait_stores();
 }
 
-// --- What multiplies ---
+// --- Multiplying ---
 
 // The groups multiply in turns, so that one stores while the other multiplies.
 REDLINE_DEVICE void wait_turn(int group) { hopper::sync_group(4 + group, kConsumers); }
 REDLINE_DEVICE void give_turn(int group) { hopper::arrive_group(4 + group, kConsumers); }
 
-// What one warp group does: it multiplies, and stores what it has.
+// The work of one warp group: it multiplies, and stores its product.
 template <typename T, bool kGradient, bool kResident, int kTile>
 struct Consumer {
   static constexpr bool kActivates = !kGradient;
@@ -246,7 +246,7 @@ struct Consumer {
     }
   }
 
-  // --- What is stored ---
+  // --- Storing ---
 
   // Of the tile's columns 8j + 2 * (lane % 4) + odd, those that are pixels of a row: bit j.
   REDLINE_DEVICE unsigned pixels(int odd) const {
@@ -257,7 +257,7 @@ struct Consumer {
     return bits;
   }
   unsigned pixels_of_rows[2] = {pixels(0), pixels(1)};
-  // Those of them that lie in the image.
+  // Those of them that are in the image.
   REDLINE_DEVICE unsigned pixels(const Tile& tile, int odd) const {
     const int end = min(block.cut.rows, block.cut.h - tile.top) * block.cut.pitch();
     const int count = max(0, end - 2 * (lane % 4) - odd + 7) / 8;
@@ -281,7 +281,7 @@ struct Consumer {
     return found;
   }
 
-  // Two neighbouring columns of one row: gated where that is wanted, rounded and added up.
+  // Two neighbouring columns of one row: gated if it is a gradient, rounded, and added to the sums.
   REDLINE_DEVICE std::uint32_t finish_pair(float2 value, std::uint32_t y_bits, const Gate& gate, int half,
                                            bool first, bool second) {
     float2 y{};
@@ -296,7 +296,7 @@ struct Consumer {
     return rounded.bits();
   }
 
-  // A tile's product, to memory. What gates it lies where it is put in order.
+  // Stores a tile's product. The y that gates it is in the memory where the product is put in order.
   REDLINE_DEVICE void finish(const Tile& tile, const float (&d)[kTile / 2], const Gate& gate, unsigned turn) {
     using namespace hopper;
     const unsigned even = pixels(tile, 0), odd = pixels(tile, 1);
@@ -351,7 +351,7 @@ struct Consumer {
   // Adds up the sums of all threads and blocks.
   __device__ void finish_sums(ReduceSpace space) const {
     const Conv3x3& work = block.work;
-    hopper::sync_consumers();  // none stores from there any more
+    hopper::sync_consumers();  // all stores from there are done
     hopper::sum_filters<kResident>(sums, kGradient ? work.before.saved + channel : nullptr,
                                    *reinterpret_cast<float(*)[kGroups][2][kSlice]>(block.out), space,
                                    [&](int which, int filter, double total) {
@@ -375,7 +375,7 @@ __device__ void init_barriers(Barriers& bars, const Block& block) {
   publish_barriers();
 }
 
-// What no copy writes: the position before each stage, and what products have behind the last row.
+// Clears what is not loaded: the position before each stage, and the memory of products.
 __device__ void clear_shared(const Block& block) {
   const int t = static_cast<int>(threadIdx.x);
   if (t < block.x_stages * kPieces)
@@ -402,7 +402,7 @@ __global__ void __launch_bounds__(kBlock, 1)
   clear_shared(block);
   __syncthreads();
   begin_kernel();
-  // The group that serves leaves its registers to the others.
+  // The serving group gives its registers to the others.
   constexpr int kFew = kGradient ? 40 : 56, kMany = kGradient ? 232 : 224;
   static_assert(kFew * kGroup + kMany * kConsumers <= kBlockRegisters);
   if (t >= kConsumers) {

@@ -1,5 +1,5 @@
-// What the kernels of 3x3 convolutions share: where a tile lies, and the norm and ReLU that three warps apply
-// to a tile in shared memory while others multiply.
+// Shared by the kernels of 3x3 convolutions: where a tile is in its image, and the norm and ReLU that three
+// warps apply to a tile in shared memory while others multiply.
 #pragma once
 
 #include "backend/cuda/kernels/conv3x3.h"
@@ -51,12 +51,12 @@ struct Activator {
     hopper::sync_group(6, kThreads);
   }
 
-  // A warp has every third eight positions, a lane one piece of every fourth of them.
+  // Warps take eight positions in turn; of these, a lane has one piece of every fourth.
   REDLINE_DEVICE int position(int k) const {
     return 8 * (kActivators * (k / 2) + warp) + 4 * (k % 2) + lane / kPieces;
   }
 
-  // Rows outside of the image stay zeros, and so does what lies between rows.
+  // Rows outside the image stay zero, and so do the positions between rows.
   REDLINE_DEVICE void activate(const Tile& tile, int slice, std::byte* x) const {
     using hopper::Pair;
     const int begin = tile.top == 0 ? cut.pitch() : 0;
@@ -91,7 +91,7 @@ struct Activator {
       }
     }
   }
-  // After it: a barrier that every one of the warps arrives at.
+  // After activate(): each of the warps arrives at `ready`.
   REDLINE_DEVICE void arrive(std::uint64_t* ready) const {
     hopper::fence_async();
     __syncwarp();

@@ -1,6 +1,6 @@
-// 3x3 convolutions of stride 1 on Hopper, forward and backward, with the work of the batch norms around them:
-// a norm and ReLU on the way in, and on the way out the sums that the next norm needs, or the gate and the
-// sums of the norm that a gradient arrives at. And how they are cut into tiles: see conv3x3.cu.
+// 3x3 convolutions of stride 1 on Hopper, forward and backward, fused with the batch norms around them: a
+// norm and ReLU on the input, and on the output the sums for the next norm or, for a gradient, the gate and
+// the sums of the norm that it reaches. Also how they are cut into tiles; conv3x3.cu explains the kernel.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,8 +22,8 @@ struct Conv3x3 {
   const void* weights = nullptr;  // [filters][3][3][channels]
   void* out = nullptr;            // [images, h, w, to]; not over x
 
-  // Forward: the convolution reads relu(norm(x)), rounded as if it had been stored. The norm is worked out
-  // from its own sums, as affine_act does where it finalizes.
+  // Forward: the convolution reads relu(norm(x)), rounded as if it had been stored. The norm is computed from
+  // its sums, as in AffineAct with `finalizes`.
   NormFinalize norm{};
   void* activated = nullptr;  // ? as x: relu(norm(x)) for later ops
   float* sums = nullptr;      // [2, to]: of what is written, and of its squares
@@ -54,8 +54,8 @@ TileLaunch conv3x3_weight_grad(const Conv3x3WeightGrad& work, const cudaDevicePr
 
 }  // namespace redline::backend::cuda
 
-// How a 3x3 convolution is cut into tiles, and what of it fits into the shared memory of a Hopper's
-// multiprocessor.
+// How a 3x3 convolution is cut into tiles, and how much of it fits into the shared memory of a block on
+// Hopper.
 namespace redline::backend::cuda::conv3x3 {
 
 inline constexpr int kTaps = 9;
@@ -67,14 +67,14 @@ inline constexpr int kFewestStages = 2, kMostStages = 4;
 inline constexpr int kMostPositions = 384;  // of a tile with the rows around it: see conv3x3.cu's Activator
 inline constexpr int kTileSizes[] = {232, 216, 208};  // positions: what wgmma multiplies at once
 
-// Whether each warp group has tiles of its own, and the block all weights.
+// Whether a block keeps all weights in shared memory, and each of its warp groups has its own tiles.
 inline bool is_resident(int from, int to) { return from == kSlice && to == kSlice; }
 
 struct Cut {
   int images, h, w, tile_size;
   int rows;  // of a tile
 
-  // As many rows as tiles of that size hold, evenly; none where they do not hold one.
+  // As many rows as fit into a tile of that size, divided evenly; none if not even one fits.
   Cut(const ImageShape& of, int size) : images(of.images), h(of.h), w(of.w), tile_size(size) {
     const int most = std::min((tile_size + 1) / pitch(), h);
     rows = most < 1 ? 0 : divide(h, divide(h, most));
@@ -84,22 +84,22 @@ struct Cut {
   __host__ __device__ int pitch() const { return w + 1; }
   __host__ __device__ int down() const { return divide(h, rows); }
   __host__ __device__ int tiles() const { return images * down(); }
-  // Of a tile, and with the rows around it.
+  // Positions of a tile, without and with the rows around it.
   __host__ __device__ int positions() const { return rows * pitch(); }
   __host__ __device__ int halo_positions() const { return (rows + 2) * pitch(); }
-  // Of a slice: one position of zeros, and those of its rows and of the rows around them.
+  // A slice has a position of zeros, then the positions of its rows and of the rows around them.
   __host__ __device__ int slice_bytes() const {
     return 1024 + divide(halo_positions() * kPosition, 1024) * 1024;
   }
-  // Of a product that is put in order for the store; it is written eight positions further.
+  // A product, as it is put in order for the store, which may write eight positions beyond the tile.
   __host__ __device__ int out_bytes() const { return (tile_size + 8) * kPosition; }
 };
 
-// Of a block, less what the kernels declare themselves.
+// Dynamic shared memory of a block: all of it, less what the kernels declare statically.
 inline constexpr int kMostShared = (227 << 10) - (5 << 10);
 
 inline int shared_bytes(const Cut& cut, int x_stages) {
-  // Products read some positions behind the last slice, for nothing.
+  // Products also read a few positions behind the last slice; those results are dropped.
   const int tail = std::max(0, cut.tile_size - cut.positions() + 1) * kPosition;
   return 1024 + kTaps * kWeightBytes + kGroups * cut.out_bytes() + x_stages * cut.slice_bytes() + tail;
 }
@@ -111,7 +111,7 @@ inline int most_stages(const Cut& cut) {
   return stages;
 }
 
-// The sizes of tiles that can be used, the largest first, which is the fastest most often.
+// The tile sizes that can be used, the largest first, which is usually the fastest.
 inline std::vector<int> tile_sizes(const ImageShape& from, int to) {
   std::vector<int> found;
   const auto [images, h, w, read] = from;
@@ -120,7 +120,7 @@ inline std::vector<int> tile_sizes(const ImageShape& from, int to) {
   int rows = 0;
   for (const int size : kTileSizes) {
     const Cut cut(from, size);
-    // Products that are mostly of padding are none to choose.
+    // Not if more than 40% of the products would be padding.
     if (cut.rows == 0 || cut.rows * w * 10 < size * 6 || most_stages(cut) < kFewestStages ||
         cut.halo_positions() > kMostPositions) {
       continue;
@@ -147,7 +147,7 @@ struct DeepCut : Cut {
     while (found > 0 && shared_bytes(found) > kMostBytes) --found;
     return found;
   }
-  // Where it can be used, and products are not mostly of padding.
+  // Whether the kernel can be used, with at most 20% of the products being padding.
   bool possible() const {
     return rows > 0 && halo_positions() <= kMostPositions && stages() >= kFewestStages &&
            rows * w * 10 >= depth() * 8;

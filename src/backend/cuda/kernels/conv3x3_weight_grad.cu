@@ -2,13 +2,14 @@
 
 #include "backend/cuda/kernels/conv3x3.cuh"
 
-// dw[to][tap][from] is a sum over positions of dy[position][to] * x[position + tap][from]: a product whose
-// depth is the positions. Tiles are as those of conv3x3.cu. Both operands lie in memory as wgmma can read
-// them, with rows across its depth, and a tap is again x some positions further on. Three neighbouring taps
-// are one product of 192 columns: the 64 columns of each begin one position behind those of the one before.
+// dw[to][tap][from] is the sum over positions of dy[position][to] * x[position + tap][from]: a product whose
+// depth is the positions. Tiles are those of conv3x3.cu. wgmma can read both operands in place, with rows
+// across the depth, and a tap again reads x a few positions further on. Three neighbouring taps are one
+// product of 192 columns, in which the 64 columns of each tap begin one position after those of the tap
+// before.
 //
-// A block has all nine taps, of every so many tiles, in the registers of three warp groups, one for each row
-// of the filter. A fourth group has TMA bring the tiles and applies the norm.
+// A block sums all nine taps over its share of the tiles, in the registers of three warp groups, one for each
+// row of the filter. A fourth group loads the tiles by TMA and applies the norm.
 namespace redline::backend::cuda {
 namespace {
 
@@ -17,7 +18,7 @@ using namespace conv3x3;
 constexpr int kRowsOfTaps = 3;                                                                // warp groups
 constexpr int kMultiplying = kRowsOfTaps * kGroup, kWeightGradBlock = kMultiplying + kGroup;  // threads
 
-// The sums of a block lie as the weights.
+// The sums of a block are in the order of the weights.
 struct Weights3x3 {
   static constexpr int kEach = kTaps * kSlice * kSlice, kSkipped = 0;
   static constexpr bool kEarly = true;
@@ -81,7 +82,7 @@ __device__ void activate(const Share& share, Barriers& bars, NormTable<kSlice>& 
   });
 }
 
-// Of the row of taps that a warp group has.
+// The product for the row of taps of a warp group.
 template <typename T>
 __device__ void multiply(const Share& share, Barriers& bars, float* partials) {
   using namespace hopper;
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(kWeightGradBlock, 1)
     }
     publish_barriers();
   }
-  // What no copy writes is read too: the position before a stage, and what lies behind the last row.
+  // Cleared because it is read but not loaded: the position before a stage, and those after the last row.
   for (int i = t; i < stages * cut.stage_bytes() / 16; i += kWeightGradBlock)
     reinterpret_cast<uint4*>(share.memory)[i] = uint4{};
   fence_async();

@@ -1,9 +1,9 @@
 // Crop, antialiased resize and mirror of decoded images, all rows of a batch in one launch, and a check that
 // a decoder wrote what it was asked to.
 //
-// What one output pixel is stands here in plain C++, so that it can be compared with the CPU's resizer
-// without a GPU: each is the weighted mean of the input pixels that the filter covers, as
-// data/images/resize.h defines it, here in fp32 and rounded once.
+// The computation of one output pixel is plain C++, so that tests can compare it with the CPU's resizer
+// without a GPU: the weighted mean of the input pixels that the filter covers, as data/images/resize.h
+// defines it, but in fp32 and rounded once.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ REDLINE_HOST_DEVICE float crop_weight(float x) {
 
 // The input pixels that one output pixel covers in one direction: [begin, end), never empty.
 struct CropSpan {
-  float centre, inverse;  // the filter is asked at (pixel + 0.5 - centre) * inverse
+  float centre, inverse;  // the filter is evaluated at (pixel + 0.5 - centre) * inverse
   int begin, end;
 };
 
@@ -98,7 +98,7 @@ REDLINE_HOST_DEVICE void crop_pixel(const CropJob& job, int size, int column, in
     total += weight * sum;
   }
   std::uint8_t* out = pixel(job.out, size, column, row);
-  if (total <= 0.0F) {  // the box lies a hair outside the clip: its nearest pixel stands for all
+  if (total <= 0.0F) {  // the box is just outside the clip: take its nearest pixel
     const std::uint8_t* in = pixel(job.pixels, job.width, across.begin, down.begin);
     for (int c = 0; c < 3; ++c) out[c] = in[c];
     return;
@@ -109,9 +109,9 @@ REDLINE_HOST_DEVICE void crop_pixel(const CropJob& job, int size, int column, in
   out[2] = crop_byte(blue * scale);
 }
 
-// Hardware decoders have been seen to leave images out, or to give up in the middle, without a word. So a few
-// pixels from the first to the last are given a colour before, and where one still has it after, the image is
-// taken for not decoded.
+// Hardware decoders have skipped images, or stopped in the middle of one, without reporting it. So a few
+// pixels of each image, from the first to the last, get a marker colour before decoding; if one still has it
+// afterwards, the image counts as not decoded.
 inline constexpr int kMarks = 8;
 
 // `jobs` in device memory.

@@ -84,7 +84,7 @@ struct FloatsOfImages {
   }
 };
 
-constexpr int kFoldedBefore = 2;  // pairs of padding in a folded image; and one after
+constexpr int kFoldedBefore = 2;  // pairs of padding before a folded image; there is one after it
 
 // What launch_image works on: four columns by two rows a thread, the padding of folded images included.
 struct ImageGrid {

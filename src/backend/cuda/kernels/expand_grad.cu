@@ -7,11 +7,11 @@
 namespace redline::backend::cuda {
 namespace {
 
-// A block walks down the rows, 128 at a time, and across the wide side in K blocks of 64 channels, by tiles
-// from three rings. Its warps make dy of g and y, multiply it with the weights, from registers, for their
-// rows of dx, and put it in g's place. From there one of the two groups multiplies all 128 rows with what the
-// convolution read, for 64 columns of dw, transposed: each group has those of two K blocks, and keeps them in
-// registers until the walk ends. dx goes out in x's place.
+// A block processes 128 rows at a time, and the 256 channels in K blocks of 64, with tiles from three rings.
+// Its warps compute dy from g and y, multiply it from registers by the weights for their rows of dx, and
+// write it over g. From there, one of the two groups multiplies all 128 rows by the convolution's input, for
+// 64 columns of dw, transposed: each group has the columns of two K blocks, in registers until all rows are
+// done. dx is stored from x's place.
 constexpr int kFrom = ExpandGrad::kFrom, kTo = ExpandGrad::kTo;
 constexpr int kGStages = 5, kYStages = 4, kXStages = 2;
 constexpr int kWeightBytes = kTo * kFrom * 2;
@@ -119,8 +119,8 @@ class Consumer {
     return input;
   }
 
-  // The K loop. Where a product is waited for, it is known which others are under way: that of dx for a K
-  // block, and behind it, where the group has the block, that of dw.
+  // The K loop. At every wait it is known which products are in flight: that of dx for a K block and after
+  // it, if the group has the block, that of dw.
   REDLINE_DEVICE void multiply_tile(const std::byte* x, float (&dx)[kFrom / 2]) {
     const Fragment<kRows / 16> input = load_input(x);
     Fragment<> dy;
@@ -157,7 +157,7 @@ class Consumer {
     g_held_ = g_held;
   }
 
-  // Gates this warp's rows of dx where that is wanted, and stores them from x's place.
+  // Gates this warp's rows of dx if there is a norm before, and stores them from x's place.
   REDLINE_DEVICE void finish_tile(const float (&dx)[kFrom / 2], int x_at) {
     const int row = row_ + warp_id() * kWarpRows;
     std::byte* x = memory_.x.at(x_at) + warp_id() * kWarpTileBytes;
@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(hopper::kBlock, 1)
 #endif
 }
 
-// The blocks' sums lie transposed.
+// The blocks' sums are transposed.
 struct ExpandWeights {
   static constexpr int kEach = kTo * kFrom, kSkipped = 0;
   static constexpr bool kEarly = false;

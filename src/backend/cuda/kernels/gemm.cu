@@ -11,17 +11,17 @@
 namespace redline::backend::cuda {
 namespace {
 
-// A block walks down the rows, 128 at a time. One ring brings all that is read, tile by tile in the order of
+// A block processes 128 rows at a time. One ring has everything that is read, tile by tile in the order of
 // use: for each K block a and a2, and b unless it is resident; then for each 64 columns of the product y and
-// `other`. A prologue's result goes to wgmma from registers; without one, wgmma reads a from the ring. What
-// is stored leaves from a tile of the ring that it was written over, or from the staging memory.
+// `other`. wgmma reads a prologue's result from registers, or a from the ring if there is no prologue.
+// Results are stored from the tile of the ring that they have replaced, or from the staging memory.
 static_assert(GemmForm::kTileBytes == hopper::kTileBytes);
 
 struct GemmMaps {
   CUtensorMap a, a2, made, b, y, other, out;
 };
 
-// A row of kGemmForms, and what follows from it.
+// A row of kGemmForms, and constants derived from it.
 template <Prologue kOfPrologue, Epilogue kOfEpilogue, int kOfColumns, bool kOfResident>
 struct Form {
   static constexpr Prologue kPrologue = kOfPrologue;
@@ -96,7 +96,7 @@ __device__ void produce(const Gemm& work, const GemmMaps& maps, Ring ring, std::
   });
 }
 
-// What the prologue makes of a channel of a and, as u, of a2.
+// The prologue's Mix for a channel, with v = a and u = a2.
 template <Prologue kPrologue>
 REDLINE_DEVICE Mix mix_of(const Gemm& work, int channel) {
   if constexpr (kPrologue == Prologue::norm_grad) {
@@ -148,14 +148,14 @@ class Consumer {
   }
 
  private:
-  // The stages that a product under way reads.
+  // The stages that a product in flight reads.
   struct Stages {
     int a, b[Is::kParts];
   };
 
-  // The K loop. While a product is under way, the next K block is waited for and prepared. Two products are
-  // under way at a time where all that they read is in the ring or resident; registers and stages of b would
-  // not last for two.
+  // The K loop. While a product is in flight, the next K block is waited for and prepared. Two products are
+  // in flight if all that they read is in the ring or resident; otherwise there are not enough registers, or
+  // not enough stages for b.
   REDLINE_DEVICE void multiply_tile(Product& d) {
     constexpr bool kTwo = kFromShared && kResident;
     A a[2];  // of this K block and the one before
@@ -187,7 +187,7 @@ class Consumer {
 #pragma unroll
     for (auto& part : d) settle(part);
   }
-  // Waits for the product that read these stages, behind which kOpen others are under way.
+  // Waits for the product that read these stages; kOpen later ones may still be in flight.
   template <int kOpen>
   REDLINE_DEVICE void finish_product(const Stages& read) {
     wgmma_wait<kOpen>();
@@ -197,7 +197,7 @@ class Consumer {
     }
   }
 
-  // The prologue of a K block. Returns the stage that the product is to read a from, if it does.
+  // The prologue of a K block. Returns the stage from which the product reads a; -1 if it reads registers.
   REDLINE_DEVICE int prepare(A& a, int k) {
     if constexpr (kFromShared) {
       const int stage = ring_.take();

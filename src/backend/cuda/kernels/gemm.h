@@ -1,11 +1,10 @@
-// 1x1 convolutions of stride one, forward and back to their input, as one GEMM for Hopper that also does the
-// work of the batch norms around them. Training is bound by memory, and each of these spares a pass over a
-// tensor: the prologue makes the A operand of what earlier ops left, and the epilogue works on the product
-// before it is stored.
+// 1x1 convolutions of stride one and their input gradients as one GEMM for Hopper, fused with the batch norms
+// around them. Training is bound by memory, and each fusion saves a pass over a tensor: the prologue computes
+// the A operand from what earlier ops stored, and the epilogue works on the product before it is stored.
 //
 //     out[rows, n] = epilogue(prologue(a)[rows, k] * b)
 //
-// Which combinations are built is the table kGemmForms. A new one is a row there.
+// The table kGemmForms lists the combinations that are built; a new one is a row there.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,27 +19,26 @@
 namespace redline::backend::cuda {
 
 enum class Prologue : std::uint8_t {
-  none,      // a as it lies
-  activate,  // made = relu(norm(a)), which is stored or not
-  join,      // the end of a block: made = relu(norm(a) + a2), a2 through a norm of its own or not
-  norm_grad  // back through the norm behind the convolution: made = its gradient, of g = a2 and y = a
+  none,      // a itself
+  activate,  // made = relu(norm(a)); stored if `made` is not null
+  join,      // the end of a block: made = relu(norm(a) + a2), or relu(norm(a) + norm2(a2))
+  norm_grad  // the gradient of the norm after the convolution: made = dy, from g = a2 and y = a
 };
 enum class Epilogue : std::uint8_t {
   sums,          // forward: the output, and its sums and those of its squares, which the next norm needs
   gated,         // gradient of relu(affine(y)): gated by it, with the two sums of that norm's gradient
   joined,        // gradient of a block's output: plus `other`, gated by bits, with the norm's two sums
-  joined_sparse  // the same where `other` has every second pixel only, and is zero elsewhere
+  joined_sparse  // the same if `other` has only every second pixel, and is zero elsewhere
 };
 
-// Rows that are pixels of images, of which those in even rows and columns of an image have something in a
-// tensor of their own.
+// A tensor that has only the pixels in even rows and columns of each image. A row of the GEMM is a pixel.
 struct SparseRows {
   int h = 0, w = 0;                                // of an image; four or more
-  static constexpr int kMost = 72;                 // those of 128 rows one after the other, at most
+  static constexpr int kMost = 72;                 // of 128 consecutive rows, at most
   static constexpr unsigned kBytes = kMost * 128;  // of a tile of them
 
   __host__ __device__ bool has(int row) const { return row % w % 2 == 0 && row / w % h % 2 == 0; }
-  // How many before a row have; where the row itself has, its place among them.
+  // How many of the rows before this one it has: the row's own position, if it has that too.
   __host__ __device__ int before(int row) const {
     const int x = row % w, y = row / w % h, image = row / w / h, half_w = (w + 1) / 2;
     return (image * ((h + 1) / 2) + (y + 1) / 2) * half_w + (y % 2 == 0 ? (x + 1) / 2 : 0);
@@ -55,9 +53,9 @@ struct Gemm {
   int k = 0, n = 0;         // multiples of 64
   const void* a = nullptr;  // [rows, k]
   const void* b = nullptr;  // sums: [n][k]; otherwise [k][n]
-  void* out = nullptr;      // [rows, n]. May be `other`; lies over no other operand
+  void* out = nullptr;      // [rows, n]. May be `other`; overlaps no other operand
 
-  // activate, join: the norm, by its sums where it is to be worked out here, else by its affine.
+  // activate, join: the norm, by its sums if `finalizes`, else by its affine.
   bool finalizes = false;
   NormFinalize norm{};
   const float* affine = nullptr;  // [2, k]
@@ -75,7 +73,7 @@ struct Gemm {
   SparseRows sparse{};          // joined_sparse
 };
 
-// A combination that is built: a block has 128 rows at a time of so many columns of `out`.
+// A combination that is built: a block computes `columns` columns of `out`, 128 rows at a time.
 struct GemmForm {
   Prologue prologue;
   Epilogue epilogue;
@@ -86,12 +84,12 @@ struct GemmForm {
   bool operator==(const GemmForm&) const = default;
 
   static constexpr std::size_t kTileBytes = 128 * 64 * 2;
-  // Of the ring: consumers hold three at most while they wait for the next.
+  // Stages of the ring: consumers hold up to three while they wait for the next.
   static constexpr int kFewestStages = 4, kMostStages = 12;
   constexpr std::size_t b_bytes(std::int64_t k) const {
     return resident ? static_cast<std::size_t>(k * columns) * 2 : 0;
   }
-  // Where rows are transposed for the store, in turn; where there is a y, that is done in its place.
+  // Tiles in which rows are transposed for the store, used alternately. With a y, its place is used instead.
   constexpr int staging_tiles() const {
     if (epilogue != Epilogue::sums) return 0;
     return columns > 64 ? 2 : 1;
@@ -106,7 +104,7 @@ struct GemmForm {
     return kAlignment + static_cast<std::size_t>(stages + staging_tiles()) * kTileBytes + b_bytes(k) +
            table_bytes(k);
   }
-  // Stages of the ring where a block can have so much shared memory; 0 where it is too little.
+  // The stages that fit if a block can have `shared` bytes of shared memory; 0 if that is too little.
   constexpr int stages(std::int64_t k, std::size_t shared) const {
     constexpr std::size_t kStatic = 1024;  // at most, of the kernel itself
     for (int fit = kMostStages; fit >= kFewestStages; --fit) {
@@ -114,7 +112,7 @@ struct GemmForm {
     }
     return 0;
   }
-  // On a multiprocessor: two where registers allow it.
+  // Blocks per multiprocessor: two if registers allow it.
   constexpr int most_blocks() const { return prologue == Prologue::none && columns == 64 ? 2 : 1; }
   constexpr bool matches(Prologue of_prologue, Epilogue of_epilogue, std::int64_t k, std::int64_t n) const {
     return prologue == of_prologue && epilogue == of_epilogue && k % 64 == 0 &&
@@ -159,14 +157,14 @@ struct GemmCandidate {
   GemmForm form;
   int blocks_each = 1;  // on a multiprocessor
 };
-// Those that device and shape allow; the one that is fastest most often comes first.
+// Those that the device and the shape allow, first the one that is usually fastest.
 std::vector<GemmCandidate> gemm_candidates(const Gemm& work, const cudaDeviceProp& device);
 TileLaunch gemm(const Gemm& work, const cudaDeviceProp& device, const GemmCandidate& candidate);
 
 // The gradients of a 1x1 convolution that expands 64 channels to 256, and of the norm behind it, in one pass:
 // the last convolution of a bottleneck block of the first stage, where images are largest. The gradient of
-// the convolution's output, four times as large as its input, never goes through memory. It is a kernel of
-// its own beside the GEMMs because both gradients, dx and dw, are made of each tile of it.
+// the convolution's output, four times as large as its input, never goes through memory. It is not one of the
+// GEMM's forms because each tile of that gradient contributes to both dx and dw.
 struct ExpandGrad {
   static constexpr int kFrom = 64, kTo = 256;  // channels
 

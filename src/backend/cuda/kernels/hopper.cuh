@@ -1,5 +1,5 @@
 // Hopper's own instructions as functions: barriers in shared memory, bulk copies by TMA that complete them,
-// and wgmma, the matrix product of four warps together. Only code inside REDLINE_HOPPER may use them.
+// and wgmma, the matrix product of a group of four warps. Only code inside REDLINE_HOPPER may use them.
 // tiles.cuh builds on this.
 #pragma once
 
@@ -30,7 +30,7 @@ struct Cursor {
   }
 };
 
-// Two neighbouring elements. NaN stays NaN. `positive` gives a bit for each.
+// Two neighbouring elements. NaN stays NaN. positive() returns a bit for each.
 template <typename T>
 struct Pair {
   static constexpr bool kHalf = __is_same(T, __half);
@@ -68,8 +68,8 @@ REDLINE_DEVICE std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// The first address in dynamic shared memory where a tile that TMA swizzles may lie. A launch asks for 1 KiB
-// more than it needs.
+// The first address in dynamic shared memory at which a swizzled tile may begin. Launches request 1 KiB more
+// than they use.
 REDLINE_DEVICE std::byte* aligned(std::byte* dynamic) {
   return dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
 }
@@ -80,7 +80,7 @@ REDLINE_DEVICE void barrier_init(std::uint64_t* barrier, unsigned arrivals) {
 REDLINE_DEVICE void barrier_arrive(std::uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-// Arrives, and adds bytes of bulk copies that the phase waits for.
+// Arrives, and adds to the bytes of bulk copies that the phase waits for.
 REDLINE_DEVICE void barrier_expect(std::uint64_t* barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
@@ -101,7 +101,7 @@ REDLINE_DEVICE void barrier_wait(std::uint64_t* barrier, unsigned parity) {
 
 // Makes barriers and ordinary writes to shared memory visible to TMA and wgmma.
 REDLINE_DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-// Ends the initialisation of barriers that others use too.
+// Makes initialised barriers visible to the other threads and to TMA.
 REDLINE_DEVICE void publish_barriers() {
   fence_async();
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -111,7 +111,7 @@ REDLINE_DEVICE void publish_barriers() {
 REDLINE_DEVICE void sync_group(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
-// Counts as one of those threads, and does not wait.
+// Arrives as one of those threads, without waiting.
 REDLINE_DEVICE void arrive_group(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
@@ -147,7 +147,7 @@ REDLINE_DEVICE void load_box(void* to, const CUtensorMap& map, int x, int y, int
       "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(shared_address(barrier))
       : "memory");
 }
-// Brings it as far as L2.
+// Loads a box into the L2 cache only.
 REDLINE_DEVICE void prefetch_box(const CUtensorMap& map, int x, int y, int z, int w) {
   asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(x),
                "r"(y), "r"(z), "r"(w)
@@ -172,7 +172,7 @@ REDLINE_DEVICE void wait_stores_read() {
 }
 REDLINE_DEVICE void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-// Where a chunk of sixteen bytes of a row of 128 lies in a tile that TMA swizzled.
+// The offset of a chunk of sixteen bytes in a row of 128, in a tile that TMA swizzled.
 REDLINE_DEVICE int swizzled(int row, int chunk) { return row * 128 + ((chunk ^ (row & 7)) << 4); }
 
 // The descriptor of a matrix in shared memory that wgmma reads, in rows of 128 bytes swizzled by TMA. Strides
@@ -188,9 +188,8 @@ REDLINE_DEVICE std::uint64_t plain_descriptor(const void* at, unsigned leading, 
   return descriptor(at, leading, stride) & ~(std::uint64_t{3} << 62);
 }
 
-// Four matrices of 8 x 8 elements between the registers of a warp, laid out as wgmma has them, and rows of
-// sixteen bytes in shared memory, transposed on the way or not. Lane 8m + i gives the address of row i of
-// matrix m.
+// Move four matrices of 8 x 8 elements between the registers of a warp, laid out as for wgmma, and rows of
+// sixteen bytes in shared memory, transposed or not. Lane 8m + i passes the address of row i of matrix m.
 REDLINE_DEVICE void stmatrix_transposed(void* row, const std::uint32_t (&from)[4]) {
   asm volatile(
       "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
@@ -237,7 +236,7 @@ REDLINE_DEVICE void wgmma_wait() {
 // thread holds, for each j below n / 8, the columns 8j + 2 * (lane % 4) + {0, 1} of rows lane / 4 and
 // lane / 4 + 8 of its warp's sixteen. `add` false starts from zero.
 // PTX names every register, so the sums of each width that is used are written out, as operands and by name,
-// and the operands behind them are numbered.
+// and the operands after them are numbered.
 #define REDLINE_SUMS4(I) "+f"(d[(I)]), "+f"(d[(I) + 1]), "+f"(d[(I) + 2]), "+f"(d[(I) + 3])
 #define REDLINE_SUMS8(I) REDLINE_SUMS4(I), REDLINE_SUMS4((I) + 4)
 #define REDLINE_SUMS16(I) REDLINE_SUMS8(I), REDLINE_SUMS8((I) + 8)
@@ -282,7 +281,7 @@ REDLINE_DEVICE void wgmma_wait() {
 #define REDLINE_FROM_REGISTERS \
   "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add ? 1 : 0), "n"(kTransposed ? 1 : 0)
 
-// Each in rows along K or, transposed, in rows across it.
+// a and b are in shared memory, each in rows along K or, transposed, in rows across it.
 template <typename T, bool kTransposedA, bool kTransposedB, int kSums>
 REDLINE_DEVICE void wgmma(float (&d)[kSums], std::uint64_t a, std::uint64_t b, bool add) {
   static_assert(kSums == 32 || kSums == 64 || kSums == 96 || kSums == 104 || kSums == 108 || kSums == 116,

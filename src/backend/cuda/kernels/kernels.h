@@ -12,29 +12,29 @@
 
 #include "graph/op.h"
 
-// Of functions that kernels are made of.
+// A device function, always inlined.
 #define REDLINE_DEVICE __device__ __forceinline__
 
 namespace redline::backend::cuda {
 
-// The code of this build that runs on the current device: for the device itself, or PTX for an older one,
-// which the driver compiled. A kernel can do no more than its code, whatever the device is.
+// The code of this build that the current device runs: machine code for the device, or PTX for an older one,
+// compiled by the driver. This code, not the device, decides what kernels can do.
 struct DeviceCode {
   int architecture = 0;  // what it was compiled for: 75, 80, 90
   bool hopper = false;   // with the instructions of hopper.cuh, as code for 90a alone has
 };
-// Runs a kernel that tells. Fails as CUDA does where the build has no code for the device.
+// Runs a kernel to find out. Returns CUDA's error if the build has no code for the device.
 cudaError_t find_code(DeviceCode& code);
 
-// The same of the current device, asked once; throws InternalError when there is none.
+// The same, found once and kept. Throws InternalError if there is no device.
 const DeviceCode& device_code();
-// What follows from it: whether a kernel can be launched while the one before still runs, whether kernels
-// written with hopper.cuh can run, whether there is arithmetic in bf16 and tf32, and whether cp.async copies.
+// What that code allows: starting a kernel while the one before still runs; kernels written with hopper.cuh;
+// arithmetic in bf16 and tf32, and copies by cp.async.
 inline bool launches_early() { return device_code().architecture >= 90; }
 inline bool has_hopper_kernels() { return device_code().hopper; }
 inline bool has_ampere_code() { return device_code().architecture >= 80; }
-// Of the current device, asked once: its number of multiprocessors, and the shared memory that a block can
-// have, no more than on the devices that its code was compiled for.
+// The current device's number of multiprocessors, and the shared memory that a block can have, at most that
+// of the devices that its code was compiled for. Queried once.
 int multiprocessors();
 std::size_t block_shared_bytes();
 
@@ -60,21 +60,21 @@ struct Gate {
   const std::uint8_t* mask = nullptr;  // ? gates by bits
 };
 
-// sums[2,C]: of y and of y^2; with `rough`, the sums of an earlier pass, of y - mean and its square, which
-// loses no digits where the mean is large.
+// sums[2,C]: of y and y^2. With `rough`, the sums of an earlier pass: of y - mean and its square, which is
+// more exact if the mean is large.
 void channel_sums(const Matrix& m, const void* y, const float* rough /* ? */, float* sums, ReduceSpace space,
                   cudaStream_t stream);
 
 struct NormFinalize {
   int channels;
   double inverse_count;  // 1 / elements per channel
-  float unbiased;        // elements / (elements - 1): what makes a variance that of the population
+  float unbiased;        // elements / (elements - 1): turns the variance into an unbiased estimate
   float epsilon, momentum;
   bool training;
   const float *sums, *gamma, *beta;  // sums only in training
   float *mean, *var, *affine;
   float* saved;                  // ?
-  const float* rough = nullptr;  // ? what the sums were taken with
+  const float* rough = nullptr;  // ? as given to channel_sums()
 };
 void norm_finalize(const NormFinalize& args, cudaStream_t stream);
 
@@ -86,14 +86,14 @@ struct AffineAct {
   bool relu = false;
   void* z = nullptr;
   std::uint8_t* mask = nullptr;  // ?
-  // Works out `affine` itself, from the sums of a norm in training, in place of norm_finalize.
+  // Computes `affine` itself, from the sums of a norm in training, instead of norm_finalize().
   bool finalizes = false;
   NormFinalize norm{};
 };
 void affine_act(const Matrix& m, const AffineAct& args, cudaStream_t stream);
 
-// The norm that a gradient arrives at through a gate, and its own gradients: the gradient's sum, and that of
-// its products with the normalised y.
+// A norm that a gradient reaches through a gate, and the norm's own gradients: the sum of the gated gradient,
+// and of its products with the normalised y.
 struct GatedNorm {
   const void* y = nullptr;  // as the gradient
   Gate gate{};
@@ -126,7 +126,7 @@ inline Pool pool_of(const graph::Shape& in, const graph::Shape& out, const graph
           size(out.w()), attr.kernel,  attr.stride,  attr.pad};
 }
 
-// A thread's vector of 16 bytes is the same in every column, and tiles are small enough to count.
+// Whether stem_pool() can do it: threads keep their channels from column to column, and counts fit 32 bits.
 inline bool is_stem_pool(const Pool& p, std::size_t element_bytes) {
   const int vector = 16 / static_cast<int>(element_bytes);
   return p.kernel == 3 && p.stride == 2 && p.pad == 1 && p.channels % vector == 0 &&
@@ -144,7 +144,7 @@ void max_pool(Type type, const Pool& pool, const void* x, const float* affine /*
               std::uint8_t* index /* ? */, void* picked /* ? */, cudaStream_t stream);
 void max_pool_grad(Type type, const Pool& pool, const void* dy, const std::uint8_t* index, void* dx,
                    cudaStream_t stream);
-// max_pool with an affine as it is in a stem; false, and nothing done, where the pool is another.
+// max_pool with an affine, for the pool of a stem. Returns false, and does nothing, for any other pool.
 bool stem_pool(Type type, const Pool& pool, const void* x, const float* affine, void* y,
                std::uint8_t* index /* ? */, void* picked /* ? */, cudaStream_t stream);
 
@@ -162,7 +162,7 @@ void pooled_norm_grad_apply(Type type, const PooledGradient& pooled, const NormG
 // Means of whole images.
 void avg_pool(Type type, int images, int pixels, int channels, const void* x, void* y, cudaStream_t stream);
 // Means of windows side by side, cut off at the edge: a pool whose stride is its kernel, without padding. The
-// gradient is that of whole images too, with windows as large as they are.
+// gradient is also that of avg_pool(), with a window as large as the image.
 void local_avg_pool(Type type, const Pool& pool, const void* x, void* y, cudaStream_t stream);
 void avg_pool_grad(Type type, const Pool& pool, const void* dy, void* dx, cudaStream_t stream);
 
@@ -208,7 +208,7 @@ void fill_rows(std::int64_t rows, int columns, const float* bias, float* y, cuda
 // db[k] = sum over rows of dy[row][k]
 void column_sums(Type type, int rows, int columns, const void* dy, float* db, cudaStream_t stream);
 
-// A stretch of one parameter in a launch that updates many.
+// A part of one parameter, in a launch that updates many parameters.
 struct UpdateChunk {
   float* w = nullptr;
   const void* g = nullptr;
@@ -219,11 +219,11 @@ struct UpdateChunk {
   int first_chunk = 0, chunks = 0;  // of the parameter this one belongs to
   Type g_type{}, copy_type{};
   float weight_decay = 0.0F;
-  float rate = 0.0F;  // times the learning rate
+  float rate = 0.0F;  // multiplies the learning rate
 };
 inline constexpr int kChunk = 8192;  // elements of a chunk at most
 
-// A launch for all of them. Nothing is changed when check says that the step is refused.
+// One launch for all chunks. Changes nothing if `check` says that the step is refused.
 struct Updates {
   const UpdateChunk* chunks;
   int count;
@@ -271,24 +271,24 @@ void copy_unless(const float* flag, const CopyItem* items, int count, cudaStream
 void accumulate(Type type, std::int64_t count, const float* scalars, float* total, const void* g,
                 cudaStream_t stream);
 
-// Nanoseconds of the device's clock: writes them, or adds those since `begun` to `total`.
+// Write the time of the device's clock, or add the time since `begun` to `total`; in nanoseconds.
 void stamp(std::uint64_t* now, cudaStream_t stream);
 void add_time(const std::uint64_t* begun, std::uint64_t* total, cudaStream_t stream);
 
-// What a run leaves for the host, in memory of the device. Times are nanoseconds of the device's clock; a run
-// begins with a stamp of `begin`.
+// The results of a run for the host, in device memory. Times are nanoseconds of the device's clock; a run
+// begins by stamping `begin`.
 struct RunRecord {
   float loss[graph::kLossMetrics];
   float check[graph::kStepChecks];
   std::uint64_t begin, end;
   std::uint64_t exposed;  // waiting for other ranks, in all runs so far
 };
-// The last thing that a run does, which copies loss?, check? and exposed?.
+// Ends a run: copies loss?, check? and exposed? to the record, and stamps `end`.
 void end_run(RunRecord* record, const float* loss, const float* check, const std::uint64_t* exposed,
              cudaStream_t stream);
 
-// Occupies the stream, and no memory, for that long: what is launched meanwhile then runs without a pause,
-// however short it is and however slow the host.
+// Keeps the stream busy for that long without using memory. Kernels launched meanwhile then run back to back,
+// however short they are and however slow the host.
 void hold(std::uint64_t nanoseconds, cudaStream_t stream);
 
 // Words to be set to zero.
@@ -296,7 +296,7 @@ struct ClearItem {
   unsigned* at;
   int words;
 };
-// Adds a kernel to a graph that does so for a table of items on the device.
+// Adds a node to a graph that clears a table of items, which is in device memory.
 cudaError_t add_clear(cudaGraph_t graph, cudaGraphNode_t* node, const ClearItem* items, int count);
 
 }  // namespace redline::backend::cuda

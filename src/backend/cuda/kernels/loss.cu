@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kLossThreads) loss_kernel(Loss args) {
   result[graph::kSamples] = 1.0F;
 }
 
-// A warp for each of the metrics.
+// One warp per metric.
 __global__ void metrics_kernel(int rows, const float* row_results, float* metrics) {
   begin_kernel();
   const int metric = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;

@@ -1,5 +1,5 @@
-// Kernels that move bytes and do nothing else, in the orders that `redline bench memory` compares, and those
-// that check them.
+// Kernels that only move bytes, in the orders that `redline bench memory` compares, and kernels that check
+// the result.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,10 +8,10 @@
 
 namespace redline::backend::cuda {
 
-// Enough to fill a bus; more would only keep others off the multiprocessors.
+// Enough blocks to saturate the bus; more would only take multiprocessors from other kernels.
 inline constexpr int kBusBlocks = 32;
 
-// Copies bytes between memories that a kernel sees, sixteen at a time where both addresses allow it.
+// Copies bytes between two memories that kernels can access, sixteen at a time if both addresses allow it.
 void copy_bytes(void* to, const void* from, std::size_t bytes, int blocks, cudaStream_t stream);
 
 enum class AccessKind {
@@ -40,7 +40,7 @@ void launch_access(const Access& access, void* to, const void* from, std::size_t
 
 // Writes memory_word(i) to every word.
 void fill_words(void* to, std::size_t bytes, cudaStream_t stream);
-// Adds to `wrong` the words that are not as the access leaves them (read: its source).
+// Adds to `wrong` the number of words that differ from what the access should leave (read: its source).
 void count_wrong(const Access& access, const void* words, std::size_t bytes, unsigned long long* wrong,
                  cudaStream_t stream);
 

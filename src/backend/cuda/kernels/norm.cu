@@ -57,7 +57,7 @@ struct AffineActWork {
   }
 
  private:
-  // Read, or worked out and written down, which is work for a block together.
+  // Reads the scale and bias, or computes and stores them, which a block does together.
   static REDLINE_DEVICE PerChannel<N, 2> pending_affine(const Args& args, int channel, int channels,
                                                         Find by) {
     using Own = PerChannel<N, 2>;
@@ -66,7 +66,7 @@ struct AffineActWork {
       const std::int64_t thread = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
       return Own(channel, channels, Find::by_block, [&](int c) {
         const ChannelNorm found = norm_of(args.norm, c);
-        // Blocks take turns in writing it down, so that none is late.
+        // Blocks share the storing, so that none is delayed.
         const bool keeps = together ? c / kThreads % gridDim.x == blockIdx.x : thread < channels / N;
         if (keeps) keep(args.norm, c, found);
         return typename Own::Values{{found.scale, found.bias}};

@@ -1,4 +1,4 @@
-// What a batch norm's sums say, channel by channel: for kernels that apply a norm as they read.
+// A batch norm's scale and bias per channel from its sums, for kernels that apply a norm as they read.
 #pragma once
 
 #include "backend/cuda/kernels/kernels.h"
@@ -31,7 +31,7 @@ REDLINE_DEVICE ChannelNorm norm_of(const NormFinalize& args, int c) {
   return norm;
 }
 
-// Writes down what later ops read, and moves the running statistics.
+// Stores what later ops read, and updates the running statistics.
 REDLINE_DEVICE void keep(const NormFinalize& args, int c, const ChannelNorm& norm) {
   args.affine[c] = norm.scale;
   args.affine[args.channels + c] = norm.bias;

@@ -1,9 +1,9 @@
-// One pass over tensors of one shape, a vector at a time, by threads that each see one channel vector only.
-// `Work` says what happens to a vector:
+// One pass over tensors of one shape, a vector at a time; a thread always has the same channels. `Work` says
+// what happens to a vector:
 //   Args, Vector, kInputs     its arguments, and the arrays that it reads: input(args, k)
-//   is_settled(k)             whether the kernel before this one surely does not write that input
-//   Work(args, channel, channels, find)   the numbers of its channels; all threads of the block take part
-//   operator()(args, in, at, valid)       one vector of every input; threads of a warp come together
+//   is_settled(k)             whether the kernel before this one certainly does not write that input
+//   Work(args, channel, channels, find)   computes the numbers of its channels; called by the whole block
+//   operator()(args, in, at, valid)       handles one vector of every input; called by a warp together
 #pragma once
 
 #include "backend/cuda/kernels/hopper.cuh"
@@ -11,9 +11,9 @@
 
 namespace redline::backend::cuda {
 
-// --- By loads of the threads themselves ---
+// --- With ordinary loads ---
 
-inline constexpr int kUnroll = 4;  // vectors that a thread has under way
+inline constexpr int kUnroll = 4;  // vectors that a thread has in flight
 
 template <typename Work>
 __global__ void __launch_bounds__(kThreads)
@@ -41,9 +41,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// --- By TMA on Hopper, which fills a ring of tiles ahead of the threads ---
-// More is under way than registers have room for, and as few blocks as run at a time find the numbers of
-// their channels once each. Pays where there are several inputs.
+// --- With TMA on Hopper, which fills a ring of tiles ahead of the threads ---
+// More is in flight than registers have room for; and only as many blocks start as run concurrently, so each
+// computes the numbers of its channels once. Pays off with several inputs.
 
 inline constexpr int kRingDeep = 4;  // vectors of a thread in a tile
 inline constexpr int kRingTile = kRingDeep * kThreads;
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kThreads, kRingBlocksEach)
   __shared__ std::uint64_t full[kRingStages];
   const int tiles = static_cast<int>((vectors + kRingTile - 1) / kRingTile);
   const auto first_of = [](int tile) { return std::int64_t{tile} * kRingTile; };
-  // Of a tile's inputs those that `wanted` names; its first fetch also says what the tile waits for.
+  // Loads the inputs k of a tile with wanted(k). `begins`: first says how many bytes the tile waits for.
   const auto fetch = [&](int tile, int stage, bool begins, const auto& wanted) {
     if (tile >= tiles) return;
     const std::int64_t left = vectors - first_of(tile);

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads)
   if (picked != nullptr) store(picked, out.i, raw);
 }
 
-// Every input pixel looks at the windows that cover it and takes the gradients it won.
+// Every input pixel adds up the gradients of the windows whose maximum it is.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
     max_pool_grad_kernel(Pool p, const void* dy, const std::uint8_t* index, void* dx) {

@@ -12,7 +12,7 @@ namespace redline::backend::cuda {
 inline constexpr int kTileVectors = 8;
 inline constexpr int kTileRows = kThreads / kTileVectors;
 
-// As many blocks as run at a time, so that the rows end for all of them together.
+// As many blocks as run concurrently, so that all of them finish at about the same time.
 inline constexpr int kReduceBlocksEach = 2;  // on a multiprocessor
 
 struct ReduceGrid {
@@ -26,8 +26,8 @@ struct ReduceGrid {
   dim3 blocks() const { return {static_cast<unsigned>(tiles), static_cast<unsigned>(splits)}; }
 };
 
-// Whether this block is the last to come of those with its column tile: behind a fence, it can read what they
-// wrote before. `sync` waits for the threads that call this.
+// Whether this block is the last of its column tile to arrive: after a fence, it can read what the others
+// have written. `sync` synchronises the threads that call this.
 template <typename Sync>
 REDLINE_DEVICE bool comes_last(ReduceSpace space, const Sync& sync) {
   __shared__ bool last;
@@ -67,8 +67,8 @@ __device__ void sum_over_block(float (&first)[N], float (&second)[N], int channe
   }
   if (!comes_last(space, [] { __syncthreads(); })) return;
   __threadfence();
-  // Groups of threads add interleaved shares of the partials, four sums a thread and many loads under way,
-  // then one adds the groups.
+  // Groups of threads add interleaved shares of the partials, with four sums per thread and many loads in
+  // flight; then the groups' sums are added.
   constexpr int kFours = 2 * kTile / 4, kGroups = kThreads / kFours;
   {
     const int four = threadIdx.x % kFours, group = threadIdx.x / kFours;
@@ -94,9 +94,9 @@ __device__ void sum_over_block(float (&first)[N], float (&second)[N], int channe
   }
 }
 
-// For grids of column tiles by blocks that share the rows: adds `mine` of the first kCount threads of all
-// blocks of a column tile, in the order of blocks. True in those threads of the last block to come, which
-// alone know the totals. `sync` waits for the threads that call this.
+// For grids of column tiles x blocks that share the rows: adds up `mine` of the first kCount threads over all
+// blocks of a column tile, in block order. Returns true in those threads of the last block to arrive, the
+// only ones that get the totals. `sync` synchronises the threads that call this.
 template <int kCount, int kEach, typename Sync>
 REDLINE_DEVICE bool sum_over_blocks(const float (&mine)[kEach], ReduceSpace space, const Sync& sync,
                                     double (&totals)[kEach]) {

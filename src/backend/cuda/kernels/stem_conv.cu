@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(kStemBlock, 1)
 #endif
 }
 
-// Totals are added up by filter rows, whose first pixel is not one of the filter's.
+// Sums are in filter rows of eight pixels, of which the first does not belong to the filter.
 struct StemWeights {
   static_assert(kTotals == kRowDepth);
   static constexpr int kEach = kFilters * kDepth, kSkipped = 4;
@@ -344,8 +344,8 @@ TileLaunch stem_weight_gradient(const StemShape& shape, const cudaDeviceProp& de
                                 const void* dy, void* dw, Type dw_type) {
   return with_width(shape, [&]<typename T, int kWidth>() {
     using Tile = TileOf<kWidth, kGradientHeight>;
-    // compute-sanitizer takes overlapping groups for a matrix of 1 KiB in a row, which would end beyond the
-    // rest.
+    // compute-sanitizer takes the overlapping groups for a contiguous matrix of 1 KiB, which would end beyond
+    // the allocation.
     constexpr std::size_t kForSanitizer = 1024;
     const int blocks = std::min(device.multiProcessorCount, tiles<Tile>(shape));
     const TileGrid grid{.blocks = blocks,

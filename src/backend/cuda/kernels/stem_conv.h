@@ -1,6 +1,6 @@
 // The stem's convolution, 7x7 of stride two over three channels, by Hopper's wgmma: forward with the norm's
-// sums, and the weights' gradient. With an image of four channels in shared memory the windows of
-// neighbouring outputs are sixteen bytes apart, so wgmma reads them where they lie and no im2col is needed.
+// sums, and the weights' gradient. In shared memory, with four channels per pixel, the windows of
+// neighbouring outputs start sixteen bytes apart, so wgmma can read them in place, without im2col.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -25,7 +25,7 @@ struct StemShape {
 // squares.
 TileLaunch stem_forward(const StemShape& shape, const cudaDeviceProp& device, const void* x,
                         const void* weights, void* y, float* sums);
-// x as above, dy as y, dw as the weights but of a type of its own. Its reduce space needs no counters.
+// x as above, dy as y, dw as the weights, of type `dw_type`. Its reduce space needs no counters.
 TileLaunch stem_weight_gradient(const StemShape& shape, const cudaDeviceProp& device, const void* x,
                                 const void* dy, void* dw, Type dw_type);
 

@@ -49,7 +49,7 @@ struct Tiles {
   }
 };
 
-// All threads of a block begin to copy; who waits for it has to synchronise with the others then.
+// Starts a copy by all threads of a block. Those that wait for it must then synchronise with the others.
 template <typename Vector>
 REDLINE_DEVICE void begin_copy(Vector* to, const Vector* from, int count) {
   for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x))
@@ -57,8 +57,8 @@ REDLINE_DEVICE void begin_copy(Vector* to, const Vector* from, int count) {
 }
 
 // --- Forward: relu(scale * y + bias), in 16-bit types ---
-// The affine only grows or only falls with y, so the largest result is that of the largest or the smallest y:
-// with signs flipped where it falls, two maxima are found at a time, and the affine is applied to them alone.
+// The affine rises or falls with y, so the largest result comes from the largest or the smallest y. With
+// signs flipped where it falls, maxima are found two at a time, and the affine is applied to the maxima only.
 
 template <typename T>
 using Two = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
@@ -75,7 +75,7 @@ template <typename T>
 REDLINE_DEVICE Two<T> two_of(std::uint32_t bits) {
   return bits_of<Two<T>>(bits);
 }
-// NaN where either is.
+// NaN if either is NaN.
 template <typename T>
 REDLINE_DEVICE std::uint32_t larger(std::uint32_t a, std::uint32_t b) {
 #if __CUDA_ARCH__ >= 800
@@ -101,7 +101,7 @@ struct Three {
   }
 };
 
-// What a window gives: the result, the pixel that it is of, and that pixel's y.
+// The result of a window: its value, the pixel that it comes from, and that pixel's y.
 template <typename T>
 struct Pooled {
   Vec<T, 8> out, raw;

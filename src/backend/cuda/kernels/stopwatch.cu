@@ -1,4 +1,4 @@
-// The device's own clock, read between kernels and waited for.
+// Reads the device's clock between kernels, and keeps the device busy by it.
 #include "backend/cuda/kernels/kernels.h"
 
 namespace redline::backend::cuda {

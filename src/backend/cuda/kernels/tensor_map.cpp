@@ -33,7 +33,7 @@ CUtensorMap describe(const void* data, Type type, std::span<const std::int64_t> 
   encode(&map, type == Type::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
          static_cast<cuuint32_t>(size.size()), const_cast<void*>(data), sizes.data(), strides.data(),
          boxes.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-         // Rows of a box are 128 bytes or less, and the box beside it is read soon: faster than without.
+         // A box has rows of at most 128 bytes, and the box next to it is read soon: faster than 128B.
          CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return map;
 }

@@ -1,4 +1,4 @@
-// How kernels that are built from tiles are made ready to launch: see tile_launch.h.
+// Prepares launches of kernels that are built from tiles: see tile_launch.h.
 #pragma once
 
 #include "backend/cuda/kernels/tile_launch.h"
@@ -6,14 +6,14 @@
 
 namespace redline::backend::cuda {
 
-// `columns` by `blocks` blocks of `threads`, which reduce `partials` floats.
+// A grid of `columns` x `blocks` blocks of `threads` threads, with `partials` floats of reduce space.
 struct TileGrid {
   int columns = 1, blocks = 1;
   int threads = 0;
   std::size_t shared_bytes = 0, partials = 0;
   bool early = false;  // as Launch
 };
-// Of a kernel whose last argument is the reduce space.
+// The kernel's last parameter is the reduce space.
 template <typename... Parameters, typename... Arguments>
 TileLaunch make_launch(void (*kernel)(Parameters...), const TileGrid& grid, const cudaDeviceProp& device,
                        const Arguments&... arguments) {
@@ -32,9 +32,9 @@ TileLaunch make_launch(void (*kernel)(Parameters...), const TileGrid& grid, cons
 
 inline constexpr int kTotals = 32;
 
-// From the sums of a kernel's blocks the weight gradient. `Weights` says where they go:
-//   kEach              sums of a block of that kernel
-//   kSkipped           the first of 32, which are none of the weights
+// Adds up the sums of a kernel's blocks to the weight gradient. `Weights` says which sum is which weight:
+//   kEach              the number of sums of a block of that kernel
+//   kSkipped           how many of every 32 sums, at their start, belong to no weight
 //   at(first, thread)  the weight of sum `first + thread`
 //   kEarly             as Launch::early
 template <typename T, typename Weights>
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads) total_kernel(const float* partials, 
   dw[Weights::at(first, column)] = from_float<T>(sum);
 }
 
-// The same launch, and then the weight gradient, of the partials from `offset` on that its blocks left.
+// The launch `gradient`, and then total_kernel on the sums that its blocks left from `offset` on.
 template <typename Weights>
 TileLaunch with_total(const TileLaunch& gradient, const TileGrid& grid, std::size_t offset, void* dw,
                       Type dw_type) {

@@ -1,4 +1,4 @@
-// What kernels that are built from tiles (tiles.cuh) are launched with: tensor maps, and launches made ready.
+// How kernels that are built from tiles (tiles.cuh) are launched: tensor maps, and prepared launches.
 #pragma once
 
 #include <cuda.h>
@@ -12,16 +12,16 @@
 
 namespace redline::backend::cuda {
 
-// A launch made ready: tensor maps, shared memory and number of blocks are settled, and what is left is to
-// put it on a stream. A value; holds no memory.
+// A prepared launch: tensor maps, shared memory and grid are known, and run() only queues it on a stream. A
+// value; holds no memory.
 struct TileLaunch {
   std::size_t partials = 0;  // floats of reduce space that it needs
   std::function<void(ReduceSpace space, cudaStream_t stream)> run;
 };
 
-// Tensor maps are the descriptions of tensors that TMA works from. Both are of packed tensors of f16 or bf16,
-// in boxes that are 64 channels (128 bytes) wide and lie swizzled in shared memory. Empty where `data` is
-// null or the driver has no TMA. A matrix, in boxes of so many rows.
+// Tensor maps describe tensors to TMA: here packed tensors of f16 or bf16, in boxes that are 64 channels (128
+// bytes) wide and swizzled in shared memory. Empty if `data` is null or the driver has no TMA. This one is of
+// a matrix, in boxes of `box_rows` rows.
 CUtensorMap describe_rows(const void* data, Type type, std::int64_t rows, int columns, int box_rows);
 
 struct ImageShape {

@@ -1,5 +1,5 @@
-// What kernels for Hopper that multiply matrices are built from: rings of tiles that TMA fills, the product
-// of a K block by wgmma, prologues, stores, and sums over columns. hopper.cuh has the instructions.
+// The parts of which Hopper kernels with matrix products are built: rings of tiles that TMA fills, the
+// product of a K block by wgmma, prologues, stores, and sums over columns. hopper.cuh has the instructions.
 //
 // A tile is 128 rows by 64 columns of 16-bit numbers: one TMA box, with rows of 128 bytes, swizzled. A K
 // block is 64 deep, so a tile is also what a product takes from A at a time. A block of threads has eight
@@ -22,7 +22,7 @@ inline constexpr int kTileBytes = kRows * kWidth * 2;
 inline constexpr int kWarpRows = 16, kWarpTileBytes = kWarpRows * kWidth * 2;
 inline constexpr int kGroup = 128;  // threads
 inline constexpr int kWarps = kRows / kWarpRows, kConsumers = kWarps * 32;
-inline constexpr int kBlock = kConsumers + kGroup;  // registers are given by group, so the producer has one
+inline constexpr int kBlock = kConsumers + kGroup;  // registers move by group, so the producer has one
 inline constexpr std::size_t kAlignment = 1024;  // dynamic shared memory beyond what is used: see aligned()
 
 __host__ __device__ constexpr int row_tiles(std::int64_t rows) {
@@ -35,14 +35,14 @@ REDLINE_DEVICE int lane_id() { return static_cast<int>(threadIdx.x) % 32; }
 REDLINE_DEVICE int warp_id() { return static_cast<int>(threadIdx.x) / 32; }
 REDLINE_DEVICE void sync_consumers() { sync_group(1, kConsumers); }
 
-// Calls body(tile) for each tile of this block, of so many.
+// Calls body(tile) for those of `tiles` tiles that belong to this block.
 template <typename Body>
 REDLINE_DEVICE void for_tiles(int tiles, const Body& body) {
   for (int tile = static_cast<int>(blockIdx.y); tile < tiles; tile += static_cast<int>(gridDim.y)) body(tile);
 }
 
-// What the threads of a block do from here on: one produces, the warps of the first two groups consume. The
-// producer's group leaves its registers to the others, for so many blocks on a multiprocessor.
+// Splits the threads of a block: one produces, the warps of the first two groups consume. The producer's
+// group gives registers to the others, as many as kBlocksEach blocks per multiprocessor allow.
 template <int kBlocksEach, typename Produce, typename Consume>
 REDLINE_DEVICE void split_roles(const Produce& produce, const Consume& consume) {
   constexpr int kFew = 24, kMany = kBlocksEach == 1 ? 240 : 104;
@@ -62,7 +62,7 @@ REDLINE_DEVICE void split_roles(const Produce& produce, const Consume& consume) 
 template <int kMost>
 struct RingBarriers {
   std::uint64_t full[kMost], empty[kMost];
-  // By one thread, before publish_barriers(). A stage is released so often: by every consumer warp, usually.
+  // By one thread, before publish_barriers(). `releases` of a stage: one by each consumer warp, usually.
   __device__ void init(unsigned releases = kWarps) {
     for (int i = 0; i < kMost; ++i) {
       barrier_init(&full[i], 1);
@@ -90,7 +90,7 @@ class Ring {
 
   REDLINE_DEVICE std::byte* at(int stage) const { return memory_ + stage * stage_bytes_; }
 
-  // The producer: waits until the next stage is empty, and has load(stage, barrier) bring so many bytes.
+  // The producer: waits until the next stage is empty; load(stage, barrier) then loads that many bytes.
   template <typename Load>
   REDLINE_DEVICE void fill(unsigned bytes, const Load& load) {
     barrier_wait(&empty_[at_.stage], at_.parity ^ 1U);
@@ -101,15 +101,15 @@ class Ring {
   REDLINE_DEVICE void fill_tile(const CUtensorMap& map, int column, int row) {
     fill(kTileBytes, [&](int stage, std::uint64_t* full) { load_tile(at(stage), map, column, row, full); });
   }
-  // A consumer: the next stage, once it is full.
+  // A consumer: waits until the next stage is full, and returns it.
   REDLINE_DEVICE int take() {
     const int stage = at_.stage;
     barrier_wait(&full_[stage], at_.parity);
     at_.next(stages_);
     return stage;
   }
-  // A warp has done with a stage. Without the fence TMA may overtake loads that are still on their way to
-  // registers.
+  // A warp is done with a stage. Without the fence, TMA might overwrite the stage before earlier loads from
+  // it have reached their registers.
   REDLINE_DEVICE void release(int stage) const {
     fence_async();
     release_async(stage);
@@ -129,13 +129,13 @@ class Ring {
 
 // --- Products ---
 
-// A of a K block in registers, as wgmma takes it: of a warp's sixteen rows, kSteps times sixteen columns.
+// The A operand of a K block in registers, as wgmma takes it: kSteps x 16 columns of a warp's sixteen rows.
 template <int kSteps = kWidth / 16>
 struct Fragment {
   std::uint32_t v[kSteps][4];
 };
 
-// Where a lane's row of a step's matrices lies in a tile.
+// The offset in a tile of a lane's row of a step's matrices.
 REDLINE_DEVICE int fragment_at(int step) {
   return warp_id() * kWarpTileBytes + swizzled(lane_id() % 16, 2 * step + lane_id() / 16);
 }
@@ -145,8 +145,8 @@ REDLINE_DEVICE void load(Fragment<>& to, const std::byte* tile) {
   for (int step = 0; step < kWidth / 16; ++step) ldmatrix(to.v[step], tile + fragment_at(step));
 }
 
-// Sixteen of K of a B block in shared memory: columns of 64 along K, or, transposed, boxes of 64 columns with
-// a row for each of K.
+// The descriptor of sixteen of K of a B block in shared memory, which has a row along K for each column, or,
+// transposed, boxes of 64 columns with a row for each of K.
 template <bool kTransposed>
 REDLINE_DEVICE std::uint64_t b_operand(const std::byte* b, int step) {
   return kTransposed ? descriptor(b + step * 16 * 128, kWidth * kWidth * 2, 1024)
@@ -171,14 +171,14 @@ REDLINE_DEVICE void multiply_block(float (&d)[kSums], const std::byte* a, const 
                                  add || step > 0);
 }
 
-// --- Prologues: A made of one tensor or of two ---
+// --- Prologues: A computed from one tensor or from two ---
 
-// In a channel: made = p * u + q * v + r. Of one tensor, v, p is not used.
+// For a channel: made = p * u + q * v + r. With a single tensor, v, p is not used.
 struct Mix {
   float p, q, r;
 };
 
-// Those of all channels, in shared memory, two neighbours side by side as a lane wants them.
+// The Mix of every channel, in shared memory, two neighbours side by side as a lane needs them.
 template <int kTensors>
 class MixTable {
  public:
@@ -213,8 +213,8 @@ class MixTable {
   int pairs_;
 };
 
-// Makes A of u and v in the place of u, and puts it into the tile `to` where there is one. It is rounded as
-// if it had been stored. `channel` is the first of the K block.
+// Computes A from u and v in the place of u, rounded as if it had been stored, and writes it to the tile `to`
+// unless that is null. `channel` is the first of the K block.
 template <typename T, bool kRelu, int kTensors>
 REDLINE_DEVICE void mix(Fragment<>& u, const Fragment<>& v, std::byte* to, const MixTable<kTensors>& by,
                         int channel) {
@@ -231,8 +231,8 @@ REDLINE_DEVICE void mix(Fragment<>& u, const Fragment<>& v, std::byte* to, const
   }
 }
 
-// Which entries of a K block are positive, in the order of memory, for row `lane / 4` of the warp's or the
-// one eight below. Four lanes know it.
+// A bit for each entry of a K block, whether it is positive, in the order of memory: of the warp's row `lane
+// / 4`, or with `half` 1 of the row eight below. All four lanes of a row get them.
 template <typename T>
 REDLINE_DEVICE uint2 positive(const Fragment<>& made, int half) {
   std::uint32_t words[2] = {};
@@ -252,7 +252,7 @@ REDLINE_DEVICE uint2 positive(const Fragment<>& made, int half) {
 
 // --- Epilogues: a warp's sixteen rows of a product, 64 columns at a time ---
 
-// Rounds them and transposes them in shared memory, so that a lane sees two whole columns: see column_pair().
+// Rounds the rows and transposes them in shared memory, so that a lane has two whole columns: column_pair().
 template <typename T>
 REDLINE_DEVICE void stage_rows(std::byte* warp_tile, const float* d) {
 #pragma unroll
@@ -294,7 +294,7 @@ struct ColumnSums {
   }
 };
 
-// Adds up a warp's rows, of which there are `rows`, and their squares.
+// Adds up the first `rows` of a warp's rows, and their squares.
 template <typename T>
 REDLINE_DEVICE void sum_rows(std::byte* warp_tile, int rows, ColumnSums& sums) {
 #pragma unroll
@@ -304,8 +304,8 @@ REDLINE_DEVICE void sum_rows(std::byte* warp_tile, int rows, ColumnSums& sums) {
   }
 }
 
-// Puts gate(row, d, y, other(row)) of every row in the place of y, and adds it up, alone and times y. d is
-// transposed in that place: what lay there is in registers by then.
+// Replaces y by gate(row, d, y, other(row)) in every row, and adds the result up, alone and times y. d is
+// transposed in y's place, once y is in registers.
 template <typename T, typename Gate, typename Other>
 REDLINE_DEVICE void gate_rows(const float* d, std::byte* y, ColumnSums& sums, const Gate& gate,
                               const Other& other) {
@@ -348,12 +348,12 @@ struct AffineGate {
 
 // Adds up the sums of all warps and of all blocks that have these columns, in a fixed order, so that the
 // result does not depend on timing. In the last block, put(which, column, total) is called for both sums of
-// every column. With `mean`, the factors were not yet less their mean. `scratch`: [kWarps][2][columns].
+// every column. With `mean`, the factors have not been reduced by it yet. `scratch`: [kWarps][2][columns].
 template <int kTiles, typename Put>
 REDLINE_DEVICE void sum_columns(const ColumnSums (&sums)[kTiles], const float* mean, float* scratch,
                                 ReduceSpace space, const Put& put) {
   constexpr int kColumns = kTiles * kWidth;
-  sync_consumers();  // none uses the memory for anything else any more
+  sync_consumers();  // the memory is free now
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
     const int c = tile * kWidth + 2 * lane_id();

@@ -1,4 +1,4 @@
-// What guards a step and what ends it, over all tensors in one launch: a block per chunk.
+// The check of a step's gradients and its update, over all tensors in one launch: a block per chunk.
 #include <algorithm>
 
 #include "backend/cuda/kernels/vec.cuh"
@@ -38,11 +38,11 @@ struct Four {
   }
 };
 
-// What a kernel reads and writes of an element. Whoever writes weights writes their copy too.
+// What a kernel reads and writes of an element. Writing weights includes their copy.
 enum : int { kWeight = 1, kGradient = 2, kV = 4, kM = 8 };
 
-// Walks over a chunk: change(w, g, v, m) changes an element. The types are asked for outside of the loop: a
-// branch between loads keeps them from being under way together.
+// Walks over a chunk: change(w, g, v, m) changes an element. The types are dispatched outside the loop, since
+// a branch between loads would keep them from overlapping.
 template <int kReads, int kWrites, typename Change>
 REDLINE_DEVICE void update_chunk(const UpdateChunk& chunk, const Change& change) {
   constexpr int kDeep = kReads & kM ? 2 : 4;  // registers have no room for more of Adam's
@@ -92,8 +92,7 @@ __device__ float block_sum(float value) {
   return block_reduce<kThreads>(value, 0.0F, [](float a, float b) { return a + b; });
 }
 
-// The squares of a chunk's two vectors: each block leaves its own, and a later kernel adds up those of a
-// tensor.
+// Each block stores the sums of squares of its chunk's two vectors; a later kernel adds up those of a tensor.
 __device__ void put_squares(float first, float second, float* partials) {
   first = block_sum(first);
   second = block_sum(second);
@@ -214,7 +213,7 @@ __global__ void __launch_bounds__(kThreads) squares_kernel(const UpdateChunk* ch
     for (int k = 0; k < 4; ++k) sum = fmaf(g.v[k], g.v[k], sum);
   };
   dispatch_type(chunk.g_type, [&]<typename G>() {
-    if (chunk.count == kChunk) {  // most are whole: all of their loads can be under way at once
+    if (chunk.count == kChunk) {  // most are whole: all of their loads can be in flight at once
       constexpr int kDeep = kChunk / kThreads / 4;
       Four g[kDeep];
 #pragma unroll

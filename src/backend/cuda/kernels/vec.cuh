@@ -1,4 +1,4 @@
-// Sixteen-byte vectors of the storage types, computed on in fp32.
+// Vectors of the storage types, computed on in fp32; numbers per channel; and how kernels are launched.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -14,7 +14,7 @@ namespace redline::backend::cuda {
 inline constexpr int kThreads = 256;
 
 inline std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-// Of a kernel that has a thread for each of so many items.
+// The blocks of a kernel with one thread per item.
 inline int blocks_for(std::int64_t items) { return static_cast<int>(divide_up(items, kThreads)); }
 
 template <typename T>
@@ -27,8 +27,8 @@ REDLINE_DEVICE T from_float(float value) {
   return static_cast<T>(value);
 }
 
-// Every kernel begins with this. On GPUs that can, a kernel of ours is put on the device while the one
-// before it still runs (see launch); here it waits for that one's results, and lets the next one come.
+// Kernels that launch() starts begin with this. If the GPU can, they start while the kernel before still
+// runs; here they wait for its results, and let the next kernel start.
 REDLINE_DEVICE void begin_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -40,8 +40,8 @@ struct Launch {
   dim3 grid;
   int threads = kThreads;
   std::size_t shared_bytes = 0;
-  // Whether it may come while the kernel before it ends. Pays for small ones, which are over in little more
-  // time than it takes to launch them; blocks of large ones would keep others from running meanwhile.
+  // Whether it may start while the kernel before it ends. Pays off for small kernels, which take little
+  // longer than their launch; the blocks of large ones would keep other kernels from running.
   bool early = false;
 };
 
@@ -74,7 +74,7 @@ struct alignas(sizeof(T) * N) Vec {
   REDLINE_DEVICE float at(int i) const { return to_float(v[i]); }
   REDLINE_DEVICE void set(int i, float value) { v[i] = from_float<T>(value); }
 
-  // Of of(i) for every element.
+  // Element i is of(i).
   template <typename Of>
   static REDLINE_DEVICE Vec make(const Of& of) {
     Vec made;
@@ -93,7 +93,7 @@ REDLINE_DEVICE void store(void* base, std::int64_t index, const Vec<T, N>& value
   static_cast<Vec<T, N>*>(base)[index] = value;
 }
 
-// Of a value of each of a block's threads, in an order that does not depend on timing. All of them know it.
+// Reduces a value of each thread over the block, in an order independent of timing. All threads get it.
 template <int kCount, typename T, typename Op>
 __device__ T block_reduce(T value, T identity, const Op& op) {
   __shared__ T shared[kCount / 32];
@@ -117,8 +117,8 @@ struct Lanes {
   REDLINE_DEVICE float operator[](int i) const { return v[i]; }
 };
 
-// Numbers per channel that take work to find: a block finds each once and its threads pick theirs, or every
-// thread finds those of its own channels, as it must where rows are too wide for a block.
+// Numbers per channel that have to be computed: a block computes each once and its threads pick theirs, or
+// every thread computes those of its own channels, as it must if rows are too wide for a block.
 enum class Find { by_block, by_thread };
 
 template <int N, int kCount>
@@ -129,8 +129,8 @@ struct PerChannel {
     return by == Find::by_block && channels <= kThreads * N;
   }
 
-  // `find` gives an array of kCount for a channel. All threads of the block take part. `by` is known when
-  // compiling.
+  // find(channel) returns kCount numbers. To be called by all threads of the block. `by` is a compile-time
+  // constant.
   template <typename Numbers>
   REDLINE_DEVICE PerChannel(int first, int channels, Find by, const Numbers& find) {
     if (shared_by_block(channels, by)) {
@@ -199,7 +199,7 @@ constexpr void dispatch_type(Type type, const Body& body) {
   }
 }
 
-// The same for f16 and bf16 alone; gives what body does.
+// The same for f16 and bf16 only; returns what body returns.
 template <typename Body>
 auto dispatch_narrow(Type type, const Body& body) {
   return type == Type::f16 ? body.template operator()<__half>() : body.template operator()<__nv_bfloat16>();
@@ -214,7 +214,7 @@ void dispatch(Type type, int channels, const Body& body) {
   });
 }
 
-// A grid whose stride is a multiple of the vectors of a row, so that a thread sees one channel vector only.
+// Blocks of a grid whose stride is a multiple of a row's vectors: a thread always has the same channels.
 inline int grid_for(std::int64_t vectors, int row_vectors, int per_thread) {
   const int unit = row_vectors / std::gcd(row_vectors, kThreads);
   const std::int64_t wanted = divide_up(vectors, std::int64_t{kThreads} * per_thread);

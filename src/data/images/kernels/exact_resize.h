@@ -11,7 +11,7 @@
 
 namespace redline::data::REDLINE_ISA {
 
-// Bytes of the pixels that the sums of two outputs are; the second is left out where there is none.
+// Rounds the sums of two output pixels to bytes and stores them; the second is left out if there is none.
 inline void store_two(__m128i first, __m128i second, bool both, std::uint8_t* out) {
   const __m128i words =
       _mm_packs_epi32(_mm_srai_epi32(first, kExactBits), _mm_srai_epi32(second, kExactBits));

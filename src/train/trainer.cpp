@@ -143,7 +143,8 @@ bool Trainer::target_reached() const {
 
 bool Trainer::out_of_patience() const {
   const std::int64_t patience = config_.run.patience;
-  return patience > 0 && evaluated_ && best_ && epoch_ + 1 - best_->epoch >= patience;
+  const bool after_epoch = evaluated_ && step_in_epoch_ > 0;  // and the next has not begun
+  return patience > 0 && after_epoch && best_ && epoch_ + 1 - best_->epoch >= patience;
 }
 
 bool Trainer::finished() const {
@@ -164,7 +165,6 @@ bool Trainer::run(const std::atomic<bool>& stop) {
     }
     ++epoch_;
     step_in_epoch_ = 0;
-    evaluated_ = false;
   }
 }
 
@@ -261,6 +261,7 @@ void Trainer::step() {
   if (session_ != nullptr) session_->begin_step(steps_ + 1);
   const double rate = learning_rate(schedule_, steps_ - schedule_shift_);
   Started started;
+  started.evaluated = evaluated_;
   try {
     started.whole = run_batches(rate);
   } catch (const comm::PeerError&) {
@@ -344,10 +345,11 @@ void Trainer::put_unsteady_back() {
   mid_step_ = false;
 }
 
-void Trainer::undo(const metrics::Step& step) {
+void Trainer::undo(const Started& step) {
   put_unsteady_back();
-  steps_ = step.step - 1;
-  step_in_epoch_ = step.step_in_epoch;
+  steps_ = step.record.step - 1;
+  step_in_epoch_ = step.record.step_in_epoch;
+  evaluated_ = step.evaluated;
   last_step_ = steps_;
 }
 

@@ -107,6 +107,7 @@ class Trainer {
   struct Started {
     metrics::Step record;
     bool whole = true;         // no rank abandoned it
+    bool evaluated = false;    // evaluated_ before it
     std::int64_t batches = 0;  // whose numbers of this rank are there
     graph::LossSums sums;
     Spent time;
@@ -122,7 +123,7 @@ class Trainer {
   // changes the former, a step that a lost peer interrupts changes the latter.
   void keep_unsteady();
   void put_unsteady_back();
-  void undo(const metrics::Step& step);  // that was abandoned
+  void undo(const Started& step);  // that was abandoned
   // Takes this rank's results of a step; false if they have not arrived and `wait` is false.
   bool collect(Started& step, bool wait);
   // Records the oldest step under way; false if there is none, or it is not done and `wait` is false. Ranks

@@ -77,11 +77,12 @@ bool Trainer::finish_step(bool wait) {
 
 void Trainer::record_step(Started& oldest) {
   if (!ranks_.alone() && !peers_lost_) combine(oldest);
-  metrics::Step record = std::move(oldest.record);
   if (!oldest.whole) {
+    undo(oldest);
     started_.pop_front();
-    return undo(record);
+    return;
   }
+  metrics::Step record = std::move(oldest.record);
   record.loss = oldest.sums.loss();
   if (std::isnan(record.loss))
     record.loss = std::numeric_limits<double>::quiet_NaN();  // its sign says nothing

@@ -43,10 +43,11 @@ Config small(int ranks, bool sync_bn) {
 // A trainer of one rank, which wants to end when its device has asked for the `stop_at`th time.
 struct Bench {
   explicit Bench(std::optional<std::int64_t> stop_at = {},
-                 const std::shared_ptr<comm::Communicator>& communicator = {}, bool sync_bn = false)
+                 const std::shared_ptr<comm::Communicator>& communicator = {}, bool sync_bn = false,
+                 int samples = 4 * kSteps)
       : config(small(communicator == nullptr ? 1 : communicator->size(), sync_bn)),
         backend(make_backend(stop_at, communicator)),
-        train(4 * kSteps, 2, kSize, kClasses, communicator == nullptr ? 1U : 1U + communicator->rank()),
+        train(samples, 2, kSize, kClasses, communicator == nullptr ? 1U : 1U + communicator->rank()),
         val(3, 2, kSize, kClasses, 9),
         plans(make_plans(config, *backend, graph::DType::f32, kClasses, 2)) {
     recorder.add(std::make_unique<KeepingSink>(records));
@@ -142,6 +143,27 @@ TEST(AbandonedStep, AnEvaluationIsRepeatedByWhoGoesOn) {
     EXPECT_EQ(cut.weights(), whole.weights());
     EXPECT_FALSE(cut.trainer->progress().evaluated);
   }
+}
+
+// Otherwise the run that goes on would take the evaluation for one that is still to come, and remove it.
+TEST(AbandonedStep, OfANewEpochLeavesTheEvaluationBeforeItDone) {
+  constexpr int kOneStep = 4;  // images: an epoch is one step
+  Bench whole({}, {}, false, kOneStep);
+  EXPECT_TRUE(whole.trainer->run(whole.stop));
+  const std::int64_t asks = (whole.asked - kSteps * whole.asks_in_step()) / kSteps;
+  Bench cut(whole.asks_in_step() + asks + 1, {}, false, kOneStep);
+  EXPECT_FALSE(cut.trainer->run(cut.stop));
+  EXPECT_EQ(cut.records.steps.size(), 1U);
+  EXPECT_EQ(cut.records.evaluations.size(), 2U);
+  const Progress progress = cut.trainer->progress();
+  EXPECT_EQ(progress.step, 1);
+  EXPECT_TRUE(progress.evaluated);
+  Bench rest({}, {}, false, kOneStep);
+  for (const auto& [name, values] : cut.weights()) rest.trainer->state().write(name, values);
+  rest.trainer->go_on(progress);
+  EXPECT_TRUE(rest.trainer->run(rest.stop));
+  EXPECT_EQ(rest.records.evaluations.size(), 4U);
+  EXPECT_EQ(rest.weights(), whole.weights());
 }
 
 // Of two ranks, one or the other wants to end in the middle of the second step.

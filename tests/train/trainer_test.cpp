@@ -327,6 +327,31 @@ TEST(Trainer, StopsBetweenSteps) {
   EXPECT_EQ(bench.trainer->summary("interrupted", "").steps, 3);
 }
 
+// Between the evaluation of an epoch and the first step of the next.
+TEST(Trainer, StoppedAfterAnEvaluationItKnowsThatItIsDone) {
+  class StopAtEvaluation final : public metrics::Sink {
+   public:
+    explicit StopAtEvaluation(std::atomic<bool>& stop) : stop_(stop) {}
+    void evaluation(const metrics::Evaluation& /*evaluation*/) override { stop_ = true; }
+
+   private:
+    std::atomic<bool>& stop_;
+  };
+  Config config = small();
+  config.run.patience = 1;
+  Bench bench(config, 4, 4);
+  bench.recorder.add(std::make_unique<StopAtEvaluation>(bench.stop));
+  EXPECT_FALSE(bench.trainer->run(bench.stop));
+  EXPECT_EQ(bench.trainer->progress().step, 1);
+  EXPECT_TRUE(bench.trainer->progress().evaluated);
+  EXPECT_FALSE(bench.trainer->finished()) << "the next epoch may be better";
+  Bench resumed(config, 4, 4);
+  resumed.trainer->go_on(bench.trainer->progress());
+  resumed.trainer->run(resumed.stop);
+  ASSERT_FALSE(resumed.records.evaluations.empty());
+  EXPECT_EQ(resumed.records.evaluations.front().step, 2);
+}
+
 TEST(Trainer, AStepWithoutFiniteGradientsChangesNothing) {
   Config config = small();
   config.model.ema = true;

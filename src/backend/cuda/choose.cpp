@@ -172,10 +172,11 @@ struct Chooser {
       for (const auto& [prefix, shape] : own.cudnn) {
         const bool named = known && known->starts_with(prefix);
         if (known && !named) continue;
-        const std::string name =
-            named ? known->substr(prefix.size(), known->find(kWith) - prefix.size()) : "";
-        ConvRequest& request =
-            requests.try_emplace(shape.key() + name, ConvRequest{shape, name}).first->second;
+        ConvRequest& request = requests.try_emplace(shape.key(), ConvRequest{shape}).first->second;
+        if (named)
+          request.plans.push_back(known->substr(prefix.size(), known->find(kWith) - prefix.size()));
+        else
+          request.others = true;
         request.value += values[i];
       }
     }
@@ -190,9 +191,8 @@ struct Chooser {
       candidates[i] = make_candidates(group(i), shared);
       if (!candidates[i].list.empty()) continue;
       // The remembered candidate no longer exists, and cuDNN has not built any plan.
-      std::vector<ConvRequest> first;
-      for (const CudnnPlans& plans : candidates[i].cudnn) first.push_back({plans.shape});
-      shared.convs().build(std::move(first), 1, [] { return false; });
+      for (const CudnnPlans& plans : candidates[i].cudnn)
+        shared.convs().build({{plans.shape}}, 1, [] { return false; });
       candidates[i] = make_candidates(group(i), shared);
     }
   }
@@ -207,8 +207,10 @@ struct Chooser {
       if (list.size() < 2) continue;
       const auto [found, added] = position.try_emplace(key, questions.size());
       if (added) {
-        questions.push_back({key, {}, 0, {}});
-        for (const Candidate& one : list) questions.back().candidates.push_back(one.name);
+        Question& question = questions.emplace_back(Question{.key = key});
+        for (const Candidate& one : list) question.candidates.push_back(one.name);
+        question.complete = std::ranges::all_of(
+            cudnn, [&](const CudnnPlans& plans) { return shared.convs().is_complete(plans.shape); });
         askers.push_back(i);
       }
       questions[found->second].value += values[i];

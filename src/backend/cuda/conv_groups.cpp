@@ -147,15 +147,15 @@ std::vector<Candidate> conv3x3_candidates(const GroupView& group, Shared& shared
 // The tuning key: the shape of a group's convolution, and what is fused with it.
 std::string key_of(const GroupView& group) {
   const std::string& name = group.group().name;
-  const OpView conv = name == groups::kSparseGradientSums
-                          ? input_gradient(group, 1)
-                          : group.op(group.has(OpKind::conv) ? OpKind::conv : OpKind::conv_grad_input);
+  const bool sparse = name == groups::kSparseGradientSums;
+  const OpView conv = sparse ? input_gradient(group, 1)
+                             : group.op(group.has(OpKind::conv) ? OpKind::conv : OpKind::conv_grad_input);
   const graph::Tensor &from = conv.in_tensor(EitherConv::from), &to = conv.out_tensor(EitherConv::to);
-  const std::string key = fmt::format("{}{}{}_{}_{}x{}x{}", name, group.group().ops.size(),
-                                      group.group().unstored.empty() ? "" : "_joined", name_of(from.dtype),
-                                      matrix_of(to).rows, channels(from), channels(to));
-  const bool pointwise = name != groups::kActivatedConv3x3 && name != groups::kGradientSums3x3;
-  return pointwise ? key : fmt::format("{}_{}x{}", key, to.shape.h(), to.shape.w());
+  const std::string key = fmt::format("{}{}{}_{}_n{}h{}w{}c{}k{}", name, group.group().ops.size(),
+                                      group.group().unstored.empty() ? "" : "_unstored", name_of(from.dtype),
+                                      to.shape.n(), to.shape.h(), to.shape.w(), channels(from), channels(to));
+  return sparse ? fmt::format("{}c{}", key, channels(input_gradient(group, 2).in_tensor(EitherConv::from)))
+                : key;
 }
 
 // Two steps, one after the other; the first may be empty.

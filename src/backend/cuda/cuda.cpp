@@ -55,7 +55,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
     }
     const Places places{[this](TensorId id) { return address(id); },
                         [this](TensorId id, DType dtype) { return weights(id, dtype); }};
-    reductions_ = std::make_unique<Reductions>(*plan_, device.nccl, places.address, plan_->weights);
+    reductions_ = std::make_unique<Reductions>(*plan_, device.nccl, places.address);
     steps_ = make_steps(*plan_, places, tensors_.arena(), tensors_.gradients(), shared_, *device.choices,
                         device.rules);
     for (std::size_t i = 0; i < steps_.size(); ++i) {

@@ -126,6 +126,7 @@ class ConvGraph {
 struct ShapePlans {
   std::shared_ptr<ConvGraph> graph;  // null if cuDNN does not support the pattern
   std::int64_t next = 0;             // the proposal to try next
+  bool complete = false;
   std::vector<std::shared_ptr<const ConvPlan>> plans;
 
   std::string name_at(std::int64_t index) const {
@@ -158,21 +159,18 @@ class CudnnLibrary final : public ConvLibrary {
 
   void build(std::vector<ConvRequest> requests, int most, const std::function<bool()>& go_on) override {
     std::ranges::stable_sort(requests, std::ranges::greater{}, &ConvRequest::value);
-    std::vector<ConvRequest> wanted;
-    for (const ConvRequest& request : requests) {
-      const auto same = [&](const ConvRequest& r) { return r.shape == request.shape; };
-      if (std::ranges::none_of(wanted, same)) wanted.push_back(request);
-      known_.try_emplace(request.shape.key());
-    }
-    on_all_cores(wanted, [&](const ConvRequest& request, cudnnHandle_t handle) {
+    for (const ConvRequest& request : requests) known_.try_emplace(request.shape.key());
+    on_all_cores(requests, [&](const ConvRequest& request, cudnnHandle_t handle) {
       build_first(known_.at(request.shape.key()), request, handle);
     });
     if (most < 2) return;
-    on_all_cores(wanted, [&](const ConvRequest& request, cudnnHandle_t handle) {
+    on_all_cores(requests, [&](const ConvRequest& request, cudnnHandle_t handle) {
       ShapePlans& known = known_.at(request.shape.key());
-      if (!request.plan.empty() && find(known, request.plan)) return;
-      while (static_cast<int>(known.plans.size()) < most && go_on() &&
-             build_next(known, request.shape, handle)) {
+      const auto is_found = [&](const std::string& name) { return find(known, name); };
+      if (!request.others && std::ranges::all_of(request.plans, is_found)) return;
+      while (!known.complete && go_on()) {
+        known.complete =
+            static_cast<int>(known.plans.size()) >= most || !build_next(known, request.shape, handle);
       }
     });
   }
@@ -180,6 +178,10 @@ class CudnnLibrary final : public ConvLibrary {
   std::vector<std::shared_ptr<const ConvPlan>> plans(const ConvShape& shape) const override {
     const auto found = known_.find(shape.key());
     return found == known_.end() ? std::vector<std::shared_ptr<const ConvPlan>>() : found->second.plans;
+  }
+  bool is_complete(const ConvShape& shape) const override {
+    const auto found = known_.find(shape.key());
+    return found != known_.end() && found->second.complete;
   }
 
  private:
@@ -199,9 +201,9 @@ class CudnnLibrary final : public ConvLibrary {
       if (known.graph == nullptr && needed)
         throw UnavailableError("cuDNN has no plan for {}: {}", shape.key(), why);
     }
-    if (!request.plan.empty() && !find(known, request.plan)) {
-      for (std::int64_t i = known.next; i < known.count(); ++i) {
-        if (known.name_at(i) == request.plan && add(known, shape, i, handle)) return;
+    for (const std::string& name : request.plans) {
+      for (std::int64_t i = known.next; i < known.count() && !find(known, name); ++i) {
+        if (known.name_at(i) == name) add(known, shape, i, handle);
       }
     }
     if (known.plans.empty() && !build_next(known, shape, handle) && needed)

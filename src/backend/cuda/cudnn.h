@@ -44,20 +44,23 @@ struct ConvPlan {
 
 struct ConvRequest {
   ConvShape shape;
-  std::string plan = {};  // build only the plan of this name; empty: any
-  double value = 0;       // how much the choice matters
+  std::vector<std::string> plans = {};  // names of plans to build
+  bool others = false;                  // whether to build others, too
+  double value = 0;                     // how much the choice matters
 };
 
 class ConvLibrary {
  public:
   virtual ~ConvLibrary() = default;
-  // Builds plans in parallel on the host: for each shape first the named plan, or else cuDNN's first
-  // proposal; then more proposals, up to `most` per shape, starting with the shapes of most value, while
-  // `go_on` returns true (it is called from several threads). Throws UnavailableError if cuDNN has no plan
-  // for a shape, unless its pass is forward_sums.
+  // Builds plans in parallel on the host: for each shape, which occurs once, first the named plans, or else
+  // cuDNN's first proposal; then others, up to `most` per shape, starting with the shapes of most value,
+  // while `go_on` returns true (it is called from several threads). Throws UnavailableError if cuDNN has no
+  // plan for a shape, unless its pass is forward_sums.
   virtual void build(std::vector<ConvRequest> requests, int most, const std::function<bool()>& go_on) = 0;
   // The plans built for a shape, in cuDNN's order.
   virtual std::vector<std::shared_ptr<const ConvPlan>> plans(const ConvShape& shape) const = 0;
+  // Whether these are all that a build() without time limit would give.
+  virtual bool is_complete(const ConvShape& shape) const = 0;
 };
 
 // Which of cuDNN's kernels may be used.

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "comm/communicator.h"
-#include "graph/operands.h"
 
 namespace redline::backend::cuda {
 
@@ -240,17 +239,13 @@ std::size_t overhead_of(const plan::Plan& plan, bool owns_weights) {
   // An estimate: the work space of convolutions and cuBLAS is known only once kernels are chosen.
   constexpr std::size_t kWork = std::size_t{128} << 20;
   std::size_t copies = 0, inputs = 0;
-  graph::DType dtype = graph::DType::f32;
-  for (const graph::Op& op : plan.graph().ops()) {
-    if (op.kind == graph::OpKind::conv)
-      dtype = plan.graph().tensor(op.inputs[graph::operands::Conv::x]).dtype;
-  }
   for (std::size_t i = 0; i < plan.placements.size(); ++i) {
     const graph::Tensor& tensor = plan.graph().tensors()[i];
     const std::size_t bytes = plan.placements[i].region == plan::Region::none ? 0 : plan.placements[i].bytes;
     if (tensor.kind == graph::TensorKind::input) inputs += 2 * bytes;  // staging
-    if (tensor.kind == graph::TensorKind::parameter && tensor.shape.rank() > 1 && dtype != graph::DType::f32)
-      copies += bytes / sizeof(float) * graph::size_of(dtype);
+    if (tensor.kind == graph::TensorKind::parameter && tensor.shape.rank() > 1 &&
+        plan.weights != graph::DType::f32)
+      copies += bytes / sizeof(float) * graph::size_of(plan.weights);
   }
   return kWork + inputs + (owns_weights ? copies : 0);
 }

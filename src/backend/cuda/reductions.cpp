@@ -15,14 +15,13 @@ enum Time : int { kComputed, kExposed, kTimes };  // when backward ended; the su
 
 }  // namespace
 
-Reductions::Reductions(const plan::Plan& plan, std::shared_ptr<Nccl> nccl, const Address& address,
-                       DType activations)
+Reductions::Reductions(const plan::Plan& plan, std::shared_ptr<Nccl> nccl, const Address& address)
     : plan_(plan), nccl_(std::move(nccl)) {
   if (nccl_ == nullptr) return;
   for (std::size_t i = 0; i < plan.groups.size(); ++i) {
     for (const int position : plan.groups[i].ops) {
       const graph::Op& op = plan.graph().ops()[static_cast<std::size_t>(position)];
-      if (op.kind == OpKind::all_reduce) add_bucket(i, op, address, activations);
+      if (op.kind == OpKind::all_reduce) add_bucket(i, op, address);
       if (op.kind == OpKind::conv || op.kind == OpKind::norm_grad_stats) add_norm(i, op, address);
     }
   }
@@ -31,12 +30,11 @@ Reductions::Reductions(const plan::Plan& plan, std::shared_ptr<Nccl> nccl, const
   times_ = DeviceMemory(kTimes * sizeof(std::uint64_t));  // cleared
 }
 
-void Reductions::add_bucket(std::size_t group, const graph::Op& op, const Address& address,
-                            DType activations) {
+void Reductions::add_bucket(std::size_t group, const graph::Op& op, const Address& address) {
   const DType wire = op.attr<graph::ReduceAttr>().wire;
-  if (wire != DType::f32 && wire != activations) {
+  if (wire != DType::f32 && wire != plan_.weights) {
     throw UnavailableError("--grad-dtype {}: gradients on a GPU travel as they are kept, in {}; leave it out",
-                           name_of(wire), name_of(activations));
+                           name_of(wire), name_of(plan_.weights));
   }
   const plan::Bucket& bucket = plan_.buckets.at(reductions_.size());
   Reduction reduction{group, static_cast<std::size_t>(bucket.ready_after), {}};

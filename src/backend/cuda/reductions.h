@@ -17,9 +17,9 @@ namespace redline::backend::cuda {
 class Reductions {
  public:
   using Address = std::function<std::byte*(graph::TensorId)>;
-  // Without `nccl` the process is alone and nothing is exchanged. `activations` is the type in which
-  // gradients are stored. Throws UnavailableError for a plan that exchanges them in another type.
-  Reductions(const plan::Plan& plan, std::shared_ptr<Nccl> nccl, const Address& address, DType activations);
+  // Without `nccl` the process is alone and nothing is exchanged. Throws UnavailableError for a plan that
+  // exchanges gradients in another type than they are stored in.
+  Reductions(const plan::Plan& plan, std::shared_ptr<Nccl> nccl, const Address& address);
 
   // The step of an all_reduce; empty for other groups, and if the process is alone.
   Step make(std::size_t group) const;
@@ -46,7 +46,7 @@ class Reductions {
     std::size_t group = 0, ready_after = 0;
     std::vector<ReduceRange> ranges;
   };
-  void add_bucket(std::size_t group, const graph::Op& op, const Address& address, DType activations);
+  void add_bucket(std::size_t group, const graph::Op& op, const Address& address);
   void add_norm(std::size_t group, const graph::Op& op, const Address& address);
   std::uint64_t* time(int which) const { return reinterpret_cast<std::uint64_t*>(times_.data()) + which; }
 

@@ -82,13 +82,14 @@ std::vector<std::size_t> tune(const std::vector<Question>& questions, Choices& c
     bool runs = false;
     for (std::size_t c = 0; c < question.candidates.size() && go_on(); ++c) {
       const double seconds = question.time(c, best);
+      log_debug("{}, {}: {} s", question.key, question.candidates[c], seconds);
       if (seconds >= best) continue;
       best = seconds;
       answers[i] = c;
       runs = true;
     }
     if (stopped) break;
-    if (runs) choices.put(question.key, question.candidates[answers[i]]);
+    if (runs && question.complete) choices.put(question.key, question.candidates[answers[i]]);
     ++answered;
     tell();
   }

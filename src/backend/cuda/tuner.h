@@ -31,11 +31,12 @@ class Choices {
 
 struct Question {
   std::string key;
-  std::vector<std::string> candidates;  // names, the one to be taken without timing first
-  double value = 0;                     // how much the answer matters: about the seconds of a step at stake
+  std::vector<std::string> candidates = {};  // names, the one to be taken without timing first
+  bool complete = true;  // all candidates are listed; otherwise the answer is not remembered
+  double value = 0;      // how much the answer matters: about the seconds of a step at stake
   // The seconds of one run of a candidate; infinite if it does not run. A rough figure is enough for one that
   // is clearly slower than `best` seconds.
-  std::function<double(std::size_t candidate, double best)> time;
+  std::function<double(std::size_t candidate, double best)> time = {};
 };
 
 struct TuningRules {

@@ -3,6 +3,7 @@
 
     python3 benchmarks/real_sets.py --work FOLDER [--imagenet SET] [--tiny-imagenet SET] [--cifar SET]
                                     [--redline path/to/redline] [--minutes 9] [--only TEXT …] [--seeds 3] [--rounds 3]
+                                    [--earlier RESULT.json …]
 
 Run it with a Python that has torch, torchvision and Pillow. A set is whatever Redline reads: a folder of images by
 class, ImageNet's or Tiny ImageNet's own layout, TFRecord shards, CIFAR's binary files. For ImageNet a plain folder of
@@ -16,8 +17,9 @@ decoded on the GPU, and evaluated after every epoch.
 
 The work is done in pieces, which are remembered in FOLDER. With --minutes it stops in time, also in the middle of a
 training, and exits with status 75: call it again to continue. Whenever it ends, it writes real_sets-<date>.md and .json
-of what there is so far into --output. --list shows the pieces. --trial does everything in miniature, to see that it
-works: a few classes, images and steps.
+of what there is so far into --output. Trainings that were recorded there, perhaps on another machine, are not repeated with
+--earlier real_sets-<date>.json. --list shows the pieces. --trial does everything in miniature, to see that it works: a few
+classes, images and steps.
 """
 import argparse
 import datetime
@@ -54,6 +56,13 @@ class Bench:
         self.args, self.work = args, args.work.resolve()
         self.until = time.time() + 60 * args.minutes if args.minutes else None
         (self.work / "pieces").mkdir(parents=True, exist_ok=True)
+        self.earlier = {}
+        for file in args.earlier:
+            found = json.loads(file.read_text())
+            if found["trial"] != args.trial:
+                raise SystemExit(f"{file}: measured {'with' if found['trial'] else 'without'} --trial")
+            # Speeds are compared within one machine; a training's accuracy is the same on all.
+            self.earlier.update({piece: result for piece, result in found["pieces"].items() if piece.startswith("train ")})
 
     def left(self):
         return self.until - time.time() if self.until else None
@@ -240,7 +249,7 @@ class Bench:
 
     def result_of(self, piece):
         file = self.file_of(piece)
-        return json.loads(file.read_text()) if file.exists() else None
+        return json.loads(file.read_text()) if file.exists() else self.earlier.get(piece)
 
     def go(self):
         """Whether all pieces are done."""
@@ -312,14 +321,18 @@ def training_rows(results):
 
 def report(bench, results, pieces):
     date = datetime.date.today().isoformat()
-    anyone = next((row for row in results.values() if "program" in row), None)
+    programs = sorted({f"Redline {row['program']['version']} ({row['program']['commit']}) on {row['device']}"
+                       for row in results.values() if "program" in row})
     peer = next((row for row in results.values() if "torch" in row), None)
     missing = [piece for piece in pieces if piece not in results]
     text = [f"# Real photographs, {date}", "",
             "`benchmarks/real_sets.py`" + (", in miniature (--trial)" if bench.args.trial else "") + "; medians, with the least and the most."]
-    if anyone:
-        text += ["", f"Redline {anyone['program']['version']} ({anyone['program']['commit']}) on {anyone['device']}, "
-                 f"{len(os.sched_getaffinity(0))} CPU cores." + (f" torch {peer['torch']}, torchvision {peer['torchvision']}." if peer else "")]
+    if programs:
+        text += ["", f"{'; '.join(programs)}; {len(os.sched_getaffinity(0))} CPU cores." +
+                 (f" torch {peer['torch']}, torchvision {peer['torchvision']}." if peer else "")]
+    earlier = [piece for piece in results if not bench.file_of(piece).exists()]
+    if earlier:
+        text += ["", f"{len(earlier)} trainings are from earlier results."]
     if missing:
         text += ["", "Not measured yet: " + ", ".join(missing) + "."]
     for title, rows in (("ResNet-50, batch 256, fp16, on JPEGs of ImageNet in the page cache", speed_rows(results)),
@@ -349,6 +362,8 @@ def main():
     options.add_argument("--seeds", type=int, default=3)
     options.add_argument("--rounds", type=int, default=3, help="of the speed table")
     options.add_argument("--output", type=pathlib.Path, default=ROOT / "benchmarks" / "results")
+    options.add_argument("--earlier", nargs="+", default=[], type=pathlib.Path, metavar="RESULT.json",
+                         help="results whose trainings are not repeated")
     options.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     options.add_argument("--trial", action="store_true", help="everything in miniature")
     options.add_argument("--list", action="store_true", help="show the pieces and which are done")

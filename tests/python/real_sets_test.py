@@ -41,6 +41,17 @@ with scratch() as folder:
     status, text = run(*bench)
     assert status == 0 and "train" not in text, text  # all is done
 
+    # Another folder, which may be on another machine, takes the trainings over, and nothing else.
+    other = [*bench, "--earlier", next(work.glob("real_sets-*.json"))]
+    other[other.index(work)] = pathlib.Path(folder) / "other"
+    status, text = run(*other)
+    assert status == 0 and "prepare cifar" in text and " train " not in text, text
+    taken = next((pathlib.Path(folder) / "other").glob("real_sets-*.json"))
+    assert json.loads(taken.read_text())["pieces"]["train cifar resnet18 redline 0"] == result["pieces"]["train cifar resnet18 redline 0"]
+    assert "2 trainings are from earlier results" in taken.with_suffix(".md").read_text()
+    status, text = run(*[part for part in other if part != "--trial"])
+    assert status == 1 and "measured with --trial" in text, (status, text)
+
     # The peer stopped after an epoch ends up where it does without a stop.
     train = [PEER, "train", work / "cifar" / "arrays.pt", "--recipe", ROOT / "recipes" / "cifar-like.toml", "--model", "resnet18",
              "--device", "cpu", "--size", 32, "--batch", 8, "--epochs", 2, "--warmup-epochs", 1]

@@ -49,7 +49,8 @@ TEST(CudaGroups, OfResNet50OnHopper) {
   const Counts expected = {
       {groups::kExpandGradient, 4},      // the last convolutions of the first stage, and its shortcut's
       {groups::kNormGradient, 10},       // the last convolutions of the second and third stage
-      {groups::kGradientSums, 12},       // the first convolutions of all blocks but each stage's first
+      {groups::kTwoNormSums, 4},         // the first convolutions of each stage's second block
+      {groups::kGradientSums, 8},        // and of the later blocks
       {groups::kSparseGradientSums, 3},  // those of the later stages' first blocks, with the shortcut's
       {groups::kActivatedExpand, 3},     // the last convolutions of the first stage
       {groups::kActivatedConv, 4},       // those of the second

@@ -1,6 +1,9 @@
 // 1x1 and 3x3 convolutions fused with the norms around them, on Hopper: each saves a pass over memory.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "backend/cuda/group_table.h"
 #include "backend/cuda/kernels/conv3x3.h"
 #include "backend/cuda/kernels/gemm.h"
@@ -222,6 +225,19 @@ Candidates make_sparse_gradient_sums(const GroupView& group, Shared& shared) {
   std::vector<Candidate> first = gemm_steps(joined, shared);  // apart is seldom the fastest
   if (!first.empty()) first.resize(1);
   add_in_parts(candidates, kApart, {make_conv_grad_input(branch, shared), {"", std::move(first)}});
+  return candidates;
+}
+
+// The shortcut's sums in a kernel of their own, or in the same one.
+Candidates make_two_norm_sums(const GroupView& group, Shared& shared) {
+  Gemm work = gradient_of(group);
+  const OpView shortcut = group.ops().back();
+  Candidates candidates{key_of(group)};
+  add_in_parts(candidates, kApart,
+               {{"", gemm_steps(work, shared)}, make_norm_grad_stats(group.part(shortcut), shared)});
+  work.epilogue = Epilogue::joined_two_norms;
+  work.shortcut = gated_norm_of(shortcut);
+  std::ranges::move(gemm_steps(work, shared), std::back_inserter(candidates.list));
   return candidates;
 }
 

@@ -174,7 +174,20 @@ Group match_gradient_sums(const Node& gradient) {
   return group;
 }
 
-// The same if the other branch is a 1x1 convolution of stride 2, whose gradient is zero except at every
+// The same if the block's shortcut has a norm too, whose sums are of the same total: conv_grad_input,
+// norm_grad_stats, norm_grad_stats.
+Group match_two_norm_sums(const Node& gradient) {
+  Group group = match_gradient_sums(gradient);
+  if (group.unstored.empty() || !has_gemm_of(gradient, Prologue::none, Epilogue::joined_two_norms)) return {};
+  const Node shortcut = sums_behind(gradient).reader(NormGradStats::masked, OpKind::norm_grad_stats);
+  if (!shortcut || shortcut.has_in(NormGradStats::g2) || shortcut.has_in(NormGradStats::affine) ||
+      shortcut.has_in(NormGradStats::mask) || shortcut.has_out(NormGradStats::masked))
+    return {};
+  group.ops.push_back(shortcut.position);
+  return group;
+}
+
+// gradient_sums if the other branch is a 1x1 convolution of stride 2, whose gradient is zero except at every
 // second pixel: conv_grad_input, conv_grad_input, norm_grad_stats. Its memory may hold those pixels only.
 Group match_sparse_gradient_sums(const Node& gradient) {
   if (!gradient.is(OpKind::conv_grad_input)) return {};
@@ -321,6 +334,7 @@ std::vector<plan::GroupRow> group_rows(bool hopper) {
   rows.insert(rows.begin(), {{kExpandGradient, match_expand_gradient},
                              {kNormGradient, match_norm_gradient},
                              {kSparseGradientSums, match_sparse_gradient_sums},
+                             {kTwoNormSums, match_two_norm_sums},
                              {kGradientSums, match_gradient_sums},
                              {kActivatedExpand, match_activated_expand},
                              {kActivatedConv, match_activated_conv},

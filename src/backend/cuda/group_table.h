@@ -16,6 +16,7 @@ inline constexpr const char* kExpandGradient = "expand_gradient";
 inline constexpr const char* kNormGradient = "norm_gradient";
 inline constexpr const char* kGradientSums = "gradient_sums";
 inline constexpr const char* kSparseGradientSums = "sparse_gradient_sums";
+inline constexpr const char* kTwoNormSums = "two_norm_sums";
 inline constexpr const char* kActivatedExpand = "activated_expand";
 inline constexpr const char* kActivatedConv = "activated_conv";
 inline constexpr const char* kJoin = "join";

@@ -157,7 +157,7 @@ Maker make_weight_gradient;   // with or without accumulate
 Maker make_weight_gradient3x3;
 // conv_groups.cpp: convolutions that do the work of the norms around them, on Hopper.
 Maker make_expand_gradient, make_norm_gradient, make_gradient_sums, make_sparse_gradient_sums;
-Maker make_activated_conv, make_join;
+Maker make_two_norm_sums, make_activated_conv, make_join;
 Maker make_conv3x3_group;                        // forward or back to the input
 inline constexpr const char* kApart = "apart ";  // begins the names of candidates that run a group in parts
 inline constexpr const char* kWith = " with ";   // between the names of the parts

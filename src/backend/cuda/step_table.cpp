@@ -12,6 +12,7 @@ const std::map<std::string_view, Maker*> kGroups = {
     {groups::kExpandGradient, make_expand_gradient},
     {groups::kNormGradient, make_norm_gradient},
     {groups::kSparseGradientSums, make_sparse_gradient_sums},
+    {groups::kTwoNormSums, make_two_norm_sums},
     {groups::kGradientSums, make_gradient_sums},
     {groups::kActivatedExpand, make_activated_conv},
     {groups::kActivatedConv, make_activated_conv},

@@ -12,13 +12,14 @@ namespace redline::backend::cuda {
 namespace {
 
 // A block processes 128 rows at a time. One ring has everything that is read, tile by tile in the order of
-// use: for each K block a and a2, and b unless it is resident; then for each 64 columns of the product y and
-// `other`. wgmma reads a prologue's result from registers, or a from the ring if there is no prologue.
-// Results are stored from the tile of the ring that they have replaced, or from the staging memory.
+// use: for each K block a and a2, and b unless it is resident; then for each 64 columns of the product y,
+// `other` and the shortcut's y. wgmma reads a prologue's result from registers, or a from the ring if there
+// is no prologue. Results are stored from the tile of the ring that they have replaced, or from the staging
+// memory.
 static_assert(GemmForm::kTileBytes == hopper::kTileBytes);
 
 struct GemmMaps {
-  CUtensorMap a, a2, made, b, y, other, out;
+  CUtensorMap a, a2, made, b, y, other, shortcut, out;
 };
 
 // A row of kGemmForms, and constants derived from it.
@@ -29,7 +30,8 @@ struct Form {
   static constexpr int kColumns = kOfColumns;
   static constexpr bool kResident = kOfResident, kForward = kEpilogue == Epilogue::sums;
   static constexpr bool kSparse = kEpilogue == Epilogue::joined_sparse;
-  static constexpr bool kJoins = kEpilogue == Epilogue::joined || kSparse;
+  static constexpr bool kTwoNorms = kEpilogue == Epilogue::joined_two_norms;
+  static constexpr bool kJoins = kEpilogue == Epilogue::joined || kSparse || kTwoNorms;
   static constexpr int kTensors = kPrologue == Prologue::join || kPrologue == Prologue::norm_grad ? 2 : 1;
   static constexpr int kPart = kColumns < 128 ? kColumns : 128;  // columns of one wgmma
   static constexpr int kParts = kColumns / kPart;
@@ -86,7 +88,8 @@ __device__ void produce(const Gemm& work, const GemmMaps& maps, Ring ring, std::
     }
     for (int c = column; c < (Is::kForward ? 0 : column + Is::kColumns); c += kWidth) {
       ring.fill_tile(maps.y, c, row);
-      if constexpr (Is::kEpilogue == Epilogue::joined) ring.fill_tile(maps.other, c, row);
+      if constexpr (Is::kJoins && !Is::kSparse) ring.fill_tile(maps.other, c, row);
+      if constexpr (Is::kTwoNorms) ring.fill_tile(maps.shortcut, c, row);
       if constexpr (Is::kSparse) {
         ring.fill(SparseRows::kBytes, [&](int stage, std::uint64_t* full) {
           load_tile(ring.at(stage), maps.other, c, work.sparse.before(row), full);
@@ -138,13 +141,28 @@ class Consumer {
       finish_tile(d, tile + static_cast<int>(gridDim.y));
     }
     if (lane_id() == 0) wait_stores();
-    sum_columns(sums_, Is::kForward ? nullptr : work_.before.saved + column_,
-                reinterpret_cast<float*>(memory_.ring), space, [&](int which, int c, double total) {
-                  if constexpr (Is::kForward)
-                    (which == 0 ? work_.sums : work_.sums + work_.n)[column_ + c] = static_cast<float>(total);
-                  else
-                    put_gradient(work_.before, work_.n, which, column_ + c, total);
-                });
+    const auto sum = [&](const float* mean, ReduceSpace to, const auto& put) {
+      sum_columns(sums_, mean, reinterpret_cast<float*>(memory_.ring), to, put);
+    };
+    if constexpr (Is::kForward) {
+      sum(nullptr, space, [&](int which, int c, double total) {
+        (which == 0 ? work_.sums : work_.sums + work_.n)[column_ + c] = static_cast<float>(total);
+      });
+    } else {
+      const auto put_to = [&](const GatedNorm& norm) {
+        return
+            [&](int which, int c, double total) { put_gradient(norm, work_.n, which, column_ + c, total); };
+      };
+      sum(work_.before.saved + column_, space, put_to(work_.before));
+      if constexpr (Is::kTwoNorms) {
+#pragma unroll
+        for (int i = 0; i < Is::kTiles; ++i) sums_[i].second = shortcut_sums_[i];
+        // Other blocks may still use the space of the first sums.
+        space.partials += std::int64_t{2} * work_.n * gridDim.y;
+        space.counters += gridDim.x;
+        sum(work_.shortcut.saved + column_, space, put_to(work_.shortcut));
+      }
+    }
   }
 
  private:
@@ -276,7 +294,9 @@ class Consumer {
     if constexpr (Is::kJoins) {
       if (next_tile < row_tiles(work_.rows)) fetch_mask(next_tile);
     }
-    const int rows = static_cast<int>(min(work_.rows - row_, std::int64_t{kWarpRows}));
+    // TMA reads zeros beyond the last row; only a prologue makes anything else of them.
+    const int rows =
+        kFromShared ? kWarpRows : static_cast<int>(min(work_.rows - row_, std::int64_t{kWarpRows}));
     const int sparse = Is::kSparse ? sparse_at() : 0;
 #pragma unroll
     for (int i = 0; i < Is::kTiles; ++i) {
@@ -307,19 +327,29 @@ class Consumer {
       gate_rows<T>(d, mine(y_at), sums_[i], gate, [](int /*row*/) { return Pair<T>{}; });
       store_stage(y_at, maps_.out, column);
     } else {
+      Pair<T> shortcut[kWarpRows];
       const auto gate = [&](int row, float2 gradient, float2 /*y*/, float2 other) -> float2 {
         const unsigned bits = __shfl_sync(~0U, mask, row + (lane_id() & 16)) >> lane_id() % 16 * 2;
-        return {(bits & 1U) != 0U ? gradient.x + other.x : 0.0F,
-                (bits & 2U) != 0U ? gradient.y + other.y : 0.0F};
+        const float2 value{(bits & 1U) != 0U ? gradient.x + other.x : 0.0F,
+                           (bits & 2U) != 0U ? gradient.y + other.y : 0.0F};
+        if constexpr (Is::kTwoNorms) {
+          const float2 y = shortcut[row].floats();
+          shortcut_sums_[i].x = fmaf(value.x, y.x, shortcut_sums_[i].x);
+          shortcut_sums_[i].y = fmaf(value.y, y.y, shortcut_sums_[i].y);
+        }
+        return value;
       };
       const int y_at = ring_.take(), other_at = ring_.take();
+      const int shortcut_at = Is::kTwoNorms ? ring_.take() : -1;
       const auto other = [&](int row) {
+        if constexpr (Is::kTwoNorms) shortcut[row] = column_pair<T>(mine(shortcut_at), row);
         if constexpr (!Is::kSparse) return column_pair<T>(mine(other_at), row);
         const int at = __shfl_sync(~0U, sparse, row);
         return at < 0 ? Pair<T>{} : column_pair<T>(ring_.at(other_at), at);
       };
       gate_rows<T>(d, mine(y_at), sums_[i], gate, other);
       ring_.release(other_at);
+      if constexpr (Is::kTwoNorms) ring_.release(shortcut_at);
       store_stage(y_at, maps_.out, column);
     }
   }
@@ -333,7 +363,8 @@ class Consumer {
   int row_ = 0;      // the first of the warp's, of the tile at hand
   int stored_ = -1;  // the stage that a store of this warp may still read
   ColumnSums sums_[Is::kTiles];
-  Mask mask_{};  // of the next tile
+  float2 shortcut_sums_[Is::kTiles] = {};  // of products with the shortcut's y
+  Mask mask_{};                            // of the next tile
 };
 
 #endif
@@ -426,12 +457,14 @@ TileLaunch gemm(const Gemm& work, const cudaDeviceProp& device, const GemmCandid
           ? describe_rows(work.other, work.type, work.sparse.before(static_cast<int>(work.rows)), work.n,
                           SparseRows::kMost)
           : map(work.other, work.n, kRows),
+      map(work.shortcut.y, work.n, kRows),
       map(work.out, work.n, kWarpRows)};
   const TileGrid grid{.columns = columns,
                       .blocks = blocks,
                       .threads = hopper::kBlock,
                       .shared_bytes = form.shared_bytes(work.k, stages),
-                      .partials = static_cast<std::size_t>(blocks) * 2 * static_cast<std::size_t>(work.n),
+                      .partials = static_cast<std::size_t>(blocks * form.reduce_spaces()) * 2 *
+                                  static_cast<std::size_t>(work.n),
                       .early = is_small(work.rows * std::max(work.k, work.n) / 8)};
   return make_launch(kernel_of(work.type, form), grid, device, work, maps, stages);
 }

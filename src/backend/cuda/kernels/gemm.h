@@ -25,10 +25,11 @@ enum class Prologue : std::uint8_t {
   norm_grad  // the gradient of the norm after the convolution: made = dy, from g = a2 and y = a
 };
 enum class Epilogue : std::uint8_t {
-  sums,          // forward: the output, and its sums and those of its squares, which the next norm needs
-  gated,         // gradient of relu(affine(y)): gated by it, with the two sums of that norm's gradient
-  joined,        // gradient of a block's output: plus `other`, gated by bits, with the norm's two sums
-  joined_sparse  // the same if `other` has only every second pixel, and is zero elsewhere
+  sums,             // forward: the output, and its sums and those of its squares, which the next norm needs
+  gated,            // gradient of relu(affine(y)): gated by it, with the two sums of that norm's gradient
+  joined,           // gradient of a block's output: plus `other`, gated by bits, with the norm's two sums
+  joined_sparse,    // the same if `other` has only every second pixel, and is zero elsewhere
+  joined_two_norms  // joined, with the sums of the shortcut's norm too
 };
 
 // A tensor that has only the pixels in even rows and columns of each image. A row of the GEMM is a pixel.
@@ -71,6 +72,7 @@ struct Gemm {
   GatedNorm before{};           // gated: by affine; joined: by bits
   const void* other = nullptr;  // joined: the other branch's gradient, as out, or of the rows below
   SparseRows sparse{};          // joined_sparse
+  GatedNorm shortcut{};         // joined_two_norms: the shortcut's norm; gated as `before`
 };
 
 // A combination that is built: a block computes `columns` columns of `out`, 128 rows at a time.
@@ -112,11 +114,14 @@ struct GemmForm {
     }
     return 0;
   }
+  // Of 2 * n floats for each block, and a counter for each column of blocks.
+  constexpr int reduce_spaces() const { return epilogue == Epilogue::joined_two_norms ? 2 : 1; }
   // Blocks per multiprocessor: two if registers allow it.
   constexpr int most_blocks() const { return prologue == Prologue::none && columns == 64 ? 2 : 1; }
   constexpr bool matches(Prologue of_prologue, Epilogue of_epilogue, std::int64_t k, std::int64_t n) const {
     return prologue == of_prologue && epilogue == of_epilogue && k % 64 == 0 &&
-           (resident ? n % columns == 0 : n == columns) && n / columns <= std::int64_t{kReduceCounters};
+           (resident ? n % columns == 0 : n == columns) &&
+           n / columns * reduce_spaces() <= std::int64_t{kReduceCounters};
   }
 };
 
@@ -140,6 +145,8 @@ inline constexpr GemmForm kGemmForms[] = {
     {Prologue::none, Epilogue::joined, 64, true},
     {Prologue::none, Epilogue::joined_sparse, 128, true},
     {Prologue::none, Epilogue::joined_sparse, 64, true},
+    {Prologue::none, Epilogue::joined_two_norms, 128, true},
+    {Prologue::none, Epilogue::joined_two_norms, 64, true},
 };
 // clang-format on
 

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/vec.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define REDLINE_HOPPER 1
@@ -42,7 +42,7 @@ struct Pair {
     if constexpr (kHalf)
       return __half22float2(v);
     else
-      return __bfloat1622float2(v);
+      return floats_of_bf16(bits());
   }
   __device__ std::uint32_t positive() const {
     const std::uint32_t masks = __hgt2_mask(v, Two{});

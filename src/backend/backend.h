@@ -169,6 +169,8 @@ struct DeviceOptions {
   bool tf32 = false;           // cuda: fp32 products may round their inputs to tf32
   std::string cache_dir = {};  // cuda: where the choice of kernels is remembered; empty for nowhere
   bool tune = false;  // cuda: times every candidate kernel before the first step, however long it takes
+  int candidate =
+      -1;  // cuda, for tests: takes the kernel at this position among its alternatives, or the last
   // Returning true ends the timing of kernels (cuda), and runs (cpu, reference: see Abandoned). Called from
   // any thread.
   std::function<bool()> stop = {};

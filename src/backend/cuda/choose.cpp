@@ -147,7 +147,9 @@ struct Chooser {
     const std::map<std::string, std::size_t> chosen = choose();
     std::vector<Step> steps;
     for (const Candidates& of_group : candidates) {
-      const std::size_t which = of_group.list.size() > 1 ? chosen.at(of_group.key) : 0;
+      std::size_t which = of_group.list.size() > 1 ? chosen.at(of_group.key) : 0;
+      if (rules.candidate >= 0)
+        which = std::min(static_cast<std::size_t>(rules.candidate), of_group.list.size() - 1);
       steps.push_back(of_group.list.at(which).make());
     }
     shared.allocate();
@@ -156,7 +158,7 @@ struct Chooser {
 
   GroupView group(std::size_t i) const { return {plan, plan.groups[i], places}; }
   double seconds(double limited) const {
-    if (rules.deterministic) return 0;
+    if (rules.deterministic || rules.candidate >= 0) return 0;
     return rules.tune_all ? kNever : limited;
   }
 

@@ -19,8 +19,10 @@ int channels(const graph::Tensor& tensor) { return static_cast<int>(tensor.shape
 std::vector<Candidate> gemm_steps(const Gemm& work, Shared& shared) {
   std::vector<Candidate> found;
   for (const GemmCandidate& candidate : gemm_candidates(work, shared.device())) {
-    found.push_back({fmt::format("gemm {} columns, {} blocks", candidate.form.columns, candidate.blocks_each),
-                     [=, &shared] { return reducing_step(gemm(work, shared.device(), candidate), shared); }});
+    const auto& [form, blocks_each] = candidate;
+    found.push_back(
+        {fmt::format("gemm {} columns, {} staged, {} blocks", form.columns, form.staging, blocks_each),
+         [=, &shared] { return reducing_step(gemm(work, shared.device(), candidate), shared); }});
   }
   return found;
 }

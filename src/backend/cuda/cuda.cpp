@@ -260,7 +260,8 @@ class CudaExecutable final : public Executable, public GroupLauncher {
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const DeviceOptions& options)
-      : device_{{options.deterministic, options.tf32, options.tune, options.stop, options.tuning},
+      : device_{{options.deterministic, options.tf32, options.tune, options.stop, options.tuning,
+                 options.candidate},
                 options.input_copy} {
     const int number = take_device(options.communicator.get(), gpu_number(options.device));
     check_cuda(cudaGetDeviceProperties(&device_.properties, number), "querying the device");

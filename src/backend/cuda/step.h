@@ -192,6 +192,7 @@ struct ChoosingRules {
   bool tune_all = false;            // however long it takes; else within a few seconds
   std::function<bool()> stop = {};  // asked from several threads; true: what is left is not timed
   std::function<void(std::int64_t answered, std::int64_t all)> progress = {};
+  int candidate = -1;  // see DeviceOptions
 };
 
 // The steps, by group. If candidates are timed, `activations` and `gradients`, the memory of the plan's

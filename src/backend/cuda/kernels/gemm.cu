@@ -23,7 +23,7 @@ struct GemmMaps {
 };
 
 // A row of kGemmForms, and constants derived from it.
-template <Prologue kOfPrologue, Epilogue kOfEpilogue, int kOfColumns, bool kOfResident>
+template <Prologue kOfPrologue, Epilogue kOfEpilogue, int kOfColumns, bool kOfResident, int kOfStaging>
 struct Form {
   static constexpr Prologue kPrologue = kOfPrologue;
   static constexpr Epilogue kEpilogue = kOfEpilogue;
@@ -37,7 +37,8 @@ struct Form {
   static constexpr int kParts = kColumns / kPart;
   static constexpr int kPartBytes = kPart * hopper::kWidth * 2;  // of a K block of b
   static constexpr int kTiles = kColumns / hopper::kWidth;
-  static constexpr GemmForm form() { return {kPrologue, kEpilogue, kColumns, kResident}; }
+  static constexpr int kStaging = kOfStaging;
+  static constexpr GemmForm form() { return {kPrologue, kEpilogue, kColumns, kResident, kStaging}; }
 };
 
 #ifdef REDLINE_HOPPER
@@ -50,7 +51,7 @@ struct Memory {
     ring = aligned(dynamic);
     b = ring + stages * kTileBytes;
     staging = b + form.b_bytes(k);
-    table = staging + form.staging_tiles() * kTileBytes;
+    table = staging + form.staging * kTileBytes;
   }
 };
 
@@ -309,9 +310,8 @@ class Consumer {
     }
   }
   REDLINE_DEVICE void store_and_sum(const float* d, int i, int rows) {
-    constexpr int kStaging = Is::form().staging_tiles();
-    std::byte* staged = memory_.staging + i % kStaging * kTileBytes + warp_id() * kWarpTileBytes;
-    if (lane_id() == 0) wait_stores_read<kStaging - 1>();
+    std::byte* staged = memory_.staging + i % Is::kStaging * kTileBytes + warp_id() * kWarpTileBytes;
+    if (lane_id() == 0) wait_stores_read<Is::kStaging - 1>();
     __syncwarp();
     stage_rows<T>(staged, d);
     __syncwarp();
@@ -402,7 +402,7 @@ constexpr std::size_t kForms = std::size(kGemmForms);
 template <typename T, std::size_t... kAt>
 constexpr std::array<Kernel, kForms> kernels_of(std::index_sequence<kAt...> /*of kGemmForms*/) {
   return {gemm_kernel<T, Form<kGemmForms[kAt].prologue, kGemmForms[kAt].epilogue, kGemmForms[kAt].columns,
-                              kGemmForms[kAt].resident>>...};
+                              kGemmForms[kAt].resident, kGemmForms[kAt].staging>>...};
 }
 
 Kernel kernel_of(Type type, const GemmForm& form) {
@@ -425,13 +425,12 @@ std::vector<GemmCandidate> gemm_candidates(const Gemm& work, const cudaDevicePro
   std::vector<GemmCandidate> found;
   for (const GemmForm& form : kGemmForms) {
     if (!form.matches(work.prologue, work.epilogue, work.k, work.n)) continue;
-    for (int blocks_each = form.most_blocks(); blocks_each > 0; --blocks_each) {
-      const GemmCandidate candidate{form, blocks_each};
-      if (stages_of(work, device, candidate) == 0) continue;
-      // A block that has all columns reads a once.
-      found.insert(form.columns == work.n ? found.begin() : found.end(), candidate);
+    for (int blocks_each = 1; blocks_each <= form.most_blocks(); ++blocks_each) {
+      if (stages_of(work, device, {form, blocks_each}) > 0) found.push_back({form, blocks_each});
     }
   }
+  // A block that has all columns reads a once.
+  std::ranges::stable_partition(found, [&](const auto& each) { return each.form.columns == work.n; });
   return found;
 }
 

@@ -83,6 +83,9 @@ struct GemmForm {
   // Whether a block keeps its columns of b in shared memory. Otherwise b is read again for every 128 rows, by
   // the ring; a block then has all columns, and a is read once.
   bool resident;
+  // Tiles in which rows are transposed for the store, used in turn; with more, warps wait less for their
+  // stores, but the ring is shorter. None with a y: its place is used instead.
+  int staging = epilogue != Epilogue::sums ? 0 : columns > 64 ? 2 : 1;
   bool operator==(const GemmForm&) const = default;
 
   static constexpr std::size_t kTileBytes = 128 * 64 * 2;
@@ -91,11 +94,6 @@ struct GemmForm {
   constexpr std::size_t b_bytes(std::int64_t k) const {
     return resident ? static_cast<std::size_t>(k * columns) * 2 : 0;
   }
-  // Tiles in which rows are transposed for the store, used alternately. With a y, its place is used instead.
-  constexpr int staging_tiles() const {
-    if (epilogue != Epilogue::sums) return 0;
-    return columns > 64 ? 2 : 1;
-  }
   constexpr std::size_t table_bytes(std::int64_t k) const {
     constexpr int kFloats[] = {0, 2, 3, 3};  // a channel of a, by prologue
     return static_cast<std::size_t>(k * kFloats[static_cast<int>(prologue)]) * sizeof(float);
@@ -103,8 +101,7 @@ struct GemmForm {
   // Dynamic shared memory with a ring of so many stages.
   constexpr std::size_t shared_bytes(std::int64_t k, int stages) const {
     constexpr std::size_t kAlignment = 1024;
-    return kAlignment + static_cast<std::size_t>(stages + staging_tiles()) * kTileBytes + b_bytes(k) +
-           table_bytes(k);
+    return kAlignment + static_cast<std::size_t>(stages + staging) * kTileBytes + b_bytes(k) + table_bytes(k);
   }
   // The stages that fit if a block can have `shared` bytes of shared memory; 0 if that is too little.
   constexpr int stages(std::int64_t k, std::size_t shared) const {
@@ -136,6 +133,9 @@ inline constexpr GemmForm kGemmForms[] = {
     {Prologue::join, Epilogue::sums, 64, false},
     {Prologue::join, Epilogue::sums, 128, false},
     {Prologue::join, Epilogue::sums, 256, false},
+    {Prologue::none, Epilogue::sums, 256, true, 4},
+    {Prologue::activate, Epilogue::sums, 256, true, 4},
+    {Prologue::join, Epilogue::sums, 256, false, 4},
     // Back to the input.
     {Prologue::none, Epilogue::gated, 128, true},
     {Prologue::none, Epilogue::gated, 64, true},

@@ -10,7 +10,6 @@
 namespace redline {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kWhisker = 1.5;  // interquartile ranges
 
 // P(X <= k) for k = 0 .. n of a binomial law.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -14,6 +15,9 @@
 namespace redline {
 
 inline constexpr double kConfidence = 0.95;
+inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+// The median absolute deviation of a normal distribution whose standard deviation is 1.
+inline constexpr double kNormalMad = 0.6745;
 
 double mean(std::span<const double> values);
 double geometric_mean(std::span<const double> values);      // of positive values

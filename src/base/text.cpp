@@ -69,6 +69,16 @@ std::string format_count(double count) {
   return count < 0 ? "-" + scaled(-count, 1000, kUnits) : scaled(count, 1000, kUnits);
 }
 
+std::string csv_quoted(std::string_view text) {
+  if (text.find_first_of(",\"\r\n") == text.npos) return std::string(text);
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
 std::string format_count(double count, std::string_view unit) {
   std::string text = format_count(count);
   const std::size_t digits = text.find_first_not_of("-0123456789.");

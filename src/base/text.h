@@ -16,6 +16,9 @@ std::string format_count(double count);
 // The same with a unit: "4.09 GFLOP/s".
 std::string format_count(double count, std::string_view unit);
 
+// A cell of a CSV file (RFC 4180): in quotes if it has commas, quotes or line ends.
+std::string csv_quoted(std::string_view text);
+
 // The candidate that word most likely meant, in any case: the only one that begins with it, or one within an
 // edit (or a swap of neighbours) in three letters. Empty when none is near, or several begin with it.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);

@@ -56,10 +56,6 @@ std::string rate_text(const MemoryTiming& timing) {
                      told ? fmt::format("{:.1f}%", 100 * (interval.high - interval.low) / 2 / rate) : "?");
 }
 
-std::string quoted(const std::string& text) {
-  return text.find(',') == std::string::npos ? text : '"' + text + '"';
-}
-
 }  // namespace
 
 void check_words(backend::MemoryMove& move, const MemoryTiming& timing) {
@@ -197,7 +193,7 @@ std::string memory_csv(const std::vector<MemoryTiming>& timings) {
       "group,method,threads,bytes,traffic,runs,rounds,seconds_p50,bytes_per_second,bytes_per_second_low,"
       "bytes_per_second_high,of_plain_copy,status\n";
   for (const MemoryTiming& t : timings) {
-    text += fmt::format("{},{},{},{},{},{},", name_of(t.method.group), quoted(t.method.name),
+    text += fmt::format("{},{},{},{},{},{},", name_of(t.method.group), csv_quoted(t.method.name),
                         t.method.threads, t.bytes, t.method.traffic, t.seconds.size());
     if (!t.measured()) {
       text += ",,,,,,unavailable\n";

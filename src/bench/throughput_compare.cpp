@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Row {
+struct SpeedRow {
   std::string setting, device;
   std::int64_t classes = 0;    // 0: not recorded
   std::vector<double> speeds;  // images/s of each round
@@ -39,10 +39,10 @@ std::string setting_of(const Json& result) {
 }
 
 // What was measured. Records of schema 1 have one round, as times of steps.
-std::vector<Row> rows_of(const Json& record) {
-  std::vector<Row> rows;
+std::vector<SpeedRow> rows_of(const Json& record) {
+  std::vector<SpeedRow> rows;
   for (const Json& result : record.at("results")) {
-    Row row;
+    SpeedRow row;
     row.setting = setting_of(result);
     row.device = result.value("device", "");
     row.classes = result.value("classes", std::int64_t{0});
@@ -110,13 +110,13 @@ ThroughputChange compare_rows(const std::string& setting, const std::vector<doub
 }
 
 // The geometric mean over settings for each round that every setting has.
-std::vector<double> means_by_round(const std::vector<const Row*>& rows) {
+std::vector<double> means_by_round(const std::vector<const SpeedRow*>& rows) {
   std::size_t rounds = rows.front()->speeds.size();
-  for (const Row* row : rows) rounds = std::min(rounds, row->speeds.size());
+  for (const SpeedRow* row : rows) rounds = std::min(rounds, row->speeds.size());
   std::vector<double> means(rounds);
   for (std::size_t i = 0; i < rounds; ++i) {
     std::vector<double> speeds;
-    for (const Row* row : rows) speeds.push_back(row->speeds[i]);
+    for (const SpeedRow* row : rows) speeds.push_back(row->speeds[i]);
     means[i] = geometric_mean(speeds);
   }
   return means;
@@ -125,10 +125,10 @@ std::vector<double> means_by_round(const std::vector<const Row*>& rows) {
 ThroughputComparison compare_records(const Json& before, const Json& after) {
   ThroughputComparison comparison;
   comparison.differences = differences(before, after);
-  const std::vector<Row> old_rows = rows_of(before), new_rows = rows_of(after);
-  std::vector<const Row*> old_both, new_both;
-  for (const Row& row : new_rows) {
-    const auto old = std::ranges::find(old_rows, row.setting, &Row::setting);
+  const std::vector<SpeedRow> old_rows = rows_of(before), new_rows = rows_of(after);
+  std::vector<const SpeedRow*> old_both, new_both;
+  for (const SpeedRow& row : new_rows) {
+    const auto old = std::ranges::find(old_rows, row.setting, &SpeedRow::setting);
     if (old == old_rows.end()) continue;
     old_both.push_back(&*old);
     new_both.push_back(&row);
@@ -136,7 +136,7 @@ ThroughputComparison compare_records(const Json& before, const Json& after) {
   // With several settings, they get half of the error and the overall change the other half.
   const std::size_t shares = new_both.size() > 1 ? 2 : 1;
   for (std::size_t i = 0; i < new_both.size(); ++i) {
-    const Row &old = *old_both[i], &row = *new_both[i];
+    const SpeedRow &old = *old_both[i], &row = *new_both[i];
     std::vector<ThroughputDifference> own;
     put(own, "device", old.device, row.device, true);
     if (old.classes > 0 && row.classes > 0)

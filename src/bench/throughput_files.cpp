@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/build_info.h"
+#include "base/text.h"
 #include "bench/throughput.h"
 
 namespace redline::bench {
@@ -16,14 +17,6 @@ Json maybe(const std::optional<double>& value) { return value ? Json(*value) : J
 
 std::string cell(const std::optional<double>& value, int digits = 1) {
   return value ? fmt::format("{:.{}f}", *value, digits) : "";
-}
-
-// As in RFC 4180.
-std::string quoted(const std::string& text) {
-  if (text.find_first_of(",\"\n") == text.npos) return text;
-  std::string result = "\"";
-  for (const char c : text) result += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return result + '"';
 }
 
 std::optional<double> limit_of(const Throughput& r, const profile::TelemetrySummary& telemetry) {
@@ -54,7 +47,7 @@ std::string measured_cells(const Throughput& r) {
   text += fmt::format("{},{},{},{},{},{},{},{},", cell(t.use_pct), cell(t.sm_clock_mhz),
                       cell(t.memory_clock_mhz), cell(t.power_w), cell(t.temperature_c),
                       profile::throttle_text(t.throttle), cell(t.cpu_clock_mhz), cell(t.cpu_use));
-  const std::optional<bool> bound = power_bound(t);
+  const std::optional<bool> bound = bench::power_bound(t);
   return text + fmt::format("{},{},{}", cell(r.joules_per_step(), 4), cell(r.images_per_joule(), 3),
                             bound ? *bound ? "yes" : "no" : "");
 }
@@ -109,7 +102,7 @@ std::string throughput_csv(const std::vector<Throughput>& results) {
         fmt::format("{},{},{},{},{},{},{},", r.model, r.dtype, r.batch, cell(limit_of(r, r.telemetry()), 0),
                     r.rounds.size(), r.step_seconds().size(), r.warmup);
     text += r.measured() ? measured_cells(r) : std::string(19, ',');
-    text += fmt::format(",{},{}\n", r.status(), quoted(r.failure));
+    text += fmt::format(",{},{}\n", r.status(), csv_quoted(r.failure));
   }
   return text;
 }
@@ -140,7 +133,7 @@ Json to_json(const Throughput& r) {
   json["memory_clock_mhz"] = maybe(t.memory_clock_mhz);
   json["power_w"] = maybe(t.power_w);
   json["power_limit_w"] = maybe(limit_of(r, t));
-  const std::optional<bool> bound = power_bound(t);
+  const std::optional<bool> bound = bench::power_bound(t);
   json["power_bound"] = bound ? Json(*bound) : Json(nullptr);
   json["temperature_c"] = maybe(t.temperature_c);
   json["throttle"] = profile::throttle_text(t.throttle);

@@ -40,7 +40,7 @@ constexpr std::int64_t kPilotSteps = 5;  // timed in the first run of each side
 constexpr std::int64_t kFewestSteps = 10, kMostSteps = 100'000;
 constexpr double kMuchElse = 0.1;  // of a core, used by other processes: worth reporting
 
-struct Flags {
+struct AbFlags {
   std::string precision = "1%", margin, time = "5m", run_time = "5s", data = "synthetic", json;
   std::array<std::string, 2> binaries;
   std::int64_t warmup = 5;
@@ -160,7 +160,7 @@ double step_rate(const SideRun& run) { return 1 / run.step_seconds; }
 
 // The first run of each side warms the machine up and shows how many steps a run needs and which settings
 // differ. False when stopped.
-bool pilot(Study& study, const Flags& flags, const SideOptions& base, const StopSignals& signals) {
+bool pilot(Study& study, const AbFlags& flags, const SideOptions& base, const StopSignals& signals) {
   const double run_seconds = parse_seconds(flags.run_time, "--run-time");
   std::array<report::Run, 2> records;
   for (const Side side : {Side::a, Side::b}) {
@@ -185,7 +185,7 @@ bool pilot(Study& study, const Flags& flags, const SideOptions& base, const Stop
   return true;
 }
 
-void measure(Study& study, const Flags& flags, const fs::path& folder, const StopSignals& signals) {
+void measure(Study& study, const AbFlags& flags, const fs::path& folder, const StopSignals& signals) {
   SideOptions options{folder, {}, flags.warmup};
   LiveLine line(stderr);
   const bool terminal = ::isatty(STDERR_FILENO) == 1 && log_shown(LogKind::info);
@@ -314,7 +314,7 @@ nlohmann::ordered_json json_of(const bench::AbResult& result) {
   return json;
 }
 
-nlohmann::ordered_json record_of(const Study& study, const Flags& flags, int signal) {
+nlohmann::ordered_json record_of(const Study& study, const AbFlags& flags, int signal) {
   nlohmann::ordered_json json = bench_record("bench ab");
   json["design"] = {
       {"pairs", "one run of each side, their order by a fair coin"},
@@ -356,7 +356,7 @@ nlohmann::ordered_json record_of(const Study& study, const Flags& flags, int sig
   return json;
 }
 
-int run_ab(const Flags& flags, CLI::App& command, const Context& context) {
+int run_ab(const AbFlags& flags, CLI::App& command, const Context& context) {
   require_optimised_build();
   const Words words = split(context.arguments, command);
   Study study;
@@ -396,7 +396,7 @@ void add_bench_ab(CLI::App& group, Context& context) {
   command.allow_extras();
   command.fallthrough(false);
   context.read_rest.push_back({"bench", "ab"});
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<AbFlags>();
   command.add_option("--precision", flags->precision, "End when the 95% interval of the change is +- this")
       ->capture_default_str()
       ->type_name("X%");

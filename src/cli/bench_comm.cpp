@@ -29,7 +29,7 @@
 namespace redline::cli {
 namespace {
 
-struct Flags {
+struct CommFlags {
   bench::CommBenchOptions options;
   std::vector<std::string> operations = {"all-reduce", "reduce-scatter+all-gather", "broadcast"};
   std::string sizes = "128-128M", dtype = "fp32", device = "auto", topology;
@@ -45,7 +45,7 @@ std::chrono::milliseconds milliseconds_of(double seconds, const char* flag) {
 }
 
 // What must be the same on every rank: they would wait for each other otherwise.
-comm::Facts facts_of(const Flags& flags) {
+comm::Facts facts_of(const CommFlags& flags) {
   const bench::CommBenchOptions& o = flags.options;
   return {{"version", build_info().version},
           {"commit", build_info().commit},
@@ -61,7 +61,7 @@ comm::Facts facts_of(const Flags& flags) {
           {"--seconds", fmt::format("{}", o.seconds)}};
 }
 
-std::shared_ptr<comm::Communicator> join(const Flags& flags, const comm::World& world,
+std::shared_ptr<comm::Communicator> join(const CommFlags& flags, const comm::World& world,
                                          const std::atomic<bool>& stop) {
   comm::ConnectOptions options;
   options.world = world;
@@ -74,7 +74,7 @@ std::shared_ptr<comm::Communicator> join(const Flags& flags, const comm::World& 
   return comm::connect(options);
 }
 
-void resolve_device(Flags& flags) {
+void resolve_device(CommFlags& flags) {
   if (flags.device == "auto") flags.device = backend::why_no_cuda().empty() ? "cuda" : "cpu";
   if (flags.device != "cpu" && flags.device != "cuda")
     throw UsageError("--device {}: choose among auto, cpu (Gloo), cuda (NCCL)", flags.device);
@@ -117,7 +117,7 @@ bench::Chart chart_of(const std::vector<bench::CommTiming>& timings) {
   return chart;
 }
 
-nlohmann::ordered_json record_of(const std::vector<bench::CommTiming>& timings, const Flags& flags,
+nlohmann::ordered_json record_of(const std::vector<bench::CommTiming>& timings, const CommFlags& flags,
                                  const comm::Communicator& control, const std::string& fabric) {
   nlohmann::ordered_json json = bench_record("bench comm");
   json.update({{"fabric", fabric},
@@ -139,7 +139,7 @@ bench::Chart short_chart(const bench::Chart& whole) {
   return chart;
 }
 
-int run_measurement(Flags& flags) {
+int run_measurement(CommFlags& flags) {
   require_optimised_build();
   bench::CommBenchOptions& options = flags.options;
   options.operations.clear();
@@ -206,7 +206,7 @@ void add_bench_comm(CLI::App& group, Context& context) {
        "redline bench comm --predict --dtype fp16 -b 64 --link 400Gb/s,5us --gpus-per-node 8 --plot "
        "scaling.svg",
        "redline bench comm --predict -b 8 --link comm.json --gpus-per-node 1 --gpus 2-64"});
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<CommFlags>();
   const auto predict = std::make_shared<bool>(false);
   bench::CommBenchOptions& o = flags->options;
   const auto list = [](CLI::Option* option) { option->delimiter(',')->allow_extra_args(false); };

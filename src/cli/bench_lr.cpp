@@ -22,7 +22,7 @@
 namespace redline::cli {
 namespace {
 
-struct Flags {
+struct LrFlags {
   TrainOptions train;
   bench::LrOptions options;
   std::string json, csv;
@@ -51,7 +51,7 @@ void print_suggestion(const bench::LrSweep& sweep, const bench::LrSuggestion& su
              sweep.diverged ? fmt::format("; it diverges at {:.2g}", sweep.points.back().rate) : "");
 }
 
-int run_lr(Flags& flags) {
+int run_lr(LrFlags& flags) {
   bench::LrOptions& options = flags.options;
   options.config = flags.train.config();
   if (comm::find_world().size > 1)
@@ -106,7 +106,7 @@ void add_bench_lr(CLI::App& group, Context& context) {
       {"redline bench lr flowers --model resnet18 --image-size 64 -b 64",
        "redline bench lr flowers --opt adamw --init weights.pth --freeze stem,layer1 --plot lr.svg",
        "redline bench lr imagenet --from 1e-4 --to 100 --steps 400 --csv lr.csv"});
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<LrFlags>();
   flags->train.add(command);
   command.add_option("--from", flags->options.from, "Learning rate of the first step")->capture_default_str();
   command.add_option("--to", flags->options.to, "Learning rate of the last of --steps (default 200)")

@@ -86,16 +86,16 @@ Step read_step(const std::string& path) {
 }
 
 // A training run of several ranks, to which a prediction is compared.
-struct Measured {
+struct MeasuredStep {
   std::string folder;
   int ranks = 0;
   std::int64_t batch = 0;
   double step_seconds = 0, exposed_seconds = 0;  // medians over its steps
 };
 
-Measured read_measured(const std::string& folder) {
+MeasuredStep read_measured(const std::string& folder) {
   const report::Run run = report::read_run(folder);
-  Measured found{folder, static_cast<int>(run.info.ranks), run.info.batch_size, 0, 0};
+  MeasuredStep found{folder, static_cast<int>(run.info.ranks), run.info.batch_size, 0, 0};
   const std::vector<double> seconds = report::step_seconds(run);
   std::vector<double> exposed;
   for (const double value : run.steps.communication_seconds)
@@ -110,7 +110,7 @@ Measured read_measured(const std::string& folder) {
   return found;
 }
 
-void check_batch(const Measured& run, const Step& step) {
+void check_batch(const MeasuredStep& run, const Step& step) {
   if (step.batch != 0 && step.batch != run.batch)
     throw UsageError(
         "--against {}: its ranks take {} images per step, but the predicted step has {}: use -b {}, or a "
@@ -199,7 +199,7 @@ void print_table(const std::vector<bench::Prediction>& predictions, std::int64_t
 
 double error_of(double predicted, double measured) { return predicted / measured - 1; }
 
-void print_check(const Measured& run, const bench::Prediction& p) {
+void print_check(const MeasuredStep& run, const bench::Prediction& p) {
   fmt::print(
       "\n{} ranks in {}: {:.3f} ms a step, {:.3f} ms of it exposed; "
       "predicted {:.3f} ms ({}%), {:.3f} ms exposed\n",
@@ -207,7 +207,7 @@ void print_check(const Measured& run, const bench::Prediction& p) {
       format_signed(100 * error_of(p.step_seconds, run.step_seconds), 1), 1e3 * p.exposed_seconds);
 }
 
-nlohmann::ordered_json check_record(const Measured& run, const bench::Prediction& p) {
+nlohmann::ordered_json check_record(const MeasuredStep& run, const bench::Prediction& p) {
   return {{"run", run.folder},
           {"measured_step_seconds", run.step_seconds},
           {"measured_exposed_seconds", run.exposed_seconds},
@@ -309,7 +309,7 @@ int run_prediction(const PredictFlags& given, const PredictOutput& output) {
   std::optional<double> wanted;
   if (!flags.step_time.empty()) wanted = bench::parse_seconds(flags.step_time, "--step-time");
 
-  std::vector<Measured> runs;
+  std::vector<MeasuredStep> runs;
   for (const std::string& folder : flags.against) runs.push_back(read_measured(folder));
 
   ResultFile json(output.json), csv(output.csv);
@@ -320,7 +320,7 @@ int run_prediction(const PredictFlags& given, const PredictOutput& output) {
     fmt::print(stderr, "redline: stopped; nothing was written\n");
     return 128 + signals.signal();
   }
-  for (const Measured& run : runs) check_batch(run, *step);
+  for (const MeasuredStep& run : runs) check_batch(run, *step);
   if (wanted) {
     step->shape = step->shape.scaled_to(*wanted);
     step->source += ", scaled to --step-time";
@@ -334,7 +334,7 @@ int run_prediction(const PredictFlags& given, const PredictOutput& output) {
   print_head(*step, flags);
   print_table(predictions, step->batch);
   nlohmann::ordered_json record = record_of(predictions, *step, flags);
-  for (const Measured& run : runs) {
+  for (const MeasuredStep& run : runs) {
     const bench::Prediction there = bench::predict(step->shape, flags.scaling, run.ranks);
     print_check(run, there);
     record["against"].push_back(check_record(run, there));

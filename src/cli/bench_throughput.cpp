@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Flags {
+struct ThroughputFlags {
   bench::ThroughputOptions options;
   std::string folder = "throughput_data";
   std::string compare;
@@ -115,7 +115,8 @@ std::string log_name(const bench::Throughput& r, const bench::ThroughputOptions&
   return name + ".log";
 }
 
-nlohmann::ordered_json record_of(const std::vector<bench::Throughput>& results, const Flags& flags) {
+nlohmann::ordered_json record_of(const std::vector<bench::Throughput>& results,
+                                 const ThroughputFlags& flags) {
   const train::Config& config = flags.options.config;
   nlohmann::ordered_json json = bench_record("bench throughput");
   json["schema"] = 2;
@@ -149,7 +150,7 @@ std::string verdict(const bench::ThroughputChange& change) {
                                          : "slower in these two sweeps");
 }
 
-void print_comparison(const bench::ThroughputComparison& comparison, const Flags& flags) {
+void print_comparison(const bench::ThroughputComparison& comparison, const ThroughputFlags& flags) {
   fmt::print("\ncompared with {}:\n", flags.compare);
   for (const bench::ThroughputDifference& difference : comparison.differences)
     fmt::print("  {}: {}: {} | {}\n", difference.unlike ? "unlike" : "differs", difference.name,
@@ -173,7 +174,7 @@ void print_comparison(const bench::ThroughputComparison& comparison, const Flags
       flags.options.models.front(), flags.options.batch_sizes.back());
 }
 
-nlohmann::ordered_json read_record(const std::string& path) {
+nlohmann::ordered_json read_sweep(const std::string& path) {
   try {
     return nlohmann::ordered_json::parse(read_file(path));
   } catch (const nlohmann::json::exception& error) {
@@ -182,7 +183,7 @@ nlohmann::ordered_json read_record(const std::string& path) {
 }
 
 // Rewritten after every measurement, so that nothing is lost however the sweep ends.
-void write_files(const std::vector<bench::Throughput>& results, const Flags& flags) {
+void write_files(const std::vector<bench::Throughput>& results, const ThroughputFlags& flags) {
   const fs::path folder = flags.folder;
   write_file_atomically(folder / "throughput.csv", throughput_csv(results), Sync::no);
   write_file_atomically(
@@ -220,7 +221,7 @@ class SweepProgress {
   std::int64_t images_ = 0, before_ = 0;
 };
 
-std::vector<bench::Throughput> sweep(Flags flags, const StopSignals& signals) {
+std::vector<bench::Throughput> sweep(ThroughputFlags flags, const StopSignals& signals) {
   std::optional<profile::PowerLimit> limit;
   if (!flags.options.power_limits.empty()) {
     limit.emplace();  // first: it forks, which must happen before this process has threads
@@ -246,13 +247,13 @@ std::vector<bench::Throughput> sweep(Flags flags, const StopSignals& signals) {
   return results;
 }
 
-int run_throughput(const Flags& flags) {
+int run_throughput(const ThroughputFlags& flags) {
   require_optimised_build();
   bench::validate(flags.options);
   for (const std::string& plot : flags.plots) bench::check_chart_name(plot);
   std::optional<nlohmann::ordered_json> before;  // read first: the same file may be written below
   if (!flags.compare.empty()) {
-    before = read_record(flags.compare);
+    before = read_sweep(flags.compare);
     bench::compare_throughput(*before, flags.compare, record_of({}, flags));
   }
   std::error_code error;
@@ -290,7 +291,7 @@ void add_bench_throughput(CLI::App& group, Context& context) {
        "redline bench throughput --data imagenet --plot throughput.svg",
        "redline bench throughput -b 256 --dtype fp16 --power-limits 400,500,600,700",
        "redline bench throughput -o after --compare before/throughput.json"});
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<ThroughputFlags>();
   bench::ThroughputOptions& o = flags->options;
   o.config.data.path = "synthetic";
   const auto list = [](CLI::Option* option) { option->delimiter(',')->allow_extra_args(false); };

@@ -20,6 +20,7 @@ namespace redline::cli {
 // What a command does once the command line is parsed; returns the exit code. Failures are thrown
 // (base/error.h). Its captures must outlive the function that declared the options.
 using Action = std::function<int()>;
+inline constexpr int kSignalExit = 128;  // plus the signal, of a command that a signal ended
 
 struct Context {
   std::vector<std::string> arguments;  // as typed, program name first

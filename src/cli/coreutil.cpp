@@ -20,7 +20,7 @@
 namespace redline::cli {
 namespace {
 
-struct Options {
+struct CoreutilOptions {
   std::vector<std::string> files;
   std::string csv, json;
 };
@@ -47,7 +47,7 @@ std::vector<std::string> tables_of(const std::vector<std::string>& inputs) {
   return files;
 }
 
-int run_coreutil(const Options& options) {
+int run_coreutil(const CoreutilOptions& options) {
   const std::vector<std::string> files = tables_of(options.files);
   std::string csv =
       "file,fma_pct,fp16_pct,tensor_pct,sfu_pct,tensor_active_pct,cycles,dram_bytes,kernels,left_out\n";
@@ -94,7 +94,7 @@ void add_coreutil(CLI::App& app, Context& context) {
   CLI::App& command = add_command(
       app, "coreutil", "Show how much of a GPU's cores was used, from tables of counters",
       {"redline coreutil runs/first", "redline coreutil profiled_data_ncu/*.csv --csv core_utilisation.csv"});
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CoreutilOptions>();
   command
       .add_option("files", options->files,
                   "Runs of `redline profile --counters`, or their CSV files, or those of `ncu --csv`")

@@ -25,27 +25,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kSignalExit = 128;
-
 // Three epochs are enough to recognise more than nine in ten images; if bf16 makes epochs cheap, do a fourth.
 std::int64_t default_epochs(const CpuFeatures& features) {
   return features.avx512_bf16 || features.amx_bf16 ? 4 : 3;
 }
 
-struct Options {
+struct DemoOptions {
   std::string model = "resnet50", device = "auto", data_dir = "data", output_dir = "runs", name;
   std::optional<std::int64_t> epochs;
   std::int64_t images = 5000, held_out = 1000, batch = 32, threads = 0, seed = 0;
 };
 
 // The images of a demo, drawn once for each choice of sizes; the folder is complete if it exists.
-fs::path picture_folder(const Options& options) {
+fs::path picture_folder(const DemoOptions& options) {
   return fs::path(options.data_dir) /
          fmt::format("demo-pictures-{}-{}-{}", options.images, options.held_out, options.seed);
 }
 
 // Returns the signal that stopped the drawing, or 0.
-int draw_pictures(const Options& options, const fs::path& folder) {
+int draw_pictures(const DemoOptions& options, const fs::path& folder) {
   data::SynthOptions synth;
   synth.path = folder;
   synth.train = options.images;
@@ -72,7 +70,7 @@ int draw_pictures(const Options& options, const fs::path& folder) {
 // What makes a ResNet-50 learn these images in few epochs: small batches at a high learning rate, which rises
 // over the first fifth and then decays to zero; residual branches that start as identities; and whole images,
 // since with so few of them random crops cost more than they teach.
-train::Config demo_config(const Options& options, const fs::path& pictures) {
+train::Config demo_config(const DemoOptions& options, const fs::path& pictures) {
   train::Config config;
   config.model.name = options.model;
   config.model.image_size = 64;
@@ -99,7 +97,7 @@ train::Config demo_config(const Options& options, const fs::path& pictures) {
   return config;
 }
 
-int run_demo(const Options& options, const Context& context) {
+int run_demo(const DemoOptions& options, const Context& context) {
   if (options.images < 1) throw UsageError("--images {} must be at least 1", options.images);
   if (options.held_out < 1) throw UsageError("--held-out {} must be at least 1", options.held_out);
   if (options.seed < 0) throw UsageError("--seed {} must be at least 0", options.seed);
@@ -138,7 +136,7 @@ void add_demo(CLI::App& app, Context& context) {
   CLI::App& command =
       add_command(app, "demo", "Draw a small image set and train a ResNet-50 on it, in a few minutes",
                   {"redline demo", "redline demo --model resnet18 --images 1600 --epochs 3"});
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DemoOptions>();
   command.add_option("--model", options->model, "Model to train")->type_name("NAME")->capture_default_str();
   command.add_option("--epochs,-e", options->epochs, "Epochs (default: 4 if the CPU has bf16, else 3)")
       ->type_name("N");

@@ -21,9 +21,7 @@
 namespace redline::cli {
 namespace {
 
-constexpr int kSignalExit = 128;
-
-struct Options {
+struct EvalOptions {
   std::string model, json, confusion;
   bool averages = false, per_class = false;
   std::string split = "val";
@@ -70,7 +68,7 @@ void print_result(const train::EvaluationResult& result, bool per_class) {
   if (per_class) print_classes(result);
 }
 
-int run_eval(Options options) {
+int run_eval(EvalOptions options) {
   const StopSignals signals;
   const train::TrainedModel model = train::load_trained(options.model, options.averages);
   options.evaluation.data = data_of(model, options.evaluation.data);
@@ -99,7 +97,7 @@ void add_eval(CLI::App& app, Context& context) {
       add_command(app, "eval", "Measure the accuracy of a trained network",
                   {"redline eval runs/first", "redline eval runs/first/checkpoints/best flowers --per-class",
                    "redline eval flowers.safetensors flowers --confusion confusion.csv --json -"});
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<EvalOptions>();
   train::EvaluationOptions& evaluation = options->evaluation;
   command
       .add_option("model", options->model,

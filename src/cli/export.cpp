@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct ExportOptions {
   std::string model, to, dtype = "fp32";
   std::optional<std::int64_t> image_size;
   bool averages = false, fold = false, force = false;
@@ -28,7 +28,7 @@ weights::ElementType element_type(const std::string& name) {
   return weights::ElementType::f32;
 }
 
-int run_export(const Options& options) {
+int run_export(const ExportOptions& options) {
   const fs::path to = options.to;
   const bool onnx = to.extension() == ".onnx";
   if (!onnx && to.extension() != ".safetensors") {
@@ -66,7 +66,7 @@ void add_export(CLI::App& app, Context& context) {
       add_command(app, "export", "Write a trained network as safetensors or ONNX, for other programs",
                   {"redline export runs/first --to flowers.safetensors",
                    "redline export runs/first/checkpoints/best --ema --to flowers.onnx --fold-bn"});
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ExportOptions>();
   command
       .add_option("model", options->model,
                   "Run folder (its latest checkpoint), checkpoint, .safetensors or .pth file")

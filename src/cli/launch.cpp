@@ -14,7 +14,7 @@
 namespace redline::cli {
 namespace {
 
-struct Options {
+struct LaunchArguments {
   comm::LaunchOptions launch;
   std::string master;
   std::optional<double> join_seconds;
@@ -37,7 +37,7 @@ std::optional<double> join_seconds_of(const std::vector<std::string>& command) {
   return !text.empty() && CLI::detail::lexical_cast(text, seconds) ? std::optional(seconds) : std::nullopt;
 }
 
-int run_launch(const Options& options) {
+int run_launch(const LaunchArguments& options) {
   comm::LaunchOptions launch = options.launch;
   if (!options.master.empty())
     comm::parse_endpoint(options.master, "--master", launch.master_host, launch.master_port);
@@ -65,7 +65,7 @@ void add_launch(CLI::App& app, Context& context) {
                    "redline launch -g 2 --max-restarts 3 -- train flowers --name first",
                    "redline launch -g 8 --nodes 2 --node-rank 0 --master node0:29500 --token-file job.token "
                    "-- train flowers"});
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<LaunchArguments>();
   comm::LaunchOptions& launch = options->launch;
   command.add_option("-g,--processes", launch.processes, "Processes on this machine, such as one per GPU")
       ->required();

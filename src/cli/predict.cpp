@@ -33,9 +33,7 @@
 namespace redline::cli {
 namespace {
 
-constexpr int kSignalExit = 128;
-
-struct Options {
+struct PredictOptions {
   std::string model, format = "table", page, class_names, words;
   std::vector<std::string> images;
   std::size_t top = 5;
@@ -151,9 +149,10 @@ class Writer {
   virtual void finish() {}
 };
 
-class Table final : public Writer {
+class PredictionTable final : public Writer {
  public:
-  Table(const Names& names, std::size_t top, const data::RecordSource& images) : names_(names), top_(top) {
+  PredictionTable(const Names& names, std::size_t top, const data::RecordSource& images)
+      : names_(names), top_(top) {
     constexpr std::size_t kWidest = 60;
     for (std::int64_t i = 0; i < images.count(); ++i)
       width_ = std::max(width_, std::min(kWidest, printable(images.name(i)).size()));
@@ -278,16 +277,16 @@ class Page final : public Writer {
   int images_ = 0, shown_ = 0;
 };
 
-std::unique_ptr<Writer> writer_of(const Options& options, const Names& names, std::int64_t classes,
+std::unique_ptr<Writer> writer_of(const PredictOptions& options, const Names& names, std::int64_t classes,
                                   const data::RecordSource& images) {
   if (options.format == "csv")
     return std::make_unique<Csv>(names, options.top, options.logits, static_cast<std::size_t>(classes));
   if (options.format == "jsonl") return std::make_unique<JsonLines>(names, options.top, options.logits);
   if (options.logits) throw UsageError("--logits is for other programs: add --format csv or jsonl");
-  return std::make_unique<Table>(names, options.top, images);
+  return std::make_unique<PredictionTable>(names, options.top, images);
 }
 
-int run_predict(const Options& options) {
+int run_predict(const PredictOptions& options) {
   const StopSignals signals;
   if (options.top < 1) throw UsageError("--top {} must be at least 1", options.top);
   const train::TrainedModel model = train::load_trained(options.model, options.averages);
@@ -321,7 +320,7 @@ void add_predict(CLI::App& app, Context& context) {
       {"redline predict runs/first photo.jpg", "redline predict flowers.safetensors photos --page p.html",
        "find photos -name '*.jpg' | redline predict resnet50.pth - --format csv > classes.csv",
        "curl -sSL https://example.com/photo.jpg | redline predict runs/first -"});
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PredictOptions>();
   command
       .add_option("model", options->model,
                   "Run folder (its latest checkpoint), checkpoint, .safetensors or .pth file")

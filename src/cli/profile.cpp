@@ -19,14 +19,14 @@ namespace {
 
 constexpr std::int64_t kDefaultSteps = 10;
 
-struct Options {
+struct ProfileOptions {
   TrainOptions train;
   profile::SessionOptions session;
   std::vector<std::int64_t> batch_sizes;
 };
 
 // A run that ends with the last profiled step.
-int profile_once(train::Config config, const Options& options, const Context& context,
+int profile_once(train::Config config, const ProfileOptions& options, const Context& context,
                  const comm::World& world) {
   profile::SessionOptions session = options.session;
   if (config.schedule.epochs)
@@ -39,7 +39,7 @@ int profile_once(train::Config config, const Options& options, const Context& co
   return exit_code(train::run_training(config, context.arguments, console(), {}, session, world));
 }
 
-int run_profile(const Options& options, const Context& context) {
+int run_profile(const ProfileOptions& options, const Context& context) {
   const train::Config config = options.train.config();
   const comm::World world = comm::find_world();
   if (world.rank != 0) set_up_logging(LogLevel::quiet);  // rank 0 speaks for all
@@ -64,7 +64,7 @@ void add_profile(CLI::App& app, Context& context) {
                   {"redline profile synthetic -b 64 --start 11 --steps 10",
                    "redline profile flowers --amp --name where-it-goes",
                    "redline profile synthetic --batch-sizes 32,64,128"});
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ProfileOptions>();
   options->train.add(command);
   command
       .add_option("--start", options->session.start,

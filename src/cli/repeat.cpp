@@ -21,7 +21,6 @@ namespace redline::cli {
 namespace {
 
 constexpr double kNearEnough = 1;  // °C
-constexpr int kSignalExit = 128;
 
 std::unique_ptr<profile::Thermometer> thermometer_of(const train::Config& config) {
   return std::make_unique<profile::Thermometer>(train::open_device(config)->pci_address());

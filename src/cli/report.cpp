@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct ReportOptions {
   std::vector<std::string> runs;
   std::string page, csv, json, address = "127.0.0.1";
   bool text = false, live = false, unlike = false;
@@ -33,7 +33,7 @@ struct Options {
   CLI::Option* port_option = nullptr;
 };
 
-std::unique_ptr<report::Server> listen(const Options& options) {
+std::unique_ptr<report::Server> listen(const ReportOptions& options) {
   try {
     return std::make_unique<report::Server>(options.address, options.port);
   } catch (const UnavailableError&) {
@@ -57,7 +57,7 @@ std::vector<fs::path> run_folders(const std::vector<std::string>& named) {
   return folders;
 }
 
-int serve(const Options& options, const std::vector<fs::path>& folders) {
+int serve(const ReportOptions& options, const std::vector<fs::path>& folders) {
   const StopSignals signals;
   const auto server = listen(options);
   for (const fs::path& folder : folders)
@@ -76,7 +76,7 @@ void write_page(const std::vector<const report::Run*>& runs, bool unlike, const 
                         Sync::no);
 }
 
-int run_report(const Options& options) {
+int run_report(const ReportOptions& options) {
   if (options.live) {
     if (!options.page.empty() || !options.csv.empty() || !options.json.empty() || options.text ||
         options.unlike)
@@ -118,7 +118,7 @@ void add_report(CLI::App& app, Context& context) {
                   {"redline report runs/first", "redline report runs/first runs/second -o comparison.html",
                    "redline report --live runs/first", "redline report runs/* --csv tables --json all.json",
                    "redline report runs/first --text"});
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ReportOptions>();
   command
       .add_option(
           "run", options->runs,

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct TrainArguments {
   TrainOptions train;
   CLI::Option* resume_option = nullptr;
   std::string resume;  // a run folder, or empty
@@ -44,7 +44,7 @@ train::Config config_of(const std::string& run, const TrainOptions& options) {
   return config;
 }
 
-int run_train(const Options& options, const Context& context) {
+int run_train(const TrainArguments& options, const Context& context) {
   train::Config config =
       options.resume.empty() ? options.train.config() : config_of(options.resume, options.train);
   config.run.quiet = config.run.quiet || context.quiet;
@@ -85,7 +85,7 @@ void add_train(CLI::App& app, Context& context) {
                    "redline train -c runs/first/config.toml --name second --lr 0.05",
                    "redline train flowers --name first --checkpoint-every 5m --resume",
                    "redline train --resume runs/first", "redline train flowers -b 256 --dry-run"});
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TrainArguments>();
   options->train.add(command);
   options->resume_option =
       command

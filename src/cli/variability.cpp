@@ -21,14 +21,15 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostDrawn = 20'000;  // runs in the page: a browser can show these
 
-struct Options {
+struct VariabilityOptions {
   std::vector<std::string> inputs;
   std::string map, cabinet, folder = "variability", scores;
   bool unlike = false;
 };
 
 // Reads folders and tables. A run that cannot be measured is skipped and named; the others are kept.
-std::vector<report::DeviceRun> read_all(const Options& options, std::vector<std::string>& problems) {
+std::vector<report::DeviceRun> read_all(const VariabilityOptions& options,
+                                        std::vector<std::string>& problems) {
   const report::ColumnMap map = options.map.empty() ? report::ColumnMap() : report::parse_map(options.map);
   std::vector<report::DeviceRun> runs;
   for (const std::string& input : options.inputs) {
@@ -72,7 +73,7 @@ void check_alike(const std::vector<report::DeviceRun>& runs, bool allowed,
   for (const report::Unlike& entry : unlike) problems.push_back("unlike runs: " + report::text_of(entry));
 }
 
-int run_variability(const Options& options) {
+int run_variability(const VariabilityOptions& options) {
   std::vector<std::string> problems;
   std::vector<report::DeviceRun> runs = read_all(options, problems);
   if (!options.cabinet.empty()) put_into_cabinets(runs, options.cabinet, problems);
@@ -104,7 +105,7 @@ void add_variability(CLI::App& app, Context& context) {
       {"redline variability runs/node*", "redline variability runs/* --cabinet 'c([0-9]+)-' -o study",
        "redline variability runs/* --scores /etc/slurm/gpu-scores.csv",
        "redline variability theirs.csv --map 'duration=Iter Time:ms,device=GPU,node=Host,power=Power:mW'"});
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<VariabilityOptions>();
   command.add_option("run", options->inputs, "Run folders, or CSV tables with one run per row")->required();
   command
       .add_option(

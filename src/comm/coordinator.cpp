@@ -22,11 +22,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLeaveTime{5'000};  // that rank 0 stays for the others at the end
-constexpr milliseconds kLateTime{15'000};  // and for those that would wait for it, though no start can help
-constexpr milliseconds kTurn{50};
-constexpr milliseconds kReminder{5'000};  // of who is waited for
-constexpr std::size_t kNamed = 16;        // ranks in a list of them
+// As kLeaveTime, for ranks that would wait for rank 0 in vain: no restart can help.
+constexpr milliseconds kLateTime{15'000};
+constexpr std::size_t kNamed = 16;  // ranks in a list of them
 
 struct Rank {
   Hub::Connection* connection = nullptr;  // none before it came and after it is gone
@@ -38,8 +36,6 @@ struct Rank {
   bool left = false;     // it said goodbye
   bool silent = false;   // it was given up
 };
-
-double seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
 
@@ -71,13 +67,13 @@ class Coordinator::Server final : private Hub::Handler {
   void run() {
     Clock::time_point before = Clock::now(), stopped{};
     for (;;) {
-      hub_.turn(kTurn, *this);
+      hub_.turn(kPoll, *this);
       const Clock::time_point now = Clock::now();
       // If this process itself was stopped, the silence of the others means nothing.
-      if (now - before > 20 * kTurn)
+      if (now - before > 20 * kPoll)
         for (Rank& rank : ranks_) rank.heard = now;
       before = now;
-      if (now - watched_ >= kTurn) watch(now);
+      if (now - watched_ >= kPoll) watch(now);
       if (!stop_) continue;
       if (stopped == Clock::time_point{}) stopped = now;
       const bool all_gone = std::ranges::all_of(ranks_, [](const Rank& rank) {

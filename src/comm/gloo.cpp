@@ -25,6 +25,7 @@
 #include "comm/gloo_exchange.h"
 #include "comm/gloo_sums.h"
 #include "comm/membership.h"
+#include "comm/protocol.h"
 #include "comm/wire.h"
 
 namespace redline::comm {
@@ -32,8 +33,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long a rank whose call failed waits for rank 0 to report the reason.
-constexpr milliseconds kVerdictTime{3'000};
 // A rank whose call has failed knows it, and may write a checkpoint before it ends.
 constexpr milliseconds kSavingTime{600'000};
 // Up to here the number of messages decides, and bcube sends fewer; beyond, a ring moves the fewest bytes.

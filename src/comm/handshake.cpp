@@ -17,7 +17,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTurn{50}, kRetry{200};
 // Until another connection is tried. The kernel retries a busy listener less and less often, and a listener
 // whose queue was full may have dropped a connection that looks open here.
 constexpr milliseconds kConnectTime{3'000}, kAnswerTime{10'000};
@@ -56,7 +55,7 @@ std::optional<Message> receive(Link& link, const Introduction& introduction, mil
     }
     if (introduction.poll) introduction.poll();
     pollfd entry{link.socket.fd(), POLLIN, 0};
-    ::poll(&entry, 1, static_cast<int>(kTurn.count()));
+    ::poll(&entry, 1, static_cast<int>(kPoll.count()));
   }
 }
 
@@ -128,7 +127,7 @@ Message make_hello(const std::string& token, std::string_view role, std::string_
 }
 
 Link introduce(const Introduction& by) {
-  constexpr auto kReminder = std::chrono::seconds(5), kDoubtful = std::chrono::seconds(30);
+  constexpr auto kDoubtful = std::chrono::seconds(30);
   std::string why, told;
   const Clock::time_point begun = Clock::now();
   Clock::time_point reminded = begun;

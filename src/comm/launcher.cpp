@@ -27,6 +27,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "comm/nodes.h"
+#include "comm/protocol.h"
 #include "comm/wire.h"
 #include "comm/world.h"
 
@@ -35,11 +36,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTurn{50};
 // After one process fails, the others have this long to end, and this long after being asked to.
 constexpr milliseconds kAlone{15'000}, kAsked{30'000};
 constexpr milliseconds kRestartPause{1'000};
-constexpr int kTryAgain = static_cast<int>(ExitCode::try_again);
 
 std::string random_text() { return hex(random_bytes(16)); }
 
@@ -169,7 +168,7 @@ class Job {
   // `stop` returns whether the job ended elsewhere.
   int run(const Signal& signal, const std::function<bool()>& stop = {}) {
     for (;;) {
-      read_errors(kTurn);
+      read_errors(kPoll);
       collect();
       if (std::ranges::none_of(children_, &Child::running)) break;
       if (const int now = signal(); now != std::exchange(passed_, now)) send(now);
@@ -361,7 +360,7 @@ void wait_for_token(const LaunchOptions& options, const Signal& signal) {
       told = true;
       log_info("waiting for the token file {}, which node 0 creates", options.token_file);
     }
-    ::poll(nullptr, 0, static_cast<int>(kTurn.count()));
+    ::poll(nullptr, 0, static_cast<int>(kPoll.count()));
   }
 }
 

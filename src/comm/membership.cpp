@@ -20,10 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kRetry{200};
 constexpr milliseconds kSendTime{5'000};
-constexpr milliseconds kTurn{50};
-constexpr milliseconds kVerdictTime{3'000};  // for rank 0 to say who is late
 constexpr std::size_t kLongestAccount = 256 << 10;
 
 void check_stop(const std::atomic<bool>* stop) {
@@ -36,8 +33,6 @@ ExitCode lasting_code(std::int64_t code) {
     if (code == static_cast<int>(one)) return one;
   return ExitCode::try_again;
 }
-
-double seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
 std::vector<Member> members_in(const Message& message, int size) {
   const auto hosts = message.find(kHosts), members = message.find(kMembers);
@@ -186,7 +181,7 @@ void Membership::allow(milliseconds grace) {
 void Membership::run() {
   listen();
   const Clock::time_point lost = Clock::now();
-  for (; !stop_; std::this_thread::sleep_for(kTurn)) {
+  for (; !stop_; std::this_thread::sleep_for(kPoll)) {
     std::unique_lock lock(mutex_);
     if (!on_stuck_ || Clock::now() - lost < grace_) continue;
     const Action action = std::exchange(on_stuck_, {});
@@ -201,9 +196,9 @@ void Membership::listen() {
   Clock::time_point heard = Clock::now(), beaten{}, before = heard;
   while (!stop_) {
     pollfd entry{link_.socket.fd(), POLLIN, 0};
-    ::poll(&entry, 1, static_cast<int>(kTurn.count()));
+    ::poll(&entry, 1, static_cast<int>(kPoll.count()));
     const Clock::time_point now = Clock::now();
-    if (now - before > 20 * kTurn) heard = now;  // this process was stopped itself
+    if (now - before > 20 * kPoll) heard = now;  // this process was stopped itself
     before = now;
     const MessageReader::State state = link_.reader.read_from(link_.socket);
     try {

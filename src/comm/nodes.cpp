@@ -27,21 +27,18 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTurn{50}, kBeat{1'000}, kReminder{5'000};
+constexpr milliseconds kBeat{1'000};
 constexpr milliseconds kSilence{60'000};      // after which a connection is given up; the ranks notice sooner
 constexpr milliseconds kIdleSilence{10'000};  // the same, once nothing runs or what runs has failed
 constexpr milliseconds kGone{5'000};          // for a launcher whose connection was closed to come back
 constexpr milliseconds kFresh{3'000};         // heard so lately, a launcher is there
-constexpr milliseconds kLeaveTime{5'000}, kSendTime{2'000}, kReconnect{1'000};
-constexpr int kTryAgain = static_cast<int>(ExitCode::try_again);
+constexpr milliseconds kNodeSendTime{2'000}, kReconnect{1'000};
 
 // To node 0: which attempt runs, and how it ended. From it: orders.
 constexpr const char *kNode = "node", *kNodesKey = "nodes", *kAttempt = "attempt", *kIndex = "index",
                      *kFinal = "final", *kLast = "last", *kBusy = "busy", *kEndedKind = "ended",
                      *kStart = "start", *kStop = "stop", *kEnd = "end";
 constexpr int kNone = -1;  // no attempt
-
-double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
 
@@ -73,7 +70,7 @@ class Nodes::Server final : private Hub::Handler {
     Clock::time_point stopped{}, beaten{};
     for (;;) {
       hub_.expect(std::ranges::any_of(nodes_, [](const Launcher& n) { return n.connection == nullptr; }));
-      hub_.turn(kTurn, *this);
+      hub_.turn(kPoll, *this);
       const Clock::time_point now = Clock::now();
       if (now - beaten >= kBeat) {
         beaten = now;
@@ -307,7 +304,7 @@ class Nodes::Client {
   std::optional<Order> check() {
     if (!link_ && Clock::now() >= retry_) {
       try {
-        connect(kTurn, {});
+        connect(kPoll, {});
       } catch (const Error& what) {
         log_debug("{}", what.what());
         retry_ = Clock::now() + kReconnect;
@@ -354,7 +351,7 @@ class Nodes::Client {
   }
 
   void say() {
-    if (!report_.is_null() && !send_all(link_->socket, encode(report_), Clock::now() + kSendTime))
+    if (!report_.is_null() && !send_all(link_->socket, encode(report_), Clock::now() + kNodeSendTime))
       link_.reset();
   }
 
@@ -373,7 +370,7 @@ class Nodes::Client {
     bool lives = open && now - heard_ < (running_ ? kSilence : over_ ? kGone : kIdleSilence);
     if (lives && now - beaten_ >= kBeat) {
       beaten_ = now;
-      lives = send_all(link_->socket, encode(Message{{kKind, kBeatKind}}), now + kSendTime);
+      lives = send_all(link_->socket, encode(Message{{kKind, kBeatKind}}), now + kNodeSendTime);
     }
     if (!lives) link_.reset();
     return {};
@@ -404,7 +401,7 @@ class Nodes::Client {
 
   void wait() const {
     pollfd entry{link_ ? link_->socket.fd() : -1, POLLIN, 0};
-    ::poll(&entry, 1, static_cast<int>(kTurn.count()));
+    ::poll(&entry, 1, static_cast<int>(kPoll.count()));
   }
 
   const NodesOptions options_;

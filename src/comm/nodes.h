@@ -11,7 +11,11 @@
 #include <optional>
 #include <string>
 
+#include "base/error.h"
+
 namespace redline::comm {
+
+inline constexpr int kTryAgain = static_cast<int>(ExitCode::try_again);
 
 struct NodesOptions {
   int node = 0, nodes = 1;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "graph/operands.h"
+#include "plan/groups.h"
 
 namespace redline::plan {
 namespace {
@@ -20,7 +21,6 @@ using graph::TensorId;
 using graph::TensorKind;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-std::size_t at(TensorId id) { return static_cast<std::size_t>(id); }
 
 // Memory that one tensor, or a chain of in-place ones, holds for a while.
 struct Buffer {

@@ -17,8 +17,6 @@ using graph::OpKind;
 using graph::TensorId;
 namespace operands = graph::operands;
 
-std::size_t at(int position) { return static_cast<std::size_t>(position); }
-
 // Where an elementwise op may write its output.
 std::vector<InPlace> in_place(const Op& op) {
   using namespace operands;

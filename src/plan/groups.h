@@ -3,6 +3,7 @@
 // groups, so nothing that a group reads can be overwritten while it runs.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,9 @@
 #include "graph/operands.h"
 
 namespace redline::plan {
+
+// The index of an op's position, or of a tensor's id.
+inline std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 // An output that may overwrite an input, which nothing reads later.
 struct InPlace {

@@ -64,7 +64,7 @@ class GzipFile {
 };
 
 // Text as a JSON string, with quotes.
-std::string quoted(const std::string& text) {
+std::string json_text(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -125,29 +125,30 @@ class TraceWriter {
         "\"totalGlobalMem\": {}, \"computeMajor\": {}, \"computeMinor\": {}, \"numSms\": {}}}],\n"
         "\"distributedInfo\": {{\"backend\": \"{}\", \"rank\": {}, \"world_size\": {}}},\n"
         "\"displayTimeUnit\": \"ms\",\n\"traceEvents\": [",
-        quoted(program_text()), subject_.device, quoted(subject_.device_name), subject_.device_memory,
+        json_text(program_text()), subject_.device, json_text(subject_.device_name), subject_.device_memory,
         subject_.compute_major, subject_.compute_minor, subject_.processors,
         timeline_.host_computes ? "gloo" : "nccl", subject_.rank, subject_.world_size);
   }
 
   void names() {
-    meta("process_name", subject_.process, 0, quoted("redline"));
-    meta("thread_name", subject_.process, subject_.process, quoted("training"));
+    meta("process_name", subject_.process, 0, json_text("redline"));
+    meta("thread_name", subject_.process, subject_.process, json_text("training"));
     if (timeline_.host_computes) return;
-    meta("process_name", subject_.device, 0, quoted(subject_.device_name));
-    meta("process_name", kOpsProcess + subject_.device, 0, quoted("ops of the plan"));
+    meta("process_name", subject_.device, 0, json_text(subject_.device_name));
+    meta("process_name", kOpsProcess + subject_.device, 0, json_text("ops of the plan"));
     std::vector<int> lanes;
     for (const DeviceEvent& event : timeline_.events) lanes.push_back(event.lane);
     std::ranges::sort(lanes);
     lanes.erase(std::unique(lanes.begin(), lanes.end()), lanes.end());
     for (const int lane : lanes) {
-      meta("thread_name", subject_.device, lane, quoted(fmt::format("stream {}", lane)));
-      meta("thread_name", kOpsProcess + subject_.device, lane, quoted(fmt::format("ops of stream {}", lane)));
+      meta("thread_name", subject_.device, lane, json_text(fmt::format("stream {}", lane)));
+      meta("thread_name", kOpsProcess + subject_.device, lane,
+           json_text(fmt::format("ops of stream {}", lane)));
     }
     for (const Activity& call : timeline_.calls) {
       const auto row = subject_.process + 1 + static_cast<int>(callers_.size());
       if (callers_.emplace(call.stream, row).second)
-        meta("thread_name", subject_.process, row, quoted(fmt::format("CUDA calls {}", callers_.size())));
+        meta("thread_name", subject_.process, row, json_text(fmt::format("CUDA calls {}", callers_.size())));
     }
   }
 
@@ -180,7 +181,7 @@ class TraceWriter {
 
   void host_work(const HostSpan& span) {
     const bool data = span.work == HostWork::data;
-    complete(data ? "user_annotation" : "cpu_op", quoted(data ? kDataName : name_of(span.work)),
+    complete(data ? "user_annotation" : "cpu_op", json_text(data ? kDataName : name_of(span.work)),
              subject_.process, subject_.process, span.begin, span.end, "");
   }
 
@@ -235,12 +236,12 @@ class TraceWriter {
   // Names and labels as JSON, cached: there are few, and each is in many events.
   const std::string& name(const std::string& text) {
     std::string& known = names_[&text];
-    if (known.empty()) known = quoted(text);
+    if (known.empty()) known = json_text(text);
     return known;
   }
   const std::string& label(const Activity& a) {
     std::string& known = labels_[a.op != nullptr ? static_cast<const void*>(a.op) : a.name];
-    if (known.empty()) known = quoted(label_of(a));
+    if (known.empty()) known = json_text(label_of(a));
     return known;
   }
 

@@ -33,8 +33,6 @@ GapWords words_of(GapCause cause) {
   return {Cause::host, ""};
 }
 
-std::string milliseconds(double seconds) { return fmt::format("{:.2f} ms", 1e3 * seconds); }
-
 // Kinds of ops that take longer than at the ceilings.
 void add_ops(const Summary& summary, Facts facts, std::vector<Loss>& all) {
   for (const Part& part : summary.kinds) {

@@ -140,8 +140,6 @@ std::vector<double> thread_shares(const Timeline& timeline) {
   return shares;
 }
 
-std::string milliseconds(double seconds) { return fmt::format("{:.2f} ms", 1e3 * seconds); }
-
 // "recording costs 1.8% of a step (95%: +1.2% to +2.4%, 8 pairs of windows)"
 std::string tracing_text(const TracingCost& cost) {
   const ConfidenceInterval& interval = cost.change.interval;
@@ -155,6 +153,8 @@ std::string tracing_text(const TracingCost& cost) {
 }
 
 }  // namespace
+
+std::string milliseconds(double seconds) { return fmt::format("{:.2f} ms", 1e3 * seconds); }
 
 Summary summarize(const Timeline& timeline, const std::vector<PlanRuns>& plans, const Ceilings& ceilings,
                   const TelemetrySummary& telemetry, const RunFacts& run) {

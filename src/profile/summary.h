@@ -81,6 +81,7 @@ Summary summarize(const Timeline& timeline, const std::vector<PlanRuns>& plans, 
 void find_losses(Summary& summary, bool host_computes, const RunFacts& run);
 
 std::string summary_text(const Summary& summary, std::size_t rows);
+std::string milliseconds(double seconds);  // "1.25 ms"
 nlohmann::ordered_json to_json(const Summary& summary);
 
 }  // namespace redline::profile

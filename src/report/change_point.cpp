@@ -13,7 +13,6 @@ constexpr std::size_t kStretches = 40;
 constexpr std::size_t kShortest = 5;      // steps in a stretch
 constexpr std::size_t kFewestBeside = 3;  // stretches on either side of a change
 constexpr double kLeastChange = 0.01;     // smaller ones matter to nobody
-constexpr double kNormalMad = 0.6745;
 
 // Sums of a series up to each place, so that the mean of any part costs nothing.
 class Means {

@@ -172,7 +172,7 @@ std::string verdict_of(const Comparison& row, const std::optional<Change>& chang
 }
 
 // What of a group is not comparable with the first group, and why.
-struct Unlike {
+struct FirstUnlike {
   bool speed = false, step = false, accuracy = false, loss = false;
   std::vector<std::string> reasons;
 
@@ -193,9 +193,9 @@ struct Unlike {
   }
 };
 
-Unlike unlike_first(const std::vector<Difference>& rows, const std::vector<RunSummary>& summaries,
-                    const RunGroup& first, const RunGroup& other) {
-  Unlike unlike;
+FirstUnlike unlike_first(const std::vector<Difference>& rows, const std::vector<RunSummary>& summaries,
+                         const RunGroup& first, const RunGroup& other) {
+  FirstUnlike unlike;
   for (const Difference& row : rows) {
     const std::string &before = row.values[first.runs.front()], &after = row.values[other.runs.front()];
     if (before == after || before.empty() || after.empty()) continue;
@@ -327,7 +327,7 @@ Compared compare(const std::vector<const Run*>& runs, const std::vector<RunSumma
   }
   for (std::size_t g = 1; g < count; ++g) {
     const RunGroup &first = result.groups.front(), &other = result.groups[g];
-    const Unlike unlike = unlike_first(result.differences, summaries, first, other);
+    const FirstUnlike unlike = unlike_first(result.differences, summaries, first, other);
     result.unlike[g] = unlike.reasons;
     if (judge_unlike) {
       for (std::string& reason : result.unlike[g]) reason += ", and compared all the same";

@@ -11,12 +11,13 @@
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/quantity.h"
+#include "base/statistics.h"
+#include "base/text.h"
 
 namespace redline::report {
 namespace {
 
 constexpr std::uintmax_t kLargest = std::uintmax_t{256} << 20;
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // Reads the text cell by cell.
 class Scanner {
@@ -153,14 +154,7 @@ std::string csv_cell(std::string_view text) {
   const bool formula = !text.empty() &&
                        std::string_view("=+-@\t").find(text.front()) != std::string_view::npos &&
                        std::isnan(number_of(text));
-  std::string cell = formula ? "'" + std::string(text) : std::string(text);
-  if (cell.find_first_of(",\"\r\n") == std::string::npos) return cell;
-  std::string quoted = "\"";
-  for (char c : cell) {
-    if (c == '"') quoted += '"';
-    quoted += c;
-  }
-  return quoted + '"';
+  return csv_quoted(formula ? "'" + std::string(text) : std::string(text));
 }
 
 std::string csv_cell(double value) { return std::isnan(value) ? "" : fmt::format("{}", value); }

@@ -8,12 +8,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/statistics.h"
 #include "metrics/jsonl.h"
 
 namespace redline::report {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kMostText =
     4096;  // bytes of one name or message: nobody reads more, and it must fit in a page
 

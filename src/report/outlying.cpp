@@ -12,7 +12,6 @@ namespace redline::report {
 namespace {
 
 constexpr double kHeavyTails = 6;  // degrees of freedom assumed for values within a group
-constexpr double kNormalMad = 0.6745;
 constexpr double kMedianEfficiency =
     0.37;  // of a median absolute deviation, relative to a standard deviation
 

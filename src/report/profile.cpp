@@ -10,7 +10,7 @@
 namespace redline::report {
 namespace {
 
-constexpr std::size_t kMostRows = std::size_t{1} << 20;
+constexpr std::size_t kMostSamples = std::size_t{1} << 20;
 constexpr std::size_t kMostColumns = 64;
 constexpr int kUnix = -1, kSeconds = -2, kThrottle = -3, kIgnored = -4, kRank = -5, kHost = -6, kDevice = -7;
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
@@ -101,7 +101,7 @@ void Telemetry::add_line(std::string_view line) {
     }
     column.values.push_back(std::isfinite(value) ? static_cast<float>(value) : kNone);
   }
-  if (seconds.size() == kMostRows) halve();
+  if (seconds.size() == kMostSamples) halve();
 }
 
 }  // namespace redline::report

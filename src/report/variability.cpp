@@ -10,13 +10,12 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/statistics.h"
 #include "report/outlying.h"
 #include "report/settings.h"
 
 namespace redline::report {
 namespace {
-
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // False-alarm rates for devices, nodes, cabinets and changes of speed: 5% together.
 constexpr double kDeviceChance = 0.02, kNodeChance = 0.01, kCabinetChance = 0.005, kChangeChance = 0.015;

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/quantity.h"
+#include "base/statistics.h"
 #include "report/csv.h"
 #include "report/variability.h"
 
@@ -46,13 +47,12 @@ constexpr TextColumn kOwnTexts[] = {{"change_cause", "", &DeviceRun::cause}};
 constexpr NumberColumn kOwnNumbers[] = {{"together", "", &DeviceRun::together},
                                         {"change_at", "", &DeviceRun::change_at},
                                         {"change", "", &DeviceRun::change}};
-constexpr const char* kThrottle = "throttle";
+constexpr const char* kThrottleColumn = "throttle";
 constexpr const char* kSettings[] = {"model",      "data",          "classes", "image_size", "batch_size",
                                      "accumulate", "ranks",         "dtype",   "optimizer",  "device_kind",
                                      "version",    "deterministic", "no_fuse", "recompute"};
 
 constexpr std::size_t kMostRuns = 1'000'000;
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // The factor from a unit to that of our own column, which its name ends with: median_s, clock_mhz.
 double scale_of(const std::string& unit, const std::string& word, std::string_view own) {
@@ -171,7 +171,7 @@ class RowReader {
     // A change needs both values, and its place must be a fraction.
     if (!(run.change_at > 0 && run.change_at < 1 && run.change > -1)) run.change_at = run.change = kNaN;
     for (const TextColumn& column : kOwnTexts) run.*column.field = cell(row, {table_.column(column.name), 1});
-    run.throttle = parse_throttle(cell(row, {table_.column(kThrottle), 1}));
+    run.throttle = parse_throttle(cell(row, {table_.column(kThrottleColumn), 1}));
     for (const char* name : kSettings)
       if (const int column = table_.column(name); column >= 0)
         run.settings.emplace_back(name, cell(row, {column, 1}));
@@ -381,7 +381,7 @@ std::string all_data_csv(const Variability& variability) {
   header.insert(header.end(), {"normalized", "outlier"});
   for (const NumberColumn& column : kOwnNumbers) header.emplace_back(column.name);
   for (const TextColumn& column : kOwnTexts) header.emplace_back(column.name);
-  header.emplace_back(kThrottle);
+  header.emplace_back(kThrottleColumn);
   header.insert(header.end(), std::begin(kSettings), std::end(kSettings));
   std::string text = fmt::format("{}\n", fmt::join(header, ","));
   for (const DeviceRun& run : variability.runs) {

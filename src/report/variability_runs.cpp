@@ -9,13 +9,13 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/statistics.h"
 #include "report/settings.h"
 #include "report/variability.h"
 
 namespace redline::report {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kLongestHost = 253;  // of a DNS name; bounds the work of the regular expression
 
 // Samples from `from` to `to`, in telemetry seconds.
@@ -75,7 +75,7 @@ DeviceRun times_of(const Run& run) {
   const std::vector<double> times = step_seconds(run);
   if (times.empty())
     throw DataError("{}: only the first step, which is warm-up: nothing to measure", run.folder.string());
-  const Summary summary = summarize(times);
+  const Summary summary = redline::summarize(times);
   DeviceRun result;
   result.run = run.name;
   result.settings = settings_of(run);

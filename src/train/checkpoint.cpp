@@ -23,8 +23,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kStateFile = "state.json";
-constexpr const char* kModelFile = "model.safetensors";
-constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr std::string_view kPrefix = "step-";
 constexpr std::uintmax_t kMostStateBytes = 16 << 20;  // most of them names of classes
 

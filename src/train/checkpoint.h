@@ -20,6 +20,8 @@
 
 namespace redline::train {
 
+inline constexpr const char *kModelFile = "model.safetensors", *kOptimizerFile = "optimizer.safetensors";
+
 // The best evaluation so far.
 struct Best {
   std::int64_t step = 0;

@@ -17,8 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kModelFile = "model.safetensors";
-constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kHeadWeight = "fc.weight";
 constexpr const char* kHeadBias = "fc.bias";
 constexpr std::string_view kAverageSuffix = ".ema";

@@ -15,7 +15,6 @@ namespace {
 // The file has elements in this machine's byte order.
 static_assert(std::endian::native == std::endian::little);
 
-constexpr std::size_t kChunk = 64 * 1024;  // elements converted at a time
 constexpr std::uint64_t kLengthBytes = 8;
 
 std::span<std::uint8_t> as_octets(std::span<std::byte> bytes) {

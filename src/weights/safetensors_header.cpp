@@ -13,7 +13,7 @@
 namespace redline::weights {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kMetadataKey = "__metadata__";
 
@@ -57,36 +57,36 @@ std::optional<std::uint64_t> byte_size(ElementType type, const Dimensions& shape
 // Names are untrusted: shown in quotes, escaped, and shortened.
 std::string quoted(const std::string& name) {
   constexpr std::size_t kShown = 200;
-  return Json(name.substr(0, kShown)).dump(-1, ' ', true, Json::error_handler_t::replace);
+  return OrderedJson(name.substr(0, kShown)).dump(-1, ' ', true, OrderedJson::error_handler_t::replace);
 }
 
-const Json& member(const std::string& name, const Json& tensor, const char* key) {
+const OrderedJson& member(const std::string& name, const OrderedJson& tensor, const char* key) {
   const auto found = tensor.find(key);
   if (found == tensor.end()) throw DataError("tensor {} has no '{}'", quoted(name), key);
   return *found;
 }
 
-std::uint64_t unsigned_number(const std::string& name, const Json& value, const char* what) {
+std::uint64_t unsigned_number(const std::string& name, const OrderedJson& value, const char* what) {
   constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMost)
     throw DataError("tensor {}: its {} holds something that is not a size", quoted(name), what);
   return value.get<std::uint64_t>();
 }
 
-Entry parse_entry(const std::string& name, const Json& tensor, std::uint64_t data_bytes) {
+Entry parse_entry(const std::string& name, const OrderedJson& tensor, std::uint64_t data_bytes) {
   if (!tensor.is_object()) throw DataError("tensor {} is not described by an object", quoted(name));
   Entry entry;
   entry.name = name;
-  const Json& type = member(name, tensor, "dtype");
+  const OrderedJson& type = member(name, tensor, "dtype");
   const auto known = type.is_string() ? type_named(type.get_ref<const std::string&>()) : std::nullopt;
   if (!known) throw DataError("tensor {} has the unknown type {}", quoted(name), quoted(type.dump()));
   entry.type = *known;
-  const Json& shape = member(name, tensor, "shape");
+  const OrderedJson& shape = member(name, tensor, "shape");
   if (!shape.is_array()) throw DataError("tensor {}: its shape is not a list", quoted(name));
-  for (const Json& dim : shape) {
+  for (const OrderedJson& dim : shape) {
     entry.shape.push_back(static_cast<std::int64_t>(unsigned_number(name, dim, "shape")));
   }
-  const Json& offsets = member(name, tensor, "data_offsets");
+  const OrderedJson& offsets = member(name, tensor, "data_offsets");
   if (!offsets.is_array() || offsets.size() != 2)
     throw DataError("tensor {}: data_offsets must be two numbers", quoted(name));
   const std::uint64_t begin = unsigned_number(name, offsets[0], "data_offsets");
@@ -106,18 +106,18 @@ Entry parse_entry(const std::string& name, const Json& tensor, std::uint64_t dat
 
 // Parses with the checks that a document cannot be asked for afterwards: a key that comes twice, and depth,
 // which costs memory. {"tensor": {"shape": [here: depth 3]}}
-Json parse_json(std::string_view text) {
+OrderedJson parse_json(std::string_view text) {
   constexpr int kDeepest = 3;
   std::set<std::string> seen;
-  const auto callback = [&](int depth, Json::parse_event_t event, Json& value) {
+  const auto callback = [&](int depth, OrderedJson::parse_event_t event, OrderedJson& value) {
     if (depth > kDeepest) throw DataError("the header is nested too deeply");
-    if (event == Json::parse_event_t::key && depth == 1 &&
+    if (event == OrderedJson::parse_event_t::key && depth == 1 &&
         !seen.insert(value.get_ref<const std::string&>()).second)
       throw DataError("tensor {} is described twice", quoted(value.get_ref<const std::string&>()));
     return true;
   };
   try {
-    return Json::parse(text, callback);
+    return OrderedJson::parse(text, callback);
   } catch (const nlohmann::json::exception&) {
     throw DataError("the header is not JSON");
   }
@@ -157,7 +157,7 @@ std::string text_of(const Dimensions& shape) {
 
 Header parse_header(std::string_view json, std::uint64_t data_bytes) {
   if (!json.starts_with('{')) throw DataError("the header does not begin with '{{'");
-  const Json root = parse_json(json);
+  const OrderedJson root = parse_json(json);
   Header header;
   for (const auto& [name, value] : root.items()) {
     if (name != kMetadataKey) {
@@ -175,7 +175,7 @@ Header parse_header(std::string_view json, std::uint64_t data_bytes) {
 }
 
 std::string header_bytes(std::vector<Entry>& entries, const Metadata& metadata) {
-  Json root = Json::object();
+  OrderedJson root = OrderedJson::object();
   if (!metadata.empty()) root[kMetadataKey] = metadata;
   std::uint64_t at = 0;
   for (Entry& entry : entries) {
@@ -188,7 +188,7 @@ std::string header_bytes(std::vector<Entry>& entries, const Metadata& metadata) 
     root[entry.name] = {
         {"dtype", name_of(entry.type)}, {"shape", entry.shape}, {"data_offsets", {entry.offset, at}}};
   }
-  std::string text = root.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = root.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   text.resize((text.size() + 7) / 8 * 8, ' ');
   std::string length;
   for (int i = 0; i < 8; ++i) length += static_cast<char>(static_cast<std::uint64_t>(text.size()) >> (8 * i));

@@ -15,8 +15,6 @@
 namespace redline::weights {
 namespace {
 
-constexpr std::size_t kChunk = 64 * 1024;  // elements converted at a time
-
 template <typename Stored, typename Convert>
 void convert_all(std::span<float> values, const Convert& convert, const auto& fill) {
   std::vector<Stored> chunk(std::min(kChunk, values.size()));

@@ -14,6 +14,8 @@
 
 namespace redline::weights {
 
+inline constexpr std::size_t kChunk = 64 * 1024;  // elements converted at a time
+
 // An open file. Reading is safe from any thread.
 class TensorFile {
  public:

@@ -26,7 +26,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-const std::vector<std::string> kNoFailures2(2);
+const std::vector<std::string> kNoFailures(2);
 
 TEST(Joining, ARankThatDiffersIsRefusedAndTheJobEnds) {
   const auto failures = run_ranks(2, [](ConnectOptions options) {
@@ -103,7 +103,7 @@ TEST(Joining, StrangersAreRefusedAndTheJobGoesOn) {
         EXPECT_EQ(connect(options)->gather(1), (std::vector<double>{1, 1}));
       },
       port);
-  EXPECT_EQ(failures, kNoFailures2);
+  EXPECT_EQ(failures, kNoFailures);
   EXPECT_TRUE(refused.ends_with("its token is not this job's")) << refused;
 }
 
@@ -303,7 +303,7 @@ TEST(Joining, ARankComesOnceAndASecondDoesNotDisturbTheJob) {
     communicator->barrier();
     std::this_thread::sleep_for(milliseconds(150));  // for word of an end to come
   });
-  EXPECT_EQ(failures, kNoFailures2);
+  EXPECT_EQ(failures, kNoFailures);
 }
 
 TEST(Joining, WhoDoesNotComeIsNamedAndWhoCannotBeReached) {

@@ -43,7 +43,7 @@ int count(const TemporaryFolder& folder, const std::string& text) {
   return found;
 }
 
-RunInfo info() {
+RunInfo run_info() {
   RunInfo info;
   info.name = "test";
   info.steps_per_epoch = 5;
@@ -64,7 +64,7 @@ Step step(std::int64_t number) {
 void run(const TemporaryFolder& folder, std::int64_t first, std::int64_t last, const std::string& reason,
          std::optional<Resumed> resumed = {}) {
   TensorBoardSink sink(folder.path());
-  RunInfo told = info();
+  RunInfo told = run_info();
   told.resumed = resumed;
   sink.begin(told);
   for (std::int64_t i = first; i <= last; ++i) sink.step(step(i));
@@ -99,7 +99,7 @@ TEST(TensorBoard, AnEvaluationThatIsRepeatedIsThereOnce) {
     const TemporaryFolder folder;
     {
       TensorBoardSink sink(folder.path());
-      sink.begin(info());
+      sink.begin(run_info());
       for (std::int64_t i = 1; i <= 5; ++i) sink.step(step(i));
       Evaluation evaluation;
       evaluation.step = 5;
@@ -154,7 +154,7 @@ TEST(TensorBoard, ALossWithLabelSmoothingIsNamedInItsFirstValue) {
   for (const double smoothing : {0.0, 0.1}) {
     const TemporaryFolder folder;
     TensorBoardSink sink(folder.path());
-    RunInfo run = info();
+    RunInfo run = run_info();
     run.label_smoothing = smoothing;
     sink.begin(run);
     for (int i = 1; i <= 3; ++i) sink.step(step(i));

@@ -8,13 +8,12 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
+#include "base/statistics.h"
 #include "report/outlying.h"
 #include "report/variability.h"
 
 namespace redline::report {
 namespace {
-
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // Student's t: heavy tails for few degrees of freedom.
 double student(Random& random, int degrees) {
@@ -143,7 +142,7 @@ TEST(VariabilityNoise, StepsThatAreAlikeInTime) {
   }
 }
 
-const Group& device_of(const Variability& found, const std::string& name) {
+const Group& find_device(const Variability& found, const std::string& name) {
   for (const Group& group : found.devices.groups)
     if (group.name == name) return group;
   throw std::runtime_error("no device " + name);
@@ -161,7 +160,7 @@ TEST(VariabilityPlanted, ASlowDeviceIsFound) {
   study.devices = 32;
   study.factor = [](int device, int) { return device == 5 ? 1.05 : 1.0; };
   const auto slow = [](const Variability& found) {
-    const Group& group = device_of(found, "rack0/node1/gpu1");
+    const Group& group = find_device(found, "rack0/node1/gpu1");
     return group.outlier && group.kind == "slow" && std::abs(group.score - 1 / 1.05) < 0.03;
   };
   EXPECT_GE(found_in(study, slow), 90);
@@ -225,7 +224,7 @@ TEST(VariabilityPlanted, LateThrottlingIsFound) {
     study.stragglers = 0.03;
     study.over_time = [](int device, double at) { return device == 3 && at >= 0.6 ? 1.15 : 1.0; };
     const auto late = [](const Variability& found) {
-      const Group& group = device_of(found, "node0/gpu3");
+      const Group& group = find_device(found, "node0/gpu3");
       if (group.changes != 2 || group.kind != "unstable") return false;
       for (const DeviceRun& run : found.runs)
         if (run.group == group.name &&
@@ -262,7 +261,7 @@ TEST(VariabilityPlanted, SlowAndFastInTurnsIsNotOneChange) {
     return device == 3 && std::fmod(at, 0.4) >= 0.2 ? 1.1 : 1.0;
   };
   EXPECT_LE(
-      found_in(study, [](const Variability& found) { return device_of(found, "node0/gpu3").changes > 0; }),
+      found_in(study, [](const Variability& found) { return find_device(found, "node0/gpu3").changes > 0; }),
       5);
 }
 

@@ -29,7 +29,7 @@ std::string tensor(const std::string& type, const std::string& shape, int begin,
 }
 
 // What the reader says about content; empty when it takes it.
-std::string complaint(const std::string& content) {
+std::string complaint_about(const std::string& content) {
   const TemporaryFolder folder;
   write_file_atomically(folder / "file", content, Sync::no);
   try {
@@ -110,12 +110,13 @@ TEST(Safetensors, NothingAppearsBeforeCommit) {
 TEST(Safetensors, TensorsOfStrangersLieWhereTheyMay) {
   const std::string whole =
       R"({"a":)" + tensor("F32", "[2]", 0, 8) + R"(,"b":)" + tensor("U8", "[3]", 8, 11) + "}";
-  EXPECT_EQ(complaint(file_of(whole, 11)), "");
-  EXPECT_EQ(complaint(file_of("{}", 0)), "");
-  EXPECT_EQ(complaint(file_of(R"({"__metadata__":{"a":"b"}}   )", 0)), "");
+  EXPECT_EQ(complaint_about(file_of(whole, 11)), "");
+  EXPECT_EQ(complaint_about(file_of("{}", 0)), "");
+  EXPECT_EQ(complaint_about(file_of(R"({"__metadata__":{"a":"b"}}   )", 0)), "");
 
   const auto expect = [](const std::string& content, const std::string& part) {
-    EXPECT_NE(complaint(content).find(part), std::string::npos) << complaint(content) << "\n" << part;
+    EXPECT_NE(complaint_about(content).find(part), std::string::npos) << complaint_about(content) << "\n"
+                                                                      << part;
   };
   expect(file_of(whole, 10), "cut off");
   expect(file_of(whole, 12), "end at byte 11");
@@ -178,7 +179,7 @@ TEST(Safetensors, DamagedHeadersNeverReachOutside) {
 TEST(Safetensors, CutFilesAreRefused) {
   const std::string whole = file_of(R"({"a":)" + tensor("F32", "[2,3]", 0, 24) + "}", 24);
   for (std::size_t size = 0; size < whole.size(); ++size)
-    EXPECT_NE(complaint(whole.substr(0, size)), "") << size;
+    EXPECT_NE(complaint_about(whole.substr(0, size)), "") << size;
 }
 
 }  // namespace

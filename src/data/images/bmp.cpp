@@ -42,7 +42,7 @@ class Reader {
   Bytes bytes_;
 };
 
-void check(const Header& header) {
+void check_header(const Header& header) {
   const bool usual = (header.compression == kPlain &&
                       std::ranges::count(std::array{1, 4, 8, 16, 24, 32}, header.bits) > 0) ||
                      (header.compression == kRunLength8 && header.bits == 8 && !header.top_down) ||
@@ -78,7 +78,7 @@ Header read_header(Bytes bytes) {
   } else {
     throw DataError("BMP: unknown header of {} bytes", size);
   }
-  check(header);
+  check_header(header);
   header.palette = kDib + size;
   // With more than 8 bits the palette is only a hint for screens, and is ignored.
   const std::size_t most = header.bits <= 8 ? std::size_t{1} << header.bits : 0;

@@ -50,24 +50,24 @@ void decode_png(Bytes bytes, const ImageInfo& info, std::vector<std::uint8_t>& p
 }
 
 // Of a format whose library the build may be without.
-struct Reader {
+struct OptionalCodec {
   decltype(Codec::open) open = nullptr;
   decltype(Codec::decode) decode = nullptr;
 };
 #ifdef REDLINE_WEBP
-constexpr Reader kWebp{open_webp, decode_webp};
+constexpr OptionalCodec kWebp{open_webp, decode_webp};
 #else
-constexpr Reader kWebp;
+constexpr OptionalCodec kWebp;
 #endif
 #ifdef REDLINE_TIFF
-constexpr Reader kTiff{open_tiff, decode_tiff};
+constexpr OptionalCodec kTiff{open_tiff, decode_tiff};
 #else
-constexpr Reader kTiff;
+constexpr OptionalCodec kTiff;
 #endif
 #ifdef REDLINE_GIF
-constexpr Reader kGif{open_gif, decode_gif};
+constexpr OptionalCodec kGif{open_gif, decode_gif};
 #else
-constexpr Reader kGif;
+constexpr OptionalCodec kGif;
 #endif
 
 bool begins_png(Bytes bytes) { return starts_with(bytes, "\x89PNG\r\n\x1a\n"); }

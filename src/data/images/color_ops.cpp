@@ -22,12 +22,12 @@ inline int grey(const std::uint8_t* pixel) {
   return (pixel[0] * 19595 + pixel[1] * 38470 + pixel[2] * 7471 + 0x8000) >> 16;
 }
 
-void apply(const RgbImage& image, const Table& table) {
+void look_up(const RgbImage& image, const Table& table) {
   std::uint8_t* const end = image.data + image.bytes();
   for (std::uint8_t* byte = image.data; byte < end; ++byte) *byte = table[*byte];
 }
 
-void apply(const RgbImage& image, const std::array<Table, 3>& tables) {
+void look_up(const RgbImage& image, const std::array<Table, 3>& tables) {
   std::uint8_t* const end = image.data + image.bytes();
   for (std::uint8_t* pixel = image.data; pixel < end; pixel += 3)
     for (std::size_t c = 0; c < 3; ++c) pixel[c] = tables[c][pixel[c]];
@@ -78,7 +78,7 @@ Table equalize_table(const Histogram& counts) {
 template <typename TableOf>
 void per_channel(const RgbImage& image, TableOf&& table_of_channel) {
   const std::array<Histogram, 3> counts = histograms(image);
-  apply(image, {table_of_channel(counts[0]), table_of_channel(counts[1]), table_of_channel(counts[2])});
+  look_up(image, {table_of_channel(counts[0]), table_of_channel(counts[1]), table_of_channel(counts[2])});
 }
 
 // A hue of 0 to 255 after a shift: its sixth of the circle, and the position in it.
@@ -130,7 +130,7 @@ void turn_hue(std::uint8_t* pixel, const std::array<TurnedHue, 256>& hues) {
 }  // namespace
 
 void adjust_brightness(const RgbImage& image, double factor) {
-  apply(image, table_of([f = static_cast<float>(factor)](int level) { return blend(0, level, f); }));
+  look_up(image, table_of([f = static_cast<float>(factor)](int level) { return blend(0, level, f); }));
 }
 
 void adjust_contrast(const RgbImage& image, double factor) {
@@ -139,7 +139,7 @@ void adjust_contrast(const RgbImage& image, double factor) {
   for (const std::uint8_t* pixel = image.data; pixel < end; pixel += 3) sum += grey(pixel);
   const double pixels = static_cast<double>(image.bytes()) / 3.0;
   const int mean = static_cast<int>(static_cast<double>(sum) / pixels + 0.5);
-  apply(image, table_of([=, f = static_cast<float>(factor)](int level) { return blend(mean, level, f); }));
+  look_up(image, table_of([=, f = static_cast<float>(factor)](int level) { return blend(mean, level, f); }));
 }
 
 void adjust_saturation(const RgbImage& image, double factor) {
@@ -185,11 +185,11 @@ void adjust_hue(const RgbImage& image, double turn) {
 
 void posterize(const RgbImage& image, int bits) {
   const int mask = 0xff00 >> bits & 0xff;
-  apply(image, table_of([=](int level) { return level & mask; }));
+  look_up(image, table_of([=](int level) { return level & mask; }));
 }
 
 void solarize(const RgbImage& image, double threshold) {
-  apply(image, table_of([=](int level) { return level < threshold ? level : 255 - level; }));
+  look_up(image, table_of([=](int level) { return level < threshold ? level : 255 - level; }));
 }
 
 void autocontrast(const RgbImage& image) { per_channel(image, autocontrast_table); }

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kMaxXml = 1 << 20;  // published ones have a few hundred bytes
-constexpr std::size_t kMaxDepth = 16;
+constexpr std::size_t kMostNested = 16;
 constexpr std::size_t kMaxText = 256;
 constexpr int kLoggedBad = 20;
 
@@ -44,7 +44,7 @@ struct Reading {
   }
 
   void begin(const char* name) {
-    if (++depth > kMaxDepth) return stop("elements within elements within elements");
+    if (++depth > kMostNested) return stop("elements within elements within elements");
     path.append("/").append(name);
     text.clear();
     if (depth == 1 && path != "/annotation") return stop("not an annotation");
@@ -104,7 +104,7 @@ bool is_box_archive_name(const std::string& name) {
   return name.find("bbox") != name.npos && is_archive_name(name);
 }
 
-std::string_view as_text(std::span<const std::uint8_t> bytes) {
+std::string_view text_of(std::span<const std::uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -160,7 +160,7 @@ BoxTable BoxTable::load(const fs::path& path, const Progress& progress) {
   };
   const auto add_archive = [&](const fs::path& archive) {
     for (ArchiveReader reader(archive); reader.next(); report())
-      if (reader.name().ends_with(".xml")) table.add(reader.name(), as_text(reader.read(kMaxXml)));
+      if (reader.name().ends_with(".xml")) table.add(reader.name(), text_of(reader.read(kMaxXml)));
   };
   std::error_code error;
   if (fs::is_regular_file(path, error)) {
@@ -180,7 +180,7 @@ BoxTable BoxTable::load(const fs::path& path, const Progress& progress) {
         add_archive(file);
         continue;
       }
-      table.add(file.string(), as_text(read_whole(file, kMaxXml, scratch)));
+      table.add(file.string(), text_of(read_whole(file, kMaxXml, scratch)));
       report();
     }
   }

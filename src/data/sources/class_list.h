@@ -2,6 +2,7 @@
 // val, one class folder per line. Without it classes are numbered by name.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -10,6 +11,8 @@
 #include <vector>
 
 namespace redline::data {
+
+inline constexpr std::int32_t kMaxLabel = 1'000'000;  // a larger one is taken for damage
 
 constexpr const char* kClassesFile = "classes.txt";
 

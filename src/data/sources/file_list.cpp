@@ -20,9 +20,9 @@ std::string ending_of(std::string_view name) {
   return ending;
 }
 
-std::string_view base_name(std::string_view name) { return name.substr(name.rfind('/') + 1); }
-
 }  // namespace
+
+std::string_view base_name(std::string_view name) { return name.substr(name.rfind('/') + 1); }
 
 bool is_image_name(std::string_view name) { return !name.empty() && reads_ending(ending_of(name)); }
 

@@ -58,6 +58,7 @@ class FileList final : public RecordSource {
 // Whether a file of this name counts as an image: .jpg, .jpeg, .jpe, .jfif, .png and what codecs.h lists, in
 // any case, and not hidden.
 bool is_image_name(std::string_view name);
+std::string_view base_name(std::string_view name);  // what follows the last slash
 
 // Whether it is an image of a format that is not read: .avif, .heic, .jp2 and the like, and .webp, .tiff or
 // .gif in a build without their libraries.

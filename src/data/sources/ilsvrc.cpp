@@ -24,11 +24,6 @@ namespace {
 
 constexpr std::string_view kValPrefix = "ILSVRC2012_val_";
 
-std::string_view base_name(std::string_view name) {
-  const std::size_t slash = name.rfind('/');
-  return slash == name.npos ? name : name.substr(slash + 1);
-}
-
 RecordIndex::Container container_of(const RandomFile& file) {
   return {file.path().filename().string(), file.size(), file.modified_ns()};
 }

@@ -14,7 +14,7 @@ namespace redline::data {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "index files are little endian");
-constexpr std::string_view kMagic = "RLINDEX2";  // changes with the layout
+constexpr std::string_view kIndexMagic = "RLINDEX2";  // changes with the layout
 
 template <typename T>
 concept Plain = std::is_trivially_copyable_v<T>;
@@ -23,7 +23,7 @@ std::uint32_t checksum(std::string_view bytes) {
   return crc32c({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
 }
 
-class Writer {
+class IndexWriter {
  public:
   std::string out;
 
@@ -48,9 +48,9 @@ class Writer {
 };
 
 // Stays at its end once something does not fit; ok() tells.
-class Reader {
+class IndexReader {
  public:
-  explicit Reader(std::string_view bytes) : left_(bytes) {}
+  explicit IndexReader(std::string_view bytes) : left_(bytes) {}
 
   bool ok() const { return ok_; }
   bool done() const { return ok_ && left_.empty(); }
@@ -133,12 +133,12 @@ bool load_index(const std::filesystem::path& path, const std::vector<RecordIndex
   if (!std::filesystem::is_regular_file(path, ignored)) return false;
   try {
     const std::string bytes = read_file(path);
-    if (bytes.size() < kMagic.size() + 4 || !bytes.starts_with(kMagic)) return false;
+    if (bytes.size() < kIndexMagic.size() + 4 || !bytes.starts_with(kIndexMagic)) return false;
     const std::string_view body(bytes.data(), bytes.size() - 4);
     std::uint32_t stored = 0;
     std::memcpy(&stored, bytes.data() + body.size(), 4);
     if (stored != checksum(body)) return false;
-    Reader reader(body.substr(kMagic.size()));
+    IndexReader reader(body.substr(kIndexMagic.size()));
     RecordIndex read;
     reader.get(read.containers);
     reader.get(read.entries);
@@ -156,8 +156,8 @@ bool load_index(const std::filesystem::path& path, const std::vector<RecordIndex
 }
 
 void save_index(const std::filesystem::path& path, const RecordIndex& index) {
-  Writer writer;
-  writer.out = kMagic;
+  IndexWriter writer;
+  writer.out = kIndexMagic;
   writer.put(index.containers);
   writer.put(index.entries);
   writer.put(index.names);

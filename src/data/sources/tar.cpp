@@ -15,7 +15,7 @@ constexpr std::size_t kBlock = 512;
 constexpr std::uint64_t kMaxMetadata = 1
                                        << 20;  // a long name or pax header; real ones take some hundred bytes
 
-using Header = std::array<std::uint8_t, kBlock>;
+using TarHeader = std::array<std::uint8_t, kBlock>;
 
 struct Field {
   std::size_t at, size;
@@ -23,13 +23,13 @@ struct Field {
 constexpr Field kName{0, 100}, kSize{124, 12}, kChecksum{148, 8}, kMagic{257, 5}, kPrefix{345, 155};
 constexpr std::size_t kType = 156;
 
-std::string_view text(const Header& header, Field field) {
+std::string_view text(const TarHeader& header, Field field) {
   const char* begin = reinterpret_cast<const char*>(header.data()) + field.at;
   return {begin, ::strnlen(begin, field.size)};
 }
 
 // Octal digits, or GNU's binary form with the top bit of the first byte set.
-std::uint64_t number(const Header& header, Field field, std::uint64_t offset) {
+std::uint64_t number(const TarHeader& header, Field field, std::uint64_t offset) {
   const std::uint8_t* bytes = header.data() + field.at;
   std::uint64_t value = 0;
   if (bytes[0] == 0x80) {
@@ -46,13 +46,13 @@ std::uint64_t number(const Header& header, Field field, std::uint64_t offset) {
   return value;
 }
 
-bool is_zero(const Header& header) {
+bool is_zero(const TarHeader& header) {
   for (const std::uint8_t byte : header)
     if (byte) return false;
   return true;
 }
 
-void require_checksum(const Header& header, std::uint64_t offset) {
+void require_checksum(const TarHeader& header, std::uint64_t offset) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < kBlock; ++i)
     sum += i >= kChecksum.at && i < kChecksum.at + kChecksum.size ? std::uint8_t{' '} : header[i];
@@ -99,7 +99,7 @@ std::vector<TarMember> list_tar(const ReadAt& read, std::uint64_t begin, std::ui
   std::uint64_t at = begin;
   while (at < end) {
     if (end - at < kBlock) throw DataError("tar: the archive is cut off at byte {}", end);
-    Header header;
+    TarHeader header;
     read(at, header);
     if (is_zero(header)) return members;
     require_checksum(header, at);

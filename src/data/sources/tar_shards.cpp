@@ -23,10 +23,6 @@ namespace redline::data {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::int32_t kMaxLabel = 1'000'000;
-
-std::string_view base_name(std::string_view name) { return name.substr(name.rfind('/') + 1); }
-
 std::vector<TarMember> list(const RandomFile& file) {
   try {
     return list_tar([&](std::uint64_t offset, std::span<std::uint8_t> into) { file.read(offset, into); }, 0,

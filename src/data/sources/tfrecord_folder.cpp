@@ -25,7 +25,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::uint64_t kMaxRecord = std::uint64_t{1} << 30;  // a larger one is listed, and refused when read
-constexpr std::int32_t kMaxLabel = 1'000'000;
 constexpr std::int32_t kNoLabel = -1;
 constexpr const char* kTfdsLabels = "label.labels.txt";
 

@@ -86,7 +86,7 @@ struct Metrics {
   // When the device began and ended the last run(), by its own clock. The duration is as exact as that clock;
   // the position on the host's clock is good to about 20 us.
   Time begin{}, end{};
-  std::chrono::nanoseconds exposed{};  // of it, idle while waiting for other ranks
+  std::chrono::nanoseconds exposed{};  // the part of it that was spent waiting for other ranks
 };
 
 struct ExecutableMemory {
@@ -140,12 +140,12 @@ class Backend : public plan::Capabilities {
                                               std::shared_ptr<State> state) = 0;
   // Throws UnavailableError, with the reason, if this device cannot decode images.
   virtual std::shared_ptr<ImageDecoder> make_image_decoder() {
-    throw UnavailableError("{} decodes no images", name());
+    throw UnavailableError("{} cannot decode images", name());
   }
 
   // Records what the device does, for a timeline. One at a time. Throws UnavailableError, with the reason, if
   // that is not possible.
-  virtual std::shared_ptr<Tracer> make_tracer() { throw UnavailableError("{} keeps no trace", name()); }
+  virtual std::shared_ptr<Tracer> make_tracer() { throw UnavailableError("{} cannot be traced", name()); }
   // The PCI address of a GPU, "0000:18:00.0"; empty for other devices.
   virtual std::string pci_address() const { return {}; }
 

@@ -12,9 +12,9 @@ namespace redline::backend {
 struct CudaLibrary {
   const char* title;                // "cuDNN 9"
   const char* name;                 // "libcudnn.so.9"
-  const char* package;              // of Python, that has it: "nvidia-cudnn-cu13"
-  bool required;                    // by the plugin; the others are for some of what it does
-  std::vector<const char*> before;  // parts, in an order in which each finds those it needs
+  const char* package;              // the Python package that has it: "nvidia-cudnn-cu13"
+  bool required;                    // by the plugin; others are needed for single features
+  std::vector<const char*> before;  // parts to be loaded first, each after those that it needs
 };
 const std::vector<CudaLibrary>& cuda_libraries();
 

@@ -23,8 +23,7 @@ class DeviceImages {
   virtual void read(int row, std::span<std::uint8_t> pixels) const = 0;
 };
 
-// What a row shows, in pixels of the stored image: the box. The filter reads no pixel outside
-// the clip.
+// What a row shows: a box, in pixels of the stored image. The filter reads no pixel outside the clip.
 struct ImageView {
   double x = 0, y = 0, width = 0, height = 0;
   int clip_x = 0, clip_y = 0, clip_width = 0, clip_height = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -13,10 +14,10 @@ namespace redline::backend {
 enum class InputCopy {
   pinned,          // page-locked memory, read by DMA
   pageable,        // ordinary memory, handed to the driver as it is
-  write_combined,  // page-locked memory that the host's caches leave out: good to write, slow to read
+  write_combined,  // page-locked memory that the host does not cache: fast to write, slow to read
   mapped,          // page-locked memory that a kernel reads over the bus
   managed,         // memory whose pages move: prefetched to the device, and fetched back as the host writes
-  chunked,         // ordinary memory, through two page-locked pieces in turn
+  chunked,         // ordinary memory, through two page-locked chunks, used alternately
 };
 
 inline constexpr std::array<std::string_view, 6> kInputCopyNames = {"pinned", "pageable", "write-combined",

@@ -17,10 +17,10 @@ enum class MemoryGroup { to_device, from_device, access };
 struct MemoryMethod {
   MemoryGroup group = MemoryGroup::access;
   std::string name;  // "pinned", "strided 8"
-  int threads = 1;   // of the host, that take part
+  int threads = 1;   // of the host that copy
   // Bytes that must move for each byte of the size: a copy within one memory reads one and writes one.
   double traffic = 1;
-  bool plain = false;  // a plain copy, with which the others of its group are compared
+  bool plain = false;  // a plain copy: the others of its group are compared with it
 };
 
 // A method prepared for one size. Used by one thread.

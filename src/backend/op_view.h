@@ -15,7 +15,8 @@ namespace redline::backend {
 
 class Collectives;
 
-// Absent trailing inputs and outputs count as absent optional ones. Lives while an op is compiled.
+// Optional inputs and outputs at the end of an op's lists may be missing there: they count as absent. Lives
+// while an op is compiled.
 class OpView {
  public:
   OpView(const plan::Plan& plan, const graph::Op& op, std::function<std::byte*(graph::TensorId)> address,

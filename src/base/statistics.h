@@ -69,7 +69,7 @@ bool informs(const ConfidenceInterval& change);
 // What a comparison is based on, and so what it can claim.
 enum class Evidence {
   too_little,  // too few values for an interval
-  two_runs,    // one run a side: it speaks of these two runs, for the run-to-run spread is not known
+  two_runs,    // one run per side: it is about these two runs, as the run-to-run spread is not known
   repeats,     // several runs on at least one side, whose spread is known
   pairs        // measured in turns
 };

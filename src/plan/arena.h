@@ -1,6 +1,8 @@
 // Lifetimes and the arena: which tensors share memory.
 #pragma once
 
+#include <cstddef>
+
 #include "plan/plan.h"
 
 namespace redline::plan {

@@ -73,8 +73,8 @@ struct Node {
   std::size_t readers(int output) const { return flow.readers(out(output)).size(); }
 };
 
-// A row of a backend's table. `match` is called for every op, and returns the group that this op anchors, or
-// one without ops. Any op of a group can be its anchor, as long as it is always the same one.
+// A row of a backend's table. `match` is called for every op. It returns the group that has this op as its
+// anchor, or one without ops if there is none. Which op of a group is its anchor is up to the row.
 struct GroupRow {
   std::string name;
   Group (*match)(const Node& op);

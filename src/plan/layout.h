@@ -14,10 +14,10 @@ enum class Layout : std::uint8_t {
   plain,           // row-major in logical order: NCHW, OIHW
   channels_last,   // NHWC; weights OHWI
   channels_last4,  // the same with channels padded to a multiple of four, for images
-  folded,     // images, two by two pixels side by side: N,(H+1)/2+3,(W+1)/2+3,(2,2,4), channels padded to
-              // four and all around, two pairs before and one after; weights of a 7x7 convolution of stride
-              // two over such images, which folds to a 4x4 of stride one without padding: O,4,4,(2,2,4), tap
-              // r of seven at r + 1 of eight
+  folded,     // images in squares of 2x2 pixels, with channels padded to four and a margin of two squares
+              // before and one after: N,(H+1)/2+3,(W+1)/2+3,(2,2,4). On them, a 7x7 convolution of stride two
+              // is a 4x4 of stride one without padding. Its weights: O,4,4,(2,2,4), tap r of seven at r + 1
+              // of eight
   blocked16,  // activations in blocks of 16 channels, the block innermost: N,C/16,H,W,16c
   weights16,  // convolution weights as the CPU's kernels read them: O/16,I/16,H,W,16i,16o, or, with fewer
               // than 16 input channels, O/16,H,W,I,16o

@@ -103,7 +103,7 @@ Graph with_guard(const Graph& graph, const Options& options, TensorId scalars, G
   if (!guard.statistics.empty())
     out.add_op({OpKind::snapshot, "statistics", Phase::forward, std::move(inputs), guard.copies, {}});
   for (Op op : graph.ops()) {
-    if (op.kind == OpKind::softmax_cross_entropy) op.inputs.at(2) = guard.loss_scale;
+    if (op.kind == OpKind::softmax_cross_entropy) op.inputs.at(operands::Loss::loss_scale) = guard.loss_scale;
     out.add_op(std::move(op));
   }
   return out;

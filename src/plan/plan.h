@@ -27,9 +27,9 @@ struct Options {
   bool decay_norm_and_bias = false;  // by default norms and biases are spared
   float lars_trust = 0.001F;
   float beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;  // adamw and lamb
-  float clip_norm = 0.0F;                               // the longest gradient; 0: any
-  float head_rate = 1.0F;                               // of the last layer, in learning rates
-  float layer_decay = 1.0F;               // each layer's rate in that of the next one; the head's is whole
+  float clip_norm = 0.0F;                               // limit of the gradient's norm; 0: none
+  float head_rate = 1.0F;                 // the last layer's rate, in proportion to the learning rate
+  float layer_decay = 1.0F;               // from each layer's rate to that of the layer before it
   int accumulate = 1;                     // batches whose gradients are summed before an update
   bool ema = false;                       // keep a moving average of parameters and statistics
   bool fuse = true;                       // rewrite around the pending affine where the backend can

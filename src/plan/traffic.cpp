@@ -17,7 +17,8 @@ using graph::TensorId;
 
 namespace operands = graph::operands;
 
-constexpr std::size_t kWeights = operands::Conv::w;  // of all ops that read them
+// Of all ops that read weights: where those are, and what they are multiplied by.
+constexpr std::size_t kWeights = operands::Conv::w, kMultiplied = operands::Conv::x;
 
 bool reads_weights(OpKind kind) {
   return kind == OpKind::conv || kind == OpKind::conv_grad_input || kind == OpKind::linear ||
@@ -166,7 +167,7 @@ class Counter {
   double read_bytes(const Op& op, std::size_t input) const {
     const TensorId id = op.inputs[input];
     if (reads_weights(op.kind) && input == kWeights) {
-      const bool copied = plan_.graph().tensor(op.inputs[0]).dtype == plan_.weights;
+      const bool copied = plan_.graph().tensor(op.inputs[kMultiplied]).dtype == plan_.weights;
       const double copy = copied ? copy_bytes(id, plan_.weights) : 0;
       return (copy > 0 ? copy : stored(id)) * filter_read(plan_.graph(), op);
     }

@@ -123,8 +123,8 @@ ExposedTime exposed_time(const Timeline& timeline, Wanted wanted) {
     time.total += piece.end - piece.begin;
     time.exposed += piece.end - piece.begin;
     while (other != computing.end() && other->end <= piece.begin) ++other;
-    for (auto beside = other; beside != computing.end() && beside->begin < piece.end; ++beside)
-      time.exposed -= std::min(piece.end, beside->end) - std::max(piece.begin, beside->begin);
+    for (auto work = other; work != computing.end() && work->begin < piece.end; ++work)
+      time.exposed -= std::min(piece.end, work->end) - std::max(piece.begin, work->begin);
   }
   return time;
 }

@@ -1,4 +1,4 @@
-// JPEGs decoded by a GPU beside the same decoded by the CPU: needs a GPU with decoding engines.
+// JPEGs decoded by a GPU, compared with the same decoded by the CPU: needs a GPU with decoding engines.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -1,4 +1,5 @@
-// The optimizers on the reference backend, step by step beside PyTorch's (tests/golden/make_optimizers.py).
+// The optimizers on the reference backend, compared step by step with PyTorch's
+// (tests/golden/make_optimizers.py).
 #include <cmath>
 #include <fstream>
 #include <string>

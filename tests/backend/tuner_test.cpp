@@ -1,4 +1,4 @@
-#include "backend/cuda/tuner.h"
+#include "backend/tuner.h"
 
 #include <fstream>
 #include <limits>
@@ -7,7 +7,7 @@
 
 #include "base/temporary_folder.h"
 
-namespace redline::backend::cuda {
+namespace redline::backend {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -27,10 +27,11 @@ class FakeGpu {
     return question;
   }
   TuningRules rules(double seconds = kNever) {
-    return {seconds, [this] { return now; }, {}, {}};
+    budget = seconds;
+    return {&budget, [this] { return now; }, {}, {}};
   }
 
-  double now = 100;
+  double now = 100, budget = 0;
   std::vector<std::string> timed;
 };
 
@@ -82,6 +83,23 @@ TEST(Tuner, SpendsItsBudgetOnWhatMattersMost) {
   EXPECT_LE(gpu.now, 100 + 8 + 3) << "the last one may have begun in time";
   EXPECT_TRUE(choices.find("large"));
   EXPECT_FALSE(choices.find("middle")) << "not all of its candidates were timed";
+}
+
+// As the plans of training and evaluation do, both of which are compiled before the first step.
+TEST(Tuner, CallsShareABudget) {
+  FakeGpu gpu;
+  Choices choices("");
+  const TuningRules rules = gpu.rules(9);
+  tune({gpu.ask("a", {3, 1})}, choices, rules);
+  EXPECT_EQ(gpu.budget, 9 - 4);
+  EXPECT_EQ(tune({gpu.ask("b", {3, 1}), gpu.ask("c", {3, 2})}, choices, rules), (Answers{1, 0}));
+  EXPECT_EQ(gpu.timed, (std::vector<std::string>{"a0", "a1", "b0", "b1", "c0"}));
+  EXPECT_EQ(gpu.budget, 0);
+  EXPECT_EQ(tune({gpu.ask("d", {3, 1})}, choices, rules), (Answers{0})) << "the first, not timed";
+  EXPECT_EQ(gpu.timed.size(), 5U);
+  gpu.budget = kNever;
+  tune({gpu.ask("d", {3, 1})}, choices, rules);
+  EXPECT_EQ(gpu.budget, kNever);
 }
 
 TEST(Tuner, GoesOnWhereAnEarlierRunHadToStop) {
@@ -147,4 +165,4 @@ TEST(Tuner, SaysHowFarItIs) {
 }
 
 }  // namespace
-}  // namespace redline::backend::cuda
+}  // namespace redline::backend

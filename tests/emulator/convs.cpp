@@ -106,11 +106,6 @@ class LoopLibrary final : public ConvLibrary {
 
 }  // namespace
 
-std::string ConvShape::key() const {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {}", static_cast<int>(pass), name_of(dtype), n, c, h, w,
-                     k, kernel, stride, pad, groups);
-}
-
 std::unique_ptr<ConvLibrary> make_conv_library(const ConvRules&) { return std::make_unique<LoopLibrary>(); }
 std::string cudnn_version() { return "emulated"; }
 

@@ -26,7 +26,7 @@ Plan planned(Recompute what, const FakeBackend& backend = {}, const std::string&
   return make_plan(options, backend);
 }
 
-// The layers whose activation is made again.
+// The layers whose activation is recomputed.
 std::vector<std::string> made_again(const Plan& plan) {
   std::vector<std::string> names;
   for (const Op& op : plan.graph().ops())

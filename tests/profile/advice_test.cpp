@@ -457,7 +457,7 @@ TEST(Losses, ThePowerLimitIsNamedAsWhatBoundsTheSpeed) {
 }
 
 TEST(Losses, CopiesBesideKernelsCostNothing) {
-  const HandMade made;  // its first copy comes before its step, the second runs with nothing beside it
+  const HandMade made;  // its first copy comes before its step, nothing overlaps the second
   const Summary summary = summarize(made.timeline(), {made.runs()}, {1e12, 1e9}, {});
   EXPECT_NEAR(summary.copies_exposed, 0.5e-3, 1e-12);
   std::vector<backend::Activity> records = made.records();
@@ -466,9 +466,9 @@ TEST(Losses, CopiesBesideKernelsCostNothing) {
     record.begin -= 3000 * HandMade::kUs;  // while the first step's convolution runs
     record.end -= 3000 * HandMade::kUs;
   }
-  const Timeline beside = make_timeline(records, made.timeline().steps, {}, false);
-  EXPECT_EQ(copy_time(beside).exposed, 0);
-  EXPECT_GT(copy_time(beside).total, 0);
+  const Timeline overlapped = make_timeline(records, made.timeline().steps, {}, false);
+  EXPECT_EQ(copy_time(overlapped).exposed, 0);
+  EXPECT_GT(copy_time(overlapped).total, 0);
 }
 
 using Kind = TracingWindows::Kind;

@@ -194,7 +194,7 @@ TEST(Setup, TheCpuDecodesWhereTheDeviceDoesNot) {
     resolve_decoder(config, *backend);
     FAIL() << "a decoder where there is none";
   } catch (const UnavailableError& error) {
-    EXPECT_STREQ(error.what(), "--decode gpu: reference decodes no images");
+    EXPECT_STREQ(error.what(), "--decode gpu: reference cannot decode images");
   }
   EXPECT_EQ(prepare(small()).config.data.decode, "cpu");
 }

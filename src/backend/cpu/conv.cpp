@@ -142,7 +142,7 @@ Operand weights_operand(const OpView& op, const Weights& weights, const memory::
           weights.ours,
           wanted,
           false,
-          grouped ? Pack() : find_pack(op.in_tensor(1).shape, wanted).value_or(Pack())};
+          grouped ? Pack() : find_pack(op.in_tensor(operands::EitherConv::w).shape, wanted).value_or(Pack())};
 }
 
 Step in_sequence(Step first, Step second) {
@@ -177,49 +177,56 @@ dnnl::primitive conv_grad_weight_primitive(const graph::Shape& x, const graph::S
 }
 
 Step make_conv(const OpView& op, Scratch& scratch) {
+  using operands::Conv;
   const auto& attr = op.attr<graph::ConvAttr>();
-  const ConvTensors t{op.in_tensor(0), op.out_tensor(0), op.in_layout(0), op.out_layout(0),
-                      weights_of(op.in_tensor(1), op.in_layout(1), op.in(1), attr.groups)};
+  const ConvTensors t{op.in_tensor(Conv::x), op.out_tensor(Conv::y), op.in_layout(Conv::x),
+                      op.out_layout(Conv::y),
+                      weights_of(op.in_tensor(Conv::w), op.in_layout(Conv::w), op.in(Conv::w), attr.groups)};
   const Geometry geometry(attr);
   const auto desc = choose(t.ours(), t.any(), [&](const Descs& d) { return forward_desc(d, geometry); });
   return in_sequence(t.w.spread,
                      make_primitive_step(dnnl::convolution_forward(desc),
-                                         {{DNNL_ARG_SRC, op.in(0), t.x_desc(), desc.src_desc()},
+                                         {{DNNL_ARG_SRC, op.in(Conv::x), t.x_desc(), desc.src_desc()},
                                           weights_operand(op, t.w, desc.weights_desc()),
-                                          {DNNL_ARG_DST, op.out(0), t.y_desc(), desc.dst_desc(), true}},
+                                          {DNNL_ARG_DST, op.out(Conv::y), t.y_desc(), desc.dst_desc(), true}},
                                          scratch));
 }
 
 Step make_conv_grad_input(const OpView& op, Scratch& scratch) {
+  using Grad = operands::ConvGradInput;
   const auto& attr = op.attr<graph::ConvAttr>();
-  const ConvTensors t{op.out_tensor(0), op.in_tensor(0), op.out_layout(0), op.in_layout(0),
-                      weights_of(op.in_tensor(1), op.in_layout(1), op.in(1), attr.groups)};
+  const ConvTensors t{op.out_tensor(Grad::dx), op.in_tensor(Grad::dy), op.out_layout(Grad::dx),
+                      op.in_layout(Grad::dy),
+                      weights_of(op.in_tensor(Grad::w), op.in_layout(Grad::w), op.in(Grad::w), attr.groups)};
   const Geometry geometry(attr);
   const auto desc = choose(t.ours(), t.any(), [&](const Descs& d) { return grad_input_desc(d, geometry); });
-  return in_sequence(t.w.spread, make_primitive_step(
-                                     dnnl::convolution_backward_data(desc),
-                                     {{DNNL_ARG_DIFF_DST, op.in(0), t.y_desc(), desc.diff_dst_desc()},
-                                      weights_operand(op, t.w, desc.weights_desc()),
-                                      {DNNL_ARG_DIFF_SRC, op.out(0), t.x_desc(), desc.diff_src_desc(), true}},
-                                     scratch));
+  return in_sequence(
+      t.w.spread,
+      make_primitive_step(dnnl::convolution_backward_data(desc),
+                          {{DNNL_ARG_DIFF_DST, op.in(Grad::dy), t.y_desc(), desc.diff_dst_desc()},
+                           weights_operand(op, t.w, desc.weights_desc()),
+                           {DNNL_ARG_DIFF_SRC, op.out(Grad::dx), t.x_desc(), desc.diff_src_desc(), true}},
+                          scratch));
 }
 
 Step make_conv_grad_weight(const OpView& op, Scratch& scratch) {
+  using Grad = operands::ConvGradWeight;
   const auto& attr = op.attr<graph::ConvAttr>();
-  if (attr.groups == 1 &&
-      should_unfold(op.in_tensor(0).shape, op.out_tensor(0).shape, op.in_tensor(1).shape)) {
+  if (attr.groups == 1 && should_unfold(op.in_tensor(Grad::x).shape, op.out_tensor(Grad::dw).shape,
+                                        op.in_tensor(Grad::dy).shape)) {
     return make_unfolded_grad_weight(op, scratch);
   }
-  const ConvTensors t{op.in_tensor(0), op.in_tensor(1), op.in_layout(0), op.in_layout(1),
-                      weights_of(op.out_tensor(0), op.out_layout(0), op.out(0), attr.groups)};
+  const ConvTensors t{
+      op.in_tensor(Grad::x), op.in_tensor(Grad::dy), op.in_layout(Grad::x), op.in_layout(Grad::dy),
+      weights_of(op.out_tensor(Grad::dw), op.out_layout(Grad::dw), op.out(Grad::dw), attr.groups)};
   const Geometry geometry(attr);
   const memory::desc any_dw = t.w.any(graph::DType::f32);
   const auto desc =
       choose(t.ours(), t.any(), [&](const Descs& d) { return grad_weight_desc(d, any_dw, geometry); });
   return in_sequence(
       make_primitive_step(dnnl::convolution_backward_weights(desc),
-                          {{DNNL_ARG_SRC, op.in(0), t.x_desc(), desc.src_desc()},
-                           {DNNL_ARG_DIFF_DST, op.in(1), t.y_desc(), desc.diff_dst_desc()},
+                          {{DNNL_ARG_SRC, op.in(Grad::x), t.x_desc(), desc.src_desc()},
+                           {DNNL_ARG_DIFF_DST, op.in(Grad::dy), t.y_desc(), desc.diff_dst_desc()},
                            {DNNL_ARG_DIFF_WEIGHTS, t.w.at, t.w.ours, desc.diff_weights_desc(), true}},
                           scratch),
       t.w.gather);

@@ -103,18 +103,19 @@ struct Loss {
 }  // namespace
 
 Step make_softmax_cross_entropy(const OpView& op, Scratch&) {
-  const graph::Shape& shape = op.in_tensor(0).shape;
+  using In = operands::Loss;
+  const graph::Shape& shape = op.in_tensor(In::logits).shape;
   const Loss loss{shape[0],
                   shape[1],
                   op.attr<graph::LossAttr>().smoothing,
-                  op.in<float>(0),
-                  op.in<std::int32_t>(1),
-                  op.in<float>(2),
-                  op.in<std::int32_t>(3),
-                  op.in<float>(4),
-                  op.out<float>(0),
-                  op.out(1),
-                  op.out(1) == nullptr ? graph::DType::f32 : op.out_tensor(1).dtype};
+                  op.in<float>(In::logits),
+                  op.in<std::int32_t>(In::labels),
+                  op.in<float>(In::loss_scale),
+                  op.in<std::int32_t>(In::other_labels),
+                  op.in<float>(In::label_weights),
+                  op.out<float>(In::metrics),
+                  op.out(In::gradient),
+                  op.out(In::gradient) == nullptr ? graph::DType::f32 : op.out_tensor(In::gradient).dtype};
   std::vector<RowResult> results(static_cast<std::size_t>(shape[0]));
   std::vector<float> work(static_cast<std::size_t>(shape.elements()));
   return [loss, results = std::move(results), work = std::move(work)]() mutable { loss.run(results, work); };

@@ -85,7 +85,7 @@ class NormStats {
         dtype_(y.dtype),
         attr_(op.attr<graph::NormAttr>()),
         p_(parameters),
-        y_(op.in(0)),
+        y_(op.in(operands::NormStats::y)),  // of a batch_norm too
         sums_(blocks_),
         collectives_(synchronising(op)),
         means_(static_cast<std::size_t>(2 * blocks_.channels)) {}
@@ -276,38 +276,42 @@ struct NormGradient {
 }  // namespace
 
 Step make_norm_stats(const OpView& op, Scratch&) {
-  const NormParameters parameters{op.in<float>(1), op.in<float>(2),  op.in<float>(3),
-                                  op.in<float>(4), op.out<float>(0), op.out<float>(1)};
-  auto stats = std::make_shared<NormStats>(op.in_tensor(0), op, parameters);
+  using Stats = operands::NormStats;
+  const NormParameters parameters{op.in<float>(Stats::gamma),   op.in<float>(Stats::beta),
+                                  op.in<float>(Stats::mean),    op.in<float>(Stats::var),
+                                  op.out<float>(Stats::affine), op.out<float>(Stats::saved)};
+  auto stats = std::make_shared<NormStats>(op.in_tensor(Stats::y), op, parameters);
   return [stats] { stats->run(); };
 }
 
 Step make_affine_act(const OpView& op, Scratch&) {
-  const Apply apply{Blocks(op.in_tensor(0).shape),
-                    op.in_tensor(0).dtype,
-                    op.in(0),
-                    op.in<float>(1),
-                    op.in(2),
-                    op.in<float>(3),
+  using Act = operands::AffineAct;
+  const Apply apply{Blocks(op.in_tensor(Act::y).shape),
+                    op.in_tensor(Act::y).dtype,
+                    op.in(Act::y),
+                    op.in<float>(Act::affine),
+                    op.in(Act::shortcut),
+                    op.in<float>(Act::shortcut_affine),
                     op.attr<graph::ActAttr>().relu,
-                    op.out(0),
-                    op.out<std::uint16_t>(1)};
+                    op.out(Act::z),
+                    op.out<std::uint16_t>(Act::mask)};
   return [apply] { apply.run(); };
 }
 
 Step make_norm_grad_stats(const OpView& op, Scratch&) {
-  NormGradient gradient{Blocks(op.in_tensor(2).shape),
-                        op.in_tensor(2).dtype,
-                        op.in(0),
-                        op.in(1),
-                        op.in(2),
-                        op.in<float>(3),
-                        op.in<std::uint16_t>(4),
-                        op.in<float>(5),
+  using Stats = operands::NormGradStats;
+  NormGradient gradient{Blocks(op.in_tensor(Stats::y).shape),
+                        op.in_tensor(Stats::y).dtype,
+                        op.in(Stats::g),
+                        op.in(Stats::g2),
+                        op.in(Stats::y),
+                        op.in<float>(Stats::affine),
+                        op.in<std::uint16_t>(Stats::mask),
+                        op.in<float>(Stats::saved),
                         nullptr,
-                        op.out<float>(0),
-                        op.out<float>(1),
-                        op.out(2),
+                        op.out<float>(Stats::dgamma),
+                        op.out<float>(Stats::dbeta),
+                        op.out(Stats::masked),
                         nullptr,
                         synchronising(op)};
   auto sums = std::make_shared<ChannelSums>(gradient.blocks);
@@ -315,30 +319,36 @@ Step make_norm_grad_stats(const OpView& op, Scratch&) {
 }
 
 Step make_norm_grad_apply(const OpView& op, Scratch&) {
-  const NormGradient gradient{Blocks(op.in_tensor(1).shape),
-                              op.in_tensor(1).dtype,
-                              op.in(0),
+  using Grad = operands::NormGradApply;
+  const NormGradient gradient{Blocks(op.in_tensor(Grad::y).shape),
+                              op.in_tensor(Grad::y).dtype,
+                              op.in(Grad::g),
                               nullptr,
-                              op.in(1),
-                              op.in<float>(2),
-                              op.in<std::uint16_t>(3),
-                              op.in<float>(4),
-                              op.in<float>(5),
-                              op.in<float>(6),
-                              op.in<float>(7),
+                              op.in(Grad::y),
+                              op.in<float>(Grad::affine),
+                              op.in<std::uint16_t>(Grad::mask),
+                              op.in<float>(Grad::saved),
+                              op.in<float>(Grad::gamma),
+                              op.in<float>(Grad::dgamma),
+                              op.in<float>(Grad::dbeta),
                               nullptr,
-                              op.out(0)};
+                              op.out(Grad::dy)};
   return [gradient] { gradient.apply(); };
 }
 
 Step make_batch_norm(const OpView& op, Scratch&) {
-  const graph::Tensor& x = op.in_tensor(0);
+  using operands::BatchNorm;
+  const graph::Tensor& x = op.in_tensor(BatchNorm::x);
   auto affine = std::make_shared<std::vector<float>>(static_cast<std::size_t>(2 * x.shape.c()));
-  const NormParameters parameters{op.in<float>(1), op.in<float>(2), op.in<float>(3),
-                                  op.in<float>(4), affine->data(),  op.out<float>(1)};
+  const NormParameters parameters{op.in<float>(BatchNorm::gamma),
+                                  op.in<float>(BatchNorm::beta),
+                                  op.in<float>(BatchNorm::mean),
+                                  op.in<float>(BatchNorm::var),
+                                  affine->data(),
+                                  op.out<float>(BatchNorm::saved)};
   auto stats = std::make_shared<NormStats>(x, op, parameters);
-  const Apply apply{Blocks(x.shape), x.dtype, op.in(0),  affine->data(), nullptr,
-                    nullptr,         false,   op.out(0), nullptr};
+  const Apply apply{Blocks(x.shape), x.dtype, op.in(BatchNorm::x),  affine->data(), nullptr,
+                    nullptr,         false,   op.out(BatchNorm::y), nullptr};
   return [affine, stats, apply] {
     stats->run();
     apply.run();
@@ -346,10 +356,22 @@ Step make_batch_norm(const OpView& op, Scratch&) {
 }
 
 Step make_batch_norm_grad(const OpView& op, Scratch&) {
-  const graph::Tensor& x = op.in_tensor(1);
-  const NormGradient gradient{Blocks(x.shape),  x.dtype, op.in(0),        nullptr,          op.in(1),
-                              nullptr,          nullptr, op.in<float>(3), op.in<float>(2),  op.out<float>(1),
-                              op.out<float>(2), nullptr, op.out(0),       synchronising(op)};
+  using Grad = operands::BatchNormGrad;
+  const graph::Tensor& x = op.in_tensor(Grad::x);
+  const NormGradient gradient{Blocks(x.shape),
+                              x.dtype,
+                              op.in(Grad::dy),
+                              nullptr,
+                              op.in(Grad::x),
+                              nullptr,
+                              nullptr,
+                              op.in<float>(Grad::saved),
+                              op.in<float>(Grad::gamma),
+                              op.out<float>(Grad::dgamma),
+                              op.out<float>(Grad::dbeta),
+                              nullptr,
+                              op.out(Grad::dx),
+                              synchronising(op)};
   auto sums = std::make_shared<ChannelSums>(gradient.blocks);
   return [gradient, sums] {
     gradient.find_sums(*sums);

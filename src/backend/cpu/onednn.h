@@ -1,6 +1,7 @@
 // The parts of oneDNN that Redline uses. Its headers stay in this folder; versions 2 and 3 are supported.
 #pragma once
 
+#include <cstddef>
 #include <initializer_list>
 #include <utility>
 #include <vector>

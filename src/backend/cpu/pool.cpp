@@ -28,15 +28,17 @@ Window window_of(const graph::Shape& in, const graph::Shape& out, const graph::P
 
 }  // namespace
 
+// max_pool has the operands of affine_pool, without the affine and `picked`.
 Step make_max_pool(const OpView& op, Scratch&) {
-  const graph::Tensor &x = op.in_tensor(0), &y = op.out_tensor(0);
+  using Max = operands::AffinePool;
+  const graph::Tensor &x = op.in_tensor(Max::y), &y = op.out_tensor(Max::z);
   const Planes planes(x.shape, y.shape, x.dtype);
   const Window window = window_of(x.shape, y.shape, op.attr<graph::PoolAttr>());
-  const std::byte* from = op.in(0);
-  std::byte* to = op.out(0);
-  auto* index = op.out<std::uint8_t>(1);
-  std::byte* picked = op.out(2);
-  const float* affine = op.kind() == graph::OpKind::affine_pool ? op.in<float>(1) : nullptr;
+  const std::byte* from = op.in(Max::y);
+  std::byte* to = op.out(Max::z);
+  auto* index = op.out<std::uint8_t>(Max::index);
+  std::byte* picked = op.out(Max::picked);
+  const float* affine = op.kind() == graph::OpKind::affine_pool ? op.in<float>(Max::affine) : nullptr;
   return [=, kernels = &activation_kernels(x.dtype)] {
     parallel_for(planes.count, [&](std::int64_t i) {
       Lanes scale, bias;
@@ -54,12 +56,13 @@ Step make_max_pool(const OpView& op, Scratch&) {
 }
 
 Step make_max_pool_grad(const OpView& op, Scratch&) {
-  const graph::Tensor &dy = op.in_tensor(0), &dx = op.out_tensor(0);
+  using operands::MaxPoolGrad;
+  const graph::Tensor &dy = op.in_tensor(MaxPoolGrad::dy), &dx = op.out_tensor(MaxPoolGrad::dx);
   const Planes planes(dx.shape, dy.shape, dx.dtype);
   const Window window = window_of(dx.shape, dy.shape, op.attr<graph::PoolAttr>());
-  const std::byte* from = op.in(0);
-  const auto* index = op.in<std::uint8_t>(1);
-  std::byte* to = op.out(0);
+  const std::byte* from = op.in(MaxPoolGrad::dy);
+  const auto* index = op.in<std::uint8_t>(MaxPoolGrad::index);
+  std::byte* to = op.out(MaxPoolGrad::dx);
   return [=, kernels = &activation_kernels(dx.dtype)] {
     parallel_for(planes.count, [&](std::int64_t i) {
       const auto plane = static_cast<std::size_t>(i);
@@ -95,10 +98,11 @@ struct Global {
 }  // namespace
 
 Step make_avg_pool(const OpView& op, Scratch&) {
-  const Global global(op.in_tensor(0).shape, op.in_tensor(0).dtype);
-  const std::byte* from = op.in(0);
-  std::byte* to = op.out(0);
-  return [=, kernels = &activation_kernels(op.in_tensor(0).dtype)] {
+  using operands::AvgPool;
+  const Global global(op.in_tensor(AvgPool::x).shape, op.in_tensor(AvgPool::x).dtype);
+  const std::byte* from = op.in(AvgPool::x);
+  std::byte* to = op.out(AvgPool::y);
+  return [=, kernels = &activation_kernels(op.in_tensor(AvgPool::x).dtype)] {
     parallel_for(global.count, [&](std::int64_t i) {
       alignas(64) std::byte lanes[kBlock * sizeof(float)];
       kernels->avg_pool(global.pixels, from + static_cast<std::size_t>(i) * global.plane_bytes, lanes);
@@ -108,10 +112,11 @@ Step make_avg_pool(const OpView& op, Scratch&) {
 }
 
 Step make_avg_pool_grad(const OpView& op, Scratch&) {
-  const Global global(op.out_tensor(0).shape, op.out_tensor(0).dtype);
-  const std::byte* from = op.in(0);
-  std::byte* to = op.out(0);
-  return [=, kernels = &activation_kernels(op.out_tensor(0).dtype)] {
+  using Grad = operands::AvgPoolGrad;
+  const Global global(op.out_tensor(Grad::dx).shape, op.out_tensor(Grad::dx).dtype);
+  const std::byte* from = op.in(Grad::dy);
+  std::byte* to = op.out(Grad::dx);
+  return [=, kernels = &activation_kernels(op.out_tensor(Grad::dx).dtype)] {
     parallel_for(global.count, [&](std::int64_t i) {
       alignas(64) std::byte lanes[kBlock * sizeof(float)] = {};
       std::copy_n(from + global.flat_offset(i), global.flat_bytes(i), lanes);
@@ -133,7 +138,8 @@ Step local_pool_by(LocalKernel kernel, const OpView& op, const graph::Tensor& la
   const bool shrinks = op.kind() == graph::OpKind::local_avg_pool;
   const std::size_t from_bytes = shrinks ? planes.in_bytes : planes.out_bytes;
   const std::size_t to_bytes = shrinks ? planes.out_bytes : planes.in_bytes;
-  return [=, from = op.in(0), to = op.out(0)] {
+  using operands::LocalAvgPool;  // the gradient's are at the same positions
+  return [=, from = op.in(LocalAvgPool::x), to = op.out(LocalAvgPool::y)] {
     parallel_for(planes.count, [&](std::int64_t i) {
       const auto plane = static_cast<std::size_t>(i);
       kernel(window, from + plane * from_bytes, to + plane * to_bytes);
@@ -144,13 +150,17 @@ Step local_pool_by(LocalKernel kernel, const OpView& op, const graph::Tensor& la
 }  // namespace
 
 Step make_local_avg_pool(const OpView& op, Scratch&) {
-  const graph::Tensor& x = op.in_tensor(0);
-  return local_pool_by(activation_kernels(x.dtype).local_avg_pool, op, x, op.out_tensor(0).shape);
+  using operands::LocalAvgPool;
+  const graph::Tensor& x = op.in_tensor(LocalAvgPool::x);
+  return local_pool_by(activation_kernels(x.dtype).local_avg_pool, op, x,
+                       op.out_tensor(LocalAvgPool::y).shape);
 }
 
 Step make_local_avg_pool_grad(const OpView& op, Scratch&) {
-  const graph::Tensor& dx = op.out_tensor(0);
-  return local_pool_by(activation_kernels(dx.dtype).local_avg_pool_grad, op, dx, op.in_tensor(0).shape);
+  using Grad = operands::LocalAvgPoolGrad;
+  const graph::Tensor& dx = op.out_tensor(Grad::dx);
+  return local_pool_by(activation_kernels(dx.dtype).local_avg_pool_grad, op, dx,
+                       op.in_tensor(Grad::dy).shape);
 }
 
 }  // namespace redline::backend::cpu

@@ -9,8 +9,11 @@
 
 #include "backend/host/memory.h"
 #include "backend/op_view.h"
+#include "graph/operands.h"
 
 namespace redline::backend::cpu {
+
+namespace operands = graph::operands;
 
 // Memory that steps use in turn. Makers say how much they need; steps ask where it is.
 class Scratch {

@@ -2,6 +2,7 @@
 // where each of them is in the program.
 #pragma once
 
+#include <cstddef>
 #include <ctime>
 
 #include <atomic>

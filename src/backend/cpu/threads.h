@@ -1,4 +1,4 @@
-// The backend's threads: OpenMP's, which oneDNN uses too, pinned one to a core where they take every core.
+// The backend's threads: OpenMP's, which oneDNN uses too, each pinned to a core if they use every core.
 #pragma once
 
 #include <sched.h>

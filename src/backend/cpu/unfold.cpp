@@ -68,7 +68,8 @@ bool should_unfold(const graph::Shape& x, const graph::Shape& w, const graph::Sh
 }
 
 Step make_unfolded_grad_weight(const OpView& op, Scratch& scratch) {
-  const graph::Tensor &x = op.in_tensor(0), &dy = op.in_tensor(1), &dw = op.out_tensor(0);
+  using Grad = operands::ConvGradWeight;
+  const graph::Tensor &x = op.in_tensor(Grad::x), &dy = op.in_tensor(Grad::dy), &dw = op.out_tensor(Grad::dw);
   const auto& attr = op.attr<graph::ConvAttr>();
   const Unfold unfold{x.shape.n(),
                       x.shape.c() / kBlock,
@@ -93,8 +94,8 @@ Step make_unfolded_grad_weight(const OpView& op, Scratch& scratch) {
   const std::size_t windows_bytes = page_aligned(unfold.windows_bytes());
   scratch.need(windows_bytes + page_aligned(unfold.gradients_bytes()));
   memory x_memory(x_desc, dnnl_engine(), nullptr), dy_memory(dy_desc, dnnl_engine(), nullptr);
-  memory dw_memory(dw_desc, dnnl_engine(), op.out(0));
-  return [=, &scratch, x_from = op.in(0), dy_from = op.in(1)]() mutable {
+  memory dw_memory(dw_desc, dnnl_engine(), op.out(Grad::dw));
+  return [=, &scratch, x_from = op.in(Grad::x), dy_from = op.in(Grad::dy)]() mutable {
     std::byte* windows = scratch.data();
     std::byte* gradients = windows + windows_bytes;
     unfold.gather_windows(x_from, windows);

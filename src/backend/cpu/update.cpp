@@ -9,11 +9,10 @@
 #include "backend/cpu/flat.h"
 #include "backend/cpu/kernels/dispatch.h"
 #include "backend/cpu/step.h"
-#include "graph/operands.h"
 
 namespace redline::backend::cpu {
 
-using graph::operands::Adam;
+using operands::Adam;
 
 namespace {
 
@@ -48,59 +47,63 @@ struct Copies {
 }  // namespace
 
 Step make_snapshot(const OpView& op, Scratch&) {
-  return [copies = Copies(op), scalars = op.in<float>(0)] {
+  return [copies = Copies(op), scalars = op.in<float>(operands::Snapshot::scalars)] {
     if (scalars[graph::kAccumulateKeep] == 0.0F) copies.run();
   };
 }
 
 Step make_restore(const OpView& op, Scratch&) {
-  return [copies = Copies(op), check = op.in<float>(0)] {
+  return [copies = Copies(op), check = op.in<float>(operands::Restore::check)] {
     if (check[graph::kFinite] == 0.0F) copies.run();
   };
 }
 
 Step make_gradient_check(const OpView& op, Scratch&) {
-  constexpr int kFirst = 4;  // gradient
+  using Check = operands::GradientCheck;
   struct Gradient {
     const float* g;
     std::int64_t count;
   };
   std::vector<Gradient> gradients;
   std::int64_t most = 0;
-  for (int i = kFirst; i < op.inputs(); ++i) {
+  for (int i = Check::first_gradient; i < op.inputs(); ++i) {
     gradients.push_back({op.in<float>(i), op.in_stored(i)});
     most = std::max(most, op.in_stored(i));
   }
-  return [attr = op.attr<graph::ScaleAttr>(), scalars = op.in<float>(0), check = op.out<float>(0),
-          squares = op.out<float>(1), loss_scale = op.out<float>(2), good_steps = op.out<float>(3),
-          skipped_steps = op.out<float>(4), gradients = std::move(gradients),
-          parts = std::vector<double>(static_cast<std::size_t>(shares(most)))]() mutable {
-    double total = 0.0;
-    for (std::size_t i = 0; i < gradients.size(); ++i) {
-      const double sum = sum_of_squares(gradients[i].g, gradients[i].count, parts);
-      if (squares != nullptr) squares[i] = static_cast<float>(sum);
-      total += sum;
-    }
-    const bool finite = std::isfinite(total);
-    const float unscale = scalars[graph::kGradientScale] / *loss_scale;
-    check[graph::kFinite] = finite ? 1.0F : 0.0F;
-    const auto norm = static_cast<float>(std::sqrt(total) * static_cast<double>(unscale));
-    check[graph::kUnscale] = unscale * graph::clip_factor(attr, norm);
-    check[graph::kGradientNorm] = norm;
-    check[graph::kLossScale] = *loss_scale;
-    check[graph::kTakenUpdates] = scalars[graph::kUpdate] - *skipped_steps;
-    const graph::ScaleState next =
-        graph::next_scale(attr, {*loss_scale, *good_steps, *skipped_steps}, finite);
-    *loss_scale = next.loss_scale;
-    *good_steps = next.good_steps;
-    *skipped_steps = next.skipped_steps;
-  };
+  return
+      [attr = op.attr<graph::ScaleAttr>(), scalars = op.in<float>(Check::scalars),
+       check = op.out<float>(Check::check), squares = op.out<float>(Check::squares),
+       loss_scale = op.out<float>(Check::new_loss_scale), good_steps = op.out<float>(Check::new_good_steps),
+       skipped_steps = op.out<float>(Check::new_skipped_steps), gradients = std::move(gradients),
+       parts = std::vector<double>(static_cast<std::size_t>(shares(most)))]() mutable {
+        double total = 0.0;
+        for (std::size_t i = 0; i < gradients.size(); ++i) {
+          const double sum = sum_of_squares(gradients[i].g, gradients[i].count, parts);
+          if (squares != nullptr) squares[i] = static_cast<float>(sum);
+          total += sum;
+        }
+        const bool finite = std::isfinite(total);
+        const float unscale = scalars[graph::kGradientScale] / *loss_scale;
+        check[graph::kFinite] = finite ? 1.0F : 0.0F;
+        const auto norm = static_cast<float>(std::sqrt(total) * static_cast<double>(unscale));
+        check[graph::kUnscale] = unscale * graph::clip_factor(attr, norm);
+        check[graph::kGradientNorm] = norm;
+        check[graph::kLossScale] = *loss_scale;
+        check[graph::kTakenUpdates] = scalars[graph::kUpdate] - *skipped_steps;
+        const graph::ScaleState next =
+            graph::next_scale(attr, {*loss_scale, *good_steps, *skipped_steps}, finite);
+        *loss_scale = next.loss_scale;
+        *good_steps = next.good_steps;
+        *skipped_steps = next.skipped_steps;
+      };
 }
 
 Step make_sgd(const OpView& op, Scratch&) {
+  using operands::Optimizer;
   const graph::SgdAttr attr = op.attr<graph::SgdAttr>();
-  return [=, w = op.in<float>(0), g = op.in<float>(1), v = op.in<float>(2), scalars = op.in<float>(3),
-          check = op.in<float>(4), count = op.in_stored(0)] {
+  return [=, w = op.in<float>(Optimizer::w), g = op.in<float>(Optimizer::dw), v = op.in<float>(Optimizer::v),
+          scalars = op.in<float>(Optimizer::scalars), check = op.in<float>(Optimizer::check),
+          count = op.in_stored(Optimizer::w)] {
     if (check[graph::kFinite] == 0.0F) return;
     const SgdStep step{scalars[graph::kLearningRate] * attr.rate, check[graph::kUnscale], attr.momentum,
                        attr.weight_decay, attr.nesterov};
@@ -111,10 +114,12 @@ Step make_sgd(const OpView& op, Scratch&) {
 }
 
 Step make_lars(const OpView& op, Scratch&) {
+  using operands::Optimizer;
   const graph::LarsAttr attr = op.attr<graph::LarsAttr>();
-  std::vector<double> parts(static_cast<std::size_t>(shares(op.in_stored(0))));
-  return [=, w = op.in<float>(0), g = op.in<float>(1), v = op.in<float>(2), scalars = op.in<float>(3),
-          check = op.in<float>(4), count = op.in_stored(0), parts = std::move(parts)]() mutable {
+  std::vector<double> parts(static_cast<std::size_t>(shares(op.in_stored(Optimizer::w))));
+  return [=, w = op.in<float>(Optimizer::w), g = op.in<float>(Optimizer::dw), v = op.in<float>(Optimizer::v),
+          scalars = op.in<float>(Optimizer::scalars), check = op.in<float>(Optimizer::check),
+          count = op.in_stored(Optimizer::w), parts = std::move(parts)]() mutable {
     if (check[graph::kFinite] == 0.0F) return;
     const float scale = check[graph::kUnscale];
     const double w_norm = std::sqrt(sum_of_squares(w, count, parts));
@@ -196,8 +201,10 @@ Step make_lamb(const OpView& op, Scratch&) {
 }
 
 Step make_ema(const OpView& op, Scratch&) {
-  return [average = op.in<float>(0), value = op.in<float>(1), scalars = op.in<float>(2),
-          check = op.in<float>(3), count = op.in_stored(0)] {
+  using operands::Ema;
+  return [average = op.in<float>(Ema::average), value = op.in<float>(Ema::value),
+          scalars = op.in<float>(Ema::scalars), check = op.in<float>(Ema::check),
+          count = op.in_stored(Ema::average)] {
     if (check[graph::kFinite] == 0.0F) return;
     const float decay = scalars[graph::kEmaDecay];
     parallel_flat(count, [&](std::int64_t first, std::int64_t n) {
@@ -207,7 +214,9 @@ Step make_ema(const OpView& op, Scratch&) {
 }
 
 Step make_accumulate(const OpView& op, Scratch&) {
-  return [total = op.in<float>(0), g = op.in<float>(1), scalars = op.in<float>(2), count = op.in_stored(0)] {
+  using operands::Accumulate;
+  return [total = op.in<float>(Accumulate::total), g = op.in<float>(Accumulate::dw),
+          scalars = op.in<float>(Accumulate::scalars), count = op.in_stored(Accumulate::total)] {
     const float keep = scalars[graph::kAccumulateKeep];
     parallel_flat(count, [&](std::int64_t first, std::int64_t n) {
       update_kernels().accumulate(n, keep, total + first, g + first);

@@ -16,8 +16,6 @@ using graph::TensorId;
 using plan::Region;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-// With everything else that a start takes, the first step begins within ten seconds.
-constexpr double kBuildSeconds = 2.5, kTimingSeconds = 5.5;
 constexpr int kMostPlans = 16;  // of cuDNN's, of one shape
 
 // Random bytes that are small finite numbers in every type: on zeros, kernels look faster than they are.
@@ -139,6 +137,7 @@ struct Chooser {
   Shared& shared;
   Choices& choices;
   const ChoosingRules& rules;
+  ChoosingTime& left;
   std::vector<double> values = values_of(plan);  // by group
   std::vector<Candidates> candidates = {};       // by group
 
@@ -157,10 +156,6 @@ struct Chooser {
   }
 
   GroupView group(std::size_t i) const { return {plan, plan.groups[i], places}; }
-  double seconds(double limited) const {
-    if (rules.deterministic || rules.candidate >= 0) return 0;
-    return rules.tune_all ? kNever : limited;
-  }
 
   // cuDNN builds plans, for all shapes at once, before its candidates can be made. If the choice is
   // remembered, only the plan that it names is built; none if the first candidate is one of our own kernels
@@ -185,9 +180,9 @@ struct Chooser {
     std::vector<ConvRequest> all;
     for (auto& [key, request] : requests) all.push_back(std::move(request));
     const Stopwatch watch;
-    const double limit = seconds(kBuildSeconds);
     shared.convs().build(std::move(all), rules.deterministic ? 1 : kMostPlans,
-                         [&] { return watch.seconds() < limit && !(rules.stop && rules.stop()); });
+                         [&] { return watch.seconds() < left.building && !(rules.stop && rules.stop()); });
+    left.building = std::max(0.0, left.building - watch.seconds());
     for (std::size_t i = 0; i < plan.groups.size(); ++i) {
       if (candidates[i].cudnn.empty()) continue;
       candidates[i] = make_candidates(group(i), shared);
@@ -228,14 +223,13 @@ struct Chooser {
     }
     const Stopwatch watch;
     const std::vector<std::size_t> answers =
-        tune(questions, choices,
-             {seconds(kTimingSeconds), [&] { return watch.seconds(); }, rules.stop, rules.progress});
-    const auto left = std::ranges::count_if(
+        tune(questions, choices, {&left.timing, [&] { return watch.seconds(); }, rules.stop, rules.progress});
+    const auto open = std::ranges::count_if(
         questions, [&](const Question& question) { return !choices.find(question.key); });
-    if (left > 0 && !rules.deterministic)
+    if (open > 0 && !rules.deterministic)
       log_info(
           "{} of {} kernels may not be the fastest: later runs continue timing, and --tune times all of them",
-          left, questions.size());
+          open, questions.size());
     for (auto& [key, at] : position) at = answers[at];
     return position;
   }
@@ -274,8 +268,8 @@ struct Chooser {
 
 std::vector<Step> make_steps(const plan::Plan& plan, const Places& places, const DeviceMemory& activations,
                              const DeviceMemory& gradients, Shared& shared, Choices& choices,
-                             const ChoosingRules& rules) {
-  return Chooser{plan, places, activations, gradients, shared, choices, rules}.run();
+                             const ChoosingRules& rules, ChoosingTime& left) {
+  return Chooser{plan, places, activations, gradients, shared, choices, rules, left}.run();
 }
 
 }  // namespace redline::backend::cuda

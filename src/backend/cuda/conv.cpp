@@ -163,6 +163,13 @@ Candidates grad_input_by(const GroupView& group, const ConvShape& shape, std::st
 
 }  // namespace
 
+std::string ConvShape::key() const {
+  constexpr const char* kPasses[] = {"forward", "forward_sums", "grad_input", "grad_weight"};
+  return fmt::format("{}_{}_n{}c{}h{}w{}k{}r{}s{}p{}", kPasses[static_cast<int>(pass)], name_of(dtype), n, c,
+                     h, w, k, kernel, stride, pad) +
+         (groups == 1 ? "" : fmt::format("g{}", groups));
+}
+
 Candidates make_conv(const GroupView& group, Shared& shared) {
   using operands::Conv;
   const OpView op = group.op();

@@ -177,8 +177,7 @@ class RangeProfiler {
         result == CUPTI_ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES)
       throw UnavailableError(
           "no counters: the driver keeps them for administrators; run as root (CAP_SYS_ADMIN), or have the "
-          "module "
-          "option NVreg_RestrictProfilingToAdminUsers=0 set (it shows as RmProfilingAdminOnly in "
+          "module option NVreg_RestrictProfilingToAdminUsers=0 set (it shows as RmProfilingAdminOnly in "
           "/proc/driver/nvidia/params)");
     const char* text = nullptr;
     CUptiResult (*const explain)(CUptiResult, const char**) = library_.find("cuptiGetResultString");
@@ -208,7 +207,7 @@ std::vector<KernelCounts> count_kernels(const SharedLibrary& cupti, GroupLaunche
     known.push_back(metrics[i].c_str());
     place.push_back(i);
   }
-  if (known.empty()) throw UnavailableError("no counters: the device has none of those asked for");
+  if (known.empty()) throw UnavailableError("no counters: the device has none of the requested ones");
   const auto [begin, end] = groups.groups_of(section);
   std::vector<KernelCounts> planned;
   for (std::size_t i = begin; i < end; ++i) plan_kernels(groups, i, planned);

@@ -1,6 +1,8 @@
 // The plugin: device, state, executable, and the entry that the program looks up.
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -32,7 +34,9 @@ using plan::Region;
 // What a backend's executables share.
 struct Device {
   ChoosingRules rules;
+  ChoosingTime choosing;  // before a first step
   InputCopy input_copy;
+  ChoosingTime choosing_left = choosing;
   cudaDeviceProp properties{};
   std::unique_ptr<Choices> choices = {};
   std::unique_ptr<ConvLibrary> convs = {};
@@ -40,11 +44,18 @@ struct Device {
   std::shared_ptr<DeviceClock> clock = {};
 };
 
+ChoosingTime choosing_time(const DeviceOptions& options) {
+  constexpr double kAny = std::numeric_limits<double>::infinity();
+  if (options.deterministic || options.candidate >= 0) return {0, 0};
+  return options.tune ? ChoosingTime{kAny, kAny} : ChoosingTime{};
+}
+
 class CudaExecutable final : public Executable, public GroupLauncher {
  public:
-  CudaExecutable(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<CudaState> state,
-                 const Device& device, std::shared_ptr<KernelTracer> tracer)
-      : plan_(std::move(plan)),
+  CudaExecutable(std::shared_ptr<const plan::Plan> plan, std::shared_ptr<CudaState> state, Device& device,
+                 std::shared_ptr<KernelTracer> tracer)
+      : device_(device),
+        plan_(std::move(plan)),
         tracer_(std::move(tracer)),
         state_(std::move(state)),
         shared_(*device.convs, device.properties, device.rules.tf32, device.nccl),
@@ -57,7 +68,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
                         [this](TensorId id, DType dtype) { return weights(id, dtype); }};
     reductions_ = std::make_unique<Reductions>(*plan_, device.nccl, places.address);
     steps_ = make_steps(*plan_, places, tensors_.arena(), tensors_.gradients(), shared_, *device.choices,
-                        device.rules);
+                        device.rules, device.choosing_left);
     for (std::size_t i = 0; i < steps_.size(); ++i) {
       if (Step exchange = reductions_->make(i)) steps_[i] = std::move(exchange);
     }
@@ -100,6 +111,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
     const auto [begin, end] = groups_of(section);
     if (begin == end) return;
     launched_ = std::chrono::steady_clock::now();
+    device_.choosing_left = device_.choosing;
     if (times != nullptr) return run_timed(begin, end, *times);
     GraphExec& exec = graphs_[static_cast<std::size_t>(section)];
     if (!exec) exec = capture(begin, end);
@@ -240,6 +252,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
       times.push_back({static_cast<int>(begin + i), between(0, i), between(i, i + 1)});
   }
 
+  Device& device_;
   std::shared_ptr<const plan::Plan> plan_;
   FirstClears clears_;                                 // of the graph that is being captured
   std::vector<std::shared_ptr<DeviceMemory>> tables_;  // that graphs read
@@ -260,8 +273,8 @@ class CudaExecutable final : public Executable, public GroupLauncher {
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const DeviceOptions& options)
-      : device_{{options.deterministic, options.tf32, options.tune, options.stop, options.tuning,
-                 options.candidate},
+      : device_{{options.deterministic, options.tf32, options.stop, options.tuning, options.candidate},
+                choosing_time(options),
                 options.input_copy} {
     const int number = take_device(options.communicator.get(), gpu_number(options.device));
     check_cuda(cudaGetDeviceProperties(&device_.properties, number), "querying the device");
@@ -325,8 +338,12 @@ class CudaBackend final : public Backend {
   // Its name has everything besides the key that a choice depends on. Empty without a folder.
   std::string choices_file(const std::string& folder) const {
     if (folder.empty()) return {};
-    int driver = 0;
-    cudaDriverGetVersion(&driver);
+    std::string driver;
+    if (!std::getline(std::ifstream("/sys/module/nvidia/version"), driver)) {
+      int cuda = 0;  // the CUDA that the driver was made for, which several drivers share
+      cudaDriverGetVersion(&cuda);
+      driver = fmt::format("{}", cuda);
+    }
     const BuildInfo build = build_info();
     const DeviceCode& code = device_code();
     std::string name =

@@ -251,13 +251,6 @@ std::string cudnn_version() {
   return fmt::format("{}.{}.{}", v / 10000, v / 100 % 100, v % 100);
 }
 
-std::string ConvShape::key() const {
-  constexpr const char* kPasses[] = {"forward", "forward_sums", "grad_input", "grad_weight"};
-  return fmt::format("{}_{}_n{}c{}h{}w{}k{}r{}s{}p{}", kPasses[static_cast<int>(pass)], name_of(dtype), n, c,
-                     h, w, k, kernel, stride, pad) +
-         (groups == 1 ? "" : fmt::format("g{}", groups));
-}
-
 std::unique_ptr<ConvLibrary> make_conv_library(const ConvRules& rules) {
   return std::make_unique<CudnnLibrary>(rules);
 }

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -25,7 +26,6 @@ struct ConvShape {
   std::int64_t filter_channels() const { return c / groups; }  // from which cuDNN infers the groups
 
   std::string key() const;
-  friend bool operator==(const ConvShape&, const ConvShape&) = default;
 };
 
 // forward: x, w -> y (sums: 2 x k fp32, of y and y^2); grad_input: y is dy, x is written; grad_weight: w is
@@ -52,10 +52,10 @@ struct ConvRequest {
 class ConvLibrary {
  public:
   virtual ~ConvLibrary() = default;
-  // Builds plans in parallel on the host: for each shape, which occurs once, first the named plans, or else
-  // cuDNN's first proposal; then others, up to `most` per shape, starting with the shapes of most value,
-  // while `go_on` returns true (it is called from several threads). Throws UnavailableError if cuDNN has no
-  // plan for a shape, unless its pass is forward_sums.
+  // Builds plans in parallel on the host, for shapes that differ. Every shape gets the named plans, or else
+  // cuDNN's first proposal. Then others are built, up to `most` per shape, starting with the shapes of most
+  // value, while `go_on` returns true (it is called from several threads). Throws UnavailableError if cuDNN
+  // has no plan for a shape, unless its pass is forward_sums.
   virtual void build(std::vector<ConvRequest> requests, int most, const std::function<bool()>& go_on) = 0;
   // The plans built for a shape, in cuDNN's order.
   virtual std::vector<std::shared_ptr<const ConvPlan>> plans(const ConvShape& shape) const = 0;

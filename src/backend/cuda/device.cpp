@@ -197,9 +197,8 @@ int take_device(const comm::Communicator* communicator, std::optional<int> numbe
 void check_architecture(const cudaDeviceProp& device) {
   if (device.major * 10 + device.minor < 75) {
     throw UnavailableError(
-        "the {} has compute capability {}.{}; CUDA 13 and its cuDNN serve 7.5 (Turing) and later: use "
-        "another GPU, or "
-        "--device cpu",
+        "the {} has compute capability {}.{}; CUDA 13 and its cuDNN support 7.5 (Turing) and "
+        "later: use another GPU, or --device cpu",
         device.name, device.major, device.minor);
   }
   DeviceCode code;

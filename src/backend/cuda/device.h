@@ -103,9 +103,9 @@ inline Type type_of(graph::DType dtype) { return name_in_library(dtype, Type::f3
 int current_device();
 int device_attribute(cudaDeviceAttr attribute);  // of the current device
 
-// Chooses this process's device, makes it current, and returns its number: the given one, or else a different
-// one for each rank of this machine, as far as there are enough. Throws UnavailableError if there is none,
-// and UsageError if a number is given although several ranks share the machine.
+// Chooses this process's device, makes it current, and returns its number. Without `number`, each rank of
+// this machine gets a different device, as long as there are enough. Throws UnavailableError if there is
+// none, and UsageError if a number is given although several ranks share the machine.
 int take_device(const comm::Communicator* communicator, std::optional<int> number = {});
 
 // Throws UnavailableError, with the option to rebuild with, if this build has no code for the device or CUDA

@@ -2,6 +2,8 @@
 // while training computes.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 

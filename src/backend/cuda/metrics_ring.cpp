@@ -8,11 +8,6 @@
 #include "base/clock.h"
 
 namespace redline::backend::cuda {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-}  // namespace
 
 DeviceClock::DeviceClock() {
   constexpr int kReadings = 20;  // the first load the kernel and wake the device
@@ -40,7 +35,7 @@ void DeviceClock::observe(std::uint64_t begin, std::uint64_t end, Time launched,
 
 DeviceClock::Time DeviceClock::on_host(std::uint64_t nanoseconds) const {
   const std::chrono::nanoseconds since(static_cast<std::int64_t>(nanoseconds) + offset_);
-  return Time(std::chrono::duration_cast<Clock::duration>(since));
+  return Time(std::chrono::duration_cast<Time::duration>(since));
 }
 
 void MetricsRing::request(const RunRecord* from, Metrics::Time launched, cudaStream_t stream) {

@@ -8,13 +8,6 @@
 
 namespace redline::backend::cuda {
 
-namespace {
-
-// What the device counts, in nanoseconds of its clock.
-enum Time : int { kComputed, kExposed, kTimes };  // when backward ended; the sum of the time after it
-
-}  // namespace
-
 Reductions::Reductions(const plan::Plan& plan, std::shared_ptr<Nccl> nccl, const Address& address)
     : plan_(plan), nccl_(std::move(nccl)) {
   if (nccl_ == nullptr) return;
@@ -27,7 +20,7 @@ Reductions::Reductions(const plan::Plan& plan, std::shared_ptr<Nccl> nccl, const
   }
   if (reductions_.empty()) return;
   stream_ = make_stream(/*urgent=*/true);
-  times_ = DeviceMemory(kTimes * sizeof(std::uint64_t));  // cleared
+  times_ = DeviceMemory(sizeof(Times));  // cleared
 }
 
 void Reductions::add_bucket(std::size_t group, const graph::Op& op, const Address& address) {
@@ -98,14 +91,14 @@ bool Reductions::before(std::size_t group, cudaStream_t stream, cudaStream_t sid
     begun_[reduction.group] = recorded(stream_.get());
   }
   if (group == reductions_.front().group) {
-    stamp(time(kComputed), stream);
+    stamp(&times()->computed, stream);
     launched(group, stream);
   }
   const auto found = begun_.find(group);
   if (found == begun_.end()) return false;
   follow(stream, found->second);
   if (group == reductions_.back().group) {
-    add_time(time(kComputed), time(kExposed), stream);
+    add_time(&times()->computed, &times()->exposed, stream);
     launched(group, stream);
   }
   return true;
@@ -120,6 +113,6 @@ void Reductions::await(const std::function<bool()>& done) {
   if (!reductions_.empty()) nccl_->await(done);
 }
 
-const std::uint64_t* Reductions::exposed() const { return reductions_.empty() ? nullptr : time(kExposed); }
+const std::uint64_t* Reductions::exposed() const { return reductions_.empty() ? nullptr : &times()->exposed; }
 
 }  // namespace redline::backend::cuda

@@ -3,6 +3,8 @@
 // plan says so. The sums of synchronised norms are averaged right after the group that computes them.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -46,16 +48,20 @@ class Reductions {
     std::size_t group = 0, ready_after = 0;
     std::vector<ReduceRange> ranges;
   };
+  struct Times {             // that the device keeps, in nanoseconds of its clock
+    std::uint64_t computed;  // when backward ended
+    std::uint64_t exposed;   // the sum of the time after it
+  };
   void add_bucket(std::size_t group, const graph::Op& op, const Address& address);
   void add_norm(std::size_t group, const graph::Op& op, const Address& address);
-  std::uint64_t* time(int which) const { return reinterpret_cast<std::uint64_t*>(times_.data()) + which; }
+  Times* times() const { return reinterpret_cast<Times*>(times_.data()); }
 
   const plan::Plan& plan_;
   std::shared_ptr<Nccl> nccl_;
   std::vector<Reduction> reductions_;                         // in the order of the buckets
   std::map<std::size_t, std::vector<ReduceRange>> averages_;  // group that makes them -> norms' sums
   Stream stream_;
-  DeviceMemory times_;                  // added up by the device
+  DeviceMemory times_;
   std::map<std::size_t, Event> begun_;  // by group: the end of its exchange
 };
 

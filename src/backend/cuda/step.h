@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,8 +19,8 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/kernels/tile_launch.h"
 #include "backend/cuda/nccl.h"
-#include "backend/cuda/tuner.h"
 #include "backend/op_view.h"
+#include "backend/tuner.h"
 #include "graph/operands.h"
 
 namespace redline::backend::cuda {
@@ -189,18 +190,23 @@ Maker make_gradient_check, make_snapshot, make_restore;
 struct ChoosingRules {
   bool deterministic = false;  // the first candidate; of cuDNN's only those that repeat bit for bit
   bool tf32 = false;
-  bool tune_all = false;            // however long it takes; else within a few seconds
   std::function<bool()> stop = {};  // asked from several threads; true: what is left is not timed
   std::function<void(std::int64_t answered, std::int64_t all)> progress = {};
   int candidate = -1;  // see DeviceOptions
 };
 
-// The steps, by group. If candidates are timed, `activations` and `gradients`, the memory of the plan's
-// tensors, are filled with random numbers before and cleared afterwards; nothing that outlives a step is
-// changed.
+// Seconds that choosing may take. The plans that are compiled before a run's first step share them: with
+// everything else that a start takes, that step begins within ten seconds.
+struct ChoosingTime {
+  double building = 2.5, timing = 5;  // plans of cuDNN; candidates
+};
+
+// The steps, by group. Takes what it spends off `left`. If candidates are timed, `activations` and
+// `gradients`, the memory of the plan's tensors, are filled with random numbers before and cleared
+// afterwards; nothing that outlives a step is changed.
 std::vector<Step> make_steps(const plan::Plan& plan, const Places& places, const DeviceMemory& activations,
                              const DeviceMemory& gradients, Shared& shared, Choices& choices,
-                             const ChoosingRules& rules);
+                             const ChoosingRules& rules, ChoosingTime& left);
 
 // A norm's input as its kernels see it: rows (pixels of all images) by channels.
 Matrix matrix_of(const graph::Tensor& tensor);

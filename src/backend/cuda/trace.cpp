@@ -48,8 +48,7 @@ SharedLibrary open_library() {
   }
   throw UnavailableError(
       "no kernel timeline: {} is missing; install CUDA's profiling libraries (the package "
-      "nvidia-cuda-cupti "
-      "of a Python environment has them)",
+      "nvidia-cuda-cupti of a Python environment has them)",
       kLibraryName);
 }
 

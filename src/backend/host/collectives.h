@@ -66,8 +66,8 @@ class Collectives {
   bool averages_ = false;               // norms are synchronised
   bool wanted_ = false;                 // by this rank: to leave the step
   bool agreed_ = false;                 // all ranks know that one of them wants to
-  std::vector<double> sums_;            // of a norm as they travel, and the wish to leave
-  std::vector<std::uint16_t> halves_;   // a bucket as it travels
+  std::vector<double> sums_;            // of a norm, to be exchanged, and the wish to leave
+  std::vector<std::uint16_t> halves_;   // a bucket to be exchanged in 16 bits
   std::chrono::nanoseconds exposed_{};  // of the thread that calls
   std::mutex mutex_;                    // of what follows
   std::condition_variable changed_;

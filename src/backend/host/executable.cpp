@@ -91,8 +91,8 @@ void HostExecutable::run(Section section, std::vector<OpTime>* times) {
   end_ = Clock::now();
 }
 
-// Not before the first op, which copies the statistics that a refused step puts back; nor once others may
-// have all that this rank gives to a step.
+// Not before the first op, which copies the statistics that a refused step restores, nor once the other ranks
+// may have everything that this rank contributes to the step.
 bool HostExecutable::should_abandon(std::size_t op) {
   if (op == 0) return false;
   bool wanted = stop_ && stop_();

@@ -2,7 +2,10 @@
 // of one op.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>

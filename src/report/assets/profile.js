@@ -72,7 +72,7 @@ function profileOf(doc, run, index) {
     fact("tracing costs", told ? percent(profile.tracing.overhead) : "not measurable", (told ? "of the step" : "") + (between ? ` (95%: ${percent(between.low)} to ${percent(between.high)})` : ""));
   }
   if (profile.communication_seconds > 0 && profile.elapsed_seconds > 0)
-    fact("exchanging gradients", format(profile.communication_seconds / profile.elapsed_seconds, "part"), `of the time; ${format(profile.communication_exposed_seconds / profile.elapsed_seconds, "part")} with nothing beside it`);
+    fact("exchanging gradients", format(profile.communication_seconds / profile.elapsed_seconds, "part"), `of the time; ${format(profile.communication_exposed_seconds / profile.elapsed_seconds, "part")} not overlapped with computation`);
   if (isNumber(profile.named_share)) fact("time with a name", format(profile.named_share, "part"), "belongs to an op of the plan");
   const losses = list(profile.losses).map((loss) => el("li", {}, el("strong", {}, `${format(loss.seconds, "s")} a step: `), String(loss.what),
     loss.try ? el("div", {class: "soft"}, whole("Try " + String(loss.try))) : null));

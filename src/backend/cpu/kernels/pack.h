@@ -35,9 +35,9 @@ void pack_bf16(const float* tile, void* out_) {
 }
 
 void pack_bf16_transposed(const float* tile, void* out) {
-  float turned[kLanes * kLanes];
-  transpose(tile, turned);
-  pack_bf16(turned, out);
+  float transposed[kLanes * kLanes];
+  transpose(tile, transposed);
+  pack_bf16(transposed, out);
 }
 
 constexpr PackKernels pack_table() { return {pack_f32_transposed, pack_bf16, pack_bf16_transposed}; }

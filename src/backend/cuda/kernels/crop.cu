@@ -12,7 +12,7 @@ __device__ std::uint8_t* mark_of(const CropJob& job, int mark) {
   return job.pixels + last * mark / (kMarks - 1) * 3;
 }
 
-// One block an image, one thread a mark.
+// One block per image, one thread per mark.
 __global__ void mark_kernel(const CropJob* jobs) {
   std::uint8_t* pixel = mark_of(jobs[blockIdx.x], static_cast<int>(threadIdx.x));
   for (int c = 0; c < 3; ++c) pixel[c] = kMark[c];

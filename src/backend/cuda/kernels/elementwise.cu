@@ -17,7 +17,7 @@ struct Convert {
   static __device__ float of(float x, float) { return x; }
 };
 
-// y = Op of one flat array or of two, element by element, one vector a thread.
+// y = Op of one flat array or of two, element by element, one vector per thread.
 template <typename Op, typename From, typename To, int N>
 __global__ void __launch_bounds__(kThreads)
     flat_kernel(std::int64_t vectors, const void* a, const void* b /* ? */, void* y) {
@@ -86,7 +86,7 @@ struct FloatsOfImages {
 
 constexpr int kFoldedBefore = 2;  // pairs of padding before a folded image; there is one after it
 
-// What launch_image works on: four columns by two rows a thread, the padding of folded images included.
+// What launch_image works on: four columns by two rows per thread, the padding of folded images included.
 struct ImageGrid {
   int fours, rows, shift;
   __host__ __device__ explicit ImageGrid(const Images& shape)

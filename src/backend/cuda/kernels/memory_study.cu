@@ -38,7 +38,7 @@ struct Scattered {
   __device__ std::uint32_t operator()(std::size_t i) const { return __ldg(from + scatter(i)); }
 };
 
-// Calls take(i, source(i)) for every word; each thread has kUnroll loads on their way before it takes the
+// Calls take(i, source(i)) for every word; each thread has kUnroll loads in flight before it takes the
 // first.
 template <typename Source, typename Take>
 __device__ void for_words(std::size_t words, const Source& source, const Take& take) {
@@ -103,7 +103,7 @@ __global__ void staged_kernel(uint4* __restrict__ to, const uint4* __restrict__ 
 
 // A thread stores what it loaded itself, so that it waits for its own copies and for nobody.
 __global__ void async_copy_kernel(uint4* __restrict__ to, const uint4* __restrict__ from, std::size_t words) {
-  constexpr int kStages = 6;  // of 4 KiB: as many blocks as threads allow fit beside each other
+  constexpr int kStages = 6;  // of 4 KiB: as many blocks as threads allow fit at once
   __shared__ uint4 ring[kStages][kThreads];
   const std::size_t step = threads_of_grid();
   const auto load = [&](std::size_t i, int stage) {
@@ -154,7 +154,7 @@ __global__ void bulk_kernel(std::byte* to, const std::byte* from, std::size_t by
 #endif
 }
 
-// One addition a block: many to one address would show in the time.
+// One addition per block: many to one address would take time.
 __device__ void add_up(unsigned long long value, unsigned long long* sum) {
   value = block_reduce<kThreads>(value, 0ULL, [](auto a, auto b) { return a + b; });
   if (threadIdx.x == 0) atomicAdd(sum, value);

@@ -1,4 +1,4 @@
-// Pooling, channels-last. Index bytes lie like the pooled tensor.
+// Pooling, channels-last. Index bytes have the layout of the pooled tensor.
 #include "backend/cuda/kernels/vec.cuh"
 
 namespace redline::backend::cuda {

@@ -125,7 +125,7 @@ struct Pooled {
   }
 };
 
-constexpr int kPixelRows = 7;  // of the ring: three that a window reads, and two pairs on their way
+constexpr int kPixelRows = 7;  // of the ring: three that a window reads, and two pairs in flight
 
 template <typename T>
 __global__ void __launch_bounds__(kTileThreads, kTileBlocksEach)
@@ -276,8 +276,8 @@ struct Windows {
 // one more column than the tile, and of the norm's input.
 template <typename T, int N>
 struct GradientRings {
-  static constexpr int kPooledRows = 3;  // two that are read, and one on its way
-  static constexpr int kPixelPairs = 2;  // one that is read, and one on its way
+  static constexpr int kPooledRows = 3;  // two that are read, and one in flight
+  static constexpr int kPixelPairs = 2;  // one that is read, and one in flight
   static constexpr int kNumbers = 5;     // Slope's three, the gate's scale and bias
   int row_vectors, columns;
 

@@ -1,16 +1,17 @@
-#include "backend/cuda/tuner.h"
+#include "backend/tuner.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <utility>
 
 #include "base/atomic_file.h"
 #include "base/log.h"
 
-namespace redline::backend::cuda {
+namespace redline::backend {
 
 // A line is a key, a space, and a name, which may have spaces in it.
 Choices::Choices(std::string file) : file_(std::move(file)) {
@@ -63,9 +64,9 @@ std::vector<std::size_t> tune(const std::vector<Question>& questions, Choices& c
       open.push_back(i);
     }
   }
-  if (open.empty() || rules.seconds <= 0) return answers;
+  if (open.empty() || *rules.seconds <= 0) return answers;
   std::ranges::stable_sort(open, std::ranges::greater{}, [&](std::size_t i) { return questions[i].value; });
-  const double end = rules.clock() + rules.seconds;
+  const double end = rules.clock() + *rules.seconds;
   bool stopped = false;
   std::int64_t answered = 0;
   const auto go_on = [&] {
@@ -93,8 +94,9 @@ std::vector<std::size_t> tune(const std::vector<Question>& questions, Choices& c
     ++answered;
     tell();
   }
+  *rules.seconds = std::max(0.0, end - rules.clock());
   choices.save();
   return answers;
 }
 
-}  // namespace redline::backend::cuda
+}  // namespace redline::backend

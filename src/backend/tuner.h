@@ -1,16 +1,16 @@
 // Finds the fastest of several candidates for a piece of work by timing them within a budget, and remembers
-// it by name. Knows nothing about GPUs.
+// it by name. Knows nothing about what is timed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace redline::backend::cuda {
+namespace redline::backend {
 
 // The fastest candidates by key, stored on disk so that later starts need not time them again.
 class Choices {
@@ -40,16 +40,17 @@ struct Question {
 };
 
 struct TuningRules {
-  double seconds = std::numeric_limits<double>::infinity();  // to spend; 0: nothing is timed
-  std::function<double()> clock;                             // seconds
-  std::function<bool()> stop = {};                           // asked before each candidate; true: enough
+  double* seconds;                  // to spend, less those that tune() has spent; 0: nothing is timed
+  std::function<double()> clock;    // seconds
+  std::function<bool()> stop = {};  // asked before each candidate; true: enough
   std::function<void(std::int64_t answered, std::int64_t all)> progress = {};
 };
 
 // For each question, the position of the candidate to take: the remembered one; else the fastest of those
 // that were timed within the budget, which goes to the questions of most value first; else the first. An
 // answer is remembered once all candidates were timed, so that later runs time what the budget left out.
+// Several calls can share a budget.
 std::vector<std::size_t> tune(const std::vector<Question>& questions, Choices& choices,
                               const TuningRules& rules);
 
-}  // namespace redline::backend::cuda
+}  // namespace redline::backend

@@ -618,7 +618,7 @@ const Images kConv3x3Images[] = {{"few", 1, 13, 14}, {"odd", 2, 29, 30}, {"many"
 // tiles than blocks.
 const Images kImages[] = {{"few", 3, 7, 7}, {"many", 12, 55, 55}};
 
-// A block walks down a strip of rows, at most 56 columns wide: more rows than its rings have, and two strips
+// A block walks down part of an image, at most 56 columns wide: more rows than its rings have, and two parts
 // side by side.
 const Images kStems[] = {{"tall", 76, 70, 3}, {"wide", 2, 5, 66}};
 

@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <thread>
 
 #include "base/error.h"
 #include "data/images/decode.h"
 #include "data/pictures.h"
+#include "data/progress.h"
 
 namespace redline::data {
 namespace {
@@ -35,6 +37,16 @@ TEST(DecodeMemory, LeasesNeverHoldMoreThanTheBudgetTogether) {
 TEST(DecodeMemory, OneThatNeedsMoreThanAllGoesAlone) {
   const MemoryLease alone(3 * kDecodeMemory);
   EXPECT_EQ(alone.bytes(), 3 * kDecodeMemory);
+}
+
+TEST(DecodeMemory, WaitingEndsWhenAskedToAndTheNextInLineGoesOn) {
+  auto all = std::make_unique<MemoryLease>(kDecodeMemory);
+  int asked = 0;
+  EXPECT_THROW(MemoryLease(1, [&] { return ++asked == 2; }), Stopped);
+  EXPECT_EQ(asked, 2);
+  std::thread next([] { const MemoryLease one(1); });  // would wait forever behind the one that left
+  all.reset();
+  next.join();
 }
 
 // 19 MB of pixels are held until the decoder is closed, and not after.

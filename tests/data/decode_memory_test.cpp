@@ -63,7 +63,9 @@ TEST(DecodeMemory, DecodersTakeItForLargeImagesAndGiveItBack) {
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_FALSE(others_turn);
+  EXPECT_GT(decoder.kept_bytes(), static_cast<std::size_t>(kSmallImage));
   decoder.close();
+  EXPECT_EQ(decoder.kept_bytes(), 0U);
   other.join();
   const std::vector<std::uint8_t> cut(png.begin(), png.end() - 1000);
   decoder.open(cut);

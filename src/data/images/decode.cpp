@@ -74,7 +74,7 @@ void Decoder::close() {
   bytes_ = {};
   is_baseline_ = false;
   if (memory_.bytes() == 0) return;
-  pixels_ = {};
+  pixels_ = std::vector<std::uint8_t>();  // assigning {} would keep the memory
   baseline_->release();
   jpeg_->release();
   memory_ = {};

@@ -71,6 +71,9 @@ class Decoder {
   // threads may be waiting for. open() does the same.
   void close();
 
+  // Bytes of pixels that are kept for the next image.
+  std::size_t kept_bytes() const { return pixels_.capacity(); }
+
   // The warning of a JPEG's decoder ("extraneous bytes before marker"); empty if none.
   const std::string& warning() const { return warning_; }
 

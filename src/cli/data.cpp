@@ -1,8 +1,13 @@
 // redline data: make, inspect and prepare data sets.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -275,7 +280,16 @@ void print_verification(const data::Verification& result) {
   }
 }
 
+// Before hours of work whose result could not be written.
+void require_folder_of(const std::string& file) {
+  const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
+  if (::access(folder.c_str(), W_OK) != 0)
+    throw IoError("--list {}: cannot write to the folder {}: {}", file, folder.string(),
+                  std::generic_category().message(errno));
+}
+
 int run_verify(VerifyFlags& flags) {
+  if (!flags.list.empty()) require_folder_of(flags.list);
   flags.options.threads = thread_count(flags.options.threads);
   data::Verification result;
   const int code = run_with_progress({"checking", "images", "nothing was changed", true},

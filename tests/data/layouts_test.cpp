@@ -115,15 +115,21 @@ TEST(Layouts, OneTarForEachClass) {
       tar_of({{"n02_1.JPEG", gradient_jpeg(17, 16)}, {"n02_0.JPEG", gradient_jpeg(18, 16)}}));
   put(folder / "in/train/n01.tar", tar_of({{"n01_1.JPEG", gradient_jpeg(16, 16)}}));
   put(folder / "in/val/n02/v.jpg", gradient_jpeg(19, 16));
-  const std::map<std::string, int> wanted{{"n01_1.JPEG", 0}, {"n02_0.JPEG", 1}, {"n02_1.JPEG", 1}};
+  put(folder / "in/train/n03.tar",
+      tar_of({{"a.avif", text("x")}, {"b.avif", text("x")}, {"n03_1.JPEG", gradient_jpeg(16, 16)}}));
+  const std::map<std::string, int> wanted{
+      {"n01_1.JPEG", 0}, {"n02_0.JPEG", 1}, {"n02_1.JPEG", 1}, {"n03_1.JPEG", 2}};
   for (int round = 0; round < 2; ++round) {  // then from the index
     const auto train = open_source(folder / "in", Split::train);
-    EXPECT_EQ(train->classes(), (Names{"n01", "n02"}));
+    EXPECT_EQ(train->classes(), (Names{"n01", "n02", "n03"}));
     EXPECT_EQ(labels(*train), wanted);
+    ASSERT_EQ(train->left_out().size(), 1U);
+    EXPECT_EQ(describe(train->left_out()[0]), "2 .avif images");
+    EXPECT_EQ(train->left_out()[0].first, (folder / "in/train/n03.tar/a.avif").string());
   }
   EXPECT_EQ(open_source(folder / "in", Split::val)->label(0), 1);
   // Another order does not come from the kept index.
-  put(folder / "in/classes.txt", std::string("n02\nn01\n"));
+  put(folder / "in/classes.txt", std::string("n02\nn01\nn03\n"));
   EXPECT_EQ(labels(*open_source(folder / "in", Split::train)).at("n01_1.JPEG"), 1);
 }
 

@@ -11,6 +11,7 @@
 #include "base/machine.h"
 #include "base/quantity.h"
 #include "base/random_file.h"
+#include "data/images/codecs.h"
 #include "data/parallel.h"
 #include "data/sources/class_list.h"
 #include "data/sources/class_words.h"
@@ -49,17 +50,29 @@ struct Found {
   std::int32_t label = 0;
 };
 
-std::vector<Found> images_of_class(const RandomFile& file, std::int32_t label, PassProgress& progress) {
-  std::vector<Found> found;
+struct TarContent {
+  std::vector<Found> images;
+  std::vector<std::string> others;  // images of formats that are not read
+};
+
+bool is_image(const TarMember& member, TarContent& content) {
+  const std::string_view name = base_name(member.name);
+  if (is_other_image_name(name)) content.others.push_back(member.name);
+  return is_image_name(name);
+}
+
+TarContent images_of_class(const RandomFile& file, std::int32_t label, PassProgress& progress) {
+  TarContent content;
+  std::vector<Found>& found = content.images;
   for (TarMember& member : list(file, progress))
-    if (is_image_name(base_name(member.name))) found.push_back({std::move(member), label});
+    if (is_image(member, content)) found.push_back({std::move(member), label});
   std::sort(found.begin(), found.end(),
             [](const Found& a, const Found& b) { return a.member.name < b.member.name; });
   const auto twin = std::adjacent_find(found.begin(), found.end(), [](const Found& a, const Found& b) {
     return base_name(a.member.name) == base_name(b.member.name);
   });
   if (twin != found.end()) throw DataError("{} holds {} twice", file.path().string(), twin->member.name);
-  return found;
+  return content;
 }
 
 // WebDataset's rule: a sample's parts share the name up to the first dot after the last slash.
@@ -79,22 +92,22 @@ std::int32_t read_label(const RandomFile& file, const TarMember& member) {
   return label;
 }
 
-std::vector<Found> web_images(const RandomFile& file, PassProgress& progress) {
-  std::vector<Found> found;
+TarContent web_images(const RandomFile& file, PassProgress& progress) {
+  TarContent content;
   std::unordered_map<std::string, std::int32_t> labels;
   for (TarMember& member : list(file, progress)) {
     if (member.name.ends_with(".cls"))
       labels[key_of(member.name)] = read_label(file, member);
-    else if (is_image_name(base_name(member.name)))
-      found.push_back({std::move(member), 0});
+    else if (is_image(member, content))
+      content.images.push_back({std::move(member), 0});
   }
-  for (Found& one : found) {
+  for (Found& one : content.images) {
     const auto label = labels.find(key_of(one.member.name));
     if (label == labels.end())
       throw DataError("{}: {} has no .cls file with its class", file.path().string(), one.member.name);
     one.label = label->second;
   }
-  return found;
+  return content;
 }
 
 class TarShards final : public RecordSource {
@@ -114,7 +127,7 @@ class TarShards final : public RecordSource {
     const fs::path kept = folder / fmt::format(".redline-index-{}", index);
     if (load_index(kept, containers, index_)) return;
     log_info("indexing {} in {}; this is done once", counted(std::ssize(names), what), folder.string());
-    std::vector<std::vector<Found>> found(files_.size());
+    std::vector<TarContent> found(files_.size());
     std::uint64_t bytes = 0;
     for (const RandomFile& file : files_) bytes += file.size();
     PassProgress progress(fmt::format("indexing {}s", what), bytes, options_.stop);
@@ -122,16 +135,23 @@ class TarShards final : public RecordSource {
                  [&](std::int64_t item, int) {
                    const auto i = static_cast<std::size_t>(item);
                    found[i] = images(files_[i], static_cast<std::int32_t>(i), progress);
-                   if (found[i].empty()) throw DataError("{} holds no images", files_[i].path().string());
+                   if (found[i].images.empty())
+                     throw DataError("{} holds no images", files_[i].path().string());
                  });
     std::int32_t classes = 0;
-    for (std::size_t i = 0; i < found.size(); ++i)
-      for (const Found& one : found[i]) {
+    FileListing others;  // sorts them by format
+    others.root = folder;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      for (const std::string& name : found[i].others) others.leave_out(names[i] + "/" + name);
+      for (const Found& one : found[i].images) {
         index_.entries.push_back(
             {one.member.offset, one.member.size, static_cast<std::uint32_t>(i), one.label});
         index_.add_name(one.member.name);
         classes = std::max(classes, one.label + 1);
       }
+    }
+    for (const auto& [format, one] : others.left)
+      index_.skipped.push_back({format, static_cast<std::uint64_t>(one.count), one.first});
     for (std::int32_t label = 0; label < classes; ++label) index_.classes.push_back(std::to_string(label));
     index_.containers = std::move(containers);
     save_index(kept, index_);
@@ -159,6 +179,13 @@ class TarShards final : public RecordSource {
   }
   const std::vector<std::string>& classes() const override { return index_.classes; }
   const char* kind() const override { return kind_; }
+  std::vector<LeftOut> left_out() const override {
+    std::vector<LeftOut> list;
+    for (const RecordIndex::Skipped& one : index_.skipped)
+      list.push_back({one.what, static_cast<std::int64_t>(one.count), one.first, true,
+                      "Redline reads " + formats_text()});
+    return list;
+  }
   std::int64_t encoded_bytes(std::int64_t index) const override {
     return static_cast<std::int64_t>(entry(index).size);
   }

@@ -97,14 +97,14 @@ std::optional<NamedBox> to_box(const Reading::Object& o, double width, double he
 // Where annotations are, beside ImageNet's tars.
 constexpr const char* kFolders[] = {"Annotation", "Annotations"};
 
-bool is_archive_name(const std::string& name) {
+bool is_boxes_archive(const std::string& name) {
   for (const char* ending : {".tar", ".tar.gz", ".tgz", ".zip"})
     if (name.ends_with(ending)) return true;
   return false;
 }
 
 bool is_box_archive_name(const std::string& name) {
-  return name.find("bbox") != name.npos && is_archive_name(name);
+  return name.find("bbox") != name.npos && is_boxes_archive(name);
 }
 
 std::string_view as_text(std::span<const std::uint8_t> bytes) {

@@ -158,11 +158,14 @@ class Bench:
 
     # ---- measurements
 
+    def speed_sizes(self):
+        """Of a measurement of speed: images in a batch, steps, of which so many to warm up, and pixels."""
+        return (4, 6, 2, 64) if self.args.trial else (256, 200, 60, 224)
+
     def speed(self, decoder, number):
         """Images/s of training, once it is under way."""
         self.need(90)
-        trial = self.args.trial
-        batch, steps, warm_up, size = (4, 6, 2, 64) if trial else (256, 200, 60, 224)
+        batch, steps, warm_up, size = self.speed_sizes()
         data = ["synthetic", "--classes", 1000] if decoder == "synthetic" else [self.work / "imagenet" / "shards", "--decode", decoder]
         folder = self.work / "runs" / f"speed-{decoder}-{number}"
         shutil.rmtree(folder, ignore_errors=True)
@@ -335,11 +338,13 @@ def report(bench, results, pieces):
         text += ["", f"{len(earlier)} trainings are from earlier results."]
     if missing:
         text += ["", "Not measured yet: " + ", ".join(missing) + "."]
-    for title, rows in (("ResNet-50, batch 256, fp16, on JPEGs of ImageNet in the page cache", speed_rows(results)),
+    batch, _, _, size = bench.speed_sizes()
+    dtype = "fp32" if bench.args.device == "cpu" else "fp16"
+    for title, rows in ((f"ResNet-50, batch {batch}, {size} pixels, {dtype}, on JPEGs of ImageNet in the page cache", speed_rows(results)),
                         ("Recipes, trained to their end", training_rows(results))):
         if rows:
             text += ["", f"## {title}", "", *rows]
-    text += ["", "Redline decodes JPEGs as it trains; PyTorch has all images decoded on the GPU. Seconds count training and the "
+    text += ["", "Redline decodes JPEGs as it trains; PyTorch has all images decoded in the device's memory. Seconds count training and the "
              "evaluation after every epoch, not starting and compiling; images/s leave out the first epoch and evaluations."]
     bench.args.output.mkdir(parents=True, exist_ok=True)
     base = bench.args.output / f"real_sets-{date}"

@@ -126,10 +126,16 @@ class Measurement {
 
   // Takes a batch and copies it, unless it is on a GPU; returns the seconds of the copy.
   double take() {
+    const auto breathe = [this] {
+      breathe_();
+      return false;
+    };
     breathe_();
     data::Batch batch;
+    loader_->wait(breathe);
     if (!loader_->next(batch)) {
       loader_->start_epoch(++epoch_);
+      loader_->wait(breathe);
       check(loader_->next(batch), "an epoch without batches");
     }
     const Stopwatch watch;

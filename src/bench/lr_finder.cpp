@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <memory>
+#include <stop_token>
+#include <thread>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -126,6 +129,13 @@ LrSweep sweep_rates(const LrOptions& options, const LrProgress& progress) {
     log_info("{}", train::initialise_from(config.model.init, config.model.name, setup.class_names,
                                           trainer->state()));
   trainer->sweep(schedule_of(options));
+  // The trainer knows one flag, which a diverging loss raises, too.
+  const std::jthread hearing([&](const std::stop_token& over) {
+    while (options.stop != nullptr && !over.stop_requested() && !stop) {
+      if (options.stop->load()) stop = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
   if (!trainer->run(stop) && !sweep.diverged) sweep.stopped = true;
   return sweep;
 }

@@ -1,8 +1,13 @@
 // redline data: make, inspect and prepare data sets.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -14,11 +19,10 @@
 #include "base/machine.h"
 #include "base/printable.h"
 #include "base/quantity.h"
-#include "base/signals.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/data.h"
-#include "cli/progress_line.h"
+#include "cli/long_work.h"
 #include "data/prepare/convert.h"
 #include "data/prepare/info.h"
 #include "data/prepare/synth.h"
@@ -47,26 +51,6 @@ void parse_size(const std::string& text, int& width, int& height) {
 int thread_count(int asked) {
   if (asked < 0) throw UsageError("--threads {} is negative", asked);
   return asked == 0 ? inspect_machine().cores_allowed : asked;
-}
-
-// Runs work that takes a Progress and shows it; returns 128+signal if a signal stopped it. `afterwards` is
-// the message for that case.
-template <typename Work>
-int run_with_progress(const char* what, const char* unit, const char* afterwards, Work&& work) {
-  const StopSignals signals;
-  ProgressLine line(what, unit);
-  try {
-    work([&](std::int64_t done, std::int64_t total) {
-      if (total > 0) line.update(done, total);  // else it only checks whether to stop
-      return !signals.requested();
-    });
-  } catch (const data::Stopped&) {
-    line.clear();
-    fmt::print(stderr, "redline: stopped; {}\n", afterwards);
-    return 128 + signals.signal();
-  }
-  line.clear();
-  return 0;
 }
 
 // Limits on image size, with the same names as in `redline train`.
@@ -101,10 +85,10 @@ int run_synth(SynthFlags& flags) {
   flags.options.threads = thread_count(flags.options.threads);
   const Stopwatch watch;
   const int code =
-      run_with_progress("drawing", "images", "nothing was left behind",
+      run_with_progress({"drawing", "images", "nothing was left behind"},
                         [&](const data::Progress& progress) { data::write_synth(flags.options, progress); });
   if (code == 0)
-    fmt::print("{}: {} training and {} validation images of {} classes, {}, in {}\n", flags.path,
+    fmt::print("{}: {} training and {} validation images of {} classes, {}, in {}\n", printable(flags.path),
                format_grouped(flags.options.train), format_grouped(flags.options.val), flags.options.classes,
                flags.options.imagenet_sizes
                    ? std::string("with ImageNet's sizes")
@@ -176,7 +160,13 @@ nlohmann::ordered_json to_json(const data::DataInfo& info, const std::string& pa
 void print_unused(const char* prefix, const std::vector<data::LeftOut>& unused) {
   if (unused.empty()) return;
   fmt::print("{}", prefix);
-  for (const data::LeftOut& one : unused) fmt::print(" {}", printable(one.what));
+  constexpr std::size_t kShown = 8;
+  for (std::size_t i = 0; i < std::min(kShown, unused.size()); ++i) {
+    fmt::print("{} {}", i ? "," : "", printable(describe(unused[i])));
+    if (!unused[i].first.empty())
+      fmt::print(" ({}{})", printable(unused[i].first), unused[i].count > 1 ? ", …" : "");
+  }
+  if (unused.size() > kShown) fmt::print(" and {} more", unused.size() - kShown);
   fmt::print("\n");
 }
 
@@ -201,15 +191,19 @@ void print_info(const data::DataInfo& info) {
     fmt::print("{:<9} {} images, {}; {} a class", data::split_name(s.split), format_grouped(s.images), s.kind,
                range_text(s.fewest, s.most));
     if (s.without) fmt::print("; {} classes have none", s.without);
-    fmt::print("\n          {} looked at:", format_grouped(s.looked_at));
-    for (const auto& [format, count] : s.formats) fmt::print(" {} {},", format_grouped(count), format);
-    fmt::print(" {} on average,\n          {}\n", format_bytes(static_cast<std::uint64_t>(s.mean_bytes)),
-               size_text(s));
+    fmt::print("\n");
+    if (s.looked_at > 0) fmt::print("          {} looked at", format_grouped(s.looked_at));
+    if (s.looked_at > s.unreadable) {
+      fmt::print(":");
+      for (const auto& [format, count] : s.formats) fmt::print(" {} {},", format_grouped(count), format);
+      fmt::print(" {} on average,\n          {}", format_bytes(static_cast<std::uint64_t>(s.mean_bytes)),
+                 size_text(s));
+    }
+    if (s.looked_at > 0) fmt::print("\n");
     if (s.unreadable)
       fmt::print("          {} unreadable, the first: {}\n", s.unreadable, printable(s.first_unreadable));
     for (const data::LeftOut& one : s.left_out)
-      fmt::print("          skipped: {} {}, the first {}\n", format_grouped(one.count), one.what,
-                 printable(one.first));
+      fmt::print("          skipped: {}, the first {}\n", printable(describe(one)), printable(one.first));
     for (const std::string& damage : s.damage) fmt::print("          damaged: {}\n", printable(damage));
   }
   print_unused("not used ", info.unused);
@@ -286,14 +280,23 @@ void print_verification(const data::Verification& result) {
   }
 }
 
+// Before hours of work whose result could not be written.
+void require_folder_of(const std::string& file) {
+  const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
+  if (::access(folder.c_str(), W_OK) != 0)
+    throw IoError("--list {}: cannot write to the folder {}: {}", file, folder.string(),
+                  std::generic_category().message(errno));
+}
+
 int run_verify(VerifyFlags& flags) {
+  if (!flags.list.empty()) require_folder_of(flags.list);
   flags.options.threads = thread_count(flags.options.threads);
   data::Verification result;
-  const int code =
-      run_with_progress("checking", "images", "nothing was changed", [&](const data::Progress& progress) {
-        flags.options.source.stop = [&] { return !progress(0, 0); };
-        result = data::verify(flags.path, flags.options, progress);
-      });
+  const int code = run_with_progress({"checking", "images", "nothing was changed", true},
+                                     [&](const data::Progress& progress) {
+                                       flags.options.source.stop = [&] { return !progress(0, 0); };
+                                       result = data::verify(flags.path, flags.options, progress);
+                                     });
   if (code != 0) return code;
   if (!flags.list.empty()) {
     std::string text;
@@ -308,7 +311,8 @@ int run_verify(VerifyFlags& flags) {
   else
     print_verification(result);
   if (result.bad() > 0)
-    throw DataError("{} of {} images in {} are bad", result.bad(), result.images(), flags.path);
+    throw DataError("{} of {} in {} {} bad", result.bad(), counted(result.images(), "image"), flags.path,
+                    result.bad() == 1 ? "is" : "are");
   return 0;
 }
 
@@ -353,7 +357,7 @@ template <typename Work>
 int run_unpack(const ConvertFlags& flags, Work&& work) {
   const Stopwatch watch;
   data::UnpackResult result;
-  const int code = run_with_progress("unpacking", "images", "the same command continues from here",
+  const int code = run_with_progress({"unpacking", "images", "the same command continues from here", true},
                                      [&](const data::Progress& progress) {
                                        data::UnpackOptions options = unpack_options(flags);
                                        options.limits_of_source.stop = [&] { return !progress(0, 0); };
@@ -361,9 +365,10 @@ int run_unpack(const ConvertFlags& flags, Work&& work) {
                                      });
   if (code != 0) return code;
   print_left_out(result.bad);
-  fmt::print("{}: {} images, {} of them already complete, {} skipped as bad, in {}\n", flags.target,
-             format_grouped(result.written + result.found), format_grouped(result.found), result.bad.size(),
-             format_duration(watch.seconds()));
+  fmt::print("{}: {} images, {} of them already complete, {} skipped as bad, in {}\n",
+             printable(flags.target), format_grouped(result.written + result.found),
+             format_grouped(result.found), result.bad.size(), format_duration(watch.seconds()));
+  print_unused("not converted:", result.unused);
   return 0;
 }
 
@@ -383,7 +388,7 @@ int run_convert(ConvertFlags& flags) {
   flags.options.threads = thread_count(flags.options.threads);
   const Stopwatch watch;
   data::ConvertResult result;
-  const int code = run_with_progress("converting", "images", "the same command continues from here",
+  const int code = run_with_progress({"converting", "images", "the same command continues from here", true},
                                      [&](const data::Progress& progress) {
                                        flags.options.limits_of_source.stop = [&] { return !progress(0, 0); };
                                        result = data::convert_to_tfrecord(flags.options, progress);
@@ -392,7 +397,7 @@ int run_convert(ConvertFlags& flags) {
   print_left_out(result.bad);
   fmt::print(
       "{}: {} images, {} encoded anew, {} with boxes, {} skipped as bad, {} shards already complete, in {}\n",
-      flags.target, format_grouped(result.written), format_grouped(result.reencoded),
+      printable(flags.target), format_grouped(result.written), format_grouped(result.reencoded),
       format_grouped(result.boxed), result.bad.size(), result.shards_found, format_duration(watch.seconds()));
   print_unused("not converted:", data::unused_in(flags.source));
   return 0;

@@ -1,5 +1,6 @@
 // redline data show: a page of images as the network sees them.
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string>
 
@@ -56,7 +57,7 @@ int run_show(const ShowFlags& flags) {
   fmt::print("{}: {} of {}, as the network sees them{}\n", printable(flags.page),
              counted(shown.images, "image"),
              shown.classes == 1 ? "1 class" : fmt::format("{} classes", shown.classes),
-             shown.bad.empty() ? "" : fmt::format("; {} bad ones found", shown.bad.size()));
+             shown.bad.empty() ? "" : fmt::format("; {} found", counted(std::ssize(shown.bad), "bad image")));
   return 0;
 }
 

@@ -296,7 +296,7 @@ int run_predict(const PredictOptions& options) {
   const std::shared_ptr<const data::RecordSource> images =
       data::list_images(named.paths, std::move(named.piped));
   for (const data::LeftOut& one : images->left_out())
-    if (one.image) log_warning("skipped {} {}, the first {}", one.count, one.what, one.first);
+    if (one.image) log_warning("skipped {}, the first {}: {}", describe(one), one.first, one.why);
   std::vector<std::unique_ptr<Writer>> writers;
   writers.push_back(writer_of(options, names, model.weights.classes, *images));
   if (!options.page.empty())

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "data/bad_limit.h"
 
 namespace redline::data {
@@ -20,11 +21,12 @@ void BadSamples::note(std::int64_t sample, const Error& reason) {
   if (!reasons_.emplace(sample, reason.what()).second) return;
   if (reason.code() == ExitCode::io) ++unreadable_;
   const auto count = static_cast<std::int64_t>(reasons_.size());
-  if (count <= kLogged) log_warning("skipped {}: {}", source_->name(sample), reason.what());
+  const std::string name = printable(source_->name(sample));
+  if (count <= kLogged) log_warning("skipped {}: {}", name, reason.what());
   if (count == kLogged) log_warning("further bad samples are counted, not named");
   if (count <= most_) return;
   const std::string which = fmt::format("more than the {} that --max-bad {} allows; the last was {}: {}",
-                                        most_, share_, source_->name(sample), reason.what());
+                                        most_, share_, name, reason.what());
   // The files or their disk are gone: nothing is wrong with the data itself.
   if (2 * unreadable_ > count) {
     throw IoError(

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -56,6 +57,9 @@ class BatchSource {
   // batches are still on lease: holding one at a time is always possible, and a device may hold one more.
   // Throws DataError when more samples are bad than allowed, IoError when they cannot be read.
   virtual bool next(Batch& batch) = 0;
+
+  // Waits until next() need not wait, or `stop` is true, which is asked now and then; false in that case.
+  virtual bool wait([[maybe_unused]] const std::function<bool()>& stop) { return true; }
 
   // The part of the time spent on making batches so far that went into reading files. Empty if none are read.
   virtual std::optional<double> reading_share() const { return {}; }

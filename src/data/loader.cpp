@@ -1,6 +1,8 @@
 #include "data/loader.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -17,6 +19,7 @@
 #include "data/bad_samples.h"
 #include "data/decode_split.h"
 #include "data/gpu_batch.h"
+#include "data/progress.h"
 #include "data/sampler.h"
 
 namespace redline::data {
@@ -66,6 +69,7 @@ class Loader::Pool : public std::enable_shared_from_this<Loader::Pool> {
   void set_image_size(int size);
   void start_epoch(std::int64_t epoch, std::int64_t first_batch);
   bool next(Batch& batch);
+  bool wait(const std::function<bool()>& stop);
   double cpu_share() const;
   StageSeconds stage_seconds() const;
 
@@ -108,6 +112,7 @@ class Loader::Pool : public std::enable_shared_from_this<Loader::Pool> {
   void reset(Slot& slot) const;  // for the next batch
   // Ends a lease. A slot of an earlier image size is freed.
   void give_back(std::unique_ptr<Slot> slot, int generation);
+  bool is_ready() const { return !in_flight_.empty() && in_flight_.front()->pending == 0; }
   int work_of_batch() const { return options_.batch_size + (options_.decoder || mixes(options_) ? 1 : 0); }
   bool row_available() const {
     return !failure_ && !draining_ && next_batch_ < end_batch_ && (next_row_ > 0 || !free_.empty());
@@ -117,7 +122,7 @@ class Loader::Pool : public std::enable_shared_from_this<Loader::Pool> {
   std::condition_variable work_ready_;
   std::condition_variable gpu_ready_;
   std::condition_variable batch_ready_;  // also: a worker went idle
-  bool stop_ = false;
+  std::atomic<bool> stop_{false};
   std::vector<std::unique_ptr<Slot>> free_;
   std::deque<std::unique_ptr<Slot>> in_flight_;  // in order; rows are handed out of the last
   int generation_ = 0;                           // of slots: one for each change of the image size
@@ -147,6 +152,7 @@ Loader::Pool::Pool(std::shared_ptr<const RecordSource> source, const LoaderOptio
       sampler_(sampler_options(options, source_->count())),
       bad_(source_, options.max_bad),
       split_(options.threads, options.fixed_split) {
+  options_.limits.give_up = [this] { return stop_.load(); };
   make_slots();
   start_threads();
 }
@@ -261,7 +267,6 @@ bool Loader::Pool::next(Batch& batch) {
   std::unique_lock lock(mutex_);
   if (given_batch_ >= end_batch_) return false;
   const Stopwatch watch;
-  const auto is_ready = [this] { return !in_flight_.empty() && in_flight_.front()->pending == 0; };
   batch_ready_.wait(lock, [&] { return failure_ || is_ready(); });
   waited_ += watch.seconds();
   // A failure counts when its batch is requested: one in an epoch that never begins does not end the run.
@@ -289,6 +294,21 @@ bool Loader::Pool::next(Batch& batch) {
   return true;
 }
 
+bool Loader::Pool::wait(const std::function<bool()>& stop) {
+  constexpr auto kAskEvery = std::chrono::milliseconds(50);
+  std::unique_lock lock(mutex_);
+  const Stopwatch watch;
+  const auto decided = [this] { return failure_ || given_batch_ >= end_batch_ || is_ready(); };
+  bool stopped = false;
+  while (!stopped && !batch_ready_.wait_for(lock, kAskEvery, decided)) {
+    lock.unlock();
+    stopped = stop();
+    lock.lock();
+  }
+  waited_ += watch.seconds();
+  return !stopped;
+}
+
 void Loader::Pool::give_back(std::unique_ptr<Slot> slot, int generation) {
   const std::lock_guard lock(mutex_);
   if (generation != generation_) return;
@@ -311,6 +331,9 @@ void Loader::Pool::run_thread(void (Pool::*body)(std::unique_lock<std::mutex>&, 
   bool busy = false;
   try {
     (this->*body)(lock, busy);
+  } catch (const Stopped&) {  // stop_threads() waits for this one
+    if (!lock.owns_lock()) lock.lock();
+    if (busy) --busy_;
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     if (!failure_) failure_ = std::current_exception();
@@ -473,6 +496,7 @@ void Loader::start_epoch(std::int64_t epoch, std::int64_t first_batch) {
   pool_->start_epoch(epoch, first_batch);
 }
 bool Loader::next(Batch& batch) { return pool_->next(batch); }
+bool Loader::wait(const std::function<bool()>& stop) { return pool_->wait(stop); }
 double Loader::waited_seconds() const { return pool_->waited_; }
 double Loader::cpu_share() const { return pool_->cpu_share(); }
 StageSeconds Loader::stage_seconds() const { return pool_->stage_seconds(); }

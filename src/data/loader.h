@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -60,7 +61,8 @@ class Loader final : public BatchSource {
   void set_image_size(int size) override;
   void start_epoch(std::int64_t epoch, std::int64_t first_batch = 0) override;
   bool next(Batch& batch) override;
-  // Seconds that next() has spent waiting for data since construction.
+  bool wait(const std::function<bool()>& stop) override;
+  // Seconds that next() and wait() have spent waiting for data since construction.
   double waited_seconds() const;
 
   // The share of rows that the threads decode to relieve the GPU: 0 without a GPU's decoder. Any thread.

@@ -128,7 +128,11 @@ std::optional<EvaluationResult> evaluate(const TrainedModel& model, const Evalua
   const Stopwatch watch;
   std::int64_t done = 0;
   batches->start_epoch(0);
-  for (data::Batch batch; batches->next(batch);) {
+  const auto stopped = [&] { return stop.load(); };
+  for (;;) {
+    if (!batches->wait(stopped)) return {};
+    data::Batch batch;
+    if (!batches->next(batch)) break;
     const auto logits = pass.run(batch);
     if (!logits) return {};
     for (int row = 0; row < batches->batch_size(); ++row) {

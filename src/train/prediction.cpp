@@ -44,8 +44,12 @@ PredictionCounts predict(const TrainedModel& model, const ForwardOptions& option
   const int size = batches->image_size();
   PredictionCounts counts;
   batches->start_epoch(0);
-  for (data::Batch batch; batches->next(batch);) {
-    const auto logits = pass.run(batch);
+  const auto stopped = [&] { return stop.load(); };
+  for (;;) {
+    data::Batch batch;
+    const bool waited = batches->wait(stopped);
+    if (waited && !batches->next(batch)) break;
+    const auto logits = waited ? pass.run(batch) : std::nullopt;
     if (!logits) {
       counts.stopped = true;
       return counts;

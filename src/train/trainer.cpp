@@ -179,11 +179,18 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
     train_source_.start_epoch(epoch_, step_in_epoch_ * config_.optimizer.accumulate);
   }
   while (!epoch_done() && !all_steps_done()) {
-    if (stopping(stop)) return false;
+    if (stopping(stop) || !wait_for_data(stop)) return false;
     step();
     if (!evaluation_due()) save_when_due();  // else after the evaluation, which it then holds
   }
   return true;
+}
+
+// Images on a slow disk, or large ones, may take long; other ranks would wait for a step that does not come.
+bool Trainer::wait_for_data(const std::atomic<bool>& stop) {
+  if (!ranks_.alone() || session_ != nullptr) return true;  // a profile's steps include the wait
+  const StepClock::Span waits(clock_, Cause::data);
+  return train_source_.wait([&] { return stop.load(std::memory_order_relaxed); });
 }
 
 bool Trainer::evaluation_due() const {

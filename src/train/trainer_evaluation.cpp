@@ -54,8 +54,12 @@ std::optional<metrics::Evaluation> Trainer::evaluate(bool averages, const std::a
   recorder_.evaluating(0, val_source_->samples());
   bool abandoned = false;
   val_source_->start_epoch(0);
-  for (data::Batch batch; val_source_->next(batch);) {
-    if (ranks_.any(stop.load(std::memory_order_relaxed))) {
+  const auto stopped = [&] { return stop.load(std::memory_order_relaxed); };
+  for (data::Batch batch;;) {
+    const bool waited =
+        !ranks_.alone() || val_source_->wait(stopped);  // the others wait for this rank's batch
+    if (waited && !val_source_->next(batch)) break;
+    if (ranks_.any(stopped())) {
       while (!under_way.empty()) take(/*wait=*/true);  // the next evaluation begins with none under way
       return {};
     }

@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <thread>
 
 #include "base/error.h"
 #include "data/images/decode.h"
 #include "data/pictures.h"
+#include "data/progress.h"
 
 namespace redline::data {
 namespace {
@@ -37,6 +39,16 @@ TEST(DecodeMemory, OneThatNeedsMoreThanAllGoesAlone) {
   EXPECT_EQ(alone.bytes(), 3 * kDecodeMemory);
 }
 
+TEST(DecodeMemory, WaitingEndsWhenAskedToAndTheNextInLineGoesOn) {
+  auto all = std::make_unique<MemoryLease>(kDecodeMemory);
+  int asked = 0;
+  EXPECT_THROW(MemoryLease(1, [&] { return ++asked == 2; }), Stopped);
+  EXPECT_EQ(asked, 2);
+  std::thread next([] { const MemoryLease one(1); });  // would wait forever behind the one that left
+  all.reset();
+  next.join();
+}
+
 // 19 MB of pixels are held until the decoder is closed, and not after.
 TEST(DecodeMemory, DecodersTakeItForLargeImagesAndGiveItBack) {
   const Picture picture = gradient(2200, 2200);
@@ -51,7 +63,9 @@ TEST(DecodeMemory, DecodersTakeItForLargeImagesAndGiveItBack) {
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_FALSE(others_turn);
+  EXPECT_GT(decoder.kept_bytes(), static_cast<std::size_t>(kSmallImage));
   decoder.close();
+  EXPECT_EQ(decoder.kept_bytes(), 0U);
   other.join();
   const std::vector<std::uint8_t> cut(png.begin(), png.end() - 1000);
   decoder.open(cut);

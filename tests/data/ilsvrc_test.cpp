@@ -9,6 +9,7 @@
 #include "base/temporary_folder.h"
 #include "data/pictures.h"
 #include "data/prepare/synth.h"
+#include "data/progress.h"
 #include "data/sources/devkit.h"
 #include "data/sources/tar.h"
 
@@ -123,6 +124,18 @@ TEST(Ilsvrc, DamagedTarsAreNamed) {
   EXPECT_NE(complaint(tar_of({{"a.tar", tar_of({{"readme", jpeg}})}})).find("a.tar holds no images"),
             std::string::npos);
   EXPECT_NE(complaint(tar_of({{"readme", jpeg}})).find("holds no tars"), std::string::npos);
+}
+
+TEST(Ilsvrc, IndexingEndsWhenAskedTo) {
+  const TemporaryFolder folder;
+  write_synth(synth(folder / "tars", SynthFormat::tars));
+  for (const Split split : {Split::train, Split::val}) {
+    int asked = 0;
+    SourceOptions options;
+    options.stop = [&] { return ++asked == 8; };  // in the middle of a tar
+    EXPECT_THROW(open_source(folder / "tars", split, options), Stopped) << split_name(split);
+    EXPECT_EQ(asked, 8);
+  }
 }
 
 TEST(Ilsvrc, ValImagesThatTheKitDoesNotKnowAreNamed) {

@@ -11,6 +11,7 @@
 #include "data/pictures.h"
 #include "data/prepare/convert.h"
 #include "data/prepare/info.h"
+#include "data/progress.h"
 #include "data/sources/devkit.h"
 #include "data/sources/example.h"
 #include "data/sources/record_source.h"
@@ -53,6 +54,13 @@ Bytes tar_of(const std::vector<std::pair<std::string, Bytes>>& files) {
   return tar;
 }
 
+// What lies beside the splits.
+Names unused(const fs::path& path) {
+  Names names;
+  for (const LeftOut& one : unused_in(path)) names.push_back(describe(one));
+  return names;
+}
+
 Bytes text(const std::string& t) { return {t.begin(), t.end()}; }
 
 const std::map<std::string, int> kVal{{"ILSVRC2012_val_00000001.JPEG", 1},
@@ -70,7 +78,10 @@ TEST(Layouts, KagglesImageNet) {
   put(folder / "LOC_val_solution.csv",
       std::string("ImageId,PredictionString\nILSVRC2012_val_00000001,n02 1 2 3 4 n02 5 6 7 8\n"
                   "ILSVRC2012_val_00000002,n01 1 2 3 4 \n"));
-  for (const fs::path& path : {folder.path(), folder / "ILSVRC", folder / "ILSVRC/Data/CLS-LOC"}) {
+  put(folder / "ILSVRC/Data/CLS-LOC/test/ILSVRC2012_test_00000001.JPEG", gradient_jpeg(18, 16));
+  for (const char* part : {"", "ILSVRC", "ILSVRC/Data", "ILSVRC/Data/CLS-LOC"}) {
+    const fs::path path = folder / part;
+    EXPECT_EQ(unused(path), (Names{"test/"}));
     EXPECT_EQ(open_source(path, Split::train)->count(), 2) << path;
     EXPECT_EQ(labels(*open_source(path, Split::val)), kVal) << path;
   }
@@ -104,15 +115,21 @@ TEST(Layouts, OneTarForEachClass) {
       tar_of({{"n02_1.JPEG", gradient_jpeg(17, 16)}, {"n02_0.JPEG", gradient_jpeg(18, 16)}}));
   put(folder / "in/train/n01.tar", tar_of({{"n01_1.JPEG", gradient_jpeg(16, 16)}}));
   put(folder / "in/val/n02/v.jpg", gradient_jpeg(19, 16));
-  const std::map<std::string, int> wanted{{"n01_1.JPEG", 0}, {"n02_0.JPEG", 1}, {"n02_1.JPEG", 1}};
+  put(folder / "in/train/n03.tar",
+      tar_of({{"a.avif", text("x")}, {"b.avif", text("x")}, {"n03_1.JPEG", gradient_jpeg(16, 16)}}));
+  const std::map<std::string, int> wanted{
+      {"n01_1.JPEG", 0}, {"n02_0.JPEG", 1}, {"n02_1.JPEG", 1}, {"n03_1.JPEG", 2}};
   for (int round = 0; round < 2; ++round) {  // then from the index
     const auto train = open_source(folder / "in", Split::train);
-    EXPECT_EQ(train->classes(), (Names{"n01", "n02"}));
+    EXPECT_EQ(train->classes(), (Names{"n01", "n02", "n03"}));
     EXPECT_EQ(labels(*train), wanted);
+    ASSERT_EQ(train->left_out().size(), 1U);
+    EXPECT_EQ(describe(train->left_out()[0]), "2 .avif images");
+    EXPECT_EQ(train->left_out()[0].first, (folder / "in/train/n03.tar/a.avif").string());
   }
   EXPECT_EQ(open_source(folder / "in", Split::val)->label(0), 1);
   // Another order does not come from the kept index.
-  put(folder / "in/classes.txt", std::string("n02\nn01\n"));
+  put(folder / "in/classes.txt", std::string("n02\nn01\nn03\n"));
   EXPECT_EQ(labels(*open_source(folder / "in", Split::train)).at("n01_1.JPEG"), 1);
 }
 
@@ -131,6 +148,17 @@ TEST(Layouts, WebDatasetTars) {
   EXPECT_EQ(Decoder().open(val->read(0, scratch)).width, 18);
   put(folder / "classes.txt", std::string("a\nb\nc\nd\ne\n"));
   EXPECT_EQ(open_source(folder.path(), Split::val)->classes()[1], "b");
+}
+
+TEST(Layouts, IndexingTarsEndsWhenAskedTo) {
+  const TemporaryFolder folder;
+  put(folder / "train-0.tar",
+      tar_of({{"k1.jpg", gradient_jpeg(16, 16)}, {"k1.cls", text("1")}, {"k2.jpg", gradient_jpeg(16, 16)}}));
+  int asked = 0;
+  SourceOptions options;
+  options.stop = [&] { return ++asked == 2; };
+  EXPECT_THROW(open_source(folder.path(), Split::train, options), Stopped);
+  EXPECT_EQ(asked, 2);
 }
 
 TEST(Layouts, WebDatasetMistakesAreNamed) {
@@ -195,6 +223,11 @@ TEST(Layouts, ShardsByTheNamesThatPeopleGive) {
     EXPECT_EQ(open_source(folder.path(), Split::train)->count(), 1) << train;
     EXPECT_EQ(open_source(folder.path(), Split::val)->count(), 1) << val;
   }
+  const TemporaryFolder folder;
+  for (const char* name : {"train-00000-of-00001", "test-00000-of-00002", "test-00001-of-00002"})
+    put_shard(folder / name, 1);
+  put(folder / "other.zip", text("x"));
+  EXPECT_EQ(unused(folder.path()), (Names{"1 archive", "2 shards"}));
   EXPECT_EQ(split_in_name("retrain-1.tar"), NamedSplit::none);
   EXPECT_EQ(split_in_name("x_test.tfrecord"), NamedSplit::other);
 }
@@ -240,6 +273,9 @@ TEST(Layouts, CompressedShardsAreConverted) {
   convert_to_tfrecord(options);
   EXPECT_EQ(open_source(folder / "out", Split::train)->count(), 1);
   EXPECT_FALSE(fs::exists(folder / ".out.gunzipped"));
+  options.target = folder / "stopped";
+  EXPECT_THROW(convert_to_tfrecord(options, [](std::int64_t, std::int64_t) { return false; }), Stopped);
+  EXPECT_FALSE(fs::exists(folder / ".stopped.gunzipped/train-00000-of-00001"));
   // Damage, a cut and a bomb are named.
   const std::vector<std::pair<Bytes, const char*>> wrong{
       {Bytes(packed.begin(), packed.end() - 20), "cut off"}, {compress(Bytes(8 << 20, 0)), "times its size"}};
@@ -349,17 +385,18 @@ TEST(Layouts, ValidationImagesFromAnotherFolder) {
 TEST(Layouts, WhatIsLeftOutIsCountedAndNamed) {
   const TemporaryFolder folder;
   for (const char* name : {"train/a/1.jpg", "train/a/2.jfif", "train/a/3.jpe", "train/a/4.avif",
-                           "train/a/5.avif", "train/a/6.jp2", "train/a/notes.txt", "test/7.jpg"})
+                           "train/a/5.avif", "train/a/6.jp2", "train/a/notes.txt", "test/7.jpg",
+                           "train/stray.jpg", "8.jpg", "notes.txt", "train.zip"})
     put(folder / name, gradient_jpeg(16, 16));
   const auto source = open_source(folder.path(), Split::train);
   EXPECT_EQ(source->count(), 3);
   std::map<std::string, std::int64_t> left;
   for (const LeftOut& one : source->left_out()) left[one.what] = one.count;
-  EXPECT_EQ(left, (std::map<std::string, std::int64_t>{
-                      {".avif images", 2}, {".jp2 images", 1}, {"files other than images", 1}}));
-  const DataInfo info = inspect(folder.path(), 10);
-  ASSERT_EQ(info.unused.size(), 1u);
-  EXPECT_EQ(info.unused[0].what, "test/");
+  EXPECT_EQ(left, (std::map<std::string, std::int64_t>{{".avif images", 2},
+                                                       {".jp2 images", 1},
+                                                       {"files other than images", 1},
+                                                       {"images outside class folders", 1}}));
+  EXPECT_EQ(unused(folder.path()), (Names{"test/", "1 image", "1 archive"}));
   put(folder / "train/b/1.avif", gradient_jpeg(16, 16));
   EXPECT_TRUE(contains(message_of<DataError>([&] { open_source(folder.path(), Split::train); }), ".avif"));
 }

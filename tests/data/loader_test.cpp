@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <set>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "data/images/decode_memory.h"
+#include "data/images/encode.h"
 #include "data/memory_source.h"
 
 namespace redline::data {
@@ -361,6 +364,33 @@ TEST(Loader, EndsPromptlyInTheMiddleOfAnEpoch) {
     if (taken % 2) loader.start_epoch(1);
     EXPECT_LT(watch.seconds(), 1.0);
   }
+}
+
+TEST(Loader, WaitingEndsWhenAskedTo) {
+  const auto source = std::make_shared<MemorySource>(8);
+  source->read_time = std::chrono::milliseconds(100);
+  Loader loader(source, options(true, 1));  // a batch takes 0.8 s
+  loader.start_epoch(0);
+  int asked = 0;
+  EXPECT_FALSE(loader.wait([&] { return ++asked == 3; }));
+  EXPECT_EQ(asked, 3);
+  EXPECT_TRUE(loader.wait([] { return false; }));
+  Batch batch;
+  EXPECT_TRUE(loader.next(batch));
+  EXPECT_TRUE(loader.wait([] { return true; }));  // at the end of the epoch there is nothing to wait for
+  EXPECT_FALSE(loader.next(batch));
+}
+
+TEST(Loader, EndsWhileItsThreadsWaitForMemory) {
+  const auto source = std::make_shared<MemorySource>(8);
+  const Picture large = gradient(2200, 2200);
+  const std::vector<std::uint8_t> png = encode_png(large.rgb.data(), 2200, 2200);
+  for (int i = 0; i < 8; ++i) source->replace(i, png);
+  const MemoryLease all(kDecodeMemory);
+  Loader loader(source, options(true, 4));
+  loader.start_epoch(0);
+  EXPECT_FALSE(loader.wait([] { return true; }));
+  loader.set_image_size(24);  // waits for the threads, as the end does
 }
 
 TEST(Loader, ABadSampleIsReplacedTheSameWayEachTime) {

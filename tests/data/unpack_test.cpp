@@ -106,7 +106,9 @@ TEST(Unpack, GoesOnWhereItWasStopped) {
     EXPECT_THROW(unpack_to_folders(tars.options("parts", 1),
                                    [&](std::int64_t done, std::int64_t) { return done < limit; }),
                  Stopped);
+  EXPECT_TRUE(fs::exists(tars.folder / "parts" / kUnfinishedFile));
   const UnpackResult result = unpack_to_folders(tars.options("parts"));
+  EXPECT_FALSE(fs::exists(tars.folder / "parts" / kUnfinishedFile));
   EXPECT_GT(result.found, 0);
   EXPECT_EQ(result.found + result.written, 39);
   EXPECT_EQ(files(tars.folder / "parts"), files(tars.folder / "whole"));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -60,7 +61,16 @@ class FakeBatches final : public data::BatchSource {
     return true;
   }
 
+  // From this batch on, none is ready before `stop` is true.
+  bool wait(const std::function<bool()>& stop) override {
+    if (next_ < hangs_from) return true;
+    if (on_hang) on_hang();
+    return !stop();
+  }
+
   std::function<void()> on_next;  // called for every batch handed out
+  std::function<void()> on_hang;
+  std::int64_t hangs_from = std::numeric_limits<std::int64_t>::max();
   bool repeat_first_batch = false;
   int epochs_started = 0;
 

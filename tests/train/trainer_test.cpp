@@ -328,6 +328,25 @@ TEST(Trainer, StopsBetweenSteps) {
 }
 
 // Between the evaluation of an epoch and the first step of the next.
+TEST(Trainer, StopsWhileItWaitsForData) {
+  Config config = small();
+  config.schedule.steps = 8;
+  Bench bench(config, 32, 12);
+  bench.train.hangs_from = 3;
+  bench.train.on_hang = [&] { bench.stop = true; };
+  EXPECT_FALSE(bench.trainer->run(bench.stop));
+  EXPECT_EQ(bench.trainer->progress().step, 3);
+  EXPECT_EQ(bench.records.steps.size(), 3U);
+
+  bench.stop = false;
+  bench.val.hangs_from = 1;
+  bench.val.on_hang = [&] { bench.stop = true; };
+  EXPECT_FALSE(bench.trainer->evaluate(/*averages=*/false, bench.stop).has_value());
+  bench.stop = false;
+  bench.val.hangs_from = 100;
+  EXPECT_TRUE(bench.trainer->evaluate(/*averages=*/false, bench.stop).has_value());
+}
+
 TEST(Trainer, StoppedAfterAnEvaluationItKnowsThatItIsDone) {
   class StopAtEvaluation final : public metrics::Sink {
    public:

@@ -74,7 +74,7 @@ void Decoder::close() {
   bytes_ = {};
   is_baseline_ = false;
   if (memory_.bytes() == 0) return;
-  pixels_ = {};
+  pixels_ = std::vector<std::uint8_t>();  // assigning {} would keep the memory
   baseline_->release();
   jpeg_->release();
   memory_ = {};
@@ -93,7 +93,7 @@ void Decoder::take_memory(const Rect& region, int shrink, bool pixels) {
   }
   if (needed <= std::max(kSmallImage, memory_.bytes())) return;
   memory_ = {};  // never wait while holding some
-  memory_ = MemoryLease(needed);
+  memory_ = MemoryLease(needed, limits_.give_up);
 }
 
 bool Decoder::decode_planes(const Rect& region, int shrink, Planes& out) {

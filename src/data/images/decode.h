@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,6 +16,8 @@ namespace redline::data {
 
 struct DecodeLimits {
   std::int64_t max_pixels = 100'000'000;  // a larger image is refused before it is decoded
+  // Once true, waiting for the memory of a large image ends with Stopped (decode_memory.h). May be empty.
+  std::function<bool()> give_up = {};
 };
 
 // Whether these are the first bytes of an image file in a format that is known, if not read by this build.
@@ -67,6 +70,9 @@ class Decoder {
   // Closes the opened image and releases the memory of a large one (decode_memory.h), which decoders of other
   // threads may be waiting for. open() does the same.
   void close();
+
+  // Bytes of pixels that are kept for the next image.
+  std::size_t kept_bytes() const { return pixels_.capacity(); }
 
   // The warning of a JPEG's decoder ("extraneous bytes before marker"); empty if none.
   const std::string& warning() const { return warning_; }

@@ -1,8 +1,12 @@
 #include "data/images/decode_memory.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <set>
+
+#include "data/progress.h"
 
 namespace redline::data {
 namespace {
@@ -11,7 +15,8 @@ struct Budget {
   std::mutex mutex;
   std::condition_variable freed;
   std::int64_t used = 0;
-  std::int64_t next_ticket = 0, serving = 0;
+  std::int64_t next_ticket = 0;
+  std::set<std::int64_t> waiting;  // tickets
 };
 
 // One for the process: all decoders share the machine's memory.
@@ -22,14 +27,24 @@ Budget& budget() {
 
 }  // namespace
 
-MemoryLease::MemoryLease(std::int64_t bytes) : bytes_(std::max<std::int64_t>(0, bytes)) {
+MemoryLease::MemoryLease(std::int64_t bytes, const std::function<bool()>& give_up)
+    : bytes_(std::max<std::int64_t>(0, bytes)) {
+  constexpr auto kAskEvery = std::chrono::milliseconds(50);
   if (bytes_ == 0) return;
   Budget& b = budget();
   std::unique_lock lock(b.mutex);
   const std::int64_t ticket = b.next_ticket++;
-  b.freed.wait(lock,
-               [&] { return b.serving == ticket && (b.used == 0 || b.used + bytes_ <= kDecodeMemory); });
-  ++b.serving;
+  b.waiting.insert(ticket);
+  const auto is_next = [&] {
+    return *b.waiting.begin() == ticket && (b.used == 0 || b.used + bytes_ <= kDecodeMemory);
+  };
+  while (!b.freed.wait_for(lock, kAskEvery, is_next)) {
+    if (!give_up || !give_up()) continue;
+    b.waiting.erase(ticket);
+    b.freed.notify_all();
+    throw Stopped{};
+  }
+  b.waiting.erase(ticket);
   b.used += bytes_;
   b.freed.notify_all();  // the next in line may fit too
 }

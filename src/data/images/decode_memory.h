@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <utility>
 
 namespace redline::data {
@@ -17,7 +18,8 @@ class MemoryLease {
  public:
   MemoryLease() = default;
   // Waits, in order of arrival, until others have released enough. Never wait while holding another lease.
-  explicit MemoryLease(std::int64_t bytes);
+  // give_up may be empty; once it is true, waiting ends with Stopped. It is called often, and must not wait.
+  explicit MemoryLease(std::int64_t bytes, const std::function<bool()>& give_up = {});
   ~MemoryLease();
   MemoryLease(MemoryLease&& other) noexcept : bytes_(std::exchange(other.bytes_, 0)) {}
   MemoryLease& operator=(MemoryLease&& other) noexcept;

@@ -13,9 +13,11 @@
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/random.h"
 #include "base/tfrecord.h"
 #include "data/bad_limit.h"
+#include "data/images/decode_memory.h"
 #include "data/images/encode.h"
 #include "data/parallel.h"
 #include "data/prepare/disk_space.h"
@@ -23,6 +25,7 @@
 #include "data/sources/boxes.h"
 #include "data/sources/class_list.h"
 #include "data/sources/example.h"
+#include "data/sources/file_list.h"
 #include "data/sources/gzip_shards.h"
 #include "data/sources/ilsvrc.h"
 #include "data/sources/record_index.h"
@@ -87,10 +90,22 @@ std::vector<SplitWork> open_splits(const ConvertOptions& o) {
   return splits;
 }
 
+// Whether some images, by their names, will be encoded anew: to which size is not known.
+bool changes_sizes(const RecordSource& source) {
+  constexpr std::int64_t kSample = 10'000;
+  const std::int64_t asked = std::min(source.count(), kSample);
+  for (std::int64_t k = 0; k < asked; ++k)
+    if (const ImageFormat format = format_of_name(source.name(k * source.count() / asked));
+        format != ImageFormat::jpeg && format != ImageFormat::png)
+      return true;
+  return false;
+}
+
 void announce(const fs::path& target, const std::vector<SplitWork>& splits) {
   constexpr std::int64_t kRecordExtra = 600;  // the fields beside the image
   std::int64_t sum = 0;
   for (const SplitWork& work : splits) {
+    if (changes_sizes(*work.source)) return;
     const std::int64_t bytes = image_bytes(*work.source, 1, kRecordExtra);
     if (bytes < 0) return;
     sum += bytes;
@@ -153,13 +168,13 @@ struct Bench {
 };
 
 // Annotation files that were given, or that are next to ImageNet's tars; none otherwise.
-std::unique_ptr<BoxTable> load_boxes(const ConvertOptions& o, std::int64_t images, const Progress& progress) {
+std::unique_ptr<BoxTable> load_boxes(const ConvertOptions& o, const Progress& progress) {
   fs::path path = o.boxes;
   if (path.empty() && is_ilsvrc(o.source)) path = boxes_beside(o.source);
   if (path.empty()) return nullptr;
   log_info("reading boxes from {}", path.string());
   auto table = std::make_unique<BoxTable>(
-      BoxTable::load(path, [&](std::int64_t, std::int64_t) { return !progress || progress(0, images); }));
+      BoxTable::load(path, [&](std::int64_t, std::int64_t) { return !progress || progress(0, 0); }));
   log_info("boxes of {} images, {} annotation files skipped", table->images(), table->bad_files());
   return table;
 }
@@ -175,15 +190,27 @@ bool is_common(const ImageInfo& info) {
   return info.format == ImageFormat::jpeg ? info.channels != 4 : info.format == ImageFormat::png;
 }
 
+// Large images take turns, as in decoding: encoding needs as much memory again.
+std::mutex encoding_large;
+
 std::vector<std::uint8_t> encode_anew(Decoder& decoder, ImageFormat format) {
   const Pixels pixels = decoder.decode();
-  std::vector<std::uint8_t> rgb;
-  for (int y = 0; y < pixels.height; ++y)
-    rgb.insert(rgb.end(), pixels.data + y * pixels.stride,
-               pixels.data + y * pixels.stride + pixels.width * 3);
+  const auto row = static_cast<std::size_t>(pixels.width) * 3,
+             height = static_cast<std::size_t>(pixels.height);
+  std::unique_lock turn(encoding_large, std::defer_lock);
+  if (row * height > static_cast<std::size_t>(kSmallImage)) turn.lock();
+  const std::uint8_t* rgb = pixels.data;
+  std::vector<std::uint8_t> packed;
+  if (pixels.stride != static_cast<std::ptrdiff_t>(row)) {
+    packed.reserve(row * height);
+    for (int y = 0; y < pixels.height; ++y)
+      packed.insert(packed.end(), pixels.data + y * pixels.stride,
+                    pixels.data + y * pixels.stride + static_cast<std::ptrdiff_t>(row));
+    rgb = packed.data();
+  }
   std::vector<std::uint8_t> encoded = format == ImageFormat::jpeg
-                                          ? encode_jpeg(rgb.data(), pixels.width, pixels.height, kQuality)
-                                          : encode_png(rgb.data(), pixels.width, pixels.height);
+                                          ? encode_jpeg(rgb, pixels.width, pixels.height, kQuality)
+                                          : encode_png(rgb, pixels.width, pixels.height);
   decoder.close();
   return encoded;
 }
@@ -337,7 +364,7 @@ class Converter {
       throw DataError(
           "{} of {} images are bad, more than the {} that --max-bad {} allows; the last was {}: {}. 'redline "
           "data verify' lists them",
-          bad_count_, images_, max_bad_, options_.max_bad, complaint.name, complaint.reason);
+          bad_count_, images_, max_bad_, options_.max_bad, printable(complaint.name), complaint.reason);
     bad_[number].push_back(std::move(complaint));
   }
 
@@ -368,7 +395,7 @@ ConvertResult convert_to_tfrecord(const ConvertOptions& given, const Progress& p
   const std::vector<SplitWork> splits = open_splits(options);
   std::int64_t images = 0;
   for (const SplitWork& split : splits) images += split.source->count();
-  const std::unique_ptr<BoxTable> boxes = load_boxes(options, images, progress);
+  const std::unique_ptr<BoxTable> boxes = load_boxes(options, progress);
   announce(options.target, splits);
   const std::unique_ptr<FolderLock> lock =
       claim_folder(options.target, kManifest, manifest_text(options, splits, boxes.get()));
@@ -385,6 +412,7 @@ ConvertResult convert_to_tfrecord(const ConvertOptions& given, const Progress& p
   });
   for (const SplitWork& split : splits) converter.write_index(split, tasks);
   unpacked.remove();
+  finish_folder(options.target);
   return converter.finish();
 }
 

@@ -10,7 +10,7 @@
 namespace redline::data {
 
 // Bytes that the samples' images take, each rounded up to whole blocks of `block` bytes and with `extra`
-// beside it; -1 where the source does not know sizes before reading.
+// beside it, estimated if there are many files of their own; -1 where sizes are not known before reading.
 std::int64_t image_bytes(const RecordSource& source, std::int64_t block, std::int64_t extra);
 
 struct DiskSpace {

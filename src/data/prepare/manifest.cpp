@@ -31,7 +31,15 @@ std::unique_ptr<FolderLock> claim_folder(const fs::path& folder, const char* not
     throw UsageError("{} contains a conversion of other data or with other options; choose another folder",
                      folder.string());
   remove_partials(folder);  // all of dead processes, since this one has the lock
+  write_file_atomically(folder / kUnfinishedFile,
+                        "Something is missing in this folder as long as this file is here.\n", Sync::no);
   return lock;
+}
+
+void finish_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::remove(folder / kUnfinishedFile, error);
+  if (error) throw IoError("cannot remove {}: {}", (folder / kUnfinishedFile).string(), error.message());
 }
 
 std::string fingerprint(const RecordSource& source) {

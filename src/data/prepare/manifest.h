@@ -18,6 +18,9 @@ namespace redline::data {
 std::unique_ptr<FolderLock> claim_folder(const std::filesystem::path& folder, const char* note_name,
                                          const std::string& note);
 
+// Says that all is written: until then the folder is marked as unfinished (record_source.h).
+void finish_folder(const std::filesystem::path& folder);
+
 // Removes the half-written files of atomic writes from a folder that this process has claimed.
 void remove_partials(const std::filesystem::path& folder, const std::string& prefix = ".");
 

@@ -57,7 +57,7 @@ UnpackResult prepare_tiny_imagenet(const UnpackOptions& options, const Progress&
   UnpackOptions unpack = options;
   if (!fs::is_regular_file(options.source)) {
     unpack.source = root_of(options.source);
-    const UnpackResult result = unpack_to_folders(unpack, progress);
+    UnpackResult result = unpack_to_folders(unpack, progress);
     write_boxes(unpack.target / "train", train_boxes(unpack.source));
     write_boxes(unpack.target / "val", val_boxes(read_file(unpack.source / "val" / kValAnnotations)));
     return result;
@@ -67,7 +67,8 @@ UnpackResult prepare_tiny_imagenet(const UnpackOptions& options, const Progress&
   std::vector<SplitSource> splits;
   splits.push_back({Split::train, std::move(zip.train)});
   splits.push_back({Split::val, std::move(zip.val)});
-  const UnpackResult result = unpack_to_folders(unpack, splits, progress);
+  UnpackResult result = unpack_to_folders(unpack, splits, progress);
+  result.unused = std::move(zip.unused);
   write_boxes(unpack.target / "train", zip.train_boxes);
   write_boxes(unpack.target / "val", val);
   return result;

@@ -12,6 +12,7 @@
 
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "data/bad_limit.h"
 #include "data/file.h"
 #include "data/images/codecs.h"
@@ -66,10 +67,12 @@ void make_class_folders(const fs::path& target, const std::vector<SplitSource>& 
   }
 }
 
-void check_class_names(const std::vector<std::string>& classes) {
+void check_class_names(const std::vector<std::string>& classes, const fs::path& source) {
   std::set<std::string> seen;
   for (const std::string& name : classes) {
-    if (!is_plain_name(name)) throw DataError("the class '{}' cannot be the name of a folder", name);
+    if (!is_plain_name(name))
+      throw DataError("the class '{}' cannot be the name of a folder; list other names in {}",
+                      name.substr(0, 200), (source / kClassesFile).string());
     if (!seen.insert(name).second)
       throw DataError(
           "two classes are called '{}', which would become one folder; convert to TFRecord instead", name);
@@ -129,7 +132,7 @@ class Unpacker {
 
   UnpackResult finish() {
     std::sort(bad_.begin(), bad_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    UnpackResult result{written_, found_, {}};
+    UnpackResult result{written_, found_, {}, {}};
     for (auto& [item, complaint] : bad_) result.bad.push_back(std::move(complaint));
     return result;
   }
@@ -176,7 +179,7 @@ class Unpacker {
       throw DataError(
           "{} of {} images are bad, more than the {} that --max-bad {} allows; the last was {}: {}. 'redline "
           "data verify' lists them",
-          bad_.size() + 1, images_, max_bad_, options_.max_bad, complaint.name, complaint.reason);
+          bad_.size() + 1, images_, max_bad_, options_.max_bad, printable(complaint.name), complaint.reason);
     bad_.emplace_back(item, std::move(complaint));
   }
 
@@ -197,7 +200,7 @@ UnpackResult unpack_to_folders(const UnpackOptions& options, const std::vector<S
                                const Progress& progress) {
   check(!splits.empty() && splits.size() <= 2, "a data set of {} splits", splits.size());
   const std::vector<std::string>& classes = splits.front().source->classes();
-  check_class_names(classes);
+  check_class_names(classes, options.source);
   announce(options.target, splits);
   const std::unique_ptr<FolderLock> lock = claim_folder(options.target, kNote, note_text(options, splits));
   make_class_folders(options.target, splits);
@@ -215,11 +218,14 @@ UnpackResult unpack_to_folders(const UnpackOptions& options, const std::vector<S
       progress);
   if (const std::string words = words_text(classes, unpacker.words()); !words.empty())
     write_file_atomically(options.target / kWordsFile, words, Sync::no);
+  finish_folder(options.target);
   return unpacker.finish();
 }
 
 UnpackResult unpack_to_folders(const UnpackOptions& options, const Progress& progress) {
-  return unpack_to_folders(options, open_splits(options), progress);
+  UnpackResult result = unpack_to_folders(options, open_splits(options), progress);
+  result.unused = unused_in(options.source);
+  return result;
 }
 
 }  // namespace redline::data

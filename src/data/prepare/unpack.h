@@ -24,9 +24,10 @@ struct UnpackOptions {
 };
 
 struct UnpackResult {
-  std::int64_t written = 0;    // images written now
-  std::int64_t found = 0;      // images that were there already, to the byte
-  std::vector<Complaint> bad;  // left out, in the order of the data set
+  std::int64_t written = 0;     // images written now
+  std::int64_t found = 0;       // images that were there already, to the byte
+  std::vector<Complaint> bad;   // left out, in the order of the data set
+  std::vector<LeftOut> unused;  // what lies beside the splits
 };
 
 struct SplitSource {
@@ -45,7 +46,7 @@ struct SplitSource {
 // when more images are bad than allowed, two samples would get the same name or a class's name cannot be a
 // folder's; IoError, and Stopped.
 UnpackResult unpack_to_folders(const UnpackOptions& options, const Progress& progress = {});
-// The same, from splits that are open: train first where there is one.
+// The same, from splits that are open: train first where there is one. `unused` is left to the caller.
 UnpackResult unpack_to_folders(const UnpackOptions& options, const std::vector<SplitSource>& splits,
                                const Progress& progress = {});
 

@@ -94,14 +94,17 @@ std::optional<NamedBox> to_box(const Reading::Object& o, double width, double he
   return NamedBox{o.name, box};
 }
 
-bool is_archive_name(const std::string& name) {
+// Where annotations are, beside ImageNet's tars.
+constexpr const char* kFolders[] = {"Annotation", "Annotations"};
+
+bool is_boxes_archive(const std::string& name) {
   for (const char* ending : {".tar", ".tar.gz", ".tgz", ".zip"})
     if (name.ends_with(ending)) return true;
   return false;
 }
 
 bool is_box_archive_name(const std::string& name) {
-  return name.find("bbox") != name.npos && is_archive_name(name);
+  return name.find("bbox") != name.npos && is_boxes_archive(name);
 }
 
 std::string_view text_of(std::span<const std::uint8_t> bytes) {
@@ -154,9 +157,8 @@ void BoxTable::add(const std::string& name, std::string_view xml) {
 
 BoxTable BoxTable::load(const fs::path& path, const Progress& progress) {
   BoxTable table;
-  std::int64_t files = 0;
   const auto report = [&] {
-    if (progress && !progress(++files, 0)) throw Stopped{};
+    if (progress && !progress(0, 0)) throw Stopped{};
   };
   const auto add_archive = [&](const fs::path& archive) {
     for (ArchiveReader reader(archive); reader.next(); report())
@@ -171,6 +173,7 @@ BoxTable BoxTable::load(const fs::path& path, const Progress& progress) {
     for (fs::recursive_directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
       const std::string name = it->path().filename().string();
       if (name.ends_with(".xml") || is_box_archive_name(name)) found.push_back(it->path());
+      report();
     }
     if (error) throw IoError("cannot list {}: {}", path.string(), error.message());
     std::sort(found.begin(), found.end());
@@ -207,9 +210,14 @@ std::string BoxTable::fingerprint() const {
   return fmt::format("{:08x}", crc32c({reinterpret_cast<const std::uint8_t*>(all.data()), all.size()}));
 }
 
+bool is_box_source(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return std::ranges::find(kFolders, name) != std::end(kFolders) || is_box_archive_name(name);
+}
+
 fs::path boxes_beside(const fs::path& folder) {
   std::error_code error;
-  for (const char* name : {"Annotation", "Annotations"})
+  for (const char* name : kFolders)
     if (fs::is_directory(folder / name, error)) return folder / name;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
     if (is_box_archive_name(it->path().filename().string())) return folder;

@@ -48,6 +48,9 @@ class BoxTable {
   std::size_t bad_ = 0;
 };
 
+// Whether path, next to ImageNet's tars, has a name of a source of boxes.
+bool is_box_source(const std::filesystem::path& path);
+
 // Where the boxes are next to ImageNet's tars: a folder Annotation or Annotations, or else the folder itself
 // if it has archives of boxes (ILSVRC2012_bbox_*). Empty if there are none.
 std::filesystem::path boxes_beside(const std::filesystem::path& folder);

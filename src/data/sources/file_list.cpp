@@ -26,6 +26,13 @@ std::string_view base_name(std::string_view name) { return name.substr(name.rfin
 
 bool is_image_name(std::string_view name) { return !name.empty() && reads_ending(ending_of(name)); }
 
+ImageFormat format_of_name(std::string_view name) {
+  const std::string ending = ending_of(base_name(name));
+  for (const Codec& codec : codecs())
+    if (std::ranges::find(codec.endings, ending) != codec.endings.end()) return codec.format;
+  return ImageFormat::jpeg;
+}
+
 bool is_other_image_name(std::string_view name) {
   static constexpr std::array<std::string_view, 7> kOther{"jp2", "avif", "heic", "heif", "jxl", "ppm", "tga"};
   const std::string ending = ending_of(name);
@@ -49,15 +56,19 @@ void FileListing::sort_in(const std::string& name, std::int32_t label) {
     leave_out(name);
 }
 
-void FileListing::leave_out(const std::string& name) {
-  const bool image = is_other_image_name(base_name(name));
-  const std::string what = image ? "." + ending_of(base_name(name)) + " images" : "files other than images";
+void FileListing::leave_out(const std::string& name, bool has_class) {
+  const std::string_view base = base_name(name);
+  const bool other = is_other_image_name(base), stray = !has_class && is_image_name(base);
+  const std::string what = other   ? "." + ending_of(base) + " images"
+                           : stray ? "images outside class folders"
+                                   : "files other than images";
   LeftOut& one = left[what];
-  if (one.count++ == 0) {
-    one.what = what;
-    one.first = (root / name).string();
-    one.image = image;
-  }
+  if (one.count++ > 0) return;
+  one.what = what;
+  one.first = (root / name).string();
+  one.image = other || stray;
+  if (other) one.why = "Redline reads " + formats_text();
+  if (stray) one.why = "move them into the folders of their classes";
 }
 
 FileList::FileList(FileListing listing, const SourceOptions& options)
@@ -73,6 +84,12 @@ std::vector<LeftOut> FileList::left_out() const {
   std::vector<LeftOut> list;
   for (const auto& [what, one] : listing_.left) list.push_back(one);
   return list;
+}
+
+std::int64_t FileList::encoded_bytes(std::int64_t index) const {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path(index), error);
+  return error ? 0 : static_cast<std::int64_t>(size);
 }
 
 std::span<const std::uint8_t> FileList::read(std::int64_t index, std::vector<std::uint8_t>& scratch) const {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/images/image.h"
 #include "data/sources/record_source.h"
 
 namespace redline::data {
@@ -27,8 +28,8 @@ struct FileListing {
   void add(std::string_view name, std::int32_t label);
   // add() for an image, leave_out() for any other file; the name tells.
   void sort_in(const std::string& name, std::int32_t label);
-  // Notes a file that is not an image, or one of a format that is not read.
-  void leave_out(const std::string& name);
+  // Notes a file that is not an image, one of a format that is not read, or one whose class is unknown.
+  void leave_out(const std::string& name, bool has_class = true);
 };
 
 class FileList final : public RecordSource {
@@ -43,6 +44,8 @@ class FileList final : public RecordSource {
   const std::vector<std::string>& classes() const override { return listing_.classes; }
   const char* kind() const override { return "image folder"; }
   std::vector<LeftOut> left_out() const override;
+  std::int64_t encoded_bytes(std::int64_t index) const override;
+  bool sizes_known() const override { return false; }
   std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override;
   DetailedSample read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const override;
 
@@ -59,6 +62,9 @@ class FileList final : public RecordSource {
 // any case, and not hidden.
 bool is_image_name(std::string_view name);
 std::string_view base_name(std::string_view name);  // what follows the last slash
+
+// The format that images of this name usually have: JPEG unless its ending is another format's.
+ImageFormat format_of_name(std::string_view name);
 
 // Whether it is an image of a format that is not read: .avif, .heic, .jp2 and the like, and .webp, .tiff or
 // .gif in a build without their libraries.

@@ -6,11 +6,15 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
+#include <initializer_list>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "data/progress.h"
+#include "data/sources/file_list.h"
+#include "data/sources/shard_names.h"
 
 namespace redline::data {
 namespace fs = std::filesystem;
@@ -77,6 +81,34 @@ std::vector<FolderEntry> list_folder(const fs::path& folder) {
 void walk_files(const fs::path& root, const std::string& folder,
                 const std::function<void(const std::string&)>& file, const std::function<bool()>& stop) {
   Walk(root, file, stop).visit(folder);
+}
+
+bool is_archive_name(const std::string& name) {
+  return std::ranges::any_of(std::initializer_list<const char*>{".tar", ".tar.gz", ".tar.xz", ".tar.bz2",
+                                                                ".tgz", ".zip", ".7z", ".rar"},
+                             [&](const char* ending) { return name.ends_with(ending); });
+}
+
+std::vector<LeftOut> entries_beside(const fs::path& folder,
+                                    const std::function<bool(const FolderEntry&)>& is_used) {
+  std::vector<LeftOut> list;
+  LeftOut images{"images", 0, {}, true, {}}, archives{"archives", 0, {}, false, {}},
+      shards{"shards", 0, {}, false, {}};
+  for (const FolderEntry& entry : list_folder(folder)) {
+    if (is_used(entry)) continue;
+    if (entry.folder) {
+      list.push_back({entry.name + "/", 1, {}, false, {}});
+      continue;
+    }
+    LeftOut* const kind = is_image_name(entry.name) || is_other_image_name(entry.name) ? &images
+                          : is_archive_name(entry.name)                                ? &archives
+                          : is_shard_name(entry.name)                                  ? &shards
+                                                                                       : nullptr;
+    if (kind != nullptr && kind->count++ == 0) kind->first = (folder / entry.name).string();
+  }
+  for (LeftOut& kind : {std::ref(images), std::ref(archives), std::ref(shards)})
+    if (kind.count > 0) list.push_back(std::move(kind));
+  return list;
 }
 
 }  // namespace redline::data

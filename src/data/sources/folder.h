@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "data/sources/record_source.h"
+
 namespace redline::data {
 
 struct FolderEntry {
@@ -22,5 +24,13 @@ std::vector<FolderEntry> list_folder(const std::filesystem::path& folder);
 // throws Stopped.
 void walk_files(const std::filesystem::path& root, const std::string& folder,
                 const std::function<void(const std::string&)>& file, const std::function<bool()>& stop = {});
+
+// Whether a file of this name is an archive: .tar, .tar.gz, .zip and the like.
+bool is_archive_name(const std::string& name);
+
+// What lies in a data set's folder beside what is used of it, where it might be meant to be used: folders by
+// name; images, archives and record shards with their numbers.
+std::vector<LeftOut> entries_beside(const std::filesystem::path& folder,
+                                    const std::function<bool(const FolderEntry&)>& is_used);
 
 }  // namespace redline::data

@@ -10,9 +10,11 @@
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/tfrecord.h"
 #include "data/parallel.h"
 #include "data/sources/class_list.h"
+#include "data/sources/pass_progress.h"
 #include "data/sources/shard_names.h"
 
 namespace redline::data {
@@ -32,7 +34,7 @@ struct Inflater {
   Inflater& operator=(const Inflater&) = delete;
 };
 
-void gunzip(const RandomFile& from, const fs::path& to) {
+void gunzip(const RandomFile& from, const fs::path& to, PassProgress& progress) {
   Inflater inflater;
   z_stream& stream = inflater.stream;
   AtomicFile out(to, Sync::no);
@@ -42,6 +44,7 @@ void gunzip(const RandomFile& from, const fs::path& to) {
     const std::uint64_t count = std::min(kPiece, from.size() - at);
     from.read(at, {packed.data(), count});
     at += count;
+    progress.add(count);
     stream.next_in = packed.data();
     stream.avail_in = static_cast<uInt>(count);
     while (stream.avail_in > 0) {
@@ -60,6 +63,30 @@ void gunzip(const RandomFile& from, const fs::path& to) {
   }
   if (!ended) throw DataError("{}: the file is cut off", from.path().string());
   out.commit();
+}
+
+// What the end of the file says, which is the truth up to 4 GiB; JPEGs hardly shrink.
+std::uint64_t unpacked_size(const RandomFile& file) {
+  std::uint8_t end[4] = {};
+  if (file.size() < sizeof(end)) return 0;
+  file.read(file.size() - sizeof(end), end);
+  std::uint64_t size = 0;
+  for (int i = 3; i >= 0; --i) size = size << 8 | end[i];
+  return std::max(file.size(), size);
+}
+
+// Says how much disk space the unpacked shards need. Throws IoError if there is not as much.
+void announce(std::size_t shards, const fs::path& folder, std::uint64_t bytes) {
+  std::error_code error;
+  const fs::space_info space = fs::space(folder, error);
+  if (!error && bytes > space.available)
+    throw IoError(
+        "{} compressed shards unpack to {}, but the disk of {} has {} free; free some space or choose "
+        "another "
+        "folder",
+        shards, format_bytes(bytes), folder.string(), format_bytes(space.available));
+  log_info("unpacking {} compressed shards to {}, which needs {} of disk space until the conversion is done",
+           shards, folder.string(), format_bytes(bytes));
 }
 
 std::string plain_name(std::string name) {
@@ -91,25 +118,27 @@ UnpackedShards::UnpackedShards(const fs::path& source, const fs::path& target, i
   fs::path beside = fs::absolute(target).lexically_normal();
   if (!beside.has_filename()) beside = beside.parent_path();
   path_ = beside.parent_path() / fmt::format(".{}.gunzipped", beside.filename().string());
-  log_info("unpacking {} compressed shards to {}", names.size(), path_.string());
   fs::create_directories(path_, error);
   if (error) throw IoError("cannot create the folder {}: {}", path_.string(), error.message());
   remove_partial_files(path_);
   for (const char* list : {kClassesFile, "label.labels.txt"})
     if (fs::exists(source / list, error))
       write_file_atomically(path_ / list, read_file(source / list), Sync::no);
-  parallel_for(
-      static_cast<std::int64_t>(names.size()), threads,
-      [&](std::int64_t item, int) {
-        const std::string& name = names[static_cast<std::size_t>(item)];
-        const fs::path to = path_ / plain_name(name);
-        std::error_code ignored;
-        if (fs::exists(to, ignored)) return;
-        const RandomFile file(source / name);
-        if (!is_gzip(file)) throw DataError("{} is not compressed, but others are", file.path().string());
-        gunzip(file, to);
-      },
-      [&](std::int64_t, std::int64_t) { return !progress || progress(0, 0); });
+  std::uint64_t packed = 0, unpacked = 0;
+  std::erase_if(names, [&](const std::string& name) { return fs::exists(path_ / plain_name(name), error); });
+  for (const std::string& name : names) {
+    const RandomFile file(source / name);
+    if (!is_gzip(file)) throw DataError("{} is not compressed, but others are", file.path().string());
+    packed += file.size();
+    unpacked += unpacked_size(file);
+  }
+  if (names.empty()) return;
+  announce(names.size(), path_, unpacked);
+  PassProgress passed("unpacking", packed, [&] { return progress && !progress(0, 0); });
+  parallel_for(static_cast<std::int64_t>(names.size()), threads, [&](std::int64_t item, int) {
+    const std::string& name = names[static_cast<std::size_t>(item)];
+    gunzip(RandomFile(source / name), path_ / plain_name(name), passed);
+  });
 }
 
 void UnpackedShards::remove() {

@@ -15,6 +15,7 @@
 #include "data/parallel.h"
 #include "data/sources/devkit.h"
 #include "data/sources/file_list.h"
+#include "data/sources/pass_progress.h"
 #include "data/sources/record_index.h"
 #include "data/sources/tar.h"
 
@@ -30,10 +31,15 @@ RecordIndex::Container container_of(const RandomFile& file) {
 
 // list_tar() with the archive named when it is damaged.
 std::vector<TarMember> list(const RandomFile& file, const std::string& what, std::uint64_t begin,
-                            std::uint64_t end) {
+                            std::uint64_t end, PassProgress& progress) {
+  std::uint64_t last = begin;
   try {
-    return list_tar([&](std::uint64_t offset, std::span<std::uint8_t> into) { file.read(offset, into); },
-                    begin, end);
+    return list_tar(
+        [&](std::uint64_t offset, std::span<std::uint8_t> into) {
+          progress.add(offset - std::exchange(last, offset));
+          file.read(offset, into);
+        },
+        begin, end);
   } catch (const DataError& error) {
     throw DataError("{}: {}; fetch it again, or compare its checksum with the publisher's", what,
                     error.what());
@@ -41,9 +47,10 @@ std::vector<TarMember> list(const RandomFile& file, const std::string& what, std
 }
 
 // The tars in the training tar, by class.
-std::map<std::string, TarMember> class_tars(const RandomFile& file) {
+std::map<std::string, TarMember> class_tars(const RandomFile& file, const SourceOptions& options) {
+  PassProgress listing(fmt::format("listing {}", file.path().string()), file.size(), options.stop);
   std::map<std::string, TarMember> tars;
-  for (TarMember& member : list(file, file.path().string(), 0, file.size())) {
+  for (TarMember& member : list(file, file.path().string(), 0, file.size(), listing)) {
     std::string_view name = base_name(member.name);
     if (!name.ends_with(".tar") || name.size() == 4) continue;
     name.remove_suffix(4);
@@ -61,9 +68,10 @@ std::vector<std::string> class_names(const std::map<std::string, TarMember>& tar
   return names;
 }
 
-RecordIndex index_train(const RandomFile& file) {
-  const std::map<std::string, TarMember> tars = class_tars(file);
-  log_info("indexing {} classes in {}; this is done once", tars.size(), file.path().string());
+RecordIndex index_train(const RandomFile& file, const SourceOptions& options) {
+  const std::map<std::string, TarMember> tars = class_tars(file, options);
+  log_info("indexing {} class tars in {}; this is done once", tars.size(), file.path().string());
+  PassProgress progress("indexing train", file.size(), options.stop);
   const std::vector<std::pair<std::string, TarMember>> order(tars.begin(), tars.end());
   std::vector<std::vector<TarMember>> images(order.size());
   parallel_for(
@@ -71,7 +79,7 @@ RecordIndex index_train(const RandomFile& file) {
         const auto i = static_cast<std::size_t>(item);
         const TarMember& tar = order[i].second;
         const std::string what = (file.path() / tar.name).string();
-        for (TarMember& member : list(file, what, tar.offset, tar.offset + tar.size))
+        for (TarMember& member : list(file, what, tar.offset, tar.offset + tar.size, progress))
           if (is_image_name(base_name(member.name))) images[i].push_back(std::move(member));
         const auto by_name = [](const TarMember& a, const TarMember& b) {
           return base_name(a.name) < base_name(b.name);
@@ -118,11 +126,12 @@ std::vector<std::string> words_of(const fs::path& devkit_path, const std::vector
 }
 
 // Without a training tar, the classes are all that the development kit lists.
-RecordIndex index_val(const RandomFile& file, const RandomFile* train, const fs::path& devkit_path) {
+RecordIndex index_val(const RandomFile& file, const RandomFile* train, const fs::path& devkit_path,
+                      const SourceOptions& options) {
   const Devkit devkit = read_devkit(devkit_path);
   RecordIndex index;
   if (train) {
-    index.classes = class_names(class_tars(*train));
+    index.classes = class_names(class_tars(*train, options));
   } else {
     for (const Synset& synset : devkit.synsets)
       if (synset.leaf) index.classes.push_back(synset.wnid);
@@ -130,7 +139,8 @@ RecordIndex index_val(const RandomFile& file, const RandomFile* train, const fs:
   }
   const std::map<int, std::int32_t> labels = labels_by_id(devkit, index.classes);
   std::map<int, TarMember> images;
-  for (TarMember& member : list(file, file.path().string(), 0, file.size())) {
+  PassProgress progress("indexing val", file.size(), options.stop);
+  for (TarMember& member : list(file, file.path().string(), 0, file.size(), progress)) {
     const int number = ilsvrc_val_number(base_name(member.name));
     if (number == 0) continue;
     if (static_cast<std::size_t>(number) > devkit.ground_truth.size())
@@ -169,7 +179,8 @@ class IlsvrcTar final : public RecordSource {
     }
     const fs::path kept = path / fmt::format(".redline-index-{}", split_name(split));
     if (load_index(kept, containers, index_)) return;
-    index_ = split == Split::train ? index_train(file_) : index_val(file_, train.get(), devkit_);
+    index_ = split == Split::train ? index_train(file_, options_)
+                                   : index_val(file_, train.get(), devkit_, options_);
     index_.containers = std::move(containers);
     save_index(kept, index_);
   }

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <functional>
 #include <initializer_list>
+#include <iterator>
 #include <optional>
 #include <utility>
 
 #include "base/atomic_file.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "data/sources/class_list.h"
 #include "data/sources/class_words.h"
 #include "data/sources/folder.h"
@@ -33,7 +36,7 @@ class Lister {
       if (entry.folder)
         folders.push_back(std::move(entry.name));
       else
-        listing_.leave_out(entry.name);
+        listing_.leave_out(entry.name, /*has_class=*/false);
     }
     for (const std::string& name : folders) {
       const int label = labels_.find(name);
@@ -47,6 +50,7 @@ class Lister {
       if (listing_.labels.size() == before)
         throw DataError("{} has no images; add some or remove the folder{}", (listing_.root / name).string(),
                         others_since(left));
+      report(name, folders);
     }
   }
 
@@ -85,6 +89,17 @@ class Lister {
   }
 
  private:
+  // After a class: a network file system takes minutes to list a million files.
+  void report(const std::string& name, const std::vector<std::string>& folders) {
+    constexpr double kEvery = 5;  // seconds
+    const double now = watch_.seconds();
+    if (now - last_ < kEvery) return;
+    last_ = now;
+    const auto done = std::ranges::find(folders, name) - folders.begin() + 1;
+    log_info("listing {}: {} of {} class folders, {} so far", listing_.root.string(), done, folders.size(),
+             counted(std::ssize(listing_.labels), "image"));
+  }
+
   // Images of other formats that were found since.
   std::string others_since(const std::map<std::string, LeftOut>& before) const {
     for (const auto& [what, one] : listing_.left) {
@@ -99,6 +114,8 @@ class Lister {
   FileListing& listing_;
   ClassLabels labels_;
   const std::function<bool()>& stop_;
+  Stopwatch watch_;
+  double last_ = 0;  // when progress was last logged, in seconds
 };
 
 bool has_flat_images(const fs::path& root) {
@@ -204,7 +221,7 @@ bool is_image_folder(const fs::path& path) {
 fs::path split_folder(const fs::path& path, Split split) {
   const std::initializer_list<const char*> train{"train", "training", "Train", "Training"};
   const std::initializer_list<const char*> val{"val", "validation", "valid", "Val", "Validation", "Valid"};
-  for (const fs::path& root : {path, path / "ILSVRC/Data/CLS-LOC", path / "Data/CLS-LOC"})
+  for (const fs::path& root : {path, path / "ILSVRC/Data/CLS-LOC", path / "Data/CLS-LOC", path / "CLS-LOC"})
     for (const char* name : split == Split::train ? train : val) {
       std::error_code ignored;
       if (fs::is_directory(root / name, ignored)) return root / name;
@@ -215,13 +232,10 @@ fs::path split_folder(const fs::path& path, Split split) {
 std::vector<LeftOut> unused_entries(const fs::path& path) {
   const fs::path train = split_folder(path, Split::train), val = split_folder(path, Split::val);
   const fs::path root = (train.empty() ? val : train).parent_path();
-  std::vector<LeftOut> list;
-  for (const FolderEntry& entry : list_folder(root)) {
+  return entries_beside(root, [&](const FolderEntry& entry) {
     const fs::path at = root / entry.name;
-    if (at == train || at == val || entry.name == kClassesFile || entry.name == kWordsFile) continue;
-    if (entry.folder) list.push_back({entry.name + "/", 1, {}, false});
-  }
-  return list;
+    return at == train || at == val || is_val_labels(at);
+  });
 }
 
 }  // namespace redline::data

@@ -35,7 +35,7 @@ std::filesystem::path split_folder(const std::filesystem::path& path, Split spli
 // The names of the class folders under a split's folder, sorted.
 std::vector<std::string> class_folders(const std::filesystem::path& split);
 
-// Names in the data set's folder that belong to no split: "test/", "notes.txt".
+// What lies beside the splits' folders and might be meant to be used (folder.h).
 std::vector<LeftOut> unused_entries(const std::filesystem::path& path);
 
 // Throws UsageError when the split is missing; DataError for a split without classes, a class without images,

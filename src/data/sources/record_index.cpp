@@ -14,7 +14,7 @@ namespace redline::data {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "index files are little endian");
-constexpr std::string_view kIndexMagic = "RLINDEX2";  // changes with the layout
+constexpr std::string_view kIndexMagic = "RLINDEX3";  // changes with the layout
 
 template <typename T>
 concept Plain = std::is_trivially_copyable_v<T>;
@@ -39,6 +39,11 @@ class IndexWriter {
     put(container.name);
     put(container.size);
     put(container.modified_ns);
+  }
+  void put(const RecordIndex::Skipped& skipped) {
+    put(skipped.what);
+    put(skipped.count);
+    put(skipped.first);
   }
   template <typename T>
   void put(const std::vector<T>& values) {
@@ -68,6 +73,11 @@ class IndexReader {
     get(container.name);
     get(container.size);
     get(container.modified_ns);
+  }
+  void get(RecordIndex::Skipped& skipped) {
+    get(skipped.what);
+    get(skipped.count);
+    get(skipped.first);
   }
   template <typename T>
   void get(std::vector<T>& values) {
@@ -147,6 +157,7 @@ bool load_index(const std::filesystem::path& path, const std::vector<RecordIndex
     reader.get(read.classes);
     reader.get(read.first_label);
     reader.get(read.damage);
+    reader.get(read.skipped);
     if (!reader.done() || read.containers != containers || !consistent(read)) return false;
     index = std::move(read);
     return true;
@@ -165,6 +176,7 @@ void save_index(const std::filesystem::path& path, const RecordIndex& index) {
   writer.put(index.classes);
   writer.put(index.first_label);
   writer.put(index.damage);
+  writer.put(index.skipped);
   writer.put(checksum(writer.out));
   try {
     write_file_atomically(path, writer.out, Sync::no);

@@ -30,6 +30,15 @@ struct RecordIndex {
     bool operator==(const Entry&) const = default;
   };
 
+  // Images in the containers that are of a format that is not read.
+  struct Skipped {
+    std::string what;  // ".avif images"
+    std::uint64_t count = 0;
+    std::string first;
+
+    bool operator==(const Skipped&) const = default;
+  };
+
   std::vector<Container> containers;
   std::vector<Entry> entries;
   std::string names;                   // of the entries, each ended by a zero; empty where they have none
@@ -37,6 +46,7 @@ struct RecordIndex {
   std::vector<std::string> classes;    // by label
   std::int32_t first_label = 0;        // what label 0 is called inside the containers: 0 or 1
   std::vector<std::string> damage;     // parts of the containers that could not be listed, with the reason
+  std::vector<Skipped> skipped;
 
   void add_name(std::string_view name);
   std::string_view name(std::size_t entry) const;  // empty where there is none

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/quantity.h"
-#include "data/images/codecs.h"
+#include "data/sources/boxes.h"
 #include "data/sources/cifar.h"
 #include "data/sources/folder.h"
 #include "data/sources/hold_out.h"
@@ -73,6 +73,13 @@ std::string nested_hint(const fs::path& folder) {
 std::string missing_in(const fs::path& folder) {
   const std::vector<FolderEntry> entries = list_folder(folder);
   if (entries.empty()) return "it is empty";
+  for (const fs::path& pickles : {folder, folder / "cifar-10-batches-py", folder / "cifar-100-python"}) {
+    std::error_code ignored;
+    if (fs::is_regular_file(pickles / "data_batch_1", ignored) ||
+        (fs::is_regular_file(pickles / "meta", ignored) && fs::is_regular_file(pickles / "train", ignored)))
+      return "these are CIFAR's files for Python; fetch the binary version, or use its images in class "
+             "folders";
+  }
   const auto images_in = [](const std::vector<FolderEntry>& listed) {
     return std::ranges::count_if(listed, [](const auto& e) { return !e.folder && is_image_name(e.name); });
   };
@@ -86,12 +93,22 @@ std::string missing_in(const fs::path& folder) {
   return {};
 }
 
+constexpr const char* kUnfinished =
+    "is incomplete: the command that writes it is still at work, or was interrupted; repeat that command";
+
+bool is_unfinished(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path / kUnfinishedFile, ignored);
+}
+
 // Throws UsageError for what is not a data set.
 Kind kind_of(const fs::path& path) {
   require_path(path);
   if (const std::optional<Kind> kind = find_kind(path)) return *kind;
   if (!fs::is_directory(path))
-    throw UsageError("{} is not a data set; give a folder with train/<class>/<image>.jpg", path.string());
+    throw UsageError("{} is not a data set; {}give a folder with train/<class>/<image>.jpg", path.string(),
+                     is_archive_name(path.filename().string()) ? "unpack it, and " : "");
+  if (is_unfinished(path)) throw UsageError("{} {}", path.string(), kUnfinished);
   if (const std::string missing = missing_in(path); !missing.empty())
     throw UsageError("{} is not a data set: {}", path.string(), missing);
   throw UsageError(
@@ -140,9 +157,7 @@ std::unique_ptr<RecordSource> open_kind(Kind kind, const fs::path& path, Split s
 std::unique_ptr<RecordSource> warned(std::unique_ptr<RecordSource> source, const SourceOptions& options) {
   if (options.warn_of_left_out)
     for (const LeftOut& one : source->left_out())
-      if (one.image)
-        log_warning("skipped {} {}, the first {}: Redline reads {}", one.count, one.what, one.first,
-                    formats_text());
+      if (one.image) log_warning("skipped {}, the first {}: {}", describe(one), one.first, one.why);
   return source;
 }
 
@@ -170,7 +185,10 @@ std::unique_ptr<RecordSource> open_to_train(const fs::path& path, const SourceOp
 }  // namespace
 
 std::unique_ptr<RecordSource> open_source(const fs::path& path, Split split, const SourceOptions& options) {
-  return warned(open_kind(kind_of(path), path, split, options), options);
+  const Kind kind = kind_of(path);
+  if (is_unfinished(path) && (split == Split::train || !has_split(path, Split::train)))
+    log_warning("{} {}", path.string(), kUnfinished);
+  return warned(open_kind(kind, path, split, options), options);
 }
 
 OpenSplits open_splits(const fs::path& path, const fs::path& val_dir, const SourceOptions& options) {
@@ -214,7 +232,39 @@ bool has_split(const fs::path& path, Split split) {
 }
 
 std::vector<LeftOut> unused_in(const fs::path& path) {
-  return kind_of(path) == Kind::image_folder ? unused_entries(path) : std::vector<LeftOut>{};
+  switch (kind_of(path)) {
+    case Kind::image_folder:
+      return unused_entries(path);
+    case Kind::tfrecord_folder:
+    case Kind::web_dataset:
+      return entries_beside(path, [](const FolderEntry& entry) {
+        const NamedSplit split = split_in_name(entry.name);
+        return !entry.folder && (split == NamedSplit::train || split == NamedSplit::val);
+      });
+    case Kind::ilsvrc:
+      return entries_beside(path, [&](const FolderEntry& entry) {
+        const fs::path at = path / entry.name;
+        return at == ilsvrc_tar(path, Split::train) || at == ilsvrc_tar(path, Split::val) ||
+               entry.name == kIlsvrcDevkit || is_box_source(at);
+      });
+    case Kind::tiny_imagenet_zip:
+      return unused_in_zip(path);
+    case Kind::class_folders:  // all of them are classes
+    case Kind::cifar:
+      return {};
+  }
+  throw InternalError("a kind of data set without a reader");
+}
+
+std::string describe(const LeftOut& one) {
+  if (one.first.empty()) return one.what;
+  std::string what = one.what;
+  if (one.count == 1) {  // the first word in the plural
+    std::size_t end = what.find("s ");
+    if (end == what.npos) end = what.size() - 1;
+    what.erase(end, 1);
+  }
+  return fmt::format("{} {}", format_grouped(one.count), what);
 }
 
 }  // namespace redline::data

@@ -28,11 +28,15 @@ struct DetailedSample {
 
 // Files in a data set's folders that are not read, by kind.
 struct LeftOut {
-  std::string what;  // ".webp files", "test/"
+  std::string what;  // ".avif images", "test/"
   std::int64_t count = 0;
   std::string first;   // where the first of them is; empty where `what` says it
-  bool image = false;  // it would be an image, were its format read
+  bool image = false;  // it is an image
+  std::string why;     // it is not read; of images
 };
+
+// "1 .avif image", "3 archives", "test/".
+std::string describe(const LeftOut& one);
 
 // Immutable once opened: every call is safe from any thread.
 class RecordSource {
@@ -52,8 +56,10 @@ class RecordSource {
   // Files that were skipped.
   virtual std::vector<LeftOut> left_out() const { return {}; }
 
-  // Bytes of the encoded image, where that is known without reading it; else -1.
+  // Bytes of the encoded image, where that is known without reading it; else -1. sizes_known() tells whether
+  // this is without asking the file system, too.
   virtual std::int64_t encoded_bytes(std::int64_t) const { return -1; }
+  virtual bool sizes_known() const { return true; }
 
   // The encoded image. The bytes live in scratch or in the source, and are valid until scratch changes.
   // Throws DataError or IoError naming what is wrong, without the sample's name (the caller has it).
@@ -70,6 +76,10 @@ struct SourceOptions {
   // Polled while a large data set is indexed: true ends that with Stopped. May be empty.
   std::function<bool()> stop;
 };
+
+// In a folder that a conversion is writing, or that one left when it was interrupted. Opening such a data set
+// logs a warning.
+constexpr const char* kUnfinishedFile = ".redline-unfinished";
 
 // Opens one split of the data set at path, of any kind; for class folders without splits, all images. Throws
 // UsageError if path is not a data set, DataError if it is damaged; both name the path and say what to do.
@@ -90,7 +100,8 @@ OpenSplits open_splits(const std::filesystem::path& path, const std::filesystem:
 
 // Whether the data set at path has the split at all (a data set may come without val).
 bool has_split(const std::filesystem::path& path, Split split);
-// Entries next to its splits that are not used: "test/".
+// What lies next to its splits and is not used, but might be meant to be: "test/", images, archives, shards
+// of other splits.
 std::vector<LeftOut> unused_in(const std::filesystem::path& path);
 // Whether it is one of TFRecord shards.
 bool is_tfrecord(const std::filesystem::path& path);

@@ -67,6 +67,8 @@ NamedSplit split_in_name(std::string_view name) {
   return found;
 }
 
+bool is_shard_name(std::string_view name) { return is_record_name(name) || parse_numbered(name); }
+
 std::string shard_name(Split split, int shard, int shards) {
   return fmt::format("{}-{:05}-of-{:05}", split == Split::train ? "train" : "validation", shard, shards);
 }

@@ -22,6 +22,9 @@ std::vector<std::string> shard_names(const std::filesystem::path& folder, Split 
 // "train-00003-of-00008": the name that Redline gives.
 std::string shard_name(Split split, int shard, int shards);
 
+// Whether a file name is that of a shard of any split.
+bool is_shard_name(std::string_view name);
+
 // The split named in a file name ("imagenet1k-val-03.tar": val); none if there is no such word.
 enum class NamedSplit { none, train, val, other };
 NamedSplit split_in_name(std::string_view name);

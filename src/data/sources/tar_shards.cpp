@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -10,11 +9,14 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/quantity.h"
 #include "base/random_file.h"
+#include "data/images/codecs.h"
 #include "data/parallel.h"
 #include "data/sources/class_list.h"
 #include "data/sources/class_words.h"
 #include "data/sources/file_list.h"
+#include "data/sources/pass_progress.h"
 #include "data/sources/record_index.h"
 #include "data/sources/shard_names.h"
 #include "data/sources/tar.h"
@@ -23,10 +25,15 @@ namespace redline::data {
 namespace fs = std::filesystem;
 namespace {
 
-std::vector<TarMember> list(const RandomFile& file) {
+std::vector<TarMember> list(const RandomFile& file, PassProgress& progress) {
+  std::uint64_t last = 0;
   try {
-    return list_tar([&](std::uint64_t offset, std::span<std::uint8_t> into) { file.read(offset, into); }, 0,
-                    file.size());
+    return list_tar(
+        [&](std::uint64_t offset, std::span<std::uint8_t> into) {
+          progress.add(offset - std::exchange(last, offset));
+          file.read(offset, into);
+        },
+        0, file.size());
   } catch (const DataError& error) {
     throw DataError("{}: {}; fetch it again, or compare its checksum with the publisher's",
                     file.path().string(), error.what());
@@ -39,17 +46,29 @@ struct Found {
   std::int32_t label = 0;
 };
 
-std::vector<Found> images_of_class(const RandomFile& file, std::int32_t label) {
-  std::vector<Found> found;
-  for (TarMember& member : list(file))
-    if (is_image_name(base_name(member.name))) found.push_back({std::move(member), label});
+struct TarContent {
+  std::vector<Found> images;
+  std::vector<std::string> others;  // images of formats that are not read
+};
+
+bool is_image(const TarMember& member, TarContent& content) {
+  const std::string_view name = base_name(member.name);
+  if (is_other_image_name(name)) content.others.push_back(member.name);
+  return is_image_name(name);
+}
+
+TarContent images_of_class(const RandomFile& file, std::int32_t label, PassProgress& progress) {
+  TarContent content;
+  std::vector<Found>& found = content.images;
+  for (TarMember& member : list(file, progress))
+    if (is_image(member, content)) found.push_back({std::move(member), label});
   std::sort(found.begin(), found.end(),
             [](const Found& a, const Found& b) { return a.member.name < b.member.name; });
   const auto twin = std::adjacent_find(found.begin(), found.end(), [](const Found& a, const Found& b) {
     return base_name(a.member.name) == base_name(b.member.name);
   });
   if (twin != found.end()) throw DataError("{} holds {} twice", file.path().string(), twin->member.name);
-  return found;
+  return content;
 }
 
 // WebDataset's rule: a sample's parts share the name up to the first dot after the last slash.
@@ -69,30 +88,31 @@ std::int32_t read_label(const RandomFile& file, const TarMember& member) {
   return label;
 }
 
-std::vector<Found> web_images(const RandomFile& file) {
-  std::vector<Found> found;
+TarContent web_images(const RandomFile& file, PassProgress& progress) {
+  TarContent content;
   std::unordered_map<std::string, std::int32_t> labels;
-  for (TarMember& member : list(file)) {
+  for (TarMember& member : list(file, progress)) {
     if (member.name.ends_with(".cls"))
       labels[key_of(member.name)] = read_label(file, member);
-    else if (is_image_name(base_name(member.name)))
-      found.push_back({std::move(member), 0});
+    else if (is_image(member, content))
+      content.images.push_back({std::move(member), 0});
   }
-  for (Found& one : found) {
+  for (Found& one : content.images) {
     const auto label = labels.find(key_of(one.member.name));
     if (label == labels.end())
       throw DataError("{}: {} has no .cls file with its class", file.path().string(), one.member.name);
     one.label = label->second;
   }
-  return found;
+  return content;
 }
 
 class TarShards final : public RecordSource {
  public:
-  // images: of one tar, by its number.
+  // index: names its file; what: a tar, for messages; images: of one tar, by its number, with the progress to
+  // add to.
   template <typename Images>
-  TarShards(const fs::path& folder, const std::vector<std::string>& names, const char* split,
-            const char* kind, const SourceOptions& options, Images&& images)
+  TarShards(const fs::path& folder, const std::vector<std::string>& names, const char* index,
+            const std::string& what, const char* kind, const SourceOptions& options, Images&& images)
       : folder_(folder), kind_(kind), options_(options) {
     std::vector<RecordIndex::Container> containers;
     files_.reserve(names.size());
@@ -100,25 +120,34 @@ class TarShards final : public RecordSource {
       files_.emplace_back(folder / name);
       containers.push_back({name, files_.back().size(), files_.back().modified_ns()});
     }
-    const fs::path kept = folder / fmt::format(".redline-index-{}", split);
+    const fs::path kept = folder / fmt::format(".redline-index-{}", index);
     if (load_index(kept, containers, index_)) return;
-    log_info("indexing {} tars in {}; this is done once", names.size(), folder.string());
-    std::vector<std::vector<Found>> found(files_.size());
+    log_info("indexing {} in {}; this is done once", counted(std::ssize(names), what), folder.string());
+    std::vector<TarContent> found(files_.size());
+    std::uint64_t bytes = 0;
+    for (const RandomFile& file : files_) bytes += file.size();
+    PassProgress progress(fmt::format("indexing {}s", what), bytes, options_.stop);
     parallel_for(static_cast<std::int64_t>(files_.size()), inspect_machine().cores_allowed,
                  [&](std::int64_t item, int) {
-                   if (options_.stop && item % 16 == 0 && stop_requested()) throw Stopped{};
                    const auto i = static_cast<std::size_t>(item);
-                   found[i] = images(files_[i], static_cast<std::int32_t>(i));
-                   if (found[i].empty()) throw DataError("{} holds no images", files_[i].path().string());
+                   found[i] = images(files_[i], static_cast<std::int32_t>(i), progress);
+                   if (found[i].images.empty())
+                     throw DataError("{} holds no images", files_[i].path().string());
                  });
     std::int32_t classes = 0;
-    for (std::size_t i = 0; i < found.size(); ++i)
-      for (const Found& one : found[i]) {
+    FileListing others;  // sorts them by format
+    others.root = folder;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      for (const std::string& name : found[i].others) others.leave_out(names[i] + "/" + name);
+      for (const Found& one : found[i].images) {
         index_.entries.push_back(
             {one.member.offset, one.member.size, static_cast<std::uint32_t>(i), one.label});
         index_.add_name(one.member.name);
         classes = std::max(classes, one.label + 1);
       }
+    }
+    for (const auto& [format, one] : others.left)
+      index_.skipped.push_back({format, static_cast<std::uint64_t>(one.count), one.first});
     for (std::int32_t label = 0; label < classes; ++label) index_.classes.push_back(std::to_string(label));
     index_.containers = std::move(containers);
     save_index(kept, index_);
@@ -146,6 +175,13 @@ class TarShards final : public RecordSource {
   }
   const std::vector<std::string>& classes() const override { return index_.classes; }
   const char* kind() const override { return kind_; }
+  std::vector<LeftOut> left_out() const override {
+    std::vector<LeftOut> list;
+    for (const RecordIndex::Skipped& one : index_.skipped)
+      list.push_back({one.what, static_cast<std::int64_t>(one.count), one.first, true,
+                      "Redline reads " + formats_text()});
+    return list;
+  }
   std::int64_t encoded_bytes(std::int64_t index) const override {
     return static_cast<std::int64_t>(entry(index).size);
   }
@@ -156,10 +192,6 @@ class TarShards final : public RecordSource {
   }
 
  private:
-  bool stop_requested() {
-    const std::lock_guard lock(mutex_);
-    return options_.stop();
-  }
   const RecordIndex::Entry& entry(std::int64_t index) const {
     return index_.entries.at(static_cast<std::size_t>(index));
   }
@@ -169,14 +201,16 @@ class TarShards final : public RecordSource {
   SourceOptions options_;
   std::vector<RandomFile> files_;
   RecordIndex index_;
-  std::mutex mutex_;
 };
 
 std::unique_ptr<TarShards> open_web_split(const fs::path& folder, Split split, const SourceOptions& options) {
   const std::vector<std::string> names = tar_names(folder, split);
   if (names.empty()) throw UsageError("{} has no {} tars", folder.string(), split_name(split));
-  return std::make_unique<TarShards>(folder, names, split_name(split), "WebDataset", options,
-                                     [](const RandomFile& file, std::int32_t) { return web_images(file); });
+  return std::make_unique<TarShards>(folder, names, split_name(split),
+                                     fmt::format("{} tar", split_name(split)), "WebDataset", options,
+                                     [](const RandomFile& file, std::int32_t, PassProgress& progress) {
+                                       return web_images(file, progress);
+                                     });
 }
 
 }  // namespace
@@ -227,8 +261,10 @@ std::unique_ptr<RecordSource> open_class_tars(const fs::path& folder, std::vecto
   }
   // The index holds the tars' own numbers, so that it does not change with classes.txt.
   auto source = std::make_unique<TarShards>(
-      folder, tar_names(folder), "tars", "tar for each class", options,
-      [](const RandomFile& file, std::int32_t number) { return images_of_class(file, number); });
+      folder, tar_names(folder), "tars", "class tar", "tar for each class", options,
+      [](const RandomFile& file, std::int32_t number, PassProgress& progress) {
+        return images_of_class(file, number, progress);
+      });
   source->relabel(label_of_tar);
   source->set_classes(std::move(classes));
   return source;

@@ -2,22 +2,21 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <optional>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/quantity.h"
 #include "base/random_file.h"
-#include "base/text.h"
 #include "base/tfrecord.h"
 #include "data/file.h"
 #include "data/parallel.h"
 #include "data/sources/class_list.h"
 #include "data/sources/example.h"
 #include "data/sources/gzip_shards.h"
+#include "data/sources/pass_progress.h"
 #include "data/sources/shard_names.h"
 
 namespace redline::data {
@@ -75,37 +74,11 @@ ShardContent read_shard(const RandomFile& file, std::uint32_t container, const R
   return content;
 }
 
-// Reports the progress of indexing from time to time, and whether to continue.
-class IndexingProgress {
- public:
-  IndexingProgress(const std::vector<RandomFile>& files, const SourceOptions& options, std::string what)
-      : options_(options), what_(std::move(what)) {
-    for (const RandomFile& file : files) total_ += file.size();
-  }
-
-  void add(std::uint64_t bytes) {
-    const std::lock_guard lock(mutex_);
-    done_ += bytes;
-    if (options_.stop && options_.stop()) throw Stopped{};
-    const double now = watch_.seconds();
-    if (now - last_ < kEvery) return;
-    last_ = now;
-    const double rate = static_cast<double>(done_) / now;
-    log_info("indexing {}: {} of {}, {}/s, {} left", what_, format_bytes(done_), format_bytes(total_),
-             format_bytes(static_cast<std::uint64_t>(rate)),
-             format_duration(static_cast<double>(total_ - std::min(done_, total_)) / rate));
-  }
-
- private:
-  static constexpr double kEvery = 5;  // seconds
-
-  const SourceOptions& options_;
-  const std::string what_;
-  std::mutex mutex_;
-  std::uint64_t done_ = 0, total_ = 0;
-  double last_ = 0;
-  Stopwatch watch_;
-};
+std::uint64_t bytes_of(const std::vector<RandomFile>& files) {
+  std::uint64_t sum = 0;
+  for (const RandomFile& file : files) sum += file.size();
+  return sum;
+}
 
 // The names that a file beside the shards gives the classes, by label.
 std::optional<std::vector<std::string>> listed_classes(const fs::path& folder) {
@@ -123,9 +96,9 @@ std::optional<std::vector<std::string>> listed_classes(const fs::path& folder) {
 
 RecordIndex build_index(const std::vector<RandomFile>& files, std::vector<RecordIndex::Container> containers,
                         const fs::path& folder, Split split, const SourceOptions& options) {
-  log_info("indexing {} {} shards in {}; this is done once", files.size(), split_name(split),
-           folder.string());
-  IndexingProgress progress(files, options, split_name(split));
+  log_info("indexing {} in {}; this is done once",
+           counted(std::ssize(files), std::string(split_name(split)) + " shard"), folder.string());
+  PassProgress progress(fmt::format("indexing {}", split_name(split)), bytes_of(files), options.stop);
   std::vector<ShardContent> contents(files.size());
   parallel_for(static_cast<std::int64_t>(files.size()), inspect_machine().cores_allowed,
                [&](std::int64_t shard, int) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -41,8 +42,11 @@ class TinyZip {
     std::sort(members_.begin(), members_.end(),
               [](const ZipMember& a, const ZipMember& b) { return a.name < b.name; });
     if (!find(list) || !has_train_)
-      throw UsageError("{} is not Tiny ImageNet: it has no train folder and val/{}", path.string(),
-                       kValAnnotations);
+      throw UsageError(
+          "{} is not Tiny ImageNet, the only zip that is read in place: it has no train folder and val/{}; "
+          "unpack "
+          "it, and give the folder",
+          path.string(), kValAnnotations);
   }
 
   const ZipMember* find(const std::string& name) const {
@@ -175,12 +179,26 @@ class ZippedSplit final : public RecordSource {
   mutable std::vector<std::string> words_;  // by label
 };
 
+std::vector<LeftOut> other_folders(const TinyZip& zip) {
+  std::set<std::string> folders;
+  for (const ZipMember& member : zip.members())
+    if (const std::size_t slash = member.name.find('/'); slash != member.name.npos)
+      folders.insert(member.name.substr(0, slash + 1));
+  folders.erase("train/");
+  folders.erase("val/");
+  std::vector<LeftOut> list;
+  for (const std::string& folder : folders) list.push_back({folder, 1, {}, false, {}});
+  return list;
+}
+
 }  // namespace
 
 bool is_zip_name(const fs::path& path) {
   std::error_code ignored;
   return path.extension() == ".zip" && fs::is_regular_file(path, ignored);
 }
+
+std::vector<LeftOut> unused_in_zip(const fs::path& path) { return other_folders(TinyZip(path)); }
 
 std::unique_ptr<RecordSource> open_tiny_imagenet_zip(const fs::path& path, Split split,
                                                      const SourceOptions& options) {
@@ -192,6 +210,7 @@ TinyImagenetZip open_tiny_imagenet_zip(const fs::path& path, const SourceOptions
   TinyImagenetZip all;
   all.train = std::make_unique<ZippedSplit>(zip, Split::train, options);
   all.val = std::make_unique<ZippedSplit>(zip, Split::val, options);
+  all.unused = other_folders(*zip);
   all.val_annotations = zip->text(std::string("val/") + kValAnnotations);
   for (const std::string& name : all.train->classes())
     if (const std::string list = "train/" + name + "/" + name + "_boxes.txt"; zip->find(list))

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "data/sources/record_source.h"
 
@@ -13,6 +14,9 @@ namespace redline::data {
 
 // Whether path is a file whose name ends with .zip.
 bool is_zip_name(const std::filesystem::path& path);
+
+// The folders of the archive beside train and val: "test/".
+std::vector<LeftOut> unused_in_zip(const std::filesystem::path& path);
 
 // Samples come class by class and by name, as from the unpacked folder. Throws IoError, and DataError naming
 // the archive when it is damaged or not Tiny ImageNet's.
@@ -24,6 +28,7 @@ struct TinyImagenetZip {
   std::unique_ptr<RecordSource> train, val;
   std::map<std::string, std::string> train_boxes;  // by class: the lists that lie beside the training images
   std::string val_annotations;                     // val_annotations.txt
+  std::vector<LeftOut> unused;                     // folders beside train and val
 };
 TinyImagenetZip open_tiny_imagenet_zip(const std::filesystem::path& path, const SourceOptions& options);
 

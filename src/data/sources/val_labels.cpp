@@ -66,6 +66,11 @@ std::unordered_map<std::string, std::string> parse_val_solution(std::string_view
   return classes;
 }
 
+bool is_val_labels(const fs::path& path) {
+  const fs::path name = path.filename();
+  return name == kSolution || name == kIlsvrcDevkit || name == fs::path(kIlsvrcDevkit).stem().stem();
+}
+
 std::unique_ptr<ValLabels> find_val_labels(const fs::path& folder) {
   std::error_code ignored;
   fs::path at = fs::absolute(folder, ignored).lexically_normal();

@@ -19,6 +19,9 @@ struct ValLabels {
   std::function<std::string(const std::string& file)> class_of;  // empty for a file it says nothing about
 };
 
+// Whether path has the name of such a list, or of ImageNet's development kit.
+bool is_val_labels(const std::filesystem::path& path);
+
 // Looks for a list of classes in the folder of the images and those above it, as in the layouts of
 // image_folder.h; null if there is none. Throws DataError naming a list that is damaged.
 std::unique_ptr<ValLabels> find_val_labels(const std::filesystem::path& folder);

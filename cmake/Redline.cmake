@@ -10,12 +10,15 @@ option(REDLINE_UNITY "Compile a module's files eight at a time: faster for a who
 add_library(redline_options INTERFACE)
 target_compile_features(redline_options INTERFACE cxx_std_20)
 target_compile_options(redline_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow$<$<BOOL:${REDLINE_UNITY}>:=local>>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic>
   $<$<AND:$<BOOL:${REDLINE_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>)
-
-if(REDLINE_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  target_compile_options(redline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+if(NOT REDLINE_UNITY)
+  target_compile_options(redline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wshadow>)
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # Names of other files are no business of a function's own.
+  target_compile_options(redline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wshadow=local -Wno-subobject-linkage>)
 endif()
+
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlap in std::string's own operator+ (GCC bug 105651).
   target_compile_options(redline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)

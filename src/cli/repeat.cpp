@@ -11,6 +11,7 @@
 #include "base/live_line.h"
 #include "base/log.h"
 #include "base/signals.h"
+#include "cli/command.h"
 #include "cli/train_options.h"
 #include "profile/cool_down.h"
 #include "train/run_folder.h"

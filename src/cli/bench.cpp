@@ -100,7 +100,7 @@ int run_op_bench(OpFlags& flags) {
   }
   if (signals.requested()) {
     fmt::print(stderr, "redline: stopped; nothing was written\n");
-    return 128 + signals.signal();
+    return kSignalExit + signals.signal();
   }
   fmt::print("{}", bench::op_table(ops, limits, flags.options));
   nlohmann::ordered_json record = setting_json(flags, *backend);

@@ -379,7 +379,7 @@ int run_ab(const AbFlags& flags, CLI::App& command, const Context& context) {
   measure(study, flags, folder.path(), signals);
   print(study);
   json.write(record_of(study, flags, signals.signal()));
-  return signals.requested() ? 128 + signals.signal() : 0;
+  return signals.requested() ? kSignalExit + signals.signal() : 0;
 }
 
 }  // namespace

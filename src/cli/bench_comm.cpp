@@ -188,7 +188,7 @@ int run_measurement(CommFlags& flags) {
   if (const auto signal = static_cast<int>(std::ranges::max(control->gather(signals.signal())));
       signal != 0) {
     if (first) fmt::print(stderr, "redline: stopped after {} measurements\n", timings.size());
-    return 128 + signal;
+    return kSignalExit + signal;
   }
   const auto wrong = std::ranges::count(timings, bench::CommStatus::wrong, &bench::CommTiming::status);
   if (wrong > 0) throw InternalError("{} of {} measurements gave wrong results", wrong, timings.size());

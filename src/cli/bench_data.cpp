@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "bench/data_bench.h"
 #include "cli/bench.h"
+#include "cli/command.h"
 #include "cli/progress_line.h"
 
 namespace redline::cli {
@@ -131,7 +132,7 @@ int run_data_bench(DataFlags& flags) {
   } catch (const data::Stopped&) {
     line.clear();
     fmt::print(stderr, "redline: stopped; nothing was written\n");
-    return 128 + signals.signal();
+    return kSignalExit + signals.signal();
   }
   line.clear();
   print_bench(bench, flags);

@@ -77,7 +77,7 @@ int run_lr(LrFlags& flags) {
   line.clear();
   if (sweep.stopped) {
     fmt::print(stderr, "redline: stopped; nothing was written\n");
-    return 128 + signals.signal();
+    return kSignalExit + signals.signal();
   }
   const bench::LrSuggestion suggestion = bench::suggest(sweep);
   fmt::print("{}, {}, {} a step; {}\n\n", sweep.model, sweep.dtype, counted(sweep.batch, "image"),

@@ -15,6 +15,7 @@
 #include "bench/memory_bench.h"
 #include "bench/sizes.h"
 #include "cli/bench.h"
+#include "cli/command.h"
 #include "cli/progress_line.h"
 
 namespace redline::cli {
@@ -82,7 +83,7 @@ int run_memory_bench(MemoryFlags& flags) {
   line.clear();
   if (signals.requested()) {
     fmt::print(stderr, "redline: stopped; nothing was written\n");
-    return 128 + signals.signal();
+    return kSignalExit + signals.signal();
   }
   print(timings);
   nlohmann::ordered_json record = bench_record("bench memory");

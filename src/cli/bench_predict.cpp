@@ -24,6 +24,7 @@
 #include "bench/sizes.h"
 #include "bench/step_times.h"
 #include "cli/bench.h"
+#include "cli/command.h"
 #include "cli/progress_line.h"
 #include "comm/world.h"
 #include "report/run.h"
@@ -318,7 +319,7 @@ int run_prediction(const PredictFlags& given, const PredictOutput& output) {
       flags.step.empty() ? measure_step(flags, output, signals) : read_step(flags.step);
   if (!step) {
     fmt::print(stderr, "redline: stopped; nothing was written\n");
-    return 128 + signals.signal();
+    return kSignalExit + signals.signal();
   }
   for (const MeasuredStep& run : runs) check_batch(run, *step);
   if (wanted) {

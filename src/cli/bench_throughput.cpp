@@ -274,7 +274,7 @@ int run_throughput(const ThroughputFlags& flags) {
   if (signals.requested()) {
     fmt::print(stderr, "redline: stopped after {} of {} measurements\n", rounds,
                results.size() * static_cast<std::size_t>(flags.options.rounds));
-    return 128 + signals.signal();
+    return kSignalExit + signals.signal();
   }
   if (rounds > 0) return 0;
   fmt::print(stderr, "redline: error: nothing could be measured: {}\n", results.front().failure);

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "base/signals.h"
+#include "cli/command.h"
 #include "cli/progress_line.h"
 
 namespace redline::cli {
@@ -20,7 +21,7 @@ namespace {
 int say_stopped(const LongWork& about, ProgressLine& line, const StopSignals& signals) {
   line.clear();
   fmt::print(stderr, "redline: stopped; {}\n", about.afterwards);
-  return 128 + signals.signal();
+  return kSignalExit + signals.signal();
 }
 
 // Ends the process if the work goes on after a signal.

@@ -29,28 +29,11 @@ RecordIndex::Container container_of(const RandomFile& file) {
   return {file.path().filename().string(), file.size(), file.modified_ns()};
 }
 
-// list_tar() with the archive named when it is damaged.
-std::vector<TarMember> list(const RandomFile& file, const std::string& what, std::uint64_t begin,
-                            std::uint64_t end, PassProgress& progress) {
-  std::uint64_t last = begin;
-  try {
-    return list_tar(
-        [&](std::uint64_t offset, std::span<std::uint8_t> into) {
-          progress.add(offset - std::exchange(last, offset));
-          file.read(offset, into);
-        },
-        begin, end);
-  } catch (const DataError& error) {
-    throw DataError("{}: {}; fetch it again, or compare its checksum with the publisher's", what,
-                    error.what());
-  }
-}
-
 // The tars in the training tar, by class.
 std::map<std::string, TarMember> class_tars(const RandomFile& file, const SourceOptions& options) {
   PassProgress listing(fmt::format("listing {}", file.path().string()), file.size(), options.stop);
   std::map<std::string, TarMember> tars;
-  for (TarMember& member : list(file, file.path().string(), 0, file.size(), listing)) {
+  for (TarMember& member : list_tar(file, file.path().string(), 0, file.size(), listing)) {
     std::string_view name = base_name(member.name);
     if (!name.ends_with(".tar") || name.size() == 4) continue;
     name.remove_suffix(4);
@@ -79,7 +62,7 @@ RecordIndex index_train(const RandomFile& file, const SourceOptions& options) {
         const auto i = static_cast<std::size_t>(item);
         const TarMember& tar = order[i].second;
         const std::string what = (file.path() / tar.name).string();
-        for (TarMember& member : list(file, what, tar.offset, tar.offset + tar.size, progress))
+        for (TarMember& member : list_tar(file, what, tar.offset, tar.offset + tar.size, progress))
           if (is_image_name(base_name(member.name))) images[i].push_back(std::move(member));
         const auto by_name = [](const TarMember& a, const TarMember& b) {
           return base_name(a.name) < base_name(b.name);
@@ -140,7 +123,7 @@ RecordIndex index_val(const RandomFile& file, const RandomFile* train, const fs:
   const std::map<int, std::int32_t> labels = labels_by_id(devkit, index.classes);
   std::map<int, TarMember> images;
   PassProgress progress("indexing val", file.size(), options.stop);
-  for (TarMember& member : list(file, file.path().string(), 0, file.size(), progress)) {
+  for (TarMember& member : list_tar(file, file.path().string(), 0, file.size(), progress)) {
     const int number = ilsvrc_val_number(base_name(member.name));
     if (number == 0) continue;
     if (static_cast<std::size_t>(number) > devkit.ground_truth.size())

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "data/sources/archive_reader.h"
@@ -146,6 +147,22 @@ std::vector<TarMember> list_tar(const ReadAt& read, std::uint64_t begin, std::ui
   }
   // Every writer ends an archive with zeros; one without them was cut off between two members.
   throw DataError("tar: the archive is cut off at byte {}: its end mark is missing", end);
+}
+
+std::vector<TarMember> list_tar(const RandomFile& file, const std::string& what, std::uint64_t begin,
+                                std::uint64_t end, PassProgress& progress) {
+  std::uint64_t last = begin;
+  try {
+    return list_tar(
+        [&](std::uint64_t offset, std::span<std::uint8_t> into) {
+          progress.add(offset - std::exchange(last, offset));
+          file.read(offset, into);
+        },
+        begin, end);
+  } catch (const DataError& error) {
+    throw DataError("{}: {}; fetch it again, or compare its checksum with the publisher's", what,
+                    error.what());
+  }
 }
 
 std::vector<std::uint8_t> tar_header(std::string_view name, std::uint64_t size) {

@@ -9,6 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/random_file.h"
+#include "data/sources/pass_progress.h"
+
 namespace redline::data {
 
 struct TarMember {
@@ -26,6 +29,9 @@ using ReadAt = std::function<void(std::uint64_t offset, std::span<std::uint8_t> 
 // skipped. Throws DataError, with the byte, for a damaged header, a truncated archive, a link or device, and
 // a name that is absolute or climbs with "..".
 std::vector<TarMember> list_tar(const ReadAt& read, std::uint64_t begin, std::uint64_t end);
+// The same in a file, with progress; errors name the archive, `what`, and say what to do.
+std::vector<TarMember> list_tar(const RandomFile& file, const std::string& what, std::uint64_t begin,
+                                std::uint64_t end, PassProgress& progress);
 
 // The header of a regular file: the caller writes header, content and padding. Throws UsageError for a name
 // over 100 bytes. The same arguments give the same bytes: owner, mode and time are fixed.

@@ -25,21 +25,6 @@ namespace redline::data {
 namespace fs = std::filesystem;
 namespace {
 
-std::vector<TarMember> list(const RandomFile& file, PassProgress& progress) {
-  std::uint64_t last = 0;
-  try {
-    return list_tar(
-        [&](std::uint64_t offset, std::span<std::uint8_t> into) {
-          progress.add(offset - std::exchange(last, offset));
-          file.read(offset, into);
-        },
-        0, file.size());
-  } catch (const DataError& error) {
-    throw DataError("{}: {}; fetch it again, or compare its checksum with the publisher's",
-                    file.path().string(), error.what());
-  }
-}
-
 // An image in a tar, with its label.
 struct Found {
   TarMember member;
@@ -60,7 +45,7 @@ bool is_image(const TarMember& member, TarContent& content) {
 TarContent images_of_class(const RandomFile& file, std::int32_t label, PassProgress& progress) {
   TarContent content;
   std::vector<Found>& found = content.images;
-  for (TarMember& member : list(file, progress))
+  for (TarMember& member : list_tar(file, file.path().string(), 0, file.size(), progress))
     if (is_image(member, content)) found.push_back({std::move(member), label});
   std::sort(found.begin(), found.end(),
             [](const Found& a, const Found& b) { return a.member.name < b.member.name; });
@@ -91,7 +76,7 @@ std::int32_t read_label(const RandomFile& file, const TarMember& member) {
 TarContent web_images(const RandomFile& file, PassProgress& progress) {
   TarContent content;
   std::unordered_map<std::string, std::int32_t> labels;
-  for (TarMember& member : list(file, progress)) {
+  for (TarMember& member : list_tar(file, file.path().string(), 0, file.size(), progress)) {
     if (member.name.ends_with(".cls"))
       labels[key_of(member.name)] = read_label(file, member);
     else if (is_image(member, content))

@@ -161,6 +161,13 @@ class Backend : public plan::Capabilities {
   virtual HostAllocator input_allocator() const { return {}; }
 };
 
+// How kernels are chosen among candidates (cuda).
+enum class Tuning : std::uint8_t {
+  start,  // by timing them for a few seconds before the first step; later runs time what is left
+  all,    // by timing all of them, however long it takes
+  step    // and by then comparing close ones by the time of whole training steps
+};
+
 struct DeviceOptions {
   std::string device = "cpu";  // cpu, cuda, reference; auto: cuda where it can be used, else cpu
   int threads = 0;             // 0: all cores this process may use
@@ -168,7 +175,8 @@ struct DeviceOptions {
   bool deterministic = false;  // cuda: only kernels that give the same bits every time
   bool tf32 = false;           // cuda: fp32 products may round their inputs to tf32
   std::string cache_dir = {};  // cuda: where the choice of kernels is remembered; empty for nowhere
-  bool tune = false;  // cuda: times every candidate kernel before the first step, however long it takes
+  Tuning tuning = Tuning::start;
+  double comparing = 120;  // cuda, Tuning::step: seconds for comparing in the step
   int candidate =
       -1;  // cuda, for tests: takes the kernel at this position among its alternatives, or the last
   // Returning true ends the timing of kernels (cuda), and runs (cpu, reference: see Abandoned). Called from
@@ -176,7 +184,7 @@ struct DeviceOptions {
   std::function<bool()> stop = {};
   std::chrono::milliseconds stop_grace{500};  // a run that ends by itself within this is not abandoned
   // cuda: progress of the kernel choices; called by the thread that compiles.
-  std::function<void(std::int64_t made, std::int64_t all)> tuning = {};
+  std::function<void(std::int64_t made, std::int64_t all)> tuning_progress = {};
   InputCopy input_copy = InputCopy::pinned;  // cuda: how inputs get to the device
   // The ranks that train one model, possibly just this process; empty: nothing is exchanged.
   std::shared_ptr<comm::Communicator> communicator = {};

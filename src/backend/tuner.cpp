@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "base/atomic_file.h"
@@ -58,7 +59,7 @@ std::vector<std::size_t> tune(const std::vector<Question>& questions, Choices& c
                               const TuningRules& rules) {
   std::vector<std::size_t> answers(questions.size(), 0), open;
   for (std::size_t i = 0; i < questions.size(); ++i) {
-    if (const auto known = remembered(questions[i], choices)) {
+    if (const auto known = remembered(questions[i], choices); known && !rules.again) {
       answers[i] = *known;
     } else if (questions[i].candidates.size() > 1) {
       open.push_back(i);
@@ -97,6 +98,83 @@ std::vector<std::size_t> tune(const std::vector<Question>& questions, Choices& c
   *rules.seconds = std::max(0.0, end - rules.clock());
   choices.save();
   return answers;
+}
+
+namespace {
+
+// As many pairs as show a difference at all times. Of so many, two losses are the most for a claim.
+constexpr int kPairs = 8, kMostLosses = 2;
+
+// Two steps measured in turns.
+class Pairs {
+ public:
+  // Returns false if stopped. Ends early when the second step cannot turn out faster any more.
+  bool measure(const TimedStep& first, const TimedStep& second, const std::function<bool()>& go_on) {
+    for (int pair = 0, losses = 0; pair < kPairs && losses <= kMostLosses; ++pair) {
+      if (!go_on()) return false;
+      // Clocks and temperatures drift, so the order alternates.
+      if (pair % 2 == 0) first_.push_back(first());
+      second_.push_back(second());
+      if (pair % 2 != 0) first_.push_back(first());
+      losses += second_.back() >= first_.back() ? 1 : 0;
+    }
+    return true;
+  }
+  Change change() const { return compare_paired(first_, second_); }
+  double first() const { return median(first_); }
+  double second() const { return median(second_); }
+
+ private:
+  std::vector<double> first_, second_;
+};
+
+std::vector<std::size_t> by_value(const std::vector<Alternatives>& questions) {
+  std::vector<std::size_t> order(questions.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t i) { return questions[i].value; });
+  return order;
+}
+
+}  // namespace
+
+StepComparison compare_in_step(const std::vector<Alternatives>& questions, Choices& choices,
+                               const StepRules& rules) {
+  StepComparison found{std::vector<std::size_t>(questions.size(), 0)};
+  const double end = rules.clock() + rules.seconds;
+  const auto not_stopped = [&] { return !(found.stopped = found.stopped || (rules.stop && rules.stop())); };
+  const auto go_on = [&] { return not_stopped() && rules.clock() < end; };
+  const TimedStep first = rules.build(found.positions);
+  if (first() * 2 * kPairs > rules.seconds) return found;  // no time for even one comparison
+  TimedStep present = first;
+  bool changed = false;
+  std::int64_t compared = 0;
+  for (const std::size_t i : by_value(questions)) {
+    for (std::size_t c = 1; c < questions[i].candidates.size() && go_on(); ++c) {
+      std::vector<std::size_t> positions = found.positions;
+      positions[i] = c;
+      const TimedStep next = rules.build(positions);
+      Pairs pairs;
+      if (!pairs.measure(present, next, go_on)) break;
+      const Change change = pairs.change();
+      log_debug("{}, {}: {} s a step, {} s with {}", questions[i].key, questions[i].candidates[c],
+                pairs.second(), pairs.first(), questions[i].candidates[found.positions[i]]);
+      if (!change.beyond_noise() || change.change > 0) continue;
+      found.positions = std::move(positions);
+      present = next;
+      changed = true;
+    }
+    if (!go_on()) break;
+    choices.put(questions[i].key, questions[i].candidates[found.positions[i]]);
+    if (rules.progress) rules.progress(++compared, static_cast<std::int64_t>(questions.size()));
+  }
+  Pairs pairs;
+  if (changed && pairs.measure(first, present, not_stopped)) {
+    found.change = pairs.change();
+    found.before = pairs.first();
+    found.after = pairs.second();
+  }
+  choices.save();
+  return found;
 }
 
 }  // namespace redline::backend

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/statistics.h"
+
 namespace redline::backend {
 
 // The fastest candidates by key, stored on disk so that later starts need not time them again.
@@ -44,6 +46,7 @@ struct TuningRules {
   std::function<double()> clock;    // seconds
   std::function<bool()> stop = {};  // asked before each candidate; true: enough
   std::function<void(std::int64_t answered, std::int64_t all)> progress = {};
+  bool again = false;  // ignores what is remembered
 };
 
 // For each question, the position of the candidate to take: the remembered one; else the fastest of those
@@ -52,5 +55,37 @@ struct TuningRules {
 // Several calls can share a budget.
 std::vector<std::size_t> tune(const std::vector<Question>& questions, Choices& choices,
                               const TuningRules& rules);
+
+// Candidates of one question that are about equally fast by themselves. Which is best for a training step,
+// only the step can tell: in it, others share the memory bandwidth and the caches, and the clock is lower.
+struct Alternatives {
+  std::string key;
+  std::vector<std::string> candidates = {};  // names, the present choice first
+  double value = 0;                          // as Question
+};
+
+// Runs a step several times and returns the seconds of one run.
+using TimedStep = std::function<double()>;
+
+struct StepRules {
+  // Builds the step with these candidates, a position for each question.
+  std::function<TimedStep(const std::vector<std::size_t>& positions)> build;
+  double seconds;  // to spend, on the questions of most value first
+  std::function<double()> clock;
+  std::function<bool()> stop = {};  // asked before each pair of measurements; true: enough
+  std::function<void(std::int64_t compared, std::int64_t all)> progress = {};
+};
+
+struct StepComparison {
+  std::vector<std::size_t> positions;  // of the candidates to take
+  std::optional<Change> change = {};   // of the step's time, if another candidate was taken anywhere
+  double before = kNaN, after = kNaN;  // with a change: seconds of a step, the medians
+  bool stopped = false;                // by rules.stop
+};
+
+// Compares the step with each alternative to the step without it, in turns, and takes what makes it faster
+// beyond noise. Answers are remembered as tune() does.
+StepComparison compare_in_step(const std::vector<Alternatives>& questions, Choices& choices,
+                               const StepRules& rules);
 
 }  // namespace redline::backend

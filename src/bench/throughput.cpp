@@ -49,7 +49,7 @@ class StepTimes final : public metrics::Sink {
 
 train::Config config_of(const ThroughputOptions& options, const Throughput& setting) {
   train::Config config = options.config;
-  config.device.tune = true;  // to measure the fastest there is
+  config.device.time_all = true;  // to measure the fastest there is
   config.model.name = setting.model;
   config.device.dtype = setting.dtype;
   config.device.amp = false;

@@ -61,7 +61,7 @@ int run_op_bench(OpFlags& flags) {
   if (!flags.dtype.empty()) graph::parse_dtype(flags.dtype);
   flags.options.plan.fuse = !flags.no_fuse;
   flags.device.cache_dir = cache_folder();
-  flags.device.tune = true;  // to measure the fastest there is
+  flags.device.tuning = backend::Tuning::all;  // to measure the fastest there is
   const StopSignals signals;
   flags.device.stop = [&] { return signals.requested(); };
   const auto backend = backend::make_backend(flags.device);

@@ -127,7 +127,7 @@ std::optional<Step> measure_step(const PredictFlags& flags, const PredictOutput&
   device.device = output.device;
   device.threads = flags.threads;
   device.cache_dir = cache_folder();
-  device.tune = true;  // what is measured is the fastest there is
+  device.tuning = backend::Tuning::all;  // what is measured is the fastest there is
   device.stop = [&] { return signals.requested(); };
   const auto backend = backend::make_backend(device);
   plan::Options plan = flags.plan;

@@ -91,7 +91,8 @@ struct DeviceConfig {
   bool amp = false;
   std::int64_t threads = 0;  // 0: all cores this process may use
   bool deterministic = false;
-  bool tune = false;  // time every candidate kernel before the first step
+  bool tune = false;      // choose among all candidate kernels, by the time of whole steps if they are close
+  bool time_all = false;  // time all of them; set by benchmarks
   bool no_fuse = false;
   std::string recompute = "none";  // activations not kept for backward: "none", "activations", "blocks"
   // How batches get to a GPU: "auto", or a name of backend::InputCopy.

@@ -268,8 +268,8 @@ std::vector<Field> device_fields() {
        "bit-identical results for the same seed and thread count; slower on a GPU",
        [](Config& c) -> bool& { return c.device.deterministic; }},
       {"device", "tune", "--tune",
-       "time all kernel candidates before the first step (GPU); without it, only the most important ones for "
-       "a few seconds, and the rest in later runs",
+       "choose kernels with more care (GPU): time all candidates before the first step, not only the most "
+       "important ones, and compare close ones by the time of whole steps; takes minutes, once",
        [](Config& c) -> bool& { return c.device.tune; }},
       {"device", "no_fuse", "--no-fuse", "run every op separately, without fusion",
        [](Config& c) -> bool& { return c.device.no_fuse; }},

@@ -88,8 +88,9 @@ std::unique_ptr<backend::Backend> open_device(const Config& config,
   device.deterministic = config.device.deterministic;
   device.tf32 = config.device.dtype == kTf32;
   device.cache_dir = cache_folder();
-  device.tune = config.device.tune;
-  device.tuning = tell_tuning();
+  if (config.device.time_all) device.tuning = backend::Tuning::all;
+  if (config.device.tune) device.tuning = backend::Tuning::step;
+  device.tuning_progress = tell_tuning();
   if (stop != nullptr) device.stop = [stop] { return stop->load(); };
   const std::string& copy = config.device.input_copy;
   if (copy != kAuto) device.input_copy = backend::parse_input_copy(copy);

@@ -2,12 +2,14 @@
 // accumulation, and memory. Runs on the CPU, and on a GPU where there is one.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <utility>
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/temporary_folder.h"
 #include "small_training.h"
 
 namespace redline::backend {
@@ -187,6 +189,52 @@ TEST_F(StepTest, OneUnitIsComputeAndUpdate) {
   const auto expected = united.values(), found = apart.values();
   for (const auto& [name, values] : expected) EXPECT_EQ(found.at(name), values) << name;
 }
+
+#ifdef REDLINE_TEST_CUDA
+// Comparing kernels takes many steps, of which nothing may remain. What was timed before is remembered.
+TEST_F(StepTest, ComparingKernelsInTheStepLeavesNoTrace) {
+  setenv("FAKE_MILLISECONDS", "100", 1);  // of a step on the emulated GPU: short enough to be compared
+  const TemporaryFolder cache;
+  int told = 0;
+  bool comparing = false, enough = false;  // one comparison will do
+  DeviceOptions options = device();
+  options.cache_dir = cache / "";
+  options.tuning = Tuning::step;
+  options.tuning_progress = [&](std::int64_t, std::int64_t) {
+    ++told;
+    enough = comparing;
+  };
+  options.stop = [&] { return enough; };
+  plan::Options small = small_resnet(kNarrow);
+  small.model.model = "resnet18";
+  small.model.image_size = 32;
+  small.model.batch = 2;
+  SmallTraining compared(options, small, 4);
+  EXPECT_GT(std::exchange(told, 0), 0) << "nothing was timed";
+  compared.state().write("loss_scale", std::vector<float>{1.0F});  // no step is refused
+  const auto before = compared.values();
+  comparing = true;
+  compared.step({0, 3});
+  EXPECT_EQ(std::exchange(told, 0), 1) << "comparisons";
+
+  comparing = enough = false;
+  options.tuning = Tuning::all;
+  SmallTraining plain(options, small, 4);
+  plain.state().write("loss_scale", std::vector<float>{1.0F});
+  plain.step({0, 3});
+  EXPECT_EQ(told, 0) << "timed again";
+  const auto after = plain.values();
+  for (const auto& [name, values] : compared.values()) {
+    double moved = 0, off = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      moved = std::max(moved, std::abs(static_cast<double>(after.at(name)[i]) - before.at(name)[i]));
+      off = std::max(off, std::abs(static_cast<double>(after.at(name)[i]) - values[i]));
+    }
+    // Kernels that add in any order differ in their last bits; a second step would move as far as the first.
+    EXPECT_LE(off, 0.1 * moved) << name;
+  }
+}
+#endif
 
 TEST_F(StepTest, ACopyIsOfTheMomentItWasTaken) {
   plan::Options options = small_resnet(kNarrow);

@@ -1,10 +1,13 @@
 #include "backend/tuner.h"
 
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <limits>
 
 #include <gtest/gtest.h>
 
+#include "base/random.h"
 #include "base/temporary_folder.h"
 
 namespace redline::backend {
@@ -63,6 +66,16 @@ TEST(Tuner, AsksAgainWhereCandidatesWereMissing) {
   EXPECT_FALSE(choices.find("a"));
   EXPECT_EQ(tune({gpu.ask("a", {3, 2, 1})}, choices, gpu.rules()), (Answers{2}));
   EXPECT_EQ(choices.find("a"), "engine 2");
+}
+
+TEST(Tuner, TimesAgainWhatItRemembersWhenAsked) {
+  FakeGpu gpu;
+  Choices choices("");
+  tune({gpu.ask("a", {3, 1})}, choices, gpu.rules());
+  TuningRules rules = gpu.rules();
+  rules.again = true;
+  EXPECT_EQ(tune({gpu.ask("a", {1, 3})}, choices, rules), (Answers{0}));
+  EXPECT_EQ(choices.find("a"), "engine 0");
 }
 
 TEST(Tuner, TimesNothingWithoutABudget) {
@@ -162,6 +175,113 @@ TEST(Tuner, SaysHowFarItIs) {
   told.clear();
   tune({gpu.ask("a", {3, 1})}, choices, rules);
   EXPECT_TRUE(told.empty()) << "what is remembered needs no telling";
+}
+
+// Steps whose time is the sum of what their candidates take, with noise.
+class FakeSteps {
+ public:
+  // `seconds`: what each candidate adds to the step.
+  void ask(const std::string& key, const std::vector<double>& seconds, double value = 1) {
+    Alternatives question{.key = key, .value = value};
+    for (std::size_t i = 0; i < seconds.size(); ++i)
+      question.candidates.push_back("engine " + std::to_string(i));
+    questions_.push_back(question);
+    seconds_.push_back(seconds);
+  }
+  StepComparison compare(double budget = 1e9) {
+    StepRules rules{.build = [this](const Answers& positions) { return build(positions); },
+                    .seconds = budget,
+                    .clock = [this] { return now; },
+                    .stop = stop};
+    return compare_in_step(questions_, choices, rules);
+  }
+
+  double now = 0;
+  double noise = 0,
+         drift = 0;  // of a measurement, relative: standard deviation, and growth from one to the next
+  int built = 0;
+  std::function<bool()> stop = {};
+  Choices choices{""};
+
+ private:
+  TimedStep build(const Answers& positions) {
+    ++built;
+    double step = 1;
+    for (std::size_t q = 0; q < seconds_.size(); ++q) step += seconds_[q][positions[q]];
+    return [this, step] {
+      now += step;
+      return step *
+             std::exp(noise * normal_quantile((random_.next_u32() + 0.5) / 0x1p32) + drift * ++measured_);
+    };
+  }
+
+  std::vector<Alternatives> questions_;
+  std::vector<std::vector<double>> seconds_;
+  Random random_{7};
+  int measured_ = 0;
+};
+
+TEST(TunerInStep, TakesWhatMakesTheStepFaster) {
+  FakeSteps steps;
+  steps.noise = 0.001;
+  steps.ask("a", {0.02, 0, 0.03});
+  steps.ask("b", {0, 0.01});
+  steps.ask("c", {0.02, 0.01, 0});
+  const StepComparison found = steps.compare();
+  EXPECT_EQ(found.positions, (Answers{1, 0, 2}));
+  EXPECT_EQ(steps.choices.find("a"), "engine 1");
+  EXPECT_EQ(steps.choices.find("b"), "engine 0");
+  ASSERT_TRUE(found.change);
+  EXPECT_TRUE(found.change->beyond_noise());
+  EXPECT_NEAR(found.change->change, 1.0 / 1.04 - 1, 0.002);
+  EXPECT_NEAR(found.before, 1.04, 0.005);
+  EXPECT_NEAR(found.after, 1, 0.005);
+}
+
+TEST(TunerInStep, KeepsTheChoiceWhereOnlyNoiseDiffers) {
+  FakeSteps steps;
+  steps.noise = 0.003;
+  for (int i = 0; i < 300; ++i) steps.ask("a" + std::to_string(i), {0, 0});
+  const StepComparison found = steps.compare();
+  const auto exchanged = std::ranges::count(found.positions, 1U);
+  EXPECT_LT(exchanged, 300 / 20) << "a two-sided test at 4%";
+  EXPECT_FALSE(found.change && found.change->beyond_noise()) << "measured anew at the end";
+}
+
+TEST(TunerInStep, IsNotMisledByAGpuWhoseSpeedChanges) {
+  for (const double drift : {-1e-4, 1e-4}) {
+    FakeSteps steps;
+    steps.drift = drift;
+    for (int i = 0; i < 20; ++i) steps.ask("a" + std::to_string(i), {0, 0});
+    EXPECT_EQ(steps.compare().positions, Answers(20, 0)) << drift;
+  }
+}
+
+TEST(TunerInStep, ComparesWhatMattersMostWithinItsTime) {
+  FakeSteps steps;
+  steps.noise = 1e-4;
+  steps.ask("small", {0.1, 0}, 1);
+  steps.ask("large", {0.1, 0}, 2);
+  EXPECT_EQ(steps.compare(25).positions, (Answers{0, 1}));
+  EXPECT_FALSE(steps.choices.find("small"));
+}
+
+TEST(TunerInStep, LeavesStepsAloneThatAreTooLong) {
+  FakeSteps steps;
+  steps.ask("a", {0.1, 0});
+  EXPECT_EQ(steps.compare(10).positions, Answers{0});
+  EXPECT_EQ(steps.built, 1);
+}
+
+TEST(TunerInStep, StopsWhenAsked) {
+  FakeSteps steps;
+  steps.ask("a", {0.1, 0});
+  steps.stop = [&] { return steps.now > 5; };
+  const StepComparison found = steps.compare();
+  EXPECT_TRUE(found.stopped);
+  EXPECT_EQ(found.positions, Answers{0});
+  EXPECT_LT(steps.now, 9);
+  EXPECT_FALSE(found.change);
 }
 
 }  // namespace

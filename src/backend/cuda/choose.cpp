@@ -1,12 +1,14 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "backend/cuda/step.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "base/sha256.h"
 #include "plan/traffic.h"
 
 namespace redline::backend::cuda {
@@ -17,6 +19,10 @@ using plan::Region;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr int kMostPlans = 16;  // of cuDNN's, of one shape
+// What is compared in the step: candidates that take at most so much longer than the fastest, for groups of
+// at least this share of the step.
+constexpr double kClose = 1.1, kLeastShare = 0.002;
+constexpr std::size_t kMostClose = 4;
 
 // Random bytes that are small finite numbers in every type: on zeros, kernels look faster than they are.
 void fill_random(const DeviceMemory& memory) {
@@ -140,19 +146,20 @@ struct Chooser {
   ChoosingTime& left;
   std::vector<double> values = values_of(plan);  // by group
   std::vector<Candidates> candidates = {};       // by group
+  bool again = false;                            // times what is remembered too
+  Chosen chosen = {};
 
-  std::vector<Step> run() {
+  Chosen run() {
     make_all_candidates();
-    const std::map<std::string, std::size_t> chosen = choose();
-    std::vector<Step> steps;
+    const std::map<std::string, std::size_t> answers = choose();
     for (const Candidates& of_group : candidates) {
-      std::size_t which = of_group.list.size() > 1 ? chosen.at(of_group.key) : 0;
+      std::size_t which = of_group.list.size() > 1 ? answers.at(of_group.key) : 0;
       if (rules.candidate >= 0)
         which = std::min(static_cast<std::size_t>(rules.candidate), of_group.list.size() - 1);
-      steps.push_back(of_group.list.at(which).make());
+      chosen.steps.push_back(of_group.list.at(which).make());
     }
     shared.allocate();
-    return steps;
+    return std::move(chosen);
   }
 
   GroupView group(std::size_t i) const { return {plan, plan.groups[i], places}; }
@@ -161,11 +168,16 @@ struct Chooser {
   // remembered, only the plan that it names is built; none if the first candidate is one of our own kernels
   // and will be taken.
   void make_all_candidates() {
+    std::string keys;
+    for (std::size_t i = 0; i < plan.groups.size(); ++i)
+      keys += candidates.emplace_back(make_candidates(group(i), shared)).key + '\n';
+    if (rules.in_step) chosen.compared = "step_" + hex(sha256(keys)).substr(0, 16);
+    again = rules.in_step && !choices.find(chosen.compared);
     std::map<std::string, ConvRequest> requests;
     for (std::size_t i = 0; i < plan.groups.size(); ++i) {
-      const Candidates& own = candidates.emplace_back(make_candidates(group(i), shared));
+      const Candidates& own = candidates[i];
       if (rules.deterministic && !own.list.empty()) continue;
-      const auto known = choices.find(own.key);
+      const auto known = again ? std::nullopt : choices.find(own.key);
       for (const auto& [prefix, shape] : own.cudnn) {
         const bool named = known && known->starts_with(prefix);
         if (known && !named) continue;
@@ -198,7 +210,8 @@ struct Chooser {
   std::map<std::string, std::size_t> choose() {
     std::map<std::string, std::size_t> position;  // of a question
     std::vector<Question> questions;
-    std::vector<std::size_t> askers;  // by question, a group
+    std::vector<std::vector<std::size_t>> askers;  // by question, its groups
+    std::vector<std::vector<double>> seconds;      // by question and candidate
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       const auto& [key, list, cudnn] = candidates[i];
       if (list.size() < 2) continue;
@@ -208,22 +221,27 @@ struct Chooser {
         for (const Candidate& one : list) question.candidates.push_back(one.name);
         question.complete = std::ranges::all_of(
             cudnn, [&](const CudnnPlans& plans) { return shared.convs().is_complete(plans.shape); });
-        askers.push_back(i);
+        askers.emplace_back();
+        seconds.emplace_back(list.size(), kNever);
       }
+      askers[found->second].push_back(i);
       questions[found->second].value += values[i];
     }
     std::optional<Bench> bench;  // made when something has to be timed
     for (std::size_t q = 0; q < questions.size(); ++q) {
-      questions[q].time = [&, group = askers[q]](std::size_t candidate, double best) {
+      questions[q].time = [&, q](std::size_t candidate, double best) {
         // Few choices are not worth a long warm-up.
         const double warm_up = std::min(0.3, 0.01 * static_cast<double>(questions.size()));
         if (!bench) bench.emplace(*this, warm_up);
-        return bench->time(group, candidate, best);
+        return seconds[q][candidate] = bench->time(askers[q].front(), candidate, best);
       };
     }
     const Stopwatch watch;
     const std::vector<std::size_t> answers =
-        tune(questions, choices, {&left.timing, [&] { return watch.seconds(); }, rules.stop, rules.progress});
+        tune(questions, choices,
+             {&left.timing, [&] { return watch.seconds(); }, rules.stop, rules.progress, again});
+    for (std::size_t q = 0; again && q < questions.size(); ++q)
+      add_close(questions[q], askers[q], seconds[q], answers[q]);
     const auto open = std::ranges::count_if(
         questions, [&](const Question& question) { return !choices.find(question.key); });
     if (open > 0 && !rules.deterministic)
@@ -232,6 +250,27 @@ struct Chooser {
           open, questions.size());
     for (auto& [key, at] : position) at = answers[at];
     return position;
+  }
+
+  // Adds a question to be compared in the step, if it has close candidates and matters enough.
+  void add_close(const Question& question, const std::vector<std::size_t>& groups,
+                 const std::vector<double>& seconds, std::size_t answer) {
+    const double step = std::accumulate(values.begin(), values.end(), 0.0);
+    std::vector<std::size_t> close;
+    for (std::size_t c = 0; c < seconds.size(); ++c) {
+      if (seconds[c] <= kClose * seconds[answer] && seconds[answer] < kNever) close.push_back(c);
+    }
+    if (close.size() < 2 || question.value < kLeastShare * step) return;
+    std::ranges::stable_sort(close, {}, [&](std::size_t c) { return c == answer ? 0 : seconds[c]; });
+    close.resize(std::min(close.size(), kMostClose));
+    Alternatives& alternatives =
+        chosen.questions.emplace_back(Alternatives{question.key, {}, question.value});
+    for (const std::size_t c : close) alternatives.candidates.push_back(question.candidates[c]);
+    std::vector<CloseGroup>& of_groups = chosen.close.emplace_back();
+    for (const std::size_t i : groups) {
+      CloseGroup& of = of_groups.emplace_back(CloseGroup{i, {}});
+      for (const std::size_t c : close) of.candidates.push_back(candidates[i].list[c]);
+    }
   }
 
   // Times the candidates of groups.
@@ -266,9 +305,9 @@ struct Chooser {
 
 }  // namespace
 
-std::vector<Step> make_steps(const plan::Plan& plan, const Places& places, const DeviceMemory& activations,
-                             const DeviceMemory& gradients, Shared& shared, Choices& choices,
-                             const ChoosingRules& rules, ChoosingTime& left) {
+Chosen choose_steps(const plan::Plan& plan, const Places& places, const DeviceMemory& activations,
+                    const DeviceMemory& gradients, Shared& shared, Choices& choices,
+                    const ChoosingRules& rules, ChoosingTime& left) {
   return Chooser{plan, places, activations, gradients, shared, choices, rules, left}.run();
 }
 

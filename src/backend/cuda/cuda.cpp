@@ -19,6 +19,8 @@
 #include "backend/cuda_plugin.h"
 #include "backend/placed_tensors.h"
 #include "base/build_info.h"
+#include "base/clock.h"
+#include "base/log.h"
 
 namespace redline::backend {
 namespace {
@@ -35,6 +37,7 @@ using plan::Region;
 struct Device {
   ChoosingRules rules;
   ChoosingTime choosing;  // before a first step
+  double comparing;       // as DeviceOptions
   InputCopy input_copy;
   ChoosingTime choosing_left = choosing;
   cudaDeviceProp properties{};
@@ -47,8 +50,14 @@ struct Device {
 ChoosingTime choosing_time(const DeviceOptions& options) {
   constexpr double kAny = std::numeric_limits<double>::infinity();
   if (options.deterministic || options.candidate >= 0) return {0, 0};
-  return options.tune ? ChoosingTime{kAny, kAny} : ChoosingTime{};
+  return options.tuning == Tuning::start ? ChoosingTime{} : ChoosingTime{kAny, kAny};
 }
+
+// A step as one CUDA graph.
+struct StepGraph {
+  std::shared_ptr<DeviceMemory> table;  // that the graph reads; null if it needs none
+  GraphExec exec;
+};
 
 class CudaExecutable final : public Executable, public GroupLauncher {
  public:
@@ -64,14 +73,11 @@ class CudaExecutable final : public Executable, public GroupLauncher {
     for (TensorId id : plan_->graph().of_kind(TensorKind::input)) {
       if (address(id) != nullptr) inputs_.try_emplace(id, plan_->placement(id).bytes, device.input_copy);
     }
-    const Places places{[this](TensorId id) { return address(id); },
-                        [this](TensorId id, DType dtype) { return weights(id, dtype); }};
-    reductions_ = std::make_unique<Reductions>(*plan_, device.nccl, places.address);
-    steps_ = make_steps(*plan_, places, tensors_.arena(), tensors_.gradients(), shared_, *device.choices,
-                        device.rules, device.choosing_left);
-    for (std::size_t i = 0; i < steps_.size(); ++i) {
-      if (Step exchange = reductions_->make(i)) steps_[i] = std::move(exchange);
-    }
+    reductions_ =
+        std::make_unique<Reductions>(*plan_, device.nccl, [this](TensorId id) { return address(id); });
+    ChoosingRules rules = device.rules;
+    rules.in_step = rules.in_step && !tracer_ && groups_of(Section::update).first < plan_->groups.size();
+    chosen_ = choose(rules);
   }
 
   ~CudaExecutable() override { cudaStreamSynchronize(stream_.get()); }
@@ -93,7 +99,8 @@ class CudaExecutable final : public Executable, public GroupLauncher {
 
   std::pair<std::size_t, std::size_t> groups_of(Section section) const override {
     const auto border = static_cast<std::size_t>(plan_->update_begin);
-    return {section == Section::update ? border : 0, section == Section::compute ? border : steps_.size()};
+    return {section == Section::update ? border : 0,
+            section == Section::compute ? border : plan_->groups.size()};
   }
   const graph::Op& lead(std::size_t i) const override {
     return plan_->graph().ops()[static_cast<std::size_t>(plan::lead_of(plan_->graph(), plan_->groups[i]))];
@@ -110,13 +117,14 @@ class CudaExecutable final : public Executable, public GroupLauncher {
   void run(Section section, std::vector<OpTime>* times) override {
     const auto [begin, end] = groups_of(section);
     if (begin == end) return;
+    if (times == nullptr && !chosen_.questions.empty() && end - begin == steps().size()) compare_kernels();
     launched_ = std::chrono::steady_clock::now();
     device_.choosing_left = device_.choosing;
     if (times != nullptr) return run_timed(begin, end, *times);
-    GraphExec& exec = graphs_[static_cast<std::size_t>(section)];
-    if (!exec) exec = capture(begin, end);
+    StepGraph& graph = graphs_[static_cast<std::size_t>(section)];
+    if (!graph.exec) graph = capture(begin, end);
     state_->before_run(stream_.get());
-    check_cuda(cudaGraphLaunch(exec.get(), stream_.get()), "launching a step");
+    launch(graph);
     state_->after_run(stream_.get());
   }
 
@@ -166,7 +174,79 @@ class CudaExecutable final : public Executable, public GroupLauncher {
     return plan_->placement(id).region == Region::state ? state_->copy(tensor.name, dtype) : address(id);
   }
 
-  GraphExec capture(std::size_t begin, std::size_t end) {
+  const std::vector<Step>& steps() const { return chosen_.steps; }
+  Chosen choose(const ChoosingRules& rules) {
+    Chosen found = choose_steps(*plan_,
+                                {[this](TensorId id) { return address(id); },
+                                 [this](TensorId id, DType dtype) { return weights(id, dtype); }},
+                                tensors_.arena(), tensors_.gradients(), shared_, *device_.choices, rules,
+                                device_.choosing_left);
+    for (std::size_t i = 0; i < found.steps.size(); ++i) {
+      if (Step exchange = reductions_->make(i)) found.steps[i] = std::move(exchange);
+    }
+    return found;
+  }
+
+  // Chooses among close candidates by the time of whole steps: with the first batch, at the clocks and the
+  // power of training. The state is put back.
+  void compare_kernels() {
+    const Stopwatch watch;
+    StepComparison found;
+    try {
+      const StateBackup state(*state_);
+      found = compare_in_step(chosen_.questions, *device_.choices,
+                              {step_builder(state), device_.comparing, [&] { return watch.seconds(); },
+                               device_.rules.stop, device_.rules.progress});
+      state.restore(stream_.get());
+      wait_for(stream_.get());
+    } catch (const OutOfMemoryError&) {  // before the first step was run
+      log_warning("kernels are not compared in the step: there is not enough memory on the GPU");
+    }
+    if (found.change && found.change->beyond_noise())
+      log_info("other kernels make a step {:.1f}% shorter: {:.2f} ms instead of {:.2f}",
+               -100 * found.change->change, 1e3 * found.after, 1e3 * found.before);
+    if (!found.stopped) device_.choices->put(chosen_.compared, "compared");
+    device_.choices->save();
+    shared_.clear();
+    ChoosingRules rules = device_.rules;
+    rules.in_step = false;
+    chosen_ = choose(rules);  // as remembered, with no more memory than that needs
+  }
+
+  // Builds the step with other candidates, on the state as it was.
+  std::function<TimedStep(const std::vector<std::size_t>&)> step_builder(const StateBackup& state) {
+    std::vector<std::vector<std::vector<Step>>> made;  // by question, group and candidate
+    for (const auto& groups : chosen_.close) {
+      auto& of_question = made.emplace_back();
+      for (const CloseGroup& group : groups) {
+        auto& of_group = of_question.emplace_back();
+        for (const Candidate& candidate : group.candidates) of_group.push_back(candidate.make());
+      }
+    }
+    shared_.allocate();
+    return [this, &state, made = std::move(made)](const std::vector<std::size_t>& positions) {
+      for (std::size_t q = 0; q < positions.size(); ++q) {
+        for (std::size_t g = 0; g < made[q].size(); ++g)
+          chosen_.steps[chosen_.close[q][g].group] = made[q][g][positions[q]];
+      }
+      state.restore(stream_.get());
+      return timed(std::make_shared<const StepGraph>(capture(0, steps().size())));
+    };
+  }
+  TimedStep timed(std::shared_ptr<const StepGraph> graph) {
+    constexpr double kLong = 0.05;  // seconds of a measurement
+    const auto time = [this, graph](int runs) {
+      return timer_.seconds(stream_.get(), [&] {
+        for (int i = 0; i < runs; ++i) launch(*graph);
+      }) / runs;
+    };
+    time(1);
+    const int runs = std::clamp(static_cast<int>(kLong / time(1)), 1, 100);
+    time(runs);  // the GPU idled while the step was built
+    return [=] { return time(runs); };
+  }
+
+  StepGraph capture(std::size_t begin, std::size_t end) {
     wait_for(stream_.get());
     clears_ = {};
     const Graph graph = capture_graph(stream_.get(), [&] {
@@ -175,8 +255,11 @@ class CudaExecutable final : public Executable, public GroupLauncher {
       launch_overlapped(begin, end);
       close_run();
     });
-    if (auto table = clears_.gather(graph.get(), cleared_before())) tables_.push_back(std::move(table));
-    return instantiate(graph);
+    auto table = clears_.gather(graph.get(), cleared_before());
+    return {std::move(table), instantiate(graph)};
+  }
+  void launch(const StepGraph& graph) {
+    check_cuda(cudaGraphLaunch(graph.exec.get(), stream_.get()), "launching a step");
   }
 
   // Memory that nothing else uses from the start of a step to the group that it belongs to: the sums of
@@ -193,7 +276,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
   // Puts groups on their streams; the main stream waits for the side stream where the plan joins them.
   void launch_overlapped(std::size_t begin, std::size_t end) {
     std::map<std::size_t, Event> joins;  // before group -> end of the last one it waits for
-    const bool whole = begin == 0 && end == steps_.size();  // else no bucket is exchanged early
+    const bool whole = begin == 0 && end == steps().size();  // else no bucket is exchanged early
     const auto launched = [this](std::size_t group, cudaStream_t stream) {
       if (tracer_) tracer_->launched(stream, &lead(group));
     };
@@ -218,7 +301,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
 
   void launch(std::size_t i, cudaStream_t stream) {
     clears_.before(stream);
-    steps_[i](stream);
+    steps()[i](stream);
     clears_.after(stream);
     reductions_->after(i, stream);
     if (const cudaError_t result = cudaGetLastError(); result != cudaSuccess) {
@@ -254,9 +337,8 @@ class CudaExecutable final : public Executable, public GroupLauncher {
 
   Device& device_;
   std::shared_ptr<const plan::Plan> plan_;
-  FirstClears clears_;                                 // of the graph that is being captured
-  std::vector<std::shared_ptr<DeviceMemory>> tables_;  // that graphs read
-  std::shared_ptr<KernelTracer> tracer_;               // null if none existed when this was compiled
+  FirstClears clears_;                    // of the graph that is being captured
+  std::shared_ptr<KernelTracer> tracer_;  // null if none existed when this was compiled
   std::shared_ptr<CudaState> state_;
   Stream stream_ = make_stream(/*urgent=*/true), side_ = make_stream(), copies_ = make_stream();
   std::unique_ptr<Reductions> reductions_;
@@ -266,15 +348,18 @@ class CudaExecutable final : public Executable, public GroupLauncher {
   DeviceMemory record_{sizeof(RunRecord)};  // of the last run
   Metrics::Time launched_{};                // the last run, by the host
   MetricsRing metrics_;
-  std::vector<Step> steps_;  // by group
-  GraphExec graphs_[3];      // by section
+  Chosen chosen_;
+  StepGraph graphs_[3];  // by section
+  DeviceTimer timer_;
 };
 
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const DeviceOptions& options)
-      : device_{{options.deterministic, options.tf32, options.stop, options.tuning, options.candidate},
+      : device_{{options.deterministic, options.tf32, options.stop, options.tuning_progress,
+                 options.candidate, options.tuning == Tuning::step && options.communicator == nullptr},
                 choosing_time(options),
+                options.comparing,
                 options.input_copy} {
     const int number = take_device(options.communicator.get(), gpu_number(options.device));
     check_cuda(cudaGetDeviceProperties(&device_.properties, number), "querying the device");

@@ -111,4 +111,21 @@ void CudaState::refresh(const CudaEntry& entry) {
   }
 }
 
+StateBackup::StateBackup(CudaState& state) {
+  const auto add = [this](const DeviceMemory& memory) {
+    auto& [original, copy] = parts_.emplace_back(memory.data(), DeviceMemory(memory.size()));
+    copy_async(copy.data(), original, memory.size(), nullptr);
+  };
+  check_cuda(cudaDeviceSynchronize(), "waiting for the device");
+  for (const auto& [name, held] : state.entries()) {
+    add(held.memory);
+    for (const auto& [dtype, copy] : held.copies) add(copy);
+  }
+  check_cuda(cudaDeviceSynchronize(), "copying the state");
+}
+
+void StateBackup::restore(cudaStream_t stream) const {
+  for (const auto& [original, copy] : parts_) copy_async(original, copy.data(), copy.size(), stream);
+}
+
 }  // namespace redline::backend::cuda

@@ -6,6 +6,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "backend/cuda/device.h"
 #include "backend/stored_state.h"
@@ -38,6 +40,7 @@ class CudaState final : public StoredState<CudaEntry> {
 
  private:
   friend class CudaStateCopy;
+  friend class StateBackup;
 
   static void refresh(const CudaEntry& entry);  // its copies, on the default stream
 
@@ -45,6 +48,16 @@ class CudaState final : public StoredState<CudaEntry> {
   cudaStream_t last_ = nullptr;       // the stream of the last run
   Event copied_ = make_event(false);  // after the last copy
   bool copying_ = false;              // no run waits for that copy yet
+};
+
+// All of a state as it is now, on the device, to undo runs with.
+class StateBackup {
+ public:
+  explicit StateBackup(CudaState& state);   // waits for the device
+  void restore(cudaStream_t stream) const;  // queues it
+
+ private:
+  std::vector<std::pair<std::byte*, DeviceMemory>> parts_;  // original and copy
 };
 
 }  // namespace redline::backend::cuda

@@ -55,6 +55,13 @@ void Shared::allocate() {
   grow(own_, own_bytes_);
 }
 
+void Shared::clear() {
+  work_ = WorkSpace();
+  side_work_ = WorkSpace();
+  forget_own();
+  own_ = DeviceMemory();
+}
+
 ReduceSpace Shared::reduce_space() const {
   return {reinterpret_cast<float*>(work_.data()), reinterpret_cast<unsigned*>(counters_.data())};
 }

@@ -62,6 +62,7 @@ class Shared {
   // Allocates what was asked for so far. A later call for more moves what was there.
   void allocate();
   void forget_own() { own_bytes_ = 0; }  // the steps that need_own() was for are gone
+  void clear();                          // the same of all steps; frees what they used
   std::byte* work() const { return work_.data(); }
   std::size_t work_bytes() const { return work_.size() + side_work_.size() + own_.size(); }
   ReduceSpace reduce_space() const;
@@ -192,7 +193,8 @@ struct ChoosingRules {
   bool tf32 = false;
   std::function<bool()> stop = {};  // asked from several threads; true: what is left is not timed
   std::function<void(std::int64_t answered, std::int64_t all)> progress = {};
-  int candidate = -1;  // see DeviceOptions
+  int candidate = -1;    // see DeviceOptions
+  bool in_step = false;  // looks for candidates to compare in the step
 };
 
 // Seconds that choosing may take. The plans that are compiled before a run's first step share them: with
@@ -201,12 +203,26 @@ struct ChoosingTime {
   double building = 2.5, timing = 5;  // plans of cuDNN; candidates
 };
 
-// The steps, by group. Takes what it spends off `left`. If candidates are timed, `activations` and
-// `gradients`, the memory of the plan's tensors, are filled with random numbers before and cleared
-// afterwards; nothing that outlives a step is changed.
-std::vector<Step> make_steps(const plan::Plan& plan, const Places& places, const DeviceMemory& activations,
-                             const DeviceMemory& gradients, Shared& shared, Choices& choices,
-                             const ChoosingRules& rules, ChoosingTime& left);
+// A group with candidates that are about equally fast by themselves, the present choice first.
+struct CloseGroup {
+  std::size_t group;
+  std::vector<Candidate> candidates;
+};
+
+struct Chosen {
+  std::vector<Step> steps = {};  // by group
+  // What is still to be compared in the step: nothing unless the rules ask for it.
+  std::vector<Alternatives> questions = {};
+  std::vector<std::vector<CloseGroup>> close = {};  // by question
+  std::string compared = {};  // the key under which the choices remember that it was done
+};
+
+// Takes what it spends off `left`. If candidates are timed, `activations` and `gradients`, the memory of the
+// plan's tensors, are filled with random numbers before and cleared afterwards; nothing that outlives a step
+// is changed.
+Chosen choose_steps(const plan::Plan& plan, const Places& places, const DeviceMemory& activations,
+                    const DeviceMemory& gradients, Shared& shared, Choices& choices,
+                    const ChoosingRules& rules, ChoosingTime& left);
 
 // A norm's input as its kernels see it: rows (pixels of all images) by channels.
 Matrix matrix_of(const graph::Tensor& tensor);

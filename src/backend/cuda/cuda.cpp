@@ -76,7 +76,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
     reductions_ =
         std::make_unique<Reductions>(*plan_, device.nccl, [this](TensorId id) { return address(id); });
     ChoosingRules rules = device.rules;
-    rules.in_step = rules.in_step && !tracer_ && groups_of(Section::update).first < plan_->groups.size();
+    rules.in_step = rules.in_step && !tracer_ && trains_in_one_run();
     chosen_ = choose(rules);
   }
 
@@ -175,6 +175,12 @@ class CudaExecutable final : public Executable, public GroupLauncher {
   }
 
   const std::vector<Step>& steps() const { return chosen_.steps; }
+  // Whether a run is a whole training step: not in evaluation, nor if gradients are accumulated.
+  bool trains_in_one_run() const {
+    return static_cast<std::size_t>(plan_->update_begin) < plan_->groups.size() &&
+           std::ranges::none_of(plan_->graph().ops(),
+                                [](const graph::Op& op) { return op.kind == OpKind::accumulate; });
+  }
   Chosen choose(const ChoosingRules& rules) {
     Chosen found = choose_steps(*plan_,
                                 {[this](TensorId id) { return address(id); },
@@ -192,20 +198,23 @@ class CudaExecutable final : public Executable, public GroupLauncher {
   void compare_kernels() {
     const Stopwatch watch;
     StepComparison found;
+    bool done = false;
+    std::optional<StateBackup> backup;
     try {
-      const StateBackup state(*state_);
+      backup.emplace(*state_);
       found = compare_in_step(chosen_.questions, *device_.choices,
-                              {step_builder(state), device_.comparing, [&] { return watch.seconds(); },
+                              {step_builder(*backup), device_.comparing, [&] { return watch.seconds(); },
                                device_.rules.stop, device_.rules.progress});
-      state.restore(stream_.get());
-      wait_for(stream_.get());
-    } catch (const OutOfMemoryError&) {  // before the first step was run
+      done = !found.stopped;
+    } catch (const OutOfMemoryError&) {
       log_warning("kernels are not compared in the step: there is not enough memory on the GPU");
     }
+    if (backup) backup->restore(stream_.get());
+    wait_for(stream_.get());
     if (found.change && found.change->beyond_noise())
       log_info("other kernels make a step {:.1f}% shorter: {:.2f} ms instead of {:.2f}",
                -100 * found.change->change, 1e3 * found.after, 1e3 * found.before);
-    if (!found.stopped) device_.choices->put(chosen_.compared, "compared");
+    if (done) device_.choices->put(chosen_.compared, "compared");
     device_.choices->save();
     shared_.clear();
     ChoosingRules rules = device_.rules;

@@ -80,11 +80,11 @@ def run_redline(redline, *flags):
             return [json.loads(line) for line in lines]
 
 
-def time_redline(redline, model, batch, dtype, steps):
+def time_redline(redline, model, batch, dtype, steps, *flags):
     warm_up = 10
     records = run_redline(redline, "synthetic", "--model", model, "--classes", 1000, "--image-size", 224, "-b", batch,
                           "--dtype", dtype, "--steps", steps + warm_up, "--lr", 0.01, "--label-smoothing", 0.1,
-                          "--device", "cuda")
+                          "--device", "cuda", *flags)
     elapsed = [record["elapsed"] for record in records if record["kind"] == "step"]
     return batch * steps / (elapsed[-1] - elapsed[warm_up - 1]), records[0]
 
@@ -99,7 +99,7 @@ def dry_run_peak(redline, model, batch, dtype):
     return 0.0
 
 
-def measure_one(programs, setting, rounds):
+def measure_one(programs, setting, rounds, tune):
     """A row, the header of Redline's metrics, and the peers' versions."""
     model, batch, dtype, peers = setting
     steps = max(30, min(200, 8000 // batch))
@@ -110,7 +110,7 @@ def measure_one(programs, setting, rounds):
         for peer in alive.values():
             versions = peer.answer()
         for program in programs.values():
-            time_redline(program, model, batch, dtype, 5)  # chooses its kernels, once
+            time_redline(program, model, batch, dtype, 5, *["--tune"] * tune)  # chooses its kernels, once
         for _ in range(rounds):
             for name, peer in alive.items():
                 answer = peer.ask(do="time", steps=steps)
@@ -134,13 +134,13 @@ def measure_one(programs, setting, rounds):
     return row, header, versions
 
 
-def measure(programs, settings, rounds, keep):
+def measure(programs, settings, rounds, tune, keep):
     """programs: name -> path; the first is the one that peers are compared with. Calls keep() after every setting, so that
     a run which is cut short has the settings before; one that fails is left out, by name."""
     rows, header, versions = [], {}, {}
     for setting in settings:
         try:
-            row, header, versions = measure_one(programs, setting, rounds)
+            row, header, versions = measure_one(programs, setting, rounds, tune)
         except (PeerEnded, subprocess.CalledProcessError) as reason:
             print(f"{setting[0]} batch {setting[1]} {setting[2]} is left out: {reason}", file=sys.stderr, flush=True)
             continue
@@ -405,6 +405,8 @@ def main():
     options.add_argument("--redline", type=pathlib.Path, default=ROOT / "redline", help="the program to measure")
     options.add_argument("--beside", action="append", default=[], metavar="NAME=PATH",
                          help="of speed: another build to measure too, such as one for older GPUs")
+    options.add_argument("--tune", action="store_true",
+                         help="of speed: let Redline choose its kernels with --tune before it is measured (minutes a setting)")
     options.add_argument("--output", type=pathlib.Path, default=ROOT / "benchmarks" / "results", help="folder of the result")
     args = options.parse_args()
     unknown = set(args.parts) - set(parts)
@@ -415,7 +417,7 @@ def main():
     if "speed" in wanted:
         settings = [s for s in SETTINGS if any(word in f"{s[0]} {s[1]} {s[2]}" for word in args.only.split(","))]
         programs = {"redline": args.redline, **dict(each.split("=", 1) for each in args.beside)}
-        rows, header, versions = measure(programs, settings, args.rounds,
+        rows, header, versions = measure(programs, settings, args.rounds, args.tune,
                                          lambda *found: save(args, result_of(args, *found)))
     if not header:
         header = run_redline(args.redline, "synthetic", "--model", "resnet18", "-b", 2, "--steps", 1, "--device", "cuda")[0]

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "base/atomic_file.h"
@@ -45,6 +44,12 @@ void Choices::save() {
 
 namespace {
 
+// A candidate is close if it takes at most so much longer than the fastest.
+constexpr double kClose = 1.1;
+// So many candidates are compared in the step, if they are worth at least this share of its time.
+constexpr std::size_t kMostCompared = 4;
+constexpr double kLeastShare = 0.002;
+
 std::optional<std::size_t> remembered(const Question& question, const Choices& choices) {
   const auto name = choices.find(question.key);
   if (!name) return std::nullopt;
@@ -53,20 +58,58 @@ std::optional<std::size_t> remembered(const Question& question, const Choices& c
   return static_cast<std::size_t>(found - question.candidates.begin());
 }
 
+// Positions of questions, by key and in order of their common value, the largest first.
+struct Asked {
+  std::vector<std::size_t> questions;
+  double value = 0;
+};
+std::vector<Asked> by_key(const std::vector<Question>& questions) {
+  std::map<std::string, std::size_t> position;
+  std::vector<Asked> asked;
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    if (questions[i].candidates.size() < 2) continue;
+    const auto [found, added] = position.try_emplace(questions[i].key, asked.size());
+    if (added) asked.emplace_back();
+    asked[found->second].questions.push_back(i);
+    asked[found->second].value += questions[i].value;
+  }
+  std::ranges::stable_sort(asked, std::ranges::greater{}, &Asked::value);
+  return asked;
+}
+
+// Times the candidates of a question while go_on() is true. Returns whether all were timed.
+bool tune_one(const Question& question, Choices& choices, const std::function<bool()>& go_on,
+              Answer& answer) {
+  double best = std::numeric_limits<double>::infinity();
+  std::vector<double> seconds;
+  for (std::size_t c = 0; c < question.candidates.size() && go_on(); ++c) {
+    seconds.push_back(question.time(c, best));
+    log_debug("{}, {}: {} s", question.key, question.candidates[c], seconds[c]);
+    if (seconds[c] >= best) continue;
+    best = seconds[c];
+    answer.candidate = c;
+  }
+  if (seconds.size() < question.candidates.size()) return false;
+  if (best == std::numeric_limits<double>::infinity()) return true;
+  for (std::size_t c = 0; c < seconds.size(); ++c) {
+    if (c != answer.candidate && seconds[c] <= kClose * best) answer.close.push_back(c);
+  }
+  std::ranges::stable_sort(answer.close, {}, [&](std::size_t c) { return seconds[c]; });
+  if (question.complete) choices.put(question.key, question.candidates[answer.candidate]);
+  return true;
+}
+
 }  // namespace
 
-std::vector<std::size_t> tune(const std::vector<Question>& questions, Choices& choices,
-                              const TuningRules& rules) {
-  std::vector<std::size_t> answers(questions.size(), 0), open;
-  for (std::size_t i = 0; i < questions.size(); ++i) {
-    if (const auto known = remembered(questions[i], choices); known && !rules.again) {
-      answers[i] = *known;
-    } else if (questions[i].candidates.size() > 1) {
-      open.push_back(i);
-    }
+std::vector<Answer> tune(const std::vector<Question>& questions, Choices& choices, const TuningRules& rules) {
+  std::vector<Answer> answers(questions.size());
+  std::vector<Asked> open;
+  for (const Asked& asked : by_key(questions)) {
+    const auto known = remembered(questions[asked.questions.front()], choices);
+    if (!known || rules.again) open.push_back(asked);
+    for (const std::size_t i : asked.questions) answers[i].candidate = known.value_or(0);
   }
   if (open.empty() || *rules.seconds <= 0) return answers;
-  std::ranges::stable_sort(open, std::ranges::greater{}, [&](std::size_t i) { return questions[i].value; });
   const double end = rules.clock() + *rules.seconds;
   bool stopped = false;
   std::int64_t answered = 0;
@@ -78,26 +121,35 @@ std::vector<std::size_t> tune(const std::vector<Question>& questions, Choices& c
     if (rules.progress) rules.progress(answered, static_cast<std::int64_t>(open.size()));
   };
   tell();
-  for (const std::size_t i : open) {
-    const Question& question = questions[i];
-    double best = std::numeric_limits<double>::infinity();
-    bool runs = false;
-    for (std::size_t c = 0; c < question.candidates.size() && go_on(); ++c) {
-      const double seconds = question.time(c, best);
-      log_debug("{}, {}: {} s", question.key, question.candidates[c], seconds);
-      if (seconds >= best) continue;
-      best = seconds;
-      answers[i] = c;
-      runs = true;
-    }
-    if (stopped) break;
-    if (runs && question.complete) choices.put(question.key, question.candidates[answers[i]]);
+  for (const Asked& asked : open) {
+    Answer answer = answers[asked.questions.front()];
+    const bool timed = tune_one(questions[asked.questions.front()], choices, go_on, answer);
+    for (const std::size_t i : asked.questions) answers[i] = answer;
+    if (!timed) break;
     ++answered;
     tell();
   }
   *rules.seconds = std::max(0.0, end - rules.clock());
   choices.save();
   return answers;
+}
+
+std::vector<Alternatives> alternatives_of(const std::vector<Question>& questions,
+                                          const std::vector<Answer>& answers) {
+  double step = 0;
+  for (const Question& question : questions) step += question.value;
+  std::vector<Alternatives> found;
+  for (const Asked& asked : by_key(questions)) {
+    const Question& question = questions[asked.questions.front()];
+    const Answer& answer = answers[asked.questions.front()];
+    if (answer.close.empty() || asked.value < kLeastShare * step) continue;
+    Alternatives& one = found.emplace_back(Alternatives{question.key, asked.questions, {answer.candidate}});
+    for (const std::size_t c : answer.close) {
+      if (one.candidates.size() < kMostCompared) one.candidates.push_back(c);
+    }
+    for (const std::size_t c : one.candidates) one.names.push_back(question.candidates[c]);
+  }
+  return found;
 }
 
 namespace {
@@ -128,44 +180,37 @@ class Pairs {
   std::vector<double> first_, second_;
 };
 
-std::vector<std::size_t> by_value(const std::vector<Alternatives>& questions) {
-  std::vector<std::size_t> order(questions.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t i) { return questions[i].value; });
-  return order;
-}
-
 }  // namespace
 
-StepComparison compare_in_step(const std::vector<Alternatives>& questions, Choices& choices,
+StepComparison compare_in_step(const std::vector<Alternatives>& all, Choices& choices,
                                const StepRules& rules) {
-  StepComparison found{std::vector<std::size_t>(questions.size(), 0)};
+  StepComparison found{std::vector<std::size_t>(all.size(), 0)};
   const double end = rules.clock() + rules.seconds;
   const auto not_stopped = [&] { return !(found.stopped = found.stopped || (rules.stop && rules.stop())); };
   const auto go_on = [&] { return not_stopped() && rules.clock() < end; };
-  const TimedStep first = rules.build(found.positions);
+  const TimedStep first = rules.build(found.choice);
   if (first() * 2 * kPairs > rules.seconds) return found;  // no time for even one comparison
   TimedStep present = first;
   bool changed = false;
   std::int64_t compared = 0;
-  for (const std::size_t i : by_value(questions)) {
-    for (std::size_t c = 1; c < questions[i].candidates.size() && go_on(); ++c) {
-      std::vector<std::size_t> positions = found.positions;
-      positions[i] = c;
-      const TimedStep next = rules.build(positions);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t c = 1; c < all[i].names.size() && go_on(); ++c) {
+      std::vector<std::size_t> choice = found.choice;
+      choice[i] = c;
+      const TimedStep next = rules.build(choice);
       Pairs pairs;
       if (!pairs.measure(present, next, go_on)) break;
       const Change change = pairs.change();
-      log_debug("{}, {}: {} s a step, {} s with {}", questions[i].key, questions[i].candidates[c],
-                pairs.second(), pairs.first(), questions[i].candidates[found.positions[i]]);
+      log_debug("{}, {}: {} s a step, {} s with {}", all[i].key, all[i].names[c], pairs.second(),
+                pairs.first(), all[i].names[found.choice[i]]);
       if (!change.beyond_noise() || change.change > 0) continue;
-      found.positions = std::move(positions);
+      found.choice = std::move(choice);
       present = next;
       changed = true;
     }
     if (!go_on()) break;
-    choices.put(questions[i].key, questions[i].candidates[found.positions[i]]);
-    if (rules.progress) rules.progress(++compared, static_cast<std::int64_t>(questions.size()));
+    choices.put(all[i].key, all[i].names[found.choice[i]]);
+    if (rules.progress) rules.progress(++compared, static_cast<std::int64_t>(all.size()));
   }
   Pairs pairs;
   if (changed && pairs.measure(first, present, not_stopped)) {

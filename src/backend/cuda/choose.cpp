@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
+#include <set>
 #include <utility>
 
 #include "backend/cuda/step.h"
@@ -19,10 +19,6 @@ using plan::Region;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr int kMostPlans = 16;  // of cuDNN's, of one shape
-// What is compared in the step: candidates that take at most so much longer than the fastest, for groups of
-// at least this share of the step.
-constexpr double kClose = 1.1, kLeastShare = 0.002;
-constexpr std::size_t kMostClose = 4;
 
 // Random bytes that are small finite numbers in every type: on zeros, kernels look faster than they are.
 void fill_random(const DeviceMemory& memory) {
@@ -151,14 +147,15 @@ struct Chooser {
 
   Chosen run() {
     make_all_candidates();
-    const std::map<std::string, std::size_t> answers = choose();
-    for (const Candidates& of_group : candidates) {
-      std::size_t which = of_group.list.size() > 1 ? answers.at(of_group.key) : 0;
-      if (rules.candidate >= 0)
-        which = std::min(static_cast<std::size_t>(rules.candidate), of_group.list.size() - 1);
-      chosen.steps.push_back(of_group.list.at(which).make());
+    const std::vector<Answer> answers = choose();
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      const std::vector<Candidate>& list = candidates[i].list;
+      const std::size_t which =
+          rules.candidate < 0 ? answers[i].candidate : static_cast<std::size_t>(rules.candidate);
+      chosen.steps.push_back(list.at(std::min(which, list.size() - 1)).make());
     }
     shared.allocate();
+    if (!chosen.alternatives.empty()) chosen.candidates = std::move(candidates);
     return std::move(chosen);
   }
 
@@ -206,71 +203,35 @@ struct Chooser {
     }
   }
 
-  // By key, the candidate to take.
-  std::map<std::string, std::size_t> choose() {
-    std::map<std::string, std::size_t> position;  // of a question
-    std::vector<Question> questions;
-    std::vector<std::vector<std::size_t>> askers;  // by question, its groups
-    std::vector<std::vector<double>> seconds;      // by question and candidate
+  std::vector<Answer> choose() {
+    std::vector<Question> questions;  // by group
+    std::set<std::string> keys;
+    std::optional<Bench> bench;  // made when something has to be timed
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       const auto& [key, list, cudnn] = candidates[i];
-      if (list.size() < 2) continue;
-      const auto [found, added] = position.try_emplace(key, questions.size());
-      if (added) {
-        Question& question = questions.emplace_back(Question{.key = key});
-        for (const Candidate& one : list) question.candidates.push_back(one.name);
-        question.complete = std::ranges::all_of(
-            cudnn, [&](const CudnnPlans& plans) { return shared.convs().is_complete(plans.shape); });
-        askers.emplace_back();
-        seconds.emplace_back(list.size(), kNever);
-      }
-      askers[found->second].push_back(i);
-      questions[found->second].value += values[i];
-    }
-    std::optional<Bench> bench;  // made when something has to be timed
-    for (std::size_t q = 0; q < questions.size(); ++q) {
-      questions[q].time = [&, q](std::size_t candidate, double best) {
+      Question& question = questions.emplace_back(Question{.key = key, .value = values[i]});
+      for (const Candidate& one : list) question.candidates.push_back(one.name);
+      question.complete = std::ranges::all_of(
+          cudnn, [&](const CudnnPlans& plans) { return shared.convs().is_complete(plans.shape); });
+      question.time = [&, i](std::size_t candidate, double best) {
         // Few choices are not worth a long warm-up.
-        const double warm_up = std::min(0.3, 0.01 * static_cast<double>(questions.size()));
+        const double warm_up = std::min(0.3, 0.01 * static_cast<double>(keys.size()));
         if (!bench) bench.emplace(*this, warm_up);
-        return seconds[q][candidate] = bench->time(askers[q].front(), candidate, best);
+        return bench->time(i, candidate, best);
       };
+      if (list.size() > 1) keys.insert(key);
     }
     const Stopwatch watch;
-    const std::vector<std::size_t> answers =
+    std::vector<Answer> answers =
         tune(questions, choices,
              {&left.timing, [&] { return watch.seconds(); }, rules.stop, rules.progress, again});
-    for (std::size_t q = 0; again && q < questions.size(); ++q)
-      add_close(questions[q], askers[q], seconds[q], answers[q]);
-    const auto open = std::ranges::count_if(
-        questions, [&](const Question& question) { return !choices.find(question.key); });
+    const auto open = std::ranges::count_if(keys, [&](const std::string& key) { return !choices.find(key); });
     if (open > 0 && !rules.deterministic)
       log_info(
           "{} of {} kernels may not be the fastest: later runs continue timing, and --tune times all of them",
-          open, questions.size());
-    for (auto& [key, at] : position) at = answers[at];
-    return position;
-  }
-
-  // Adds a question to be compared in the step, if it has close candidates and matters enough.
-  void add_close(const Question& question, const std::vector<std::size_t>& groups,
-                 const std::vector<double>& seconds, std::size_t answer) {
-    const double step = std::accumulate(values.begin(), values.end(), 0.0);
-    std::vector<std::size_t> close;
-    for (std::size_t c = 0; c < seconds.size(); ++c) {
-      if (seconds[c] <= kClose * seconds[answer] && seconds[answer] < kNever) close.push_back(c);
-    }
-    if (close.size() < 2 || question.value < kLeastShare * step) return;
-    std::ranges::stable_sort(close, {}, [&](std::size_t c) { return c == answer ? 0 : seconds[c]; });
-    close.resize(std::min(close.size(), kMostClose));
-    Alternatives& alternatives =
-        chosen.questions.emplace_back(Alternatives{question.key, {}, question.value});
-    for (const std::size_t c : close) alternatives.candidates.push_back(question.candidates[c]);
-    std::vector<CloseGroup>& of_groups = chosen.close.emplace_back();
-    for (const std::size_t i : groups) {
-      CloseGroup& of = of_groups.emplace_back(CloseGroup{i, {}});
-      for (const std::size_t c : close) of.candidates.push_back(candidates[i].list[c]);
-    }
+          open, keys.size());
+    if (again) chosen.alternatives = alternatives_of(questions, answers);
+    return answers;
   }
 
   // Times the candidates of groups.

@@ -117,7 +117,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
   void run(Section section, std::vector<OpTime>* times) override {
     const auto [begin, end] = groups_of(section);
     if (begin == end) return;
-    if (times == nullptr && !chosen_.questions.empty() && end - begin == steps().size()) compare_kernels();
+    if (times == nullptr && !chosen_.alternatives.empty() && end - begin == steps().size()) compare_kernels();
     launched_ = std::chrono::steady_clock::now();
     device_.choosing_left = device_.choosing;
     if (times != nullptr) return run_timed(begin, end, *times);
@@ -202,7 +202,7 @@ class CudaExecutable final : public Executable, public GroupLauncher {
     std::optional<StateBackup> backup;
     try {
       backup.emplace(*state_);
-      found = compare_in_step(chosen_.questions, *device_.choices,
+      found = compare_in_step(chosen_.alternatives, *device_.choices,
                               {step_builder(*backup), device_.comparing, [&] { return watch.seconds(); },
                                device_.rules.stop, device_.rules.progress});
       done = !found.stopped;
@@ -224,19 +224,18 @@ class CudaExecutable final : public Executable, public GroupLauncher {
 
   // Builds the step with other candidates, on the state as it was.
   std::function<TimedStep(const std::vector<std::size_t>&)> step_builder(const StateBackup& state) {
-    std::vector<std::vector<std::vector<Step>>> made;  // by question, group and candidate
-    for (const auto& groups : chosen_.close) {
-      auto& of_question = made.emplace_back();
-      for (const CloseGroup& group : groups) {
-        auto& of_group = of_question.emplace_back();
-        for (const Candidate& candidate : group.candidates) of_group.push_back(candidate.make());
+    std::vector<std::map<std::size_t, std::vector<Step>>> made;  // for each alternatives, by group
+    for (const Alternatives& one : chosen_.alternatives) {
+      auto& by_group = made.emplace_back();
+      for (const std::size_t group : one.questions) {
+        for (const std::size_t c : one.candidates)
+          by_group[group].push_back(chosen_.candidates[group].list[c].make());
       }
     }
     shared_.allocate();
-    return [this, &state, made = std::move(made)](const std::vector<std::size_t>& positions) {
-      for (std::size_t q = 0; q < positions.size(); ++q) {
-        for (std::size_t g = 0; g < made[q].size(); ++g)
-          chosen_.steps[chosen_.close[q][g].group] = made[q][g][positions[q]];
+    return [this, &state, made = std::move(made)](const std::vector<std::size_t>& choice) {
+      for (std::size_t i = 0; i < choice.size(); ++i) {
+        for (const auto& [group, steps] : made[i]) chosen_.steps[group] = steps[choice[i]];
       }
       state.restore(stream_.get());
       return timed(std::make_shared<const StepGraph>(capture(0, steps().size())));

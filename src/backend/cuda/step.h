@@ -203,18 +203,12 @@ struct ChoosingTime {
   double building = 2.5, timing = 5;  // plans of cuDNN; candidates
 };
 
-// A group with candidates that are about equally fast by themselves, the present choice first.
-struct CloseGroup {
-  std::size_t group;
-  std::vector<Candidate> candidates;
-};
-
 struct Chosen {
   std::vector<Step> steps = {};  // by group
-  // What is still to be compared in the step: nothing unless the rules ask for it.
-  std::vector<Alternatives> questions = {};
-  std::vector<std::vector<CloseGroup>> close = {};  // by question
-  std::string compared = {};  // the key under which the choices remember that it was done
+  // What is still to be compared in the step, as the rules ask for: groups are the questions.
+  std::vector<Alternatives> alternatives = {};
+  std::vector<Candidates> candidates = {};  // by group
+  std::string compared = {};                // the key under which the choices remember that it was done
 };
 
 // Takes what it spends off `left`. If candidates are timed, `activations` and `gradients`, the memory of the

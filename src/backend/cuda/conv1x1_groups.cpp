@@ -29,7 +29,7 @@ bool has_gemm_of(const Node& conv, Prologue prologue, Epilogue epilogue) {
                   conv.tensor(conv.out(EitherConv::to)).shape.c());
 }
 
-// Whether expand_grad() has the gradients of a convolution.
+// Whether expand_grad() supports a convolution.
 bool expands(const Node& conv) {
   if (!has_form(conv, 1, 1)) return false;
   const graph::Shape& w = conv.tensor(conv.in(EitherConv::w)).shape;

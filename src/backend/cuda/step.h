@@ -62,7 +62,7 @@ class Shared {
   std::span<const std::byte> own_work() const { return {own_.data(), own_.size()}; }
   // Allocates what was asked for so far. If more is needed later, the memory moves, and its content is lost.
   void allocate();
-  void forget_own() { own_bytes_ = 0; }  // when the steps that need_own() was called for are gone
+  void forget_own() { own_bytes_ = 0; }  // the steps that need_own() was for are gone
   std::byte* work() const { return work_.data(); }
   std::size_t work_bytes() const { return work_.size() + side_work_.size() + own_.size(); }
   ReduceSpace reduce_space() const;
@@ -197,7 +197,7 @@ struct ChoosingTime {
   double building = 2.5, timing = 5;  // building cuDNN's plans, timing candidates
 };
 
-// The steps, by group. Subtracts what it spends from `left`. If candidates are timed, `activations` and
+// The steps, by group. Takes what it spends off `left`. If candidates are timed, `activations` and
 // `gradients`, the memory of the plan's tensors, are filled with random numbers before and cleared
 // afterwards; nothing that outlives a step is changed.
 std::vector<Step> make_steps(const plan::Plan& plan, const Places& places, const DeviceMemory& activations,

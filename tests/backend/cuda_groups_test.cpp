@@ -1,13 +1,19 @@
 // What the cuda backend does in one kernel, found in the plans of training. Needs no GPU.
-#include "backend/cuda/group_table.h"
+#include "backend/cuda/groups.h"
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
+#include "backend/backend.h"
 #include "backend/cuda/kernels/gemm.h"
+#include "base/error.h"
+#include "fused_groups.h"
 #include "graph/operands.h"
 #include "plan/fakes.h"
 
@@ -43,47 +49,49 @@ Counts count(const plan::Plan& plan) {
   return counts;
 }
 
+// Without a row of tests, a fused kernel is compared with nothing.
+TEST(CudaGroups, HaveARowOfTestsEach) {
+  std::vector<std::string> rows, tested;
+  for (const plan::GroupRow& row : group_rows(true)) rows.push_back(row.name);
+  for (const cases::FusedGroup& group : cases::fused_groups()) {
+    if (*group.name != '\0') tested.emplace_back(group.name);
+  }
+  EXPECT_EQ(tested, rows);
+}
+
 TEST(CudaGroups, OfResNet50OnHopper) {
-  const plan::Plan plan = plan::make_plan(training("resnet50"), Gpu(true));
-  // Of its stages of 3, 4, 6 and 3 blocks:
-  const Counts expected = {
-      {groups::kExpandGradient, 4},      // the last convolutions of the first stage, and its shortcut's
-      {groups::kNormGradient, 10},       // the last convolutions of the second and third stage
-      {groups::kTwoNormSums, 4},         // the first convolutions of each stage's second block
-      {groups::kGradientSums, 8},        // and of the later blocks
-      {groups::kSparseGradientSums, 3},  // those of the later stages' first blocks, with the shortcut's
-      {groups::kActivatedExpand, 3},     // the last convolutions of the first stage
-      {groups::kActivatedConv, 4},       // those of the second
-      {groups::kJoin, 12},               // the ends of all blocks of the first three stages but the last
-      // The 3x3 convolutions of the first three stages, but for those of stride 2.
-      {groups::kActivatedConv3x3, 11},
-      {groups::kGradientSums3x3, 11},
-      {groups::kWeightGradient3x3, 3},  // of the first stage
-      {groups::kNormAct, 17},           // the other norms of blocks, and the last blocks' ends
-      {groups::kPoolGradient, 1},       // the stem
-      {groups::kWeightGradient, 46},    // all others but those of the expand gradients
-      {groups::kUpdate, 1},
-  };
-  EXPECT_EQ(count(plan), expected);
+  Counts expected;
+  for (const cases::FusedGroup& group : cases::fused_groups()) {
+    if (group.in_resnet50 > 0) expected[group.name] = group.in_resnet50;
+  }
+  EXPECT_EQ(count(plan::make_plan(training("resnet50"), Gpu(true))), expected);
 }
 
 TEST(CudaGroups, OnOtherGpus) {
-  const Counts found = count(plan::make_plan(training("resnet50"), Gpu(false)));
-  EXPECT_EQ(found.count(groups::kExpandGradient) + found.count(groups::kNormGradient) +
-                found.count(groups::kGradientSums) + found.count(groups::kActivatedExpand) +
-                found.count(groups::kJoin) + found.count(groups::kActivatedConv3x3) +
-                found.count(groups::kGradientSums3x3) + found.count(groups::kWeightGradient3x3),
-            0U);
-  EXPECT_EQ(found.at(groups::kWeightGradient), 53);
-  EXPECT_EQ(found.at(groups::kPoolGradient), 1);
+  const Counts expected = {{"norm_act", 44}, {"pool_gradient", 1}, {"weight_gradient", 53}, {"update", 1}};
+  EXPECT_EQ(count(plan::make_plan(training("resnet50"), Gpu(false))), expected);
 }
 
 TEST(CudaGroups, InFp32HaveNoKernelsOfSixteenBits) {
   plan::Options options = training("resnet50");
   options.model.dtype = graph::DType::f32;
-  EXPECT_EQ(count(plan::make_plan(options, Gpu(true))).count(groups::kJoin), 0U);
-  EXPECT_EQ(count(plan::make_plan(options, Gpu(true))).count(groups::kNormGradient), 0U);
-  EXPECT_EQ(count(plan::make_plan(options, Gpu(true))).count(groups::kGradientSums), 0U);
+  EXPECT_EQ(count(plan::make_plan(options, Gpu(true))), count(plan::make_plan(options, Gpu(false))));
+}
+
+// As when a plan was made for another backend.
+TEST(CudaGroups, ThatAreUnknownAreNamed) {
+  const auto gpu = backend::make_backend({.device = "cuda"});
+  cases::CaseGraph graph(graph::DType::f16);
+  const cases::SequenceCase& sequence = cases::fused_groups().front().sequences.front();
+  sequence.make(graph, sequence.images.front());
+  plan::Plan plan = plan::make_plan(graph.take(), *gpu);
+  plan.groups.front().name = "sorcery";
+  try {
+    gpu->compile(std::make_shared<plan::Plan>(std::move(plan)), gpu->make_state());
+    FAIL() << "compiled a group that no row describes";
+  } catch (const InternalError& error) {
+    EXPECT_NE(std::string(error.what()).find("'sorcery'"), std::string::npos) << error.what();
+  }
 }
 
 // What a step at batch 256 needs, in GiB.
@@ -111,11 +119,11 @@ TEST(CudaGroups, LeaveConvolutionsWithGroupsToCudnn) {
       if (!weights && op.kind != OpKind::conv && op.kind != OpKind::conv_grad_input) continue;
       if (op.attr<graph::ConvAttr>().groups == 1) continue;
       ++with_groups;
-      EXPECT_EQ(group.name, weights ? groups::kWeightGradient : "") << op.name;
+      EXPECT_EQ(group.name, weights ? "weight_gradient" : "") << op.name;
     }
   }
   EXPECT_EQ(with_groups, 3 * 16);
-  EXPECT_GT(count(plan)[groups::kJoin], 0) << "its 1x1 convolutions have none";
+  EXPECT_GT(count(plan)["join"], 0) << "its 1x1 convolutions have none";
 }
 
 TEST(CudaGroups, OneLaunchIsAnUpdate) {
@@ -124,7 +132,7 @@ TEST(CudaGroups, OneLaunchIsAnUpdate) {
     plan::Options options = training("resnet50");
     options.optimizer = optimizer;
     options.layer_decay = 0.75F;
-    EXPECT_EQ(count(plan::make_plan(options, Gpu(true))).at(groups::kUpdate), launches);
+    EXPECT_EQ(count(plan::make_plan(options, Gpu(true))).at("update"), launches);
   }
 }
 

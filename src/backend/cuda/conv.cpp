@@ -1,7 +1,5 @@
-#include "backend/cuda/group_table.h"
-#include "backend/cuda/kernels/conv3x3.h"
+#include "backend/cuda/groups.h"
 #include "backend/cuda/kernels/stem_conv.h"
-#include "backend/cuda/step.h"
 
 namespace redline::backend::cuda {
 namespace {
@@ -133,15 +131,6 @@ Step cudnn_weight_gradient(const GroupView& group, std::shared_ptr<const ConvPla
   return finished_weight_gradient(group, kernel, std::move(narrow));
 }
 
-// A weight gradient by one of our own kernels, in the work space of the side stream.
-Step own_weight_gradient(const GroupView& group, const TileLaunch& own, Shared& shared) {
-  shared.side_work().need(own.partials * sizeof(float));
-  const Step kernel = [own, &shared](cudaStream_t stream) {
-    own.run({reinterpret_cast<float*>(shared.side_work().data()), nullptr}, stream);
-  };
-  return finished_weight_gradient(group, kernel, nullptr);
-}
-
 // The tuning key: the shape, and whether the result is widened.
 std::string key_of(const GroupView& group, const OpView& op) {
   const bool widened =
@@ -217,6 +206,23 @@ Candidates make_dense_grad_input(const GroupView& group, Shared& shared) {
   return grad_input_by(group, shape, key_of(group, op) + "_dense", shared);
 }
 
+Step own_weight_gradient(const GroupView& group, const TileLaunch& own, Shared& shared) {
+  shared.side_work().need(own.partials * sizeof(float));
+  const Step kernel = [own, &shared](cudaStream_t stream) {
+    own.run({reinterpret_cast<float*>(shared.side_work().data()), nullptr}, stream);
+  };
+  return finished_weight_gradient(group, kernel, nullptr);
+}
+
+// Nothing but the update waits for a weight gradient: conv_grad_weight, and its addition to a total.
+plan::Group match_weight_gradient(const plan::Node& op) {
+  if (!op.is(OpKind::conv_grad_weight)) return {};
+  plan::Group group{.ops = {op.position}, .side_stream = true};
+  if (const plan::Node total = op.reader(operands::ConvGradWeight::dw, OpKind::accumulate))
+    group.ops.push_back(total.position);
+  return group;
+}
+
 Candidates make_weight_gradient(const GroupView& group, Shared& shared) {
   using Grad = operands::ConvGradWeight;
   const OpView op = group.op(OpKind::conv_grad_weight);
@@ -233,19 +239,6 @@ Candidates make_weight_gradient(const GroupView& group, Shared& shared) {
   add_cudnn(candidates, kCudnn, shape_of(group.plan(), op.op(), ConvPass::grad_weight), shared,
             [group, &shared](const auto& plan) { return cudnn_weight_gradient(group, plan, shared); });
   return candidates;
-}
-
-Candidates make_weight_gradient3x3(const GroupView& group, Shared& shared) {
-  using Grad = operands::ConvGradWeight;
-  const OpView op = group.op(OpKind::conv_grad_weight), act = group.op(OpKind::affine_act);
-  const Conv3x3WeightGrad work{.type = type_of(op.in_tensor(Grad::x).dtype),
-                               .images = images_of(op.in_tensor(Grad::x).shape),
-                               .x = act.in(operands::AffineAct::y),
-                               .affine = act.in<float>(operands::AffineAct::affine),
-                               .dy = op.in(Grad::dy),
-                               .dw = op.out(Grad::dw),
-                               .dw_type = type_of(op.out_tensor(Grad::dw).dtype)};
-  return only(own_weight_gradient(group, conv3x3_weight_grad(work, shared.device()), shared));
 }
 
 }  // namespace redline::backend::cuda

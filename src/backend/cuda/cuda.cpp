@@ -9,9 +9,10 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/clears.h"
-#include "backend/cuda/group_table.h"
+#include "backend/cuda/groups.h"
 #include "backend/cuda/host_copy.h"
 #include "backend/cuda/jpeg.h"
+#include "backend/cuda/layouts.h"
 #include "backend/cuda/metrics_ring.h"
 #include "backend/cuda/reductions.h"
 #include "backend/cuda/state.h"

@@ -1,6 +1,7 @@
+#include "backend/cuda/layouts.h"
+
 #include <algorithm>
 
-#include "backend/cuda/group_table.h"
 #include "graph/operands.h"
 
 namespace redline::backend::cuda {

@@ -2,7 +2,8 @@
 #include <memory>
 #include <vector>
 
-#include "backend/cuda/step.h"
+#include "backend/cuda/conv_groups.h"
+#include "backend/cuda/groups.h"
 
 namespace redline::backend::cuda {
 namespace {
@@ -111,6 +112,16 @@ Candidates make_batch_norm(const GroupView& group, Shared& shared) {
     affine_act(m, apply, stream);
     static_cast<void>(affine);  // lives as long as the step
   });
+}
+
+// A norm whose scale and bias are computed where they are applied: norm_stats, affine_act.
+plan::Group match_norm_act(const plan::Node& act) {
+  using Act = operands::AffineAct;
+  const plan::Node norm = act.is(OpKind::affine_act) ? norm_of(act) : plan::Node{act.flow};
+  if (!norm) return {};
+  const graph::TensorId z = act.out(Act::z);
+  return {.ops = {norm.position, act.position},
+          .in_place = {{act.in(Act::y), z}, {act.in(Act::shortcut), z}}};
 }
 
 // With norm_stats in the group, the kernel also computes its scale and bias.

@@ -1,7 +1,6 @@
 #include <algorithm>
 
-#include "backend/cuda/kernels/kernels.h"
-#include "backend/cuda/step.h"
+#include "backend/cuda/groups.h"
 
 namespace redline::backend::cuda {
 
@@ -40,6 +39,23 @@ Candidates make_max_pool_grad(const GroupView& group, Shared&) {
   const OpView op = group.op();
   return only(max_pool_grad, type_of(op.out_tensor(MaxPoolGrad::dx).dtype), pool_of_gradient(op),
               op.in(MaxPoolGrad::dy), op.in<std::uint8_t>(MaxPoolGrad::index), op.out(MaxPoolGrad::dx));
+}
+
+// The stem: the norm's gradient gathers the pool's gradient, which is not stored: max_pool_grad,
+// norm_grad_apply.
+plan::Group match_pool_gradient(const plan::Node& pool) {
+  using operands::MaxPoolGrad;
+  using Apply = operands::NormGradApply;
+  if (!pool.is(OpKind::max_pool_grad)) return {};
+  const graph::TensorId dx = pool.out(MaxPoolGrad::dx);
+  const plan::Node apply = pool.reader(MaxPoolGrad::dx, OpKind::norm_grad_apply);
+  const Pool shape = pool_of(pool.tensor(dx).shape, pool.tensor(pool.in(MaxPoolGrad::dy)).shape,
+                             pool.attr<graph::PoolAttr>());
+  if (pool.readers(MaxPoolGrad::dx) != 1 || apply.in(Apply::g) != dx || !apply.has_in(Apply::affine) ||
+      apply.has_in(Apply::mask) || !is_even_stem_pool(shape, graph::size_of(pool.tensor(dx).dtype))) {
+    return {};
+  }
+  return {.ops = {pool.position, apply.position}, .unstored = {dx}};
 }
 
 Candidates make_pool_gradient(const GroupView& group, Shared&) {

@@ -1,6 +1,7 @@
 // How a group of ops becomes kernel launches. A maker looks at the group once, at compile time, and returns
 // its candidates. The chosen one becomes a Step, which only puts work on a stream, so that it can be captured
-// into a CUDA graph. Makers are in one file per family, as in the CPU backend; step_table.cpp lists them.
+// into a CUDA graph. Makers are in one file per family, as in the CPU backend: those of single ops are listed
+// in step_table.cpp, those of fused groups in groups.h.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -59,7 +60,7 @@ class Shared {
   std::optional<std::size_t> need_own(std::size_t bytes);
   std::byte* own_work(std::size_t offset) const { return own_.data() + offset; }
   std::span<const std::byte> own_work() const { return {own_.data(), own_.size()}; }
-  // Allocates what was asked for so far. A later call for more moves what was there.
+  // Allocates what was asked for so far. If more is needed later, the memory moves, and its content is lost.
   void allocate();
   void forget_own() { own_bytes_ = 0; }  // the steps that need_own() was for are gone
   void clear();                          // the same of all steps; frees what they used
@@ -122,8 +123,11 @@ class GroupView {
 // One implementation of a group: a cuDNN plan, or a kernel of our own.
 struct Candidate {
   std::string name;            // unique within the group; the tuning cache holds it
-  std::function<Step()> make;  // says what memory the step needs
+  std::function<Step()> make;  // and tells Shared what memory the step needs
 };
+
+// Between the names of the parts that a candidate runs one after the other.
+inline constexpr const char* kWith = " with ";
 
 // cuDNN's plans for a shape, each of which becomes a candidate.
 struct CudnnPlans {
@@ -133,39 +137,32 @@ struct CudnnPlans {
 
 // The candidates of a group. The first is taken unless timing finds a faster one.
 struct Candidates {
-  std::string key = {};  // equal for groups that get the same answer; unused for a single candidate
+  std::string key = {};  // groups with equal keys take the same candidate; unused for a single one
   std::vector<Candidate> list = {};
   std::vector<CudnnPlans> cudnn = {};  // plans to build; once built, they are in the list
 };
 
-// For a group with a single candidate; the second, for one that is a single launch with these arguments.
+// For a group with a single candidate: a step, or one launch with these arguments.
 Candidates only(Step step);
 template <typename... Parameters, typename... Arguments>
 Candidates only(void (*launch)(Parameters...), const Arguments&... arguments) {
   return only([=](cudaStream_t stream) { launch(arguments..., stream); });
 }
 
-// A kernel that reduces in the work space of the main stream.
+// The step of a kernel that reduces in the work space of the main stream.
 Step reducing_step(const TileLaunch& launch, Shared& shared);
 
-// Makes a group's candidates. Makers are in one file per family; step_table.cpp lists them.
+// Makes a group's candidates.
 using Maker = Candidates(const GroupView& group, Shared& shared);
 Maker make_candidates;  // step_table.cpp: looks up the maker. Throws InternalError if there is none
 
 // conv.cpp: convolutions by cuDNN and by kernels of our own.
 Maker make_conv, make_conv_grad_input;
-Maker make_dense_grad_input;  // of a strided 1x1 convolution: only at the pixels that it read, stored densely
-Maker make_weight_gradient;   // with or without accumulate
-Maker make_weight_gradient3x3;
-// conv_groups.cpp: convolutions that do the work of the norms around them, on Hopper.
-Maker make_expand_gradient, make_norm_gradient, make_gradient_sums, make_sparse_gradient_sums;
-Maker make_two_norm_sums, make_activated_conv, make_join;
-Maker make_conv3x3_group;                        // forward or back to the input
-inline constexpr const char* kApart = "apart ";  // begins the names of candidates that run a group in parts
-inline constexpr const char* kWith = " with ";   // between the names of the parts
-// A 1x1 convolution that also gives the norm's sums; none where these kernels cannot be used.
+Maker make_dense_grad_input;  // of a strided 1x1 convolution: only the pixels that it read, stored densely
+// The step of a group with a weight gradient that a kernel of our own computes, on the side stream.
+Step own_weight_gradient(const GroupView& group, const TileLaunch& own, Shared& shared);
+// conv1x1_groups.cpp: our own kernels for a 1x1 convolution with sums; none for other convolutions.
 std::vector<Candidate> pointwise_convs(const GroupView& group, Shared& shared);
-
 // linear.cpp
 Maker make_linear, make_linear_grad_input, make_linear_grad_weight;
 // norm.cpp
@@ -175,23 +172,22 @@ NormFinalize norm_finalize_of(const OpView& norm, const Shared& shared);  // fro
 NormGradApply norm_grad_apply_of(const OpView& op);
 GatedNorm gated_norm_of(const OpView& stats);  // of a norm_grad_stats
 // pool.cpp
-Maker make_max_pool, make_max_pool_grad, make_pool_gradient;  // max_pool: and affine_pool
+Maker make_max_pool, make_max_pool_grad;  // the first: affine_pool too
 Maker make_avg_pool, make_local_avg_pool;
-Maker make_avg_pool_grad;  // and local_avg_pool_grad
+Maker make_avg_pool_grad;  // local_avg_pool_grad too
 // elementwise.cpp
 Maker make_normalize_image, make_flat, make_accumulate;
 Step accumulate_step(const OpView& op);
 // loss.cpp
 Maker make_softmax_cross_entropy;
 // update.cpp
-Maker make_update;  // one launch for all tensors of a group
 Maker make_gradient_check, make_snapshot, make_restore;
 
 // choose.cpp: chooses how each group of a plan is run, and makes the steps.
 struct ChoosingRules {
-  bool deterministic = false;  // the first candidate; of cuDNN's only those that repeat bit for bit
+  bool deterministic = false;  // take the first candidate, and only cuDNN plans that repeat bit for bit
   bool tf32 = false;
-  std::function<bool()> stop = {};  // asked from several threads; true: what is left is not timed
+  std::function<bool()> stop = {};  // called from several threads; once it is true, nothing more is timed
   std::function<void(std::int64_t answered, std::int64_t all)> progress = {};
   int candidate = -1;    // see DeviceOptions
   bool in_step = false;  // looks for candidates to compare in the step
@@ -200,7 +196,7 @@ struct ChoosingRules {
 // Seconds that choosing may take. The plans that are compiled before a run's first step share them: with
 // everything else that a start takes, that step begins within ten seconds.
 struct ChoosingTime {
-  double building = 2.5, timing = 5;  // plans of cuDNN; candidates
+  double building = 2.5, timing = 5;  // building cuDNN's plans, timing candidates
 };
 
 struct Chosen {

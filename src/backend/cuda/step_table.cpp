@@ -1,29 +1,25 @@
-// The table of makers: of every op, and of every group, by the name of its row in group_table.cpp.
+// How every op is run that is a group by itself; and the table of fused groups (groups.h) as the planner and
+// the makers use it.
+#include <algorithm>
 #include <map>
 #include <string_view>
 
-#include "backend/cuda/group_table.h"
-#include "backend/cuda/step.h"
+#include "backend/cuda/groups.h"
 
 namespace redline::backend::cuda {
 namespace {
 
-const std::map<std::string_view, Maker*> kGroups = {
-    {groups::kExpandGradient, make_expand_gradient},
-    {groups::kNormGradient, make_norm_gradient},
-    {groups::kSparseGradientSums, make_sparse_gradient_sums},
-    {groups::kTwoNormSums, make_two_norm_sums},
-    {groups::kGradientSums, make_gradient_sums},
-    {groups::kActivatedExpand, make_activated_conv},
-    {groups::kActivatedConv, make_activated_conv},
-    {groups::kJoin, make_join},
-    {groups::kActivatedConv3x3, make_conv3x3_group},
-    {groups::kGradientSums3x3, make_conv3x3_group},
-    {groups::kWeightGradient3x3, make_weight_gradient3x3},
-    {groups::kNormAct, make_affine_act},
-    {groups::kPoolGradient, make_pool_gradient},
-    {groups::kWeightGradient, make_weight_gradient},
-    {groups::kUpdate, make_update},
+struct FusedGroup {
+  std::string_view name;
+  Matcher* match;
+  Maker* make;
+  enum Gpus : std::uint8_t { any, hopper } gpus;
+};
+
+constexpr FusedGroup kGroups[] = {
+#define REDLINE_ROW(name, match, make, gpus) {name, match, make, FusedGroup::gpus},
+    REDLINE_CUDA_GROUPS(REDLINE_ROW)
+#undef REDLINE_ROW
 };
 
 // An all_reduce does nothing in a process that is alone; with other ranks, Reductions replaces this step.
@@ -64,11 +60,19 @@ const std::map<OpKind, Maker*> kOps = {
 
 }  // namespace
 
+std::vector<plan::GroupRow> group_rows(bool hopper) {
+  std::vector<plan::GroupRow> rows;
+  for (const FusedGroup& group : kGroups) {
+    if (hopper || group.gpus == FusedGroup::any) rows.push_back({std::string(group.name), group.match});
+  }
+  return rows;
+}
+
 Candidates make_candidates(const GroupView& group, Shared& shared) {
-  if (!group.group().name.empty()) {
-    const auto found = kGroups.find(group.group().name);
-    check(found != kGroups.end(), "the cuda backend cannot run a group '{}'", group.group().name);
-    return found->second(group, shared);
+  if (const std::string& name = group.group().name; !name.empty()) {
+    const auto* const found = std::ranges::find(kGroups, name, &FusedGroup::name);
+    check(found != std::end(kGroups), "the cuda backend cannot run a group '{}'", name);
+    return found->make(group, shared);
   }
   const auto found = kOps.find(group.op().kind());
   check(found != kOps.end(), "the cuda backend cannot run {} alone", name_of(group.op().kind()));

@@ -2,7 +2,8 @@
 #include <cmath>
 #include <utility>
 
-#include "backend/cuda/step.h"
+#include "backend/cuda/groups.h"
+#include "plan/traffic.h"
 
 namespace redline::backend::cuda {
 namespace {
@@ -100,6 +101,16 @@ Candidates copies(const OpView& op, const float* flag) {
 }
 
 }  // namespace
+
+// One launch updates or averages every tensor.
+plan::Group match_update(const plan::Node& update) {
+  if (!plan::updates_one(update.op().kind)) return {};
+  plan::Group group;
+  for (int i = 0; i < static_cast<int>(update.flow.graph().ops().size()); ++i) {
+    if (update.flow.op(i).kind == update.op().kind) group.ops.push_back(i);
+  }
+  return group;
+}
 
 Candidates make_update(const GroupView& group, Shared& shared) {
   std::vector<UpdateChunk> chunks;

@@ -1,6 +1,6 @@
-// 3x3 convolutions of stride 1 on Hopper, forward and backward, fused with the batch norms around them: a
-// norm and ReLU on the input, and on the output the sums for the next norm or, for a gradient, the gate and
-// the sums of the norm that it reaches. Also how they are cut into tiles; conv3x3.cu explains the kernel.
+// 3x3 convolutions of stride 1 on Hopper, fused with the batch norms around them. Forward reads its input
+// through a norm and ReLU, and sums up its output for the next norm; the input gradient is gated by the ReLU
+// that it reaches, and summed up for its norm. Also how images are cut into tiles; conv3x3.cu has the kernel.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,8 +16,8 @@ namespace redline::backend::cuda {
 struct Conv3x3 {
   Type type = Type::f16;          // f16 or bf16
   ImageShape from{};              // what is read
-  int to = 0;                     // channels that are written
-  bool gradient = false;          // the input gradient: from.channels are the filters, `to` what they read
+  int to = 0;                     // channels of what is written
+  bool gradient = false;          // the input gradient: from.channels filters, which had read `to` channels
   const void* x = nullptr;        // [images, h, w, from]
   const void* weights = nullptr;  // [filters][3][3][channels]
   void* out = nullptr;            // [images, h, w, to]; not over x
@@ -27,8 +27,7 @@ struct Conv3x3 {
   NormFinalize norm{};
   void* activated = nullptr;  // ? as x: relu(norm(x)) for later ops
   float* sums = nullptr;      // [2, to]: of what is written, and of its squares
-
-  GatedNorm before{};  // gradient, of a convolution that read relu(affine(y)): `out` is gated by it
+  GatedNorm before{};         // gradient: the norm that it reaches; `out` is gated by relu(affine(y))
 
   static constexpr int kMost = 512;  // channels
 };
@@ -36,8 +35,8 @@ struct Conv3x3 {
 // tile_size: one of conv3x3::tile_sizes().
 TileLaunch conv3x3_conv(const Conv3x3& work, const cudaDeviceProp& device, int tile_size);
 
-// The weight gradient of a convolution of 64 channels that read its input through a norm and ReLU, which are
-// recomputed: the activation need not have been stored. (With more channels cuDNN is faster, even with the
+// The weight gradient of a convolution of 64 channels. The norm and ReLU that it read its input through are
+// recomputed, so that the activation need not be stored. (With more channels cuDNN is faster, even with the
 // norm in a pass of its own.)
 struct Conv3x3WeightGrad {
   Type type = Type::f16;  // f16 or bf16
@@ -61,11 +60,11 @@ namespace redline::backend::cuda::conv3x3 {
 inline constexpr int kTaps = 9;
 inline constexpr int kSlice = 64;             // channels that are multiplied at once
 inline constexpr int kGroups = 2;             // warp groups that multiply
-inline constexpr int kPosition = kSlice * 2;  // bytes
+inline constexpr int kPosition = kSlice * 2;  // bytes of a position: a pixel, or zeros between rows
 inline constexpr int kWeightBytes = kSlice * kSlice * 2;
 inline constexpr int kFewestStages = 2, kMostStages = 4;
-inline constexpr int kMostPositions = 384;  // of a tile with the rows around it: see conv3x3.cu's Activator
-inline constexpr int kTileSizes[] = {232, 216, 208};  // positions: what wgmma multiplies at once
+inline constexpr int kMostPositions = 384;  // of a tile with the rows around it: see conv3x3.cuh's Activator
+inline constexpr int kTileSizes[] = {232, 216, 208};  // positions that wgmma multiplies at once
 
 // Whether a block keeps all weights in shared memory, and each of its warp groups has its own tiles.
 inline bool is_resident(int from, int to) { return from == kSlice && to == kSlice; }
@@ -74,24 +73,24 @@ struct Cut {
   int images, h, w, tile_size;
   int rows;  // of a tile
 
-  // As many rows as fit into a tile of that size, divided evenly; none if not even one fits.
+  // Divides an image's rows evenly among as few tiles as possible; 0 rows if not even one fits.
   Cut(const ImageShape& of, int size) : images(of.images), h(of.h), w(of.w), tile_size(size) {
     const int most = std::min((tile_size + 1) / pitch(), h);
     rows = most < 1 ? 0 : divide(h, divide(h, most));
   }
 
   __host__ __device__ static int divide(int a, int b) { return (a + b - 1) / b; }
-  __host__ __device__ int pitch() const { return w + 1; }
-  __host__ __device__ int down() const { return divide(h, rows); }
+  __host__ __device__ int pitch() const { return w + 1; }           // positions from row to row
+  __host__ __device__ int down() const { return divide(h, rows); }  // tiles of an image
   __host__ __device__ int tiles() const { return images * down(); }
   // Positions of a tile, without and with the rows around it.
   __host__ __device__ int positions() const { return rows * pitch(); }
   __host__ __device__ int halo_positions() const { return (rows + 2) * pitch(); }
-  // A slice has a position of zeros, then the positions of its rows and of the rows around them.
+  // A slice has a position of zeros, aligned, then the positions of its rows and of the rows around them.
   __host__ __device__ int slice_bytes() const {
     return 1024 + divide(halo_positions() * kPosition, 1024) * 1024;
   }
-  // A product, as it is put in order for the store, which may write eight positions beyond the tile.
+  // A product that is put in order for the store. That may write eight positions beyond the tile.
   __host__ __device__ int out_bytes() const { return (tile_size + 8) * kPosition; }
 };
 
@@ -132,7 +131,7 @@ inline std::vector<int> tile_sizes(const ImageShape& from, int to) {
   return found;
 }
 
-// The weight gradient's tiles: depth is multiplied sixteen positions at a time.
+// The weight gradient's tiles. A product's depth is the positions of a tile, sixteen at a time.
 struct DeepCut : Cut {
   static constexpr int kFewestStages = 2, kMostStages = 4;
   static constexpr int kMostBytes =

@@ -2,7 +2,7 @@
 // channels-last: a matrix of rows (pixels of all images) by channels. Accesses are 16 bytes wide where
 // channels allow. None of them synchronises or allocates, so all can be captured into a CUDA graph.
 //
-// A pointer called `…?` may be null.
+// `?` in a comment on a pointer, or after its name, says that it may be null.
 #pragma once
 
 #include <cuda_runtime_api.h>

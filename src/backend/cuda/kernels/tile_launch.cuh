@@ -6,18 +6,18 @@
 
 namespace redline::backend::cuda {
 
-// A grid of `columns` x `blocks` blocks of `threads` threads, with `partials` floats of reduce space.
+// A grid of `columns` x `blocks` blocks. `partials`: the floats that they need in the reduce space.
 struct TileGrid {
   int columns = 1, blocks = 1;
   int threads = 0;
   std::size_t shared_bytes = 0, partials = 0;
-  bool early = false;  // as Launch
+  bool early = false;  // as Launch::early
 };
-// The kernel's last parameter is the reduce space.
+// Prepares the launch of a kernel with these arguments. Its last parameter is the reduce space.
 template <typename... Parameters, typename... Arguments>
 TileLaunch make_launch(void (*kernel)(Parameters...), const TileGrid& grid, const cudaDeviceProp& device,
                        const Arguments&... arguments) {
-  // One limit for a kernel, whatever the shape: launches of several shapes share it.
+  // The limit belongs to the kernel, which is launched for several shapes: the most that any of them may use.
   cudaFuncAttributes attributes{};
   cudaFuncGetAttributes(&attributes, kernel);
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -32,10 +32,10 @@ TileLaunch make_launch(void (*kernel)(Parameters...), const TileGrid& grid, cons
 
 inline constexpr int kTotals = 32;
 
-// Adds up the sums of a kernel's blocks to the weight gradient. `Weights` says which sum is which weight:
-//   kEach              the number of sums of a block of that kernel
-//   kSkipped           how many of every 32 sums, at their start, belong to no weight
-//   at(first, thread)  the weight of sum `first + thread`
+// Adds up the sums that the blocks of a weight gradient's kernel left. `Weights` says which is whose:
+//   kEach              how many sums a block left
+//   kSkipped           of every 32 sums, how many at their start belong to no weight
+//   at(first, thread)  the weight that sum `first + thread` belongs to
 //   kEarly             as Launch::early
 template <typename T, typename Weights>
 __global__ void __launch_bounds__(kThreads) total_kernel(const float* partials, int blocks, T* dw) {

@@ -15,6 +15,7 @@
 #include "backend/cuda_plugin.h"
 #include "base/build_info.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/signals.h"
 #include "base/text.h"
 #include "bench/chart.h"
@@ -192,7 +193,7 @@ int run_measurement(CommFlags& flags) {
   // One rank's is enough.
   if (const auto signal = static_cast<int>(std::ranges::max(control->gather(signals.signal())));
       signal != 0) {
-    if (first) fmt::print(stderr, "redline: stopped after {} measurements\n", timings.size());
+    if (first) print_stderr("redline: stopped after {} measurements\n", timings.size());
     return kSignalExit + signal;
   }
   const auto wrong = std::ranges::count(timings, bench::CommStatus::wrong, &bench::CommTiming::status);

@@ -59,7 +59,7 @@ Example:
 Each command has its own help: redline <command> --help)";
 
 int fail(ExitCode code, const std::string& message) {
-  fmt::print(stderr, "redline: error: {}\n", printable(message, true));
+  print_stderr("redline: error: {}\n", printable(message, true));
   return static_cast<int>(code);
 }
 
@@ -349,6 +349,10 @@ int run(int argc, char** argv, const std::vector<AddCommand>& commands) {
   } catch (const std::filesystem::filesystem_error& e) {
     // An unexpected file system error: a name that is too long, circular links.
     return fail(ExitCode::io, fmt::format("{}: {}", e.path1().string(), e.code().message()));
+  } catch (const std::system_error& e) {
+    if (std::ferror(stdout) == 0)
+      return fail(ExitCode::internal, fmt::format("internal error: {}", e.what()));
+    return fail(ExitCode::io, fmt::format("cannot write to standard output: {}", e.code().message()));
   } catch (const std::bad_alloc&) {
     return fail(ExitCode::unavailable, "out of memory; try a smaller --batch-size or --image-size");
   } catch (const std::exception& e) {

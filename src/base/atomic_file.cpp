@@ -14,6 +14,7 @@
 #include "base/process.h"
 
 namespace redline {
+namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kBufferBytes = 256 * 1024;
@@ -22,11 +23,25 @@ constexpr std::string_view kSuffix = ".partial";
 std::string reason(int error) { return std::generic_category().message(error); }
 
 // ".<name>.<pid>-<n>.partial": hidden, unique among live processes, and names its process.
-std::filesystem::path partial_path(const std::filesystem::path& path) {
+fs::path partial_path(const fs::path& path) {
   static std::atomic<unsigned> serial{0};
   const std::string name =
       fmt::format(".{}.{}-{}{}", path.filename().string(), ::getpid(), serial++, kSuffix);
   return path.parent_path() / name;
+}
+
+// Whether a path names something open, such as /dev/stdout, which may be any file.
+bool names_descriptor(const fs::path& path) {
+  std::error_code ignored;
+  return fs::weakly_canonical(path.parent_path(), ignored).string().starts_with("/proc/") ||
+         fs::read_symlink(path, ignored).string().starts_with("/proc/");
+}
+
+bool can_be_replaced(const fs::path& path) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  const bool file = !fs::exists(status) || fs::is_regular_file(status) || fs::is_directory(status);
+  return file && !names_descriptor(path);
 }
 
 class Descriptor {
@@ -58,10 +73,16 @@ pid_t owner_of(const std::string& name) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::filesystem::path path, Sync sync) : path_(std::move(path)), sync_(sync) {
+AtomicFile::AtomicFile(fs::path path, Sync sync) : path_(std::move(path)), sync_(sync) {
   if (!path_.has_filename()) throw IoError("cannot write {}: not a file name", path_.string());
-  partial_ = partial_path(path_);
-  fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (can_be_replaced(path_)) {
+    std::error_code not_there;
+    if (const fs::path target = fs::canonical(path_, not_there); !not_there) path_ = target;
+    partial_ = partial_path(path_);
+    fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  } else {
+    fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  }
   if (fd_ < 0) throw IoError("cannot write {}: {}", path_.string(), reason(errno));
 }
 
@@ -70,7 +91,7 @@ AtomicFile::~AtomicFile() { discard(); }
 void AtomicFile::discard() noexcept {
   if (fd_ < 0) return;
   ::close(std::exchange(fd_, -1));
-  ::unlink(partial_.c_str());
+  if (!partial_.empty()) ::unlink(partial_.c_str());
 }
 
 void AtomicFile::write_through(const std::byte* data, std::size_t count) {
@@ -106,30 +127,26 @@ void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(te
 void AtomicFile::commit() {
   check(fd_ >= 0, "{} is committed twice", path_.string());
   flush();
-  if (sync_ == Sync::yes && ::fsync(fd_) != 0) {
-    throw IoError("cannot sync {}: {}", path_.string(), reason(errno));
-  }
+  const bool sync = sync_ == Sync::yes && !partial_.empty();
+  if (sync && ::fsync(fd_) != 0) throw IoError("cannot sync {}: {}", path_.string(), reason(errno));
   // Some file systems report a full disk only now, so closing comes before the rename.
-  if (::close(std::exchange(fd_, -1)) != 0) {
+  const bool closed = ::close(std::exchange(fd_, -1)) == 0;
+  const bool named = partial_.empty() || (closed && ::rename(partial_.c_str(), path_.c_str()) == 0);
+  if (!closed || !named) {
     const int error = errno;
-    ::unlink(partial_.c_str());
+    if (!partial_.empty()) ::unlink(partial_.c_str());
     throw IoError("cannot write {}: {}", path_.string(), reason(error));
   }
-  if (::rename(partial_.c_str(), path_.c_str()) != 0) {
-    const int error = errno;
-    ::unlink(partial_.c_str());
-    throw IoError("cannot write {}: {}", path_.string(), reason(error));
-  }
-  if (sync_ == Sync::yes) sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
+  if (sync) sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
 }
 
-void sync_file(const std::filesystem::path& path) {
+void sync_file(const fs::path& path) {
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0 || ::fsync(fd.get()) != 0)
     throw IoError("cannot sync {}: {}", path.string(), reason(errno));
 }
 
-void sync_folder(const std::filesystem::path& folder) {
+void sync_folder(const fs::path& folder) {
   const Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // File systems that cannot sync a folder say EINVAL; there is no more to do.
   if (fd.get() < 0 || (::fsync(fd.get()) != 0 && errno != EINVAL)) {
@@ -137,16 +154,16 @@ void sync_folder(const std::filesystem::path& folder) {
   }
 }
 
-void write_file_atomically(const std::filesystem::path& path, std::string_view content, Sync sync) {
+void write_file_atomically(const fs::path& path, std::string_view content, Sync sync) {
   AtomicFile file(path, sync);
   file.write(content);
   file.commit();
 }
 
-std::size_t remove_partial_files(const std::filesystem::path& folder) {
+std::size_t remove_partial_files(const fs::path& folder) {
   std::size_t removed = 0;
   std::error_code error;
-  std::filesystem::directory_iterator entries(folder, error);
+  fs::directory_iterator entries(folder, error);
   if (error) throw IoError("cannot read the folder {}: {}", folder.string(), error.message());
   for (const auto& entry : entries) {
     const pid_t owner = owner_of(entry.path().filename().string());
@@ -156,7 +173,7 @@ std::size_t remove_partial_files(const std::filesystem::path& folder) {
   return removed;
 }
 
-std::string read_file(const std::filesystem::path& path) {
+std::string read_file(const fs::path& path) {
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0) throw IoError("cannot read {}: {}", path.string(), reason(errno));
   struct stat info {};

@@ -1,6 +1,7 @@
 // Files that are complete or absent: written next to their final name, synced, then renamed. A reader never
 // sees half a file, and a failure leaves the old content untouched and no new file. Only a process that is
-// killed outright leaves its partial file; remove_partial_files removes those.
+// killed outright leaves its partial file; remove_partial_files removes those. A link is followed. What is
+// not a file (/dev/stdout, /dev/null, a pipe) cannot be replaced, so it is written to as it is.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,7 @@ enum class Sync { yes, no };
 // A file being written. One thread at a time. All failures are IoError naming the final path and the reason.
 class AtomicFile {
  public:
-  // Creates the partial file in the folder of path, which must exist.
+  // Creates the partial file in the folder of path, or of the file that it links to, which must exist.
   explicit AtomicFile(std::filesystem::path path, Sync sync = Sync::yes);
   // Without commit(), removes the partial file.
   ~AtomicFile();
@@ -40,7 +41,7 @@ class AtomicFile {
   void discard() noexcept;
 
   std::filesystem::path path_;
-  std::filesystem::path partial_;
+  std::filesystem::path partial_;  // empty: written in place
   Sync sync_;
   int fd_ = -1;
   std::uint64_t size_ = 0;

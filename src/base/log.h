@@ -2,6 +2,7 @@
 // line (live_line.h) if there is one.
 #pragma once
 
+#include <cstdio>
 #include <string>
 #include <utility>
 
@@ -34,6 +35,12 @@ template <typename... Arguments>
 void log_warning(fmt::format_string<Arguments...> text, Arguments&&... arguments) {
   if (log_shown(LogKind::warning))
     log_line(LogKind::warning, fmt::format(text, std::forward<Arguments>(arguments)...));
+}
+
+// Prints to stderr as it is. If that fails there is nobody to tell, so nothing is thrown.
+template <typename... Arguments>
+void print_stderr(fmt::format_string<Arguments...> text, Arguments&&... arguments) {
+  std::fputs(fmt::format(text, std::forward<Arguments>(arguments)...).c_str(), stderr);
 }
 
 }  // namespace redline

@@ -99,4 +99,6 @@ void StopSignals::end_at_once(bool yes, bool again) {
   if (yes && received != 0) leave(received);  // it came before it could be said
 }
 
+void outlive_readers() { ::signal(SIGPIPE, SIG_IGN); }
+
 }  // namespace redline

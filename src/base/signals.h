@@ -37,4 +37,7 @@ class StopSignals {
   std::array<struct sigaction, 4> old_{};  // as in signals.cpp's list
 };
 
+// From now on, a write to a pipe that nobody reads fails, instead of ending the process.
+void outlive_readers();
+
 }  // namespace redline

@@ -9,6 +9,7 @@
 #include "base/build_info.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/machine.h"
 #include "base/signals.h"
 #include "bench/op_bench.h"
@@ -99,7 +100,7 @@ int run_op_bench(OpFlags& flags) {
   } catch (const backend::Abandoned&) {  // told below
   }
   if (signals.requested()) {
-    fmt::print(stderr, "redline: stopped; nothing was written\n");
+    print_stderr("redline: stopped; nothing was written\n");
     return kSignalExit + signals.signal();
   }
   fmt::print("{}", bench::op_table(ops, limits, flags.options));

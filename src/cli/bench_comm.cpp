@@ -15,6 +15,7 @@
 #include "backend/cuda_plugin.h"
 #include "base/build_info.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/signals.h"
 #include "base/text.h"
 #include "bench/chart.h"
@@ -82,6 +83,11 @@ void resolve_device(CommFlags& flags) {
     throw UsageError("--topology needs NCCL: add --device cuda");
 }
 
+// In GB/s; small messages reach a thousandth of one.
+std::string rate_text(double rate) {
+  return rate < 1e8 ? fmt::format("{:.2g}", rate / 1e9) : fmt::format("{:.3f}", rate / 1e9);
+}
+
 // Rank 0's part: a table that grows as measurements end.
 class Table {
  public:
@@ -97,9 +103,9 @@ class Table {
                  t.status == bench::CommStatus::wrong ? "wrong result" : "not available", t.reason);
       return;
     }
-    fmt::print("{:>10} {:>6} {:>12.1f} {:>12.1f} {:>10.3f} {:>10.3f}\n", format_bytes(t.bytes),
-               t.seconds.size(), 1e6 * t.median_seconds(), 1e6 * t.p90_seconds(),
-               t.algorithm_bandwidth() / 1e9, t.bus_bandwidth() / 1e9);
+    fmt::print("{:>10} {:>6} {:>12.1f} {:>12.1f} {:>10} {:>10}\n", format_bytes(t.bytes), t.seconds.size(),
+               1e6 * t.median_seconds(), 1e6 * t.p90_seconds(), rate_text(t.algorithm_bandwidth()),
+               rate_text(t.bus_bandwidth()));
   }
 
  private:
@@ -187,7 +193,7 @@ int run_measurement(CommFlags& flags) {
   // One rank's is enough.
   if (const auto signal = static_cast<int>(std::ranges::max(control->gather(signals.signal())));
       signal != 0) {
-    if (first) fmt::print(stderr, "redline: stopped after {} measurements\n", timings.size());
+    if (first) print_stderr("redline: stopped after {} measurements\n", timings.size());
     return kSignalExit + signal;
   }
   const auto wrong = std::ranges::count(timings, bench::CommStatus::wrong, &bench::CommTiming::status);

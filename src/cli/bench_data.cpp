@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/machine.h"
 #include "base/signals.h"
 #include "base/text.h"
@@ -131,7 +132,7 @@ int run_data_bench(DataFlags& flags) {
     });
   } catch (const data::Stopped&) {
     line.clear();
-    fmt::print(stderr, "redline: stopped; nothing was written\n");
+    print_stderr("redline: stopped; nothing was written\n");
     return kSignalExit + signals.signal();
   }
   line.clear();

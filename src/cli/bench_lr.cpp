@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/quantity.h"
 #include "base/signals.h"
 #include "bench/chart.h"
@@ -76,7 +77,7 @@ int run_lr(LrFlags& flags) {
   }
   line.clear();
   if (sweep.stopped) {
-    fmt::print(stderr, "redline: stopped; nothing was written\n");
+    print_stderr("redline: stopped; nothing was written\n");
     return kSignalExit + signals.signal();
   }
   const bench::LrSuggestion suggestion = bench::suggest(sweep);

@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/machine.h"
 #include "base/signals.h"
 #include "base/text.h"
@@ -82,7 +83,7 @@ int run_memory_bench(MemoryFlags& flags) {
   });
   line.clear();
   if (signals.requested()) {
-    fmt::print(stderr, "redline: stopped; nothing was written\n");
+    print_stderr("redline: stopped; nothing was written\n");
     return kSignalExit + signals.signal();
   }
   print(timings);

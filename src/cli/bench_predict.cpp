@@ -318,7 +318,7 @@ int run_prediction(const PredictFlags& given, const PredictOutput& output) {
   std::optional<Step> step =
       flags.step.empty() ? measure_step(flags, output, signals) : read_step(flags.step);
   if (!step) {
-    fmt::print(stderr, "redline: stopped; nothing was written\n");
+    print_stderr("redline: stopped; nothing was written\n");
     return kSignalExit + signals.signal();
   }
   for (const MeasuredStep& run : runs) check_batch(run, *step);

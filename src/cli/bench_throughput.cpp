@@ -12,6 +12,7 @@
 
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/quantity.h"
 #include "base/signals.h"
 #include "base/text.h"
@@ -272,12 +273,12 @@ int run_throughput(const ThroughputFlags& flags) {
   const auto tried = [](const bench::Throughput& r) { return r.measured() || !r.failure.empty(); };
   if (std::ranges::any_of(results, tried)) fmt::print("\nwritten to {}\n", flags.folder);
   if (signals.requested()) {
-    fmt::print(stderr, "redline: stopped after {} of {} measurements\n", rounds,
-               results.size() * static_cast<std::size_t>(flags.options.rounds));
+    print_stderr("redline: stopped after {} of {} measurements\n", rounds,
+                 results.size() * static_cast<std::size_t>(flags.options.rounds));
     return kSignalExit + signals.signal();
   }
   if (rounds > 0) return 0;
-  fmt::print(stderr, "redline: error: nothing could be measured: {}\n", results.front().failure);
+  print_stderr("redline: error: nothing could be measured: {}\n", results.front().failure);
   return static_cast<int>(results.front().failure_code);
 }
 

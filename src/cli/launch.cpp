@@ -53,6 +53,7 @@ int run_launch(const LaunchArguments& options) {
       command, [](const std::string& word) { return word == "--resume" || word.starts_with("--resume="); });
   if (train && !resumes) launch.on_restart = {"--resume"};
   const StopSignals signals;
+  outlive_readers();
   return comm::launch(launch, [&] { return signals.signal(); });
 }
 

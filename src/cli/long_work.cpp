@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "base/signals.h"
 #include "cli/command.h"
 #include "cli/progress_line.h"
@@ -20,7 +21,7 @@ namespace {
 
 int say_stopped(const LongWork& about, ProgressLine& line, const StopSignals& signals) {
   line.clear();
-  fmt::print(stderr, "redline: stopped; {}\n", about.afterwards);
+  print_stderr("redline: stopped; {}\n", about.afterwards);
   return kSignalExit + signals.signal();
 }
 

@@ -56,6 +56,11 @@ std::string value_text(const CLI::Option& option) {
                                                                                          : type;
 }
 
+bool takes_numbers(const CLI::Option& option) {
+  const std::string type = type_of(option);
+  return type == "SECONDS" || (!type.empty() && type.find_first_not_of("NX,") == std::string::npos);
+}
+
 std::string description(const CLI::Option& option) {
   std::string text = option.get_description(), value = option.get_default_str();
   if (option.get_required() && !option.get_positional()) text += " (required)";

@@ -10,6 +10,8 @@ namespace redline::cli {
 
 // "N", "X X", "val|train", "[RUN]", "FILE..."; empty for a flag.
 std::string value_text(const CLI::Option& option);
+// Whether its value is a number, or several.
+bool takes_numbers(const CLI::Option& option);
 // Its description, with its default unless the text already has it.
 std::string description(const CLI::Option& option);
 

@@ -44,7 +44,7 @@ void ProgressLine::update(std::int64_t done, std::int64_t total) {
   if (terminal_)
     line_.draw(text);
   else
-    fmt::print(stderr, "{}\n", text);
+    print_stderr("{}\n", text);
 }
 
 }  // namespace redline::cli

@@ -91,7 +91,7 @@ int run_report(const ReportOptions& options) {
   const bool only_others = !options.csv.empty() || !options.json.empty() || options.text;
   if (!options.csv.empty()) {
     for (const std::string& name : report::write_csv(runs, options.csv, options.unlike))
-      fmt::print(stderr, "{}\n", (fs::path(options.csv) / name).string());
+      print_stderr("{}\n", (fs::path(options.csv) / name).string());
   }
   if (options.json == "-") {
     fmt::print("{}\n", report::document(runs, report::Detail::full, options.unlike));

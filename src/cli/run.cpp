@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <iterator>
@@ -58,7 +59,7 @@ Example:
 Each command has its own help: redline <command> --help)";
 
 int fail(ExitCode code, const std::string& message) {
-  fmt::print(stderr, "redline: error: {}\n", printable(message, true));
+  print_stderr("redline: error: {}\n", printable(message, true));
   return static_cast<int>(code);
 }
 
@@ -206,8 +207,21 @@ std::string meant_by(std::string word, const std::vector<std::string>& names) {
   return nearest(word, names);
 }
 
-// If a flag is given twice, the last value wins, so that scripts can append flags to a command.
-void let_last_win(CLI::App& command) {
+// Makes a number what it looks like, or says why it is none: the parser takes "" (an unset variable of a
+// script) for 0, "010" for 8, and a number that is too large for the largest there is.
+std::string as_decimal(std::string& number) {
+  const std::size_t first = number.find_first_not_of("+-");
+  const bool whole =
+      first != std::string::npos && number.find_first_not_of("0123456789", first) == std::string::npos;
+  if (whole) number.erase(first, std::min(number.find_first_not_of('0', first), number.size() - 1) - first);
+  errno = 0;
+  if (whole) std::strtoll(number.c_str(), nullptr, 10);
+  return number.empty() || errno == ERANGE ? fmt::format("'{}' is not a valid value", number) : "";
+}
+
+// If a flag is given twice, the last value wins, so that scripts can append flags to a command. Numbers are
+// read strictly.
+void set_rules(CLI::App& command) {
   constexpr int kAll = 16;  // a list takes all of its values
   for (CLI::Option* option :
        command.get_options([](const CLI::Option* one) { return !one->get_positional(); })) {
@@ -215,8 +229,9 @@ void let_last_win(CLI::App& command) {
     if (most > 0 && most < kAll) option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     if (most >= kAll && option->get_delimiter() != '\0')
       option->trigger_on_parse();  // forgets the list before
+    if (takes_numbers(*option)) option->transform(CLI::Validator(as_decimal, ""));
   }
-  for (CLI::App* sub : command.get_subcommands([](CLI::App*) { return true; })) let_last_win(*sub);
+  for (CLI::App* sub : command.get_subcommands([](CLI::App*) { return true; })) set_rules(*sub);
 }
 
 // Replaces the parser's own messages where they would confuse.
@@ -246,7 +261,8 @@ bool names_unknown_command(CLI::App& app) {
 // What is wrong with the command line, in a sentence.
 std::string explain(CLI::App& app, const CLI::ParseError& error) {
   CLI::App* command = chosen_command(app);
-  const std::vector<std::string> unknown = app.remaining(true);
+  std::vector<std::string> unknown = app.remaining(true);
+  unknown.erase(std::ranges::find(unknown, "--"), unknown.end());  // after it: words of another command
   if (unknown.empty()) {
     if (dynamic_cast<const CLI::RequiredError*>(&error) == nullptr) return reword(error.what());
     if (!command->get_subcommands([](CLI::App*) { return true; }).empty())
@@ -305,7 +321,7 @@ int parse_and_run(int argc, char** argv, const std::vector<AddCommand>& commands
   app.add_flag("-q,--quiet", context.quiet, "Log only warnings and errors")->excludes("--verbose");
   app.require_subcommand(1);
   for (AddCommand add : commands) add(app, context);
-  let_last_win(app);
+  set_rules(app);
   try {
     app.parse(words_to_parse(context));
   } catch (const CLI::ParseError& e) {
@@ -333,6 +349,10 @@ int run(int argc, char** argv, const std::vector<AddCommand>& commands) {
   } catch (const std::filesystem::filesystem_error& e) {
     // An unexpected file system error: a name that is too long, circular links.
     return fail(ExitCode::io, fmt::format("{}: {}", e.path1().string(), e.code().message()));
+  } catch (const std::system_error& e) {
+    if (std::ferror(stdout) == 0)
+      return fail(ExitCode::internal, fmt::format("internal error: {}", e.what()));
+    return fail(ExitCode::io, fmt::format("cannot write to standard output: {}", e.code().message()));
   } catch (const std::bad_alloc&) {
     return fail(ExitCode::unavailable, "out of memory; try a smaller --batch-size or --image-size");
   } catch (const std::exception& e) {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/machine.h"
 #include "comm/connect.h"
 #include "comm/exchange.h"
@@ -62,7 +63,7 @@ std::unique_ptr<Communicator> make_single() { return std::make_unique<Single>();
 
 std::function<void(const std::string& cause)> end_process(int rank) {
   return [rank](const std::string& cause) {
-    fmt::print(stderr, "redline: error: rank {} is stuck and ends now: {}\n", rank, cause);
+    print_stderr("redline: error: rank {} is stuck and ends now: {}\n", rank, cause);
     std::_Exit(static_cast<int>(ExitCode::try_again));
   };
 }

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -20,6 +19,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/signals.h"
 #include "comm/connect.h"
 #include "comm/coordinator.h"
 #include "comm/gloo_exchange.h"
@@ -265,7 +265,7 @@ class GlooCommunicator final : public Communicator {
     } catch (const Error& failure) {
       log_warning("{}", failure.what());
     }
-    fmt::print(stderr, "{}", account);
+    print_stderr("{}", account);
   }
 
   template <typename Work>
@@ -302,7 +302,7 @@ std::unique_ptr<Communicator> connect(const ConnectOptions& options) {
   if (options.world.size == 1) return make_single();
   // Gloo writes to connections that the other end may have closed: that must be an error of the call, not a
   // signal.
-  std::signal(SIGPIPE, SIG_IGN);
+  outlive_readers();
   return std::make_unique<GlooCommunicator>(options);
 }
 

@@ -255,7 +255,7 @@ class Job {
   static void show(Child& child) {
     for (std::size_t end = 0; (end = child.unread.find('\n')) != std::string::npos;
          child.unread.erase(0, end + 1)) {
-      fmt::print(stderr, "[rank {}] {}\n", child.rank, std::string_view(child.unread).substr(0, end));
+      print_stderr("[rank {}] {}\n", child.rank, std::string_view(child.unread).substr(0, end));
       if (child.log) child.log->append(std::string_view(child.unread).substr(0, end + 1));
     }
   }

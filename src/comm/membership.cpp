@@ -272,7 +272,7 @@ void Membership::explain(bool rank_0_answers) {
   } catch (const Error& failure) {
     log_warning("{}", failure.what());
   }
-  fmt::print(stderr, "{}", account);
+  print_stderr("{}", account);
 }
 
 void Membership::lost(const std::string& cause, ExitCode code) {

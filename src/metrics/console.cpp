@@ -12,6 +12,8 @@ namespace redline::metrics {
 namespace {
 
 constexpr double kRedrawSeconds = 0.1;
+constexpr int kMostInWindow = 1000;  // steps that are kept, however rare the lines
+constexpr double kPaceSteps = 256;   // over which the time of a step is averaged to predict the end
 
 std::string percent(double fraction) { return fmt::format("{:.1f}%", 100 * fraction); }
 
@@ -51,18 +53,20 @@ void ConsoleSink::begin(const RunInfo& info) {
 
 std::string ConsoleSink::progress_line() const {
   const Step& last = window_.back();
-  double loss = 0, top1 = 0, seconds = 0, waited = 0, samples = 0;
+  double loss = 0, top1 = 0, seconds = 0, waited = 0, samples = 0, exposed = 0;
   int good = 0;
   for (const Step& step : window_) {
-    seconds += step.training_seconds();
-    waited += step.gap.data;
-    samples += static_cast<double>(step.samples);
+    if (step.step != first_step_) {
+      seconds += step.training_seconds();
+      waited += step.gap.data;
+      samples += static_cast<double>(step.samples);
+      exposed += step.communication_seconds + step.gap.exchange;
+    }
     if (step.skipped) continue;
     loss += step.loss;
     top1 += step.top1;
     ++good;
   }
-  const double per_step = seconds / static_cast<double>(window_.size());
   // At least the current one: a run may have been resumed with fewer images per step.
   const std::int64_t epochs =
       std::max(last.epoch + 1, info_.steps_per_epoch > 0
@@ -76,32 +80,45 @@ std::string ConsoleSink::progress_line() const {
   } else {
     text += fmt::format("  {} {:.4f}", name, last.loss);
   }
-  text += fmt::format("  {:.1f} images/s  wait {}  left {}", seconds > 0 ? samples / seconds : 0.0,
-                      percent(seconds > 0 ? waited / seconds : 0.0),
-                      format_duration(per_step * static_cast<double>(info_.total_steps - last.step)));
+  if (seconds > 0)
+    text += fmt::format("  {:.1f} images/s  wait {}  left {}", samples / seconds, percent(waited / seconds),
+                        format_duration(seconds_left()));
   if (const std::string device = options_.device ? options_.device() : ""; !device.empty())
     text += "  " + device;
-  if (last.ranks > 1) {
-    double exposed = 0;
-    for (const Step& step : window_) exposed += step.communication_seconds + step.gap.exchange;
-    text += fmt::format("  comm {}", percent(seconds > 0 ? exposed / seconds : 0.0));
-  }
+  if (last.ranks > 1 && seconds > 0) text += fmt::format("  comm {}", percent(exposed / seconds));
   if (skipped_ > 0) text += fmt::format("  skipped {}", skipped_);
   return text;
+}
+
+// Evaluations take as much of the steps to come as they took of those up to the last one.
+double ConsoleSink::seconds_left() const {
+  const auto to_come = static_cast<double>(info_.total_steps - window_.back().step);
+  double seconds = pace_ * to_come;
+  if (!evaluations_.empty()) {
+    const std::int64_t evaluated = evaluations_.back().step, steps = evaluated - first_step_ + 1;
+    if (steps > 0)
+      seconds += evaluation_seconds_ * static_cast<double>(info_.total_steps - evaluated) /
+                 static_cast<double>(steps);
+  }
+  return seconds;
 }
 
 void ConsoleSink::step(const Step& step) {
   if (step.skipped) ++skipped_;
   if (timed_) {
+    ++timed_->steps;
+    pace_ += (step.training_seconds() - pace_) / std::min(timed_->steps, kPaceSteps);
     timed_->seconds += step.training_seconds();
     timed_->data += step.gap.data;
     timed_->ranks += step.communication_seconds + step.gap.exchange;
     timed_->samples += static_cast<double>(step.samples);
   } else {
     timed_.emplace();
+    first_step_ = step.step;
   }
   window_.push_back(step);
-  while (window_.size() > static_cast<std::size_t>(std::max(1, options_.log_every))) window_.pop_front();
+  while (window_.size() > static_cast<std::size_t>(std::clamp(options_.log_every, 1, kMostInWindow)))
+    window_.pop_front();
   if (options_.quiet) return;
   if (options_.live) {
     if (due() || step.step == info_.total_steps) live_.draw(progress_line());
@@ -115,18 +132,11 @@ void ConsoleSink::evaluating(std::int64_t done, std::int64_t total) {
     live_.draw(fmt::format("evaluating {}/{}", format_grouped(done), format_grouped(total)));
 }
 
-void ConsoleSink::keep(const Evaluation& evaluation) {
-  for (Score& score : scores_) {
-    if (score.weights != evaluation.weights) continue;
-    score.last = evaluation;
-    if (evaluation.top1 > score.best.top1) score.best = evaluation;
-    return;
-  }
-  scores_.push_back({evaluation.weights, evaluation, evaluation});
-}
-
 void ConsoleSink::evaluation(const Evaluation& evaluation) {
-  keep(evaluation);
+  if (timed_) evaluation_seconds_ += evaluation.seconds;
+  std::erase_if(evaluations_,
+                [&](const Evaluation& earlier) { return earlier.weights == evaluation.weights; });
+  evaluations_.push_back(evaluation);
   if (options_.quiet) return;
   line(fmt::format("{} after step {} (epoch {}): {}  {} in {}",
                    evaluation.weights == "ema" ? "evaluation of the averages" : "evaluation", evaluation.step,
@@ -146,12 +156,13 @@ void ConsoleSink::end(const End& end) {
                                    counted(end.samples, "image"), format_duration(end.seconds));
   if (!end.detail.empty()) result += fmt::format(" ({})", end.detail);
   line("  result    " + result);
-  for (const Score& score : scores_) {
-    std::string text = scores_text(score.last);
-    if (score.best.top1 > score.last.top1) {
-      text += fmt::format("  (best top-1 {:.2f}% after epoch {})", 100 * score.best.top1, score.best.epoch);
+  for (const Evaluation& last : evaluations_) {
+    std::string text = scores_text(last);
+    if (end.best && end.best->weights == last.weights && end.best->top1 > last.top1) {
+      text += fmt::format("  (best top-1 {:.2f}%{})", 100 * end.best->top1,
+                          end.best->epoch > 0 ? fmt::format(" after epoch {}", end.best->epoch) : "");
     }
-    line(fmt::format("  {:<9} {}", score.weights == "ema" ? "averages" : "accuracy", text));
+    line(fmt::format("  {:<9} {}", last.weights == "ema" ? "averages" : "accuracy", text));
   }
   if (end.target) line("  target    " + target_text(*end.target));
   if (timed_ && timed_->seconds > 0) {

@@ -18,7 +18,7 @@ struct ConsoleOptions {
   std::FILE* out = stdout;                   // borrowed
   bool live = false;                         // out is a terminal: redraw one line
   bool quiet = false;                        // only the closing summary
-  int log_every = 10;                        // steps between plain lines; also the window of the means shown
+  int log_every = 10;                        // steps between plain lines, whose means are over as many steps
   std::function<std::string()> device = {};  // a few words on what the device is doing; may be empty
 };
 
@@ -38,12 +38,6 @@ class ConsoleSink final : public Sink {
   void end(const End& end) override;
 
  private:
-  // The best and the last evaluation of one set of weights.
-  struct Score {
-    std::string weights;
-    Evaluation best, last;
-  };
-
   // Counts warnings of one kind. Whoever raises them also logs them.
   struct Warnings {
     std::int64_t count = 0, last = 0;  // last: step of the last
@@ -53,22 +47,25 @@ class ConsoleSink final : public Sink {
   // Steps that count for speed: all of this process except its first, which warms up. A report counts the
   // same.
   struct Timed {
-    double seconds = 0, samples = 0;
+    double steps = 0, seconds = 0, samples = 0;
     double data = 0, ranks = 0;  // of the seconds, waiting for data and for other ranks
   };
 
   std::string progress_line() const;
-  void keep(const Evaluation& evaluation);
+  double seconds_left() const;
   void line(const std::string& text);  // in place of the live line
   bool due();                          // limits redraws of the live line to a few per second
 
   ConsoleOptions options_;
   RunInfo info_;
-  std::deque<Step> window_;  // the last log_every steps
-  std::vector<Score> scores_;
-  std::vector<Notice> findings_;  // shown at the end
+  std::deque<Step> window_;              // the last steps
+  std::vector<Evaluation> evaluations_;  // the last of each set of weights
+  std::vector<Notice> findings_;         // shown at the end
   Warnings loss_spikes_, stragglers_;
-  std::optional<Timed> timed_;  // empty before the first step
+  std::int64_t first_step_ = 0;  // of this process
+  std::optional<Timed> timed_;   // empty before the first step
+  double pace_ = 0;              // seconds a step, of the timed steps: a mean that forgets old ones
+  double evaluation_seconds_ = 0;
   std::int64_t skipped_ = 0;
   LiveLine live_;
   std::optional<Stopwatch> since_drawn_;

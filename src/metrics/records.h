@@ -155,6 +155,13 @@ struct Target {
   bool reached() const { return best >= top1; }
 };
 
+// The best evaluation of a run, of the weights or their averages.
+struct Best {
+  std::string weights;  // as in Evaluation
+  double top1 = 0;
+  std::int64_t epoch = 0;  // 0: unknown
+};
+
 // Reported once, after the last step, however the run ended.
 struct End {
   std::string reason;  // "finished", "interrupted", "failed"
@@ -172,6 +179,7 @@ struct End {
   std::optional<double> energy_j;
   std::int64_t energy_steps = 0, energy_samples = 0;
   std::optional<Target> target = {};  // if the run has one
+  std::optional<Best> best = {};      // before the run was resumed, too
 
   double train_seconds() const { return seconds - gap.evaluation; }
 };

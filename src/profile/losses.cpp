@@ -19,12 +19,13 @@ struct GapWords {
   Cause cause;
   const char* what;
 };
-GapWords words_of(GapCause cause) {
+GapWords words_of(GapCause cause, bool host_computes) {
   switch (cause) {
     case GapCause::input:
       return {Cause::input, "the device waits for data"};
     case GapCause::launch:
-      return {Cause::launch, "the device waits for the next kernel to be launched"};
+      return {Cause::launch, host_computes ? "nothing runs between one op and the next"
+                                           : "the device waits for the next kernel to be launched"};
     case GapCause::communication:
       return {Cause::communication, "the device waits for the exchange of gradients"};
     case GapCause::host:
@@ -78,7 +79,7 @@ void find_losses(Summary& summary, bool host_computes, const RunFacts& run) {
   const double steps = std::max<double>(1, static_cast<double>(summary.steps));
   std::vector<Loss> all;
   for (int i = 0; i < 4; ++i) {
-    const GapWords words = words_of(static_cast<GapCause>(i));
+    const GapWords words = words_of(static_cast<GapCause>(i), host_computes);
     if (summary.gap_seconds[i] > 0)
       all.push_back({words.what, summary.gap_seconds[i] / steps, advice(words.cause, facts)});
   }
@@ -91,8 +92,8 @@ void find_losses(Summary& summary, bool host_computes, const RunFacts& run) {
   if (const double lost = lost_to_neighbours(facts); host_computes && lost > 0) {
     // An op that waits for a processor looks slow, and so does a thread that waits for such an op.
     const CpuShares& cpu = *summary.telemetry.cpu;
-    all.push_back({fmt::format("other processes took {:.0f}% of the CPU time, so ops and threads cannot be "
-                               "judged: at most",
+    all.push_back({fmt::format("time of other processes, at most: they took {:.0f}% of the CPU time, so ops "
+                               "and threads cannot be judged",
                                100 * (cpu.others + cpu.stolen)),
                    lost * summary.elapsed / steps, advice(Cause::neighbours, facts)});
   } else {

@@ -250,10 +250,10 @@ Json split_json(const Writer& writer, const Steps& steps) {
   return json;
 }
 
-// The time of each step's images: the step and the gap before it, without evaluations.
-std::vector<double> training_seconds(const Steps& steps) {
+// Of every step that counts for timing.
+std::vector<double> of_each(const Steps& steps, double (*seconds_of)(const Steps&, std::size_t)) {
   std::vector<double> seconds(steps.size());
-  for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] = training_seconds(steps, i);
+  for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] = seconds_of(steps, i);
   return steady(steps, std::move(seconds));
 }
 
@@ -283,11 +283,11 @@ Json series_json(const Writer& writer, const Steps& steps) {
   put("gradient_norm", steps.gradient_norm);
   const auto is_first = [&](double scale) { return scale == steps.loss_scale.front(); };
   if (!std::ranges::all_of(steps.loss_scale, is_first)) put("loss_scale", steps.loss_scale);
-  const std::vector<double> seconds = steady(steps, steps.seconds), training = training_seconds(steps);
-  put("seconds", seconds);
+  const std::vector<double> training = of_each(steps, training_seconds);
+  put("seconds", steady(steps, steps.seconds));
   put("images_per_second", ratio(steps.samples, training));
   put("data_wait", ratio(steps.data_seconds, training));
-  put("communication", ratio(steps.communication_seconds, seconds));
+  put("communication", ratio(of_each(steps, waiting_seconds), training));
   if (Json clock = writer.series(steps.step, steps.elapsed, kClockPoints); !clock.is_null())
     json["elapsed"] = std::move(clock);
   json["split"] = split_json(writer, steps);

@@ -218,6 +218,11 @@ double training_seconds(const Steps& steps, std::size_t i) {
   return steps.seconds[i] + (std::isfinite(gap) ? std::max(0.0, gap) : 0);
 }
 
+double waiting_seconds(const Steps& steps, std::size_t i) {
+  const double between = steps.exchange_seconds[i];
+  return steps.communication_seconds[i] + (std::isfinite(between) ? between : 0);
+}
+
 std::string data_name(const metrics::RunInfo& info) {
   const std::filesystem::path path = std::filesystem::path(info.data).lexically_normal();
   const std::string name = (path.has_filename() ? path : path.parent_path()).filename().string();

@@ -91,6 +91,8 @@ std::vector<double> step_seconds(const Run& run);
 
 // Training time of a step, from the end of the one before: stalls count, evaluations do not. NaN if unknown.
 double training_seconds(const Steps& steps, std::size_t i);
+// How much of it the ranks waited for each other, within the step and before it. NaN if unknown.
+double waiting_seconds(const Steps& steps, std::size_t i);
 
 // A data set's own name: its folder differs between machines.
 std::string data_name(const metrics::RunInfo& info);

@@ -135,9 +135,8 @@ void put_ranks(const Run& run, Text& text) {
   for (std::size_t i = 0; i < steps.size(); ++i)
     if (std::isfinite(steps.slowest_rank[i])) ++slowest[static_cast<std::int64_t>(steps.slowest_rank[i])];
   for (std::size_t i : timed_steps(run)) {
-    if (!std::isfinite(steps.communication_seconds[i])) continue;
-    const double between = steps.exchange_seconds[i];
-    waited += steps.communication_seconds[i] + (std::isfinite(between) ? between : 0);
+    if (!std::isfinite(waiting_seconds(steps, i))) continue;
+    waited += waiting_seconds(steps, i);
     seconds += training_seconds(steps, i);
   }
   std::string line = counted(run.info.ranks, "rank");

@@ -358,6 +358,7 @@ Outcome run_training(const Config& config, const std::vector<std::string>& argum
                      const Resume& resume, const std::optional<profile::SessionOptions>& profiling,
                      const comm::World& world) {
   StopSignals signals;
+  outlive_readers();  // losing the console does not stop a run
   const bool keeps =
       parse_interval(checkpoint_interval(config), "--checkpoint-every").unit != Interval::Unit::never;
   signals.end_at_once(true, keeps);

@@ -177,6 +177,7 @@ metrics::End Trainer::summary(std::string reason, std::string detail) const {
   end.gap = spent.gap;
   end.communication_seconds = communication_seconds_;
   end.ranks = ranks_.speeds();
+  if (best_) end.best = metrics::Best{best_->weights, best_->top1, best_->epoch};
   if (const double target = config_.run.target_accuracy; target > 0) {
     const Best best = best_.value_or(Best{});
     end.target = metrics::Target{target, best.top1, best.step, best.epoch, best.elapsed};

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -47,6 +49,49 @@ TEST(AtomicFile, ReplacesWhatWasThere) {
   write_file_atomically(folder / "a.txt", "old and longer");
   write_file_atomically(folder / "a.txt", "new", Sync::no);
   EXPECT_EQ(read_file(folder / "a.txt"), "new");
+}
+
+TEST(AtomicFile, WritesToWhatALinkNames) {
+  TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "real");
+  write_file_atomically(folder / "real" / "a.txt", "old");
+  std::filesystem::create_symlink("real/a.txt", folder / "link");
+  write_file_atomically(folder / "link", "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(read_file(folder / "real" / "a.txt"), "new");
+}
+
+TEST(AtomicFile, WritesToAPipeInsteadOfReplacingIt) {
+  TemporaryFolder folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  { AtomicFile abandoned(pipe); }
+  write_file_atomically(pipe, "hello");
+  char text[16] = {};
+  EXPECT_EQ(::read(reader, text, sizeof text), 5);
+  EXPECT_STREQ(text, "hello");
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_EQ(folder.entries(), 1);
+  ::close(reader);
+}
+
+TEST(AtomicFile, WritesToAnOpenFileByItsDescriptor) {
+  TemporaryFolder folder;
+  const std::string path = folder / "out";
+  const int open_file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  ASSERT_EQ(::write(open_file, "first ", 6), 6);
+  write_file_atomically("/proc/self/fd/" + std::to_string(open_file), "second ");
+  ASSERT_EQ(::write(open_file, "third", 5), 5);
+  ::close(open_file);
+  EXPECT_EQ(read_file(path), "first second third");
+}
+
+TEST(AtomicFile, AFullDeviceIsAnError) {
+  if (!std::filesystem::is_character_file("/dev/full")) GTEST_SKIP() << "there is no /dev/full";
+  EXPECT_THROW(write_file_atomically("/dev/full", "hello"), IoError);
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
 }
 
 TEST(AtomicFile, KeepsTheOrderOfSmallAndLargeWrites) {

@@ -83,6 +83,50 @@ TEST(Console, PlainLinesGiveMeansOverTheWindow) {
             "epoch 1/2  step 4/20  loss 2.5000  top-1 50.0%  128.0 images/s  wait 10.0%  left 0:08");
 }
 
+TEST(Console, TheFirstStepSaysNothingAboutSpeed) {
+  Capture capture;
+  ConsoleSink sink({.out = capture.stream(), .live = false, .quiet = false, .log_every = 2});
+  sink.begin(info());
+  Step slow = step(1, 1);  // caches are cold, memory is touched for the first time
+  slow.seconds = 20;
+  sink.step(slow);
+  EXPECT_EQ(capture.lines().back(), "epoch 1/2  step 1/20  loss 1.0000  top-1 50.0%");
+  sink.step(step(2, 1));
+  EXPECT_EQ(capture.lines().back(),
+            "epoch 1/2  step 2/20  loss 1.0000  top-1 50.0%  128.0 images/s  wait 10.0%  left 0:09");
+}
+
+TEST(Console, TheTimeLeftIsNotThatOfTheLastStepAlone) {
+  Capture capture;
+  ConsoleSink sink({.out = capture.stream(), .live = false, .quiet = false, .log_every = 1});
+  RunInfo long_run = info();
+  long_run.total_steps = 1000;
+  sink.begin(long_run);
+  for (int i = 1; i <= 400; ++i) {
+    Step one = step(i, 1);
+    one.seconds = i % 2 == 0 ? 0.1 : 1.7;  // a second on average, with the gap of a tenth
+    sink.step(one);
+  }
+  EXPECT_NE(capture.lines().back().find("left 9:59"), std::string::npos) << capture.lines().back();
+}
+
+TEST(Console, TheTimeLeftCountsEvaluations) {
+  Capture capture;
+  ConsoleSink sink({.out = capture.stream(), .live = false, .quiet = false, .log_every = 5});
+  sink.begin(info());
+  for (int i = 1; i <= 10; ++i) sink.step(step(i, 1));
+  Evaluation evaluation;
+  evaluation.step = 10;
+  evaluation.seconds = 30;
+  for (const char* weights : {"model", "ema"}) {
+    evaluation.weights = weights;
+    sink.evaluation(evaluation);
+  }
+  for (int i = 11; i <= 15; ++i) sink.step(step(i, 1));
+  // Five steps of half a second, and both evaluations once more: 62.5 s.
+  EXPECT_NE(capture.lines().back().find("left 1:03"), std::string::npos) << capture.lines().back();
+}
+
 TEST(Console, SkippedStepsAreShownAndLeaveTheMeanAlone) {
   Capture capture;
   ConsoleSink sink({.out = capture.stream(), .live = false, .quiet = false, .log_every = 2});
@@ -129,14 +173,13 @@ TEST(Console, SummaryNamesTheBestEvaluationWhenItWasNotTheLast) {
   Capture capture;
   ConsoleSink sink({.out = capture.stream(), .live = false, .quiet = false, .log_every = 1});
   sink.begin(info());
-  for (const double top1 : {0.5, 0.8, 0.7}) {
-    Evaluation evaluation;
-    evaluation.weights = "model";
-    evaluation.top1 = top1;
-    evaluation.epoch = top1 == 0.8 ? 2 : 9;
-    sink.evaluation(evaluation);
-  }
-  sink.end({});
+  Evaluation evaluation;
+  evaluation.weights = "model";
+  evaluation.top1 = 0.7;
+  sink.evaluation(evaluation);
+  End end;
+  end.best = Best{"model", 0.8, 2};  // perhaps before the run was resumed
+  sink.end(end);
   EXPECT_NE(capture.text().find("top-1 70.00%"), std::string::npos);
   EXPECT_NE(capture.text().find("(best top-1 80.00% after epoch 2)"), std::string::npos) << capture.text();
 }

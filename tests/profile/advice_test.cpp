@@ -293,8 +293,9 @@ TEST(Losses, OpsAreNotBlamedForWhatNeighboursTook) {
   neighbours(facts);
   const Summary busy = on_cpu(*facts.telemetry, facts.run);
   ASSERT_EQ(busy.losses.size(), 1U);
-  EXPECT_EQ(busy.losses[0].what,
-            "other processes took 45% of the CPU time, so ops and threads cannot be judged: at most");
+  EXPECT_EQ(
+      busy.losses[0].what,
+      "time of other processes, at most: they took 45% of the CPU time, so ops and threads cannot be judged");
   EXPECT_DOUBLE_EQ(busy.losses[0].seconds, 0.45);
   EXPECT_NE(busy.losses[0].advice.find("quiet"), std::string::npos);
   facts.telemetry->cpu = CpuShares{0.8, 0.05, 0.1};
@@ -353,6 +354,14 @@ TEST(Losses, AreSecondsOfAStep) {
   copies.copies_exposed = 1.2;
   ASSERT_EQ(losses_of(copies).size(), 1U);
   EXPECT_DOUBLE_EQ(losses_of(copies)[0].seconds, 0.3);
+}
+
+TEST(Losses, OnACpuAreNotOfLaunches) {
+  Summary summary = on_gpu();
+  summary.gap_seconds[static_cast<std::size_t>(GapCause::launch)] = 0.4;
+  find_losses(summary, /*host_computes=*/true, content().run);
+  ASSERT_EQ(summary.losses.size(), 1U);
+  EXPECT_EQ(summary.losses[0].what, "nothing runs between one op and the next");
 }
 
 TEST(Losses, OfLessThanAThousandthOfTheStepAreNotTold) {

@@ -295,6 +295,16 @@ def many_runs(browser, folder):
     page.close()
 
 
+def one_step(browser, folder):
+    """A line through one value cannot be seen, so the value is a dot."""
+    make_run(os.path.join(folder, "single"), steps=1, telemetry=False, profile=False)
+    redline("report", f"{folder}/single")
+    page = browser.open(f"file://{folder}/single/report.html")
+    for name in ("loss", "accuracy", "lr", "gradient_norm"):
+        assert page.js(f"cards.get('{name}').chart.getDatasetMeta(0).data[0].options.radius") > 0, name
+    page.close()
+
+
 def narrow(browser, folder):
     page = browser.open(f"file://{folder}/first/report.html", width=390, height=800)
     all_drawn(page, 15)
@@ -388,6 +398,6 @@ def many_devices(browser, folder):
 
 
 with Chromium() as chromium, scratch() as place:
-    for part in (one_run, several_runs, four_runs, many_runs, narrow, hostile, live, variability, many_devices):
+    for part in (one_run, several_runs, four_runs, many_runs, one_step, narrow, hostile, live, variability, many_devices):
         part(chromium, place)
 print("passed")

@@ -22,6 +22,12 @@ const waiting = new Set();  // cards that are not in the page yet
 // A gap where there is no value: Chart.js wants null.
 const points = (series) => series ? series.x.map((x, i) => ({x, y: series.y[i]})) : [];
 
+// A line through one value cannot be seen: a value between two gaps gets a dot.
+const lone = ({dataIndex: i, dataset: {data}}) => {
+  const drawn = (p) => Boolean(p) && isNumber(p.y);
+  return drawn(data[i]) && !drawn(data[i - 1]) && !drawn(data[i + 1]) ? 2.5 : 0;
+};
+
 class Card {
   constructor(id) {
     this.id = id;
@@ -126,7 +132,7 @@ class Card {
       const tint = set.tint ? set.tint() : colour(set.index);
       return {
         label: set.label, data: set.points, borderColor: set.faint ? tint + "30" : tint, backgroundColor: spec.stacked ? tint + "cc" : set.fill ? tint + "66" : set.only ? tint + (set.solid ? "" : "99") : tint,
-        borderWidth: set.only ? 0.8 : set.faint ? 1 : 1.8, pointRadius: set.points.some((p) => p.size) ? set.points.map((p) => p.size) : set.dots ? (set.dots === true ? 3.5 : set.dots) : 0,
+        borderWidth: set.only ? 0.8 : set.faint ? 1 : 1.8, pointRadius: set.points.some((p) => p.size) ? set.points.map((p) => p.size) : set.dots ? (set.dots === true ? 3.5 : set.dots) : lone,
         pointStyle: set.shape || "circle", pointHoverRadius: set.points.some((p) => p.size) ? set.points.map((p) => p.size + 1) : 4, showLine: !set.only,
         stepped: set.stepped || false, borderDash: set.dashed || set.index >= palette.light.length ? [5, 4] : [], fill: spec.stacked ? (index ? "-1" : "origin") : set.fill ? "origin" : false, spanGaps: false,
         order: spec.stacked ? index : set.faint ? 2 : 1,

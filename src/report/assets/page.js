@@ -110,7 +110,7 @@ function communication(doc) {
   const speeds = doc.runs.filter((run) => isNumber(run.summary.images_per_second)).map((run) => ({x: run.ranks, y: run.summary.images_per_second, name: run.label})).sort((a, b) => a.x - b.x);
   const first = speeds[0], last = speeds[speeds.length - 1];
   return section("communication", "Communication and scaling", charts(
-    chart("communication", {...axis(doc), title: "Waiting for other ranks", note: "part of the step, mean over ranks", unit: "part", zero: true, sets: stepSets(doc, "communication", {smooth: true})}),
+    chart("communication", {...axis(doc), title: "Waiting for other ranks", note: "part of the training time, mean over ranks", unit: "part", zero: true, sets: stepSets(doc, "communication", {smooth: true})}),
     several(doc) && last && first.x < last.x ? chart("scaling", {x: "ranks", title: "Images per second by ranks", scatter: true, zero: true, sets: [{label: "measured", points: speeds, index: 0, dots: 4, only: true, solid: true},
       {label: "as fast as the first on each", points: [first.x, last.x].map((x) => ({x, y: first.y / first.x * x})), index: 5, dashed: true}]}) : null),
     table("slowest", "Which rank the others waited for", [...(several(doc) ? [{title: "run", key: "run", text: true}] : []), {title: "rank", key: "rank"}, {title: "steps", key: "steps"},

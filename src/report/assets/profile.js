@@ -57,7 +57,7 @@ const shapeNames = ["circles", "triangles", "diamonds", "squares", "stars"];
 
 function gaps(profile, step) {
   const gap = profile.gap_seconds && typeof profile.gap_seconds === "object" ? Object.entries(profile.gap_seconds).filter(([, seconds]) => seconds > 0) : [];
-  const words = {input: "waiting for data", launch: "work was not given to the device in time", communication: "waiting for other ranks", host: "the host was busy"};
+  const words = {input: "waiting for data", launch: "between two kernels, or two ops on a CPU", communication: "waiting for other ranks", host: "the host was busy"};
   return gap.map(([cause, seconds]) => ({cause: words[cause] || cause, seconds: seconds / (profile.steps || 1), share: step ? seconds / (profile.steps || 1) / step : null}));
 }
 

@@ -51,7 +51,9 @@ function format(value, unit, exactly) {
   switch (unit) {
     case "s": return duration(value);
     case "ms": return duration(value / 1e3);
-    case "part": if (!exactly && value > 0 && value < 5e-5) return "<\u00a00.01\u00a0%"; return Number((100 * value).toPrecision(Math.abs(value) >= 0.1 ? 4 : 3)) + "\u00a0%";
+    case "part":
+      if (!exactly && value > 0 && value < 5e-5) return "<\u00a00.01\u00a0%";
+      return Number(!exactly && Math.abs(value) < 0.1 ? (100 * value).toFixed(2) : (100 * value).toPrecision(Math.abs(value) >= 0.1 ? 4 : 3)) + "\u00a0%";
     case "J": return energyText(value);
     case "B": return scaled(value, ["B", "KiB", "MiB", "GiB", "TiB"], 1024);
     case "B/s": return scaled(value, ["B/s", "KB/s", "MB/s", "GB/s", "TB/s"], 1000);

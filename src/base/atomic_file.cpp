@@ -1,5 +1,6 @@
 #include "base/atomic_file.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -173,13 +174,13 @@ std::size_t remove_partial_files(const fs::path& folder) {
   return removed;
 }
 
-std::string read_file(const fs::path& path) {
+std::string read_file(const fs::path& path, std::size_t most) {
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0) throw IoError("cannot read {}: {}", path.string(), reason(errno));
   struct stat info {};
   std::string content;
   if (::fstat(fd.get(), &info) == 0 && info.st_size > 0)
-    content.reserve(static_cast<std::size_t>(info.st_size));
+    content.reserve(std::min(static_cast<std::size_t>(info.st_size), most));
   // Files of /proc say size 0, so the end is where read says it is.
   char chunk[64 * 1024];
   for (;;) {
@@ -190,6 +191,8 @@ std::string read_file(const fs::path& path) {
       throw IoError("cannot read {}: {}", path.string(), reason(errno));
     }
     content.append(chunk, static_cast<std::size_t>(count));
+    if (content.size() > most)  // a device has no end
+      throw DataError("{} has more than {} bytes, which is too much for such a file", path.string(), most);
   }
 }
 

@@ -60,7 +60,7 @@ void sync_folder(const std::filesystem::path& folder);
 // Removes from a folder the partial files of processes that no longer run on this machine; returns how many.
 std::size_t remove_partial_files(const std::filesystem::path& folder);
 
-// The whole of a file. IoError when it cannot be read.
-std::string read_file(const std::filesystem::path& path);
+// The whole of a file. IoError when it cannot be read, DataError when it has more than `most` bytes.
+std::string read_file(const std::filesystem::path& path, std::size_t most = std::size_t{1} << 30);
 
 }  // namespace redline

@@ -39,6 +39,12 @@ train::Config config_of(const std::string& run, const TrainOptions& options) {
   }
   train::Config config = options.config(folder / "config.toml");
   train::check_same_init(config, train::read_config(folder / "config.toml"));
+  if (config.data.path.empty())
+    throw DataError(
+        "{} does not name the run's data, so it is damaged: restore it, or give the data and all other "
+        "options "
+        "of the run",
+        (folder / "config.toml").string());
   config.run.output_dir = folder.has_parent_path() ? folder.parent_path().string() : ".";
   config.run.name = folder.filename().string();
   return config;

@@ -209,7 +209,10 @@ Config parse_config(const std::string& text, const std::string& name) {
   return config;
 }
 
-Config read_config(const std::filesystem::path& path) { return parse_config(read_file(path), path.string()); }
+Config read_config(const std::filesystem::path& path) {
+  constexpr std::size_t kMost = std::size_t{16} << 20;
+  return parse_config(read_file(path, kMost), path.string());
+}
 
 std::string value_text(const Field& field, const Config& config) {
   Config copied = config;

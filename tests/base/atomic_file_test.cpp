@@ -175,5 +175,13 @@ TEST(ReadFile, ReadsFilesThatSayNoSize) {
   EXPECT_THROW(read_file("/"), IoError);
 }
 
+TEST(ReadFile, EndsWhereAFileHasNoEnd) {
+  TemporaryFolder folder;
+  write_file_atomically(folder / "a.txt", "hello");
+  EXPECT_EQ(read_file(folder / "a.txt", 5), "hello");
+  EXPECT_THROW(read_file(folder / "a.txt", 4), DataError);
+  EXPECT_THROW(read_file("/dev/zero", 1 << 20), DataError);
+}
+
 }  // namespace
 }  // namespace redline

@@ -133,6 +133,18 @@ TEST(Layouts, OneTarForEachClass) {
   EXPECT_EQ(labels(*open_source(folder / "in", Split::train)).at("n01_1.JPEG"), 1);
 }
 
+// A name may be used again in another folder of a tar, but not in the same one.
+TEST(Layouts, NamesInClassTarsNeedTheirFolders) {
+  const TemporaryFolder folder;
+  const Bytes image = gradient_jpeg(16, 16);
+  put(folder / "train/n01.tar", tar_of({{"a/1.JPEG", image}, {"a/2.JPEG", image}, {"b/1.JPEG", image}}));
+  put(folder / "train/n02.tar", tar_of({{"a/1.JPEG", image}, {"b/1.JPEG", image}}));
+  EXPECT_EQ(open_source(folder.path(), Split::train)->count(), 5);
+  put(folder / "train/n03.tar", tar_of({{"a/1.JPEG", image}, {"a/1.JPEG", image}}));
+  const std::string message = message_of<DataError>([&] { open_source(folder.path(), Split::train); });
+  EXPECT_TRUE(contains(message, "n03.tar holds a/1.JPEG twice")) << message;
+}
+
 TEST(Layouts, WebDatasetTars) {
   const TemporaryFolder folder;
   put(folder / "set-train-0000.tar",

@@ -47,11 +47,9 @@ TarContent images_of_class(const RandomFile& file, std::int32_t label, PassProgr
   std::vector<Found>& found = content.images;
   for (TarMember& member : list_tar(file, file.path().string(), 0, file.size(), progress))
     if (is_image(member, content)) found.push_back({std::move(member), label});
-  std::sort(found.begin(), found.end(),
-            [](const Found& a, const Found& b) { return a.member.name < b.member.name; });
-  const auto twin = std::adjacent_find(found.begin(), found.end(), [](const Found& a, const Found& b) {
-    return base_name(a.member.name) == base_name(b.member.name);
-  });
+  const auto name_of = [](const Found& one) -> const std::string& { return one.member.name; };
+  std::ranges::sort(found, {}, name_of);
+  const auto twin = std::ranges::adjacent_find(found, {}, name_of);
   if (twin != found.end()) throw DataError("{} holds {} twice", file.path().string(), twin->member.name);
   return content;
 }

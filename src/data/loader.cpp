@@ -91,8 +91,8 @@ class Loader::Pool : public std::enable_shared_from_this<Loader::Pool> {
   // What a thread keeps from row to row.
   struct Worker {
     Transform transform;
-    std::vector<std::uint8_t> scratch;
-    StageSeconds seconds;  // of the row in hand
+    std::vector<std::uint8_t> scratch;  // a small file; a row that is mixed
+    StageSeconds seconds;               // of the row in hand
   };
   enum class Place { host, gpu };
 
@@ -439,7 +439,8 @@ Loader::Pool::Place Loader::Pool::load_row(Worker& worker, Slot& slot, int row, 
   for (int attempt = 0; sample >= 0 && attempt < kReplaceAttempts; ++attempt) {
     try {
       const Stopwatch watch;
-      const std::span<const std::uint8_t> bytes = source_->read(sample, worker.scratch);
+      FileBytes memory(worker.scratch, options_.limits.give_up);
+      const std::span<const std::uint8_t> bytes = source_->read(sample, memory);
       worker.seconds.read += watch.seconds();
       const Random random = sample_random(options_.seed, epoch, sample);
       Place place = preferred;

@@ -156,8 +156,8 @@ TEST(Layouts, WebDatasetTars) {
   const auto val = open_source(folder.path(), Split::val);
   EXPECT_EQ(val->label(0), 1);
   EXPECT_EQ(val->classes().size(), 4u);  // train's
-  std::vector<std::uint8_t> scratch;
-  EXPECT_EQ(Decoder().open(val->read(0, scratch)).width, 18);
+  FileBytes memory;
+  EXPECT_EQ(Decoder().open(val->read(0, memory)).width, 18);
   put(folder / "classes.txt", std::string("a\nb\nc\nd\ne\n"));
   EXPECT_EQ(open_source(folder.path(), Split::val)->classes()[1], "b");
 }
@@ -201,8 +201,8 @@ TEST(Layouts, CifarsOwnFiles) {
   EXPECT_EQ(train->classes()[9], "truck");
   EXPECT_EQ(train->label(0), 9);
   EXPECT_EQ(train->label(1), 4);
-  Bytes scratch;
-  const auto bytes = train->read(0, scratch);
+  FileBytes memory;
+  const auto bytes = train->read(0, memory);
   const Picture picture = decoded({bytes.begin(), bytes.end()});
   EXPECT_EQ(picture.width, 32);
   EXPECT_EQ((Bytes{picture.rgb.begin(), picture.rgb.begin() + 3}), (Bytes{200, 0, 0}));
@@ -329,8 +329,8 @@ TEST(Layouts, RecordsOfTfds) {
   const auto source = open_source(folder.path(), Split::train);
   EXPECT_EQ(source->classes(), (Names{"cat", "dog"}));
   EXPECT_EQ(source->label(0), 0);
-  Bytes scratch;
-  EXPECT_EQ(Decoder().open(source->read(0, scratch)).width, 16);
+  FileBytes memory;
+  EXPECT_EQ(Decoder().open(source->read(0, memory)).width, 16);
 }
 
 TEST(Layouts, ClassFoldersAlone) {

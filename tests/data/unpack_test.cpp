@@ -40,9 +40,9 @@ std::map<std::string, std::vector<std::uint8_t>> files(const fs::path& folder) {
 std::multiset<std::pair<std::string, std::string>> samples(const fs::path& path, Split split) {
   const auto source = open_source(path, split);
   std::multiset<std::pair<std::string, std::string>> all;
-  std::vector<std::uint8_t> scratch;
+  FileBytes memory;
   for (std::int64_t i = 0; i < source->count(); ++i) {
-    const auto bytes = source->read(i, scratch);
+    const auto bytes = source->read(i, memory);
     all.emplace(source->classes()[static_cast<std::size_t>(source->label(i))],
                 std::string(bytes.begin(), bytes.end()));
   }

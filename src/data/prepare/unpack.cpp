@@ -138,7 +138,7 @@ class Unpacker {
   // One thread's tools.
   struct Bench {
     std::unique_ptr<Decoder> decoder;
-    std::vector<std::uint8_t> scratch, old;
+    std::vector<std::uint8_t> scratch;
   };
   // Samples have numbers over all splits.
   struct Named {
@@ -152,9 +152,10 @@ class Unpacker {
     Bench& bench = benches_[static_cast<std::size_t>(worker)];
     const auto [split, sample] = place_of(item);
     const RecordSource& source = *split->source;
+    FileBytes memory(bench.scratch);
     DetailedSample found;
     try {
-      found = source.read_detailed(sample, bench.scratch);
+      found = source.read_detailed(sample, memory);
       const ImageInfo info = bench.decoder->open(found.bytes);
       bench.decoder->examine();
       if (!is_plain_name(found.file_name) || !is_image_name(found.file_name))
@@ -170,7 +171,7 @@ class Unpacker {
         options_.target / split_name(split->split) / source.classes()[label] / found.file_name;
     if (!path && !claim(usual.string(), item)) return;
     const fs::path& to = path ? *path : usual;
-    const bool there = is_there(to, found.bytes, bench);
+    const bool there = has_content(to, found.bytes);
     if (!there) put(to, found.bytes);
     if (!path || to != usual) found_ += there;  // else the sample that claimed the path was counted
   }
@@ -214,14 +215,6 @@ class Unpacker {
   static fs::path numbered(const fs::path& path, int number) {
     return path.parent_path() /
            fmt::format("{}-{}{}", path.stem().string(), number, path.extension().string());
-  }
-
-  bool is_there(const fs::path& path, std::span<const std::uint8_t> bytes, Bench& bench) const {
-    std::error_code error;
-    if (fs::file_size(path, error) != bytes.size() || error) return false;
-    const std::span<const std::uint8_t> old =
-        read_whole(path, options_.limits_of_source.max_bytes, bench.old);
-    return std::equal(old.begin(), old.end(), bytes.begin(), bytes.end());
   }
 
   static void put(const fs::path& path, std::span<const std::uint8_t> bytes) {

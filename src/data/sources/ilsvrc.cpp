@@ -175,13 +175,13 @@ class IlsvrcTar final : public RecordSource {
     return static_cast<std::int64_t>(entry(index).size);
   }
 
-  std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
-    return read_entry(file_, entry(index), options_.max_bytes, scratch);
+  std::span<const std::uint8_t> read(std::int64_t index, FileBytes& memory) const override {
+    return read_entry(file_, entry(index), options_.max_bytes, memory);
   }
 
-  DetailedSample read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
+  DetailedSample read_detailed(std::int64_t index, FileBytes& memory) const override {
     std::call_once(words_read_, [this] { words_ = words_of(devkit_, index_.classes); });
-    DetailedSample sample = RecordSource::read_detailed(index, scratch);
+    DetailedSample sample = RecordSource::read_detailed(index, memory);
     sample.class_text = words_[static_cast<std::size_t>(label(index))];
     return sample;
   }

@@ -169,9 +169,9 @@ class TarShards final : public RecordSource {
     return static_cast<std::int64_t>(entry(index).size);
   }
 
-  std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
+  std::span<const std::uint8_t> read(std::int64_t index, FileBytes& memory) const override {
     const RecordIndex::Entry& e = entry(index);
-    return read_entry(files_[e.container], e, options_.max_bytes, scratch);
+    return read_entry(files_[e.container], e, options_.max_bytes, memory);
   }
 
  private:

@@ -177,6 +177,11 @@ TEST(Layouts, WebDatasetMistakesAreNamed) {
   for (const auto& [content, part] :
        {std::pair<Bytes, const char*>{tar_of({{"k.jpg", gradient_jpeg(16, 16)}}), "k.jpg has no .cls"},
         {tar_of({{"k.jpg", gradient_jpeg(16, 16)}, {"k.cls", text("cat")}}), "k.cls is not the number"},
+        {tar_of({{"k.jpg", gradient_jpeg(16, 16)},
+                 {"k.cls", text("1")},
+                 {"k.jpg", gradient_jpeg(17, 16)},
+                 {"k.cls", text("2")}}),
+         "several k.cls with different classes"},
         {tar_of({{"k.txt", text("x")}}), "holds no images"}}) {
     const TemporaryFolder folder;
     put(folder / "train-0.tar", content);

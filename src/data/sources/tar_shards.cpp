@@ -75,10 +75,15 @@ TarContent web_images(const RandomFile& file, PassProgress& progress) {
   TarContent content;
   std::unordered_map<std::string, std::int32_t> labels;
   for (TarMember& member : list_tar(file, file.path().string(), 0, file.size(), progress)) {
-    if (member.name.ends_with(".cls"))
-      labels[key_of(member.name)] = read_label(file, member);
-    else if (is_image(member, content))
+    if (member.name.ends_with(".cls")) {
+      const std::int32_t label = read_label(file, member);
+      const auto [known, first] = labels.emplace(key_of(member.name), label);
+      if (!first && known->second != label)
+        throw DataError("{}: there are several {} with different classes; give each sample its own key",
+                        file.path().string(), member.name);
+    } else if (is_image(member, content)) {
       content.images.push_back({std::move(member), 0});
+    }
   }
   for (Found& one : content.images) {
     const auto label = labels.find(key_of(one.member.name));

@@ -121,7 +121,7 @@ class Loader::Pool : public std::enable_shared_from_this<Loader::Pool> {
   mutable std::mutex mutex_;
   std::condition_variable work_ready_;
   std::condition_variable gpu_ready_;
-  std::condition_variable batch_ready_;  // also: a worker went idle
+  std::condition_variable batch_ready_;  // also: no thread is busy any more, while draining
   std::atomic<bool> stop_{false};
   std::vector<std::unique_ptr<Slot>> free_;
   std::deque<std::unique_ptr<Slot>> in_flight_;  // in order; rows are handed out of the last
@@ -384,7 +384,7 @@ void Loader::Pool::work(std::unique_lock<std::mutex>& lock, bool& busy) {
       gpu_batches_.push_back(&slot);
       gpu_ready_.notify_one();
     }
-    if (slot.pending == 0 || busy_ == 0) batch_ready_.notify_all();
+    if (slot.pending == 0 || (draining_ && busy_ == 0)) batch_ready_.notify_all();
   }
 }
 

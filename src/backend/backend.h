@@ -112,6 +112,9 @@ class Executable {
   }
   // `times`, when given, is filled with one entry per group run (and slows a device down). Throws Abandoned.
   virtual void run(Section section, std::vector<OpTime>* times = nullptr) = 0;
+  // Leaves a step whose run() has not begun, or of which some batches ran: as if run() had thrown Abandoned.
+  // The scalars must be written. Only for backends that do not run ahead.
+  virtual void refuse() { throw InternalError("a device that runs ahead cannot leave a step"); }
   // Reads a tensor that is still alive when a section ends: metrics, logits, gradients, state. Plain fp32.
   virtual void read(graph::TensorId id, std::span<float> values) const = 0;
   virtual void write(graph::TensorId id, std::span<const float> values) = 0;

@@ -125,9 +125,13 @@ std::string index_text(const std::vector<RecordFrame>& frames) {
 
 std::span<const std::uint8_t> read_record(const RandomFile& file, const RecordFrame& frame,
                                           std::vector<std::uint8_t>& scratch) {
-  check(frame.size >= kRecordOverhead, "a record frame of {} bytes", frame.size);
   if (scratch.size() < frame.size) scratch.resize(frame.size);
-  const std::span<std::uint8_t> all(scratch.data(), frame.size);
+  return read_record(file, frame, std::span(scratch).first(frame.size));
+}
+
+std::span<const std::uint8_t> read_record(const RandomFile& file, const RecordFrame& frame,
+                                          std::span<std::uint8_t> all) {
+  check(frame.size >= kRecordOverhead && all.size() == frame.size, "a record frame of {} bytes", frame.size);
   file.read(frame.offset, all);
   std::uint64_t length = 0;
   if (!parse_header(all.first(kRecordHeader), length) || length != frame.size - kRecordOverhead)

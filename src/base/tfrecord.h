@@ -49,7 +49,10 @@ std::vector<RecordFrame> read_index(const std::filesystem::path& path, std::uint
 // One line per frame, for read_index and other programs with random access.
 std::string index_text(const std::vector<RecordFrame>& frames);
 
-// The data of a record, in scratch. Throws DataError when a CRC is wrong or the length is not the frame's.
+// The data of a record; it is read into `into`, which has the frame's size, or into scratch. Throws DataError
+// when a CRC is wrong or the length is not the frame's.
+std::span<const std::uint8_t> read_record(const RandomFile& file, const RecordFrame& frame,
+                                          std::span<std::uint8_t> into);
 std::span<const std::uint8_t> read_record(const RandomFile& file, const RecordFrame& frame,
                                           std::vector<std::uint8_t>& scratch);
 

@@ -173,7 +173,8 @@ void preload(const DataBenchOptions& options, const data::RecordSource& source, 
       count, threads,
       [&](std::int64_t item, int worker) {
         try {
-          source.read(sampler.sample(item, 0), scratch[static_cast<std::size_t>(worker)]);
+          data::FileBytes memory(scratch[static_cast<std::size_t>(worker)]);
+          source.read(sampler.sample(item, 0), memory);
         } catch (const Error&) {
           // The loader names it.
         }
@@ -191,7 +192,8 @@ double mean_bytes_of(const data::RecordSource& source) {
   std::vector<std::uint8_t> scratch;
   for (std::int64_t i = 0; i < source.count(); i += step) {
     try {
-      bytes += static_cast<double>(source.read(i, scratch).size());
+      data::FileBytes memory(scratch);
+      bytes += static_cast<double>(source.read(i, memory).size());
       ++looked_at;
     } catch (const Error&) {
       // The loader names it.

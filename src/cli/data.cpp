@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -368,6 +369,10 @@ int run_unpack(const ConvertFlags& flags, Work&& work) {
   fmt::print("{}: {} images, {} of them already complete, {} skipped as bad, in {}\n",
              printable(flags.target), format_grouped(result.written + result.found),
              format_grouped(result.found), result.bad.size(), format_duration(watch.seconds()));
+  if (!result.renamed.empty())
+    fmt::print("{} had the name of another in the class and got a number, the first: {} is {}\n",
+               counted(std::ssize(result.renamed), "image"), printable(result.renamed.front().from),
+               printable(result.renamed.front().to.string()));
   print_unused("not converted:", result.unused);
   return 0;
 }

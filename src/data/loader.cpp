@@ -91,8 +91,8 @@ class Loader::Pool : public std::enable_shared_from_this<Loader::Pool> {
   // What a thread keeps from row to row.
   struct Worker {
     Transform transform;
-    std::vector<std::uint8_t> scratch;
-    StageSeconds seconds;  // of the row in hand
+    std::vector<std::uint8_t> scratch;  // a small file; a row that is mixed
+    StageSeconds seconds;               // of the row in hand
   };
   enum class Place { host, gpu };
 
@@ -121,7 +121,7 @@ class Loader::Pool : public std::enable_shared_from_this<Loader::Pool> {
   mutable std::mutex mutex_;
   std::condition_variable work_ready_;
   std::condition_variable gpu_ready_;
-  std::condition_variable batch_ready_;  // also: a worker went idle
+  std::condition_variable batch_ready_;  // also: no thread is busy any more, while draining
   std::atomic<bool> stop_{false};
   std::vector<std::unique_ptr<Slot>> free_;
   std::deque<std::unique_ptr<Slot>> in_flight_;  // in order; rows are handed out of the last
@@ -384,7 +384,7 @@ void Loader::Pool::work(std::unique_lock<std::mutex>& lock, bool& busy) {
       gpu_batches_.push_back(&slot);
       gpu_ready_.notify_one();
     }
-    if (slot.pending == 0 || busy_ == 0) batch_ready_.notify_all();
+    if (slot.pending == 0 || (draining_ && busy_ == 0)) batch_ready_.notify_all();
   }
 }
 
@@ -439,7 +439,8 @@ Loader::Pool::Place Loader::Pool::load_row(Worker& worker, Slot& slot, int row, 
   for (int attempt = 0; sample >= 0 && attempt < kReplaceAttempts; ++attempt) {
     try {
       const Stopwatch watch;
-      const std::span<const std::uint8_t> bytes = source_->read(sample, worker.scratch);
+      FileBytes memory(worker.scratch, options_.limits.give_up);
+      const std::span<const std::uint8_t> bytes = source_->read(sample, memory);
       worker.seconds.read += watch.seconds();
       const Random random = sample_random(options_.seed, epoch, sample);
       Place place = preferred;

@@ -69,7 +69,7 @@ void Session::turn(std::int64_t number) {
 }
 
 void Session::begin_step(std::int64_t number) {
-  if (recording_) steps_.back().end = steady_nanoseconds();
+  if (recording_ && !steps_.empty()) steps_.back().end = steady_nanoseconds();
   if (windows_.turns(number)) turn(number);
   const bool wanted = number >= options_.start && number < options_.start + options_.steps;
   const std::size_t records = records_.size() + (tracer_ ? tracer_->count() : 0);
@@ -110,8 +110,12 @@ void Session::note_run(const backend::Executable& executable, backend::Section s
   if (section != backend::Section::compute) ++known->updates;
 }
 
+void Session::drop_step(std::int64_t number) {
+  if (!steps_.empty() && steps_.back().number == number) steps_.pop_back();
+}
+
 void Session::end_steps() {
-  if (recording_) steps_.back().end = steady_nanoseconds();
+  if (recording_ && !steps_.empty() && steps_.back().end == 0) steps_.back().end = steady_nanoseconds();
   if (tracer_ && std::exchange(trial_, TracingWindows::Kind::none) == TracingWindows::Kind::traced)
     tracer_->stop();
   close();

@@ -64,6 +64,9 @@ class Session {
   bool recording() const { return recording_; }
   void add(const HostSpan& span) { host_.push_back(span); }
 
+  // The step of this number, the last that began, was abandoned: it is not part of the profile.
+  void drop_step(std::int64_t number);
+
   // Call after the last step: closes the window if it is still open.
   void end_steps();
 

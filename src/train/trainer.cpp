@@ -179,18 +179,11 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
     train_source_.start_epoch(epoch_, step_in_epoch_ * config_.optimizer.accumulate);
   }
   while (!epoch_done() && !all_steps_done()) {
-    if (stopping(stop) || !wait_for_data(stop)) return false;
+    if (stopping(stop)) return false;
     step();
     if (!evaluation_due()) save_when_due();  // else after the evaluation, which it then holds
   }
   return true;
-}
-
-// Images on a slow disk, or large ones, may take long; other ranks would wait for a step that does not come.
-bool Trainer::wait_for_data(const std::atomic<bool>& stop) {
-  if (!ranks_.alone() || session_ != nullptr) return true;  // a profile's steps include the wait
-  const StepClock::Span waits(clock_, Cause::data);
-  return train_source_.wait([&] { return stop.load(std::memory_order_relaxed); });
 }
 
 bool Trainer::evaluation_due() const {
@@ -301,11 +294,11 @@ bool Trainer::run_batches(double rate) {
   const std::int64_t batches = config_.optimizer.accumulate;
   for (std::int64_t i = 0; i < batches; ++i) {
     data::Batch batch;
-    ranks_.at("waiting for data", steps_ + 1);
-    {
-      const profile::Span span(session_, profile::HostWork::data);
-      const StepClock::Span waits(clock_, Cause::data);
-      check(train_source_.next(batch), "epoch {} ended before its step {}", epoch_, step_in_epoch_);
+    if (!take_batch(batch, i)) {
+      if (i == 0 && ranks_.alone()) return false;  // nothing of the step has run anywhere
+      write_scalars(rate, i == 0);
+      train_->refuse();
+      return false;
     }
     if (steps_ == 0 && i == 0 && (batch.images != nullptr || batch.device_images != nullptr))
       recorder_.picture(batch_picture(batch, train_source_.batch_size(), train_source_.image_size(), 0));
@@ -328,6 +321,19 @@ bool Trainer::run_batches(double rate) {
     clock_.launched(std::chrono::steady_clock::now());
     train_->request_metrics();
   }
+  return true;
+}
+
+// Images on a slow disk, or large ones, may take long. On a device that runs ahead, a step that has begun
+// here, or will on another rank, cannot be left.
+bool Trainer::take_batch(data::Batch& batch, std::int64_t number) {
+  ranks_.at("waiting for data", steps_ + 1);
+  const profile::Span span(session_, profile::HostWork::data);
+  const StepClock::Span waits(clock_, Cause::data);
+  const bool may_leave = host_computes_ || (ranks_.alone() && number == 0);
+  if (may_leave && !train_source_.wait([this] { return stop_->load(std::memory_order_relaxed); }))
+    return false;
+  check(train_source_.next(batch), "epoch {} ended before its step {}", epoch_, step_in_epoch_);
   return true;
 }
 
@@ -354,6 +360,7 @@ void Trainer::put_unsteady_back() {
 
 void Trainer::undo(const Started& step) {
   put_unsteady_back();
+  if (session_ != nullptr) session_->drop_step(step.record.step);
   steps_ = step.record.step - 1;
   step_in_epoch_ = step.record.step_in_epoch;
   evaluated_ = step.evaluated;

@@ -136,7 +136,8 @@ class Trainer {
   // Adds the other ranks' numbers to those of this rank.
   void combine(Started& own);
   bool stopping(const std::atomic<bool>& stop) const;  // the same on every rank
-  bool wait_for_data(const std::atomic<bool>& stop);   // for a step; false when stopped while waiting
+  // The batch of this number in its step; false if the run was stopped meanwhile, and the step is left.
+  bool take_batch(data::Batch& batch, std::int64_t number);
   void record_spread();  // histograms of weights and of the last step's gradients
   void write_scalars(double learning_rate, bool first_of_step);
   void count_bad(const metrics::Step& step);

@@ -56,8 +56,7 @@ std::optional<metrics::Evaluation> Trainer::evaluate(bool averages, const std::a
   val_source_->start_epoch(0);
   const auto stopped = [&] { return stop.load(std::memory_order_relaxed); };
   for (data::Batch batch;;) {
-    const bool waited =
-        !ranks_.alone() || val_source_->wait(stopped);  // the others wait for this rank's batch
+    const bool waited = val_source_->wait(stopped);
     if (waited && !val_source_->next(batch)) break;
     if (ranks_.any(stopped())) {
       while (!under_way.empty()) take(/*wait=*/true);  // the next evaluation begins with none under way

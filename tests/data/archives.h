@@ -9,14 +9,15 @@
 
 namespace redline::data {
 
-enum class ArchiveFormat { zip, tar_gz };
+enum class ArchiveFormat { zip, stored_zip, tar_gz };
 
 // `files`: pairs of a name and its content, text or bytes.
 template <typename Files>
 void write_archive(const std::filesystem::path& path, ArchiveFormat format, const Files& files) {
   struct archive* out = archive_write_new();
-  if (format == ArchiveFormat::zip) {
+  if (format != ArchiveFormat::tar_gz) {
     archive_write_set_format_zip(out);
+    if (format == ArchiveFormat::stored_zip) archive_write_zip_set_compression_store(out);
   } else {
     archive_write_set_format_ustar(out);
     archive_write_add_filter_gzip(out);

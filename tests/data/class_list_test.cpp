@@ -68,10 +68,10 @@ void write_shard(const fs::path& path, const std::vector<Record>& records) {
 std::map<int, std::pair<int, std::string>> labels(const fs::path& path, Split split = Split::train) {
   const auto source = open_source(path, split);
   std::map<int, std::pair<int, std::string>> found;
-  std::vector<std::uint8_t> scratch;
+  FileBytes memory;
   Decoder decoder;
   for (std::int64_t i = 0; i < source->count(); ++i)
-    found[decoder.open(source->read(i, scratch)).width] = {
+    found[decoder.open(source->read(i, memory)).width] = {
         source->label(i), source->classes()[static_cast<std::size_t>(source->label(i))]};
   return found;
 }

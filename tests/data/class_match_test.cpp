@@ -58,7 +58,7 @@ class Listed final : public RecordSource {
   std::string name(std::int64_t index) const override { return std::to_string(index); }
   const std::vector<std::string>& classes() const override { return classes_; }
   const char* kind() const override { return "list"; }
-  std::span<const std::uint8_t> read(std::int64_t, std::vector<std::uint8_t>&) const override { return {}; }
+  std::span<const std::uint8_t> read(std::int64_t, FileBytes&) const override { return {}; }
 
  private:
   std::vector<std::string> classes_{"a", "b", "c"};

@@ -55,9 +55,9 @@ struct DataSet {
 // Every image of a split with its class's name.
 std::multiset<std::pair<std::string, std::string>> samples(const RecordSource& source) {
   std::multiset<std::pair<std::string, std::string>> all;
-  std::vector<std::uint8_t> scratch;
+  FileBytes memory;
   for (std::int64_t i = 0; i < source.count(); ++i) {
-    const auto bytes = source.read(i, scratch);
+    const auto bytes = source.read(i, memory);
     all.emplace(source.classes()[static_cast<std::size_t>(source.label(i))],
                 std::string(bytes.begin(), bytes.end()));
   }
@@ -206,6 +206,24 @@ TEST(Convert, KeepsPngAsItIsReencodesCmykAndLeavesOutTheBad) {
   }
   EXPECT_EQ(found.at("1.png").format, "PNG");
   EXPECT_EQ(found.at("2.jpg").format, "JPEG");
+}
+
+// Images encoded anew have another name in records; a shard that lacks a bad one is complete all the same.
+TEST(Convert, AShardOfImagesEncodedAnewIsKept) {
+  const TemporaryFolder folder;
+  const fs::path corpus = fs::path(REDLINE_CORPUS) / "image";
+  put(folder / "in/train/a/1.bmp", bytes_of(corpus / "core.bmp"));
+  put(folder / "in/train/a/2.bmp", bytes_of(corpus / "cut.bmp"));
+  put(folder / "in/train/b/3.bmp", bytes_of(corpus / "many_colors.bmp"));
+  ConvertOptions o;
+  o.source = folder / "in";
+  o.target = folder / "out";
+  o.train_shards = 1;
+  o.max_bad = 0.5;
+  EXPECT_EQ(convert_to_tfrecord(o).reencoded, 2);
+  const ConvertResult again = convert_to_tfrecord(o);
+  EXPECT_EQ(again.shards_found, 1);
+  EXPECT_EQ(again.bad.size(), 1U);
 }
 
 // The shards just written are not read again to index them, and the index is what reading them would give.

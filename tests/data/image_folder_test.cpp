@@ -47,8 +47,8 @@ TEST(ImageFolder, NumbersClassesAndSamplesByName) {
   const auto val = open_source(folder.path(), Split::val);
   ASSERT_EQ(val->count(), 1);
   EXPECT_EQ(val->label(0), 1);  // numbered as in train, though val has no ape
-  std::vector<std::uint8_t> scratch;
-  const auto bytes = val->read(0, scratch);
+  FileBytes memory;
+  const auto bytes = val->read(0, memory);
   EXPECT_EQ(std::vector<std::uint8_t>(bytes.begin(), bytes.end()), (std::vector<std::uint8_t>{1, 2, 3}));
 }
 
@@ -101,8 +101,8 @@ TEST(ImageFolder, ReadsTinyImageNetAsShipped) {
   ASSERT_EQ(val->count(), 2);
   EXPECT_EQ(val->label(0), 1);
   EXPECT_EQ(val->label(1), 0);
-  std::vector<std::uint8_t> scratch;
-  EXPECT_EQ(val->read(1, scratch)[0], 8);
+  FileBytes memory;
+  EXPECT_EQ(val->read(1, memory)[0], 8);
   EXPECT_EQ(val->name(0), (folder / "val/images/val_0.JPEG").string());
   for (const char* wrong : {"val_0.JPEG\tn03\t0\n", "val_0.JPEG\n", "../x.JPEG\tn01\n", "", "\tn01\n"}) {
     annotate(wrong);
@@ -130,10 +130,10 @@ TEST(ImageFolder, AFileThatVanishedOrGrewIsAnError) {
   SourceOptions options;
   options.max_bytes = 2;
   const auto source = open_source(folder.path(), Split::train, options);
-  std::vector<std::uint8_t> scratch;
-  EXPECT_THROW(source->read(0, scratch), DataError);
+  FileBytes memory;
+  EXPECT_THROW(source->read(0, memory), DataError);
   fs::remove(folder / "train/cat/1.jpg");
-  EXPECT_THROW(source->read(0, scratch), IoError);
+  EXPECT_THROW(source->read(0, memory), IoError);
 }
 
 }  // namespace

@@ -42,9 +42,9 @@ std::vector<Bytes> read_all(const std::filesystem::path& folder) {
   BaselineJpeg reader;
   ImageInfo info;
   std::vector<Bytes> files;
-  Bytes scratch;
+  FileBytes memory;
   for (const auto& path : paths) {
-    const auto bytes = read_whole(path, 1 << 28, scratch);
+    const auto bytes = read_whole(path, 1 << 28, memory);
     if (reader.open(bytes, info)) files.emplace_back(bytes.begin(), bytes.end());
   }
   return files;

@@ -133,6 +133,18 @@ TEST(Layouts, OneTarForEachClass) {
   EXPECT_EQ(labels(*open_source(folder / "in", Split::train)).at("n01_1.JPEG"), 1);
 }
 
+// A name may be used again in another folder of a tar, but not in the same one.
+TEST(Layouts, NamesInClassTarsNeedTheirFolders) {
+  const TemporaryFolder folder;
+  const Bytes image = gradient_jpeg(16, 16);
+  put(folder / "train/n01.tar", tar_of({{"a/1.JPEG", image}, {"a/2.JPEG", image}, {"b/1.JPEG", image}}));
+  put(folder / "train/n02.tar", tar_of({{"a/1.JPEG", image}, {"b/1.JPEG", image}}));
+  EXPECT_EQ(open_source(folder.path(), Split::train)->count(), 5);
+  put(folder / "train/n03.tar", tar_of({{"a/1.JPEG", image}, {"a/1.JPEG", image}}));
+  const std::string message = message_of<DataError>([&] { open_source(folder.path(), Split::train); });
+  EXPECT_TRUE(contains(message, "n03.tar holds a/1.JPEG twice")) << message;
+}
+
 TEST(Layouts, WebDatasetTars) {
   const TemporaryFolder folder;
   put(folder / "set-train-0000.tar",
@@ -144,8 +156,8 @@ TEST(Layouts, WebDatasetTars) {
   const auto val = open_source(folder.path(), Split::val);
   EXPECT_EQ(val->label(0), 1);
   EXPECT_EQ(val->classes().size(), 4u);  // train's
-  std::vector<std::uint8_t> scratch;
-  EXPECT_EQ(Decoder().open(val->read(0, scratch)).width, 18);
+  FileBytes memory;
+  EXPECT_EQ(Decoder().open(val->read(0, memory)).width, 18);
   put(folder / "classes.txt", std::string("a\nb\nc\nd\ne\n"));
   EXPECT_EQ(open_source(folder.path(), Split::val)->classes()[1], "b");
 }
@@ -165,6 +177,11 @@ TEST(Layouts, WebDatasetMistakesAreNamed) {
   for (const auto& [content, part] :
        {std::pair<Bytes, const char*>{tar_of({{"k.jpg", gradient_jpeg(16, 16)}}), "k.jpg has no .cls"},
         {tar_of({{"k.jpg", gradient_jpeg(16, 16)}, {"k.cls", text("cat")}}), "k.cls is not the number"},
+        {tar_of({{"k.jpg", gradient_jpeg(16, 16)},
+                 {"k.cls", text("1")},
+                 {"k.jpg", gradient_jpeg(17, 16)},
+                 {"k.cls", text("2")}}),
+         "several k.cls with different classes"},
         {tar_of({{"k.txt", text("x")}}), "holds no images"}}) {
     const TemporaryFolder folder;
     put(folder / "train-0.tar", content);
@@ -189,8 +206,8 @@ TEST(Layouts, CifarsOwnFiles) {
   EXPECT_EQ(train->classes()[9], "truck");
   EXPECT_EQ(train->label(0), 9);
   EXPECT_EQ(train->label(1), 4);
-  Bytes scratch;
-  const auto bytes = train->read(0, scratch);
+  FileBytes memory;
+  const auto bytes = train->read(0, memory);
   const Picture picture = decoded({bytes.begin(), bytes.end()});
   EXPECT_EQ(picture.width, 32);
   EXPECT_EQ((Bytes{picture.rgb.begin(), picture.rgb.begin() + 3}), (Bytes{200, 0, 0}));
@@ -317,8 +334,8 @@ TEST(Layouts, RecordsOfTfds) {
   const auto source = open_source(folder.path(), Split::train);
   EXPECT_EQ(source->classes(), (Names{"cat", "dog"}));
   EXPECT_EQ(source->label(0), 0);
-  Bytes scratch;
-  EXPECT_EQ(Decoder().open(source->read(0, scratch)).width, 16);
+  FileBytes memory;
+  EXPECT_EQ(Decoder().open(source->read(0, memory)).width, 16);
 }
 
 TEST(Layouts, ClassFoldersAlone) {

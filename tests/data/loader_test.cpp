@@ -78,8 +78,9 @@ TEST(Loader, ARowIsItsSampleTransformed) {
   Loader loader(source, options(true));
   Transform transform(options(true).transform, {});
   for (const Row& row : epoch(loader, 3)) {
-    std::vector<std::uint8_t> scratch, image(16 * 16 * 3);
-    transform.run(source->read(row.label, scratch), sample_random(4, 3, row.label), image.data());
+    FileBytes memory;
+    std::vector<std::uint8_t> image(16 * 16 * 3);
+    transform.run(source->read(row.label, memory), sample_random(4, 3, row.label), image.data());
     EXPECT_EQ(row.image, image);
   }
 }
@@ -386,7 +387,7 @@ TEST(Loader, EndsWhileItsThreadsWaitForMemory) {
   const Picture large = gradient(2200, 2200);
   const std::vector<std::uint8_t> png = encode_png(large.rgb.data(), 2200, 2200);
   for (int i = 0; i < 8; ++i) source->replace(i, png);
-  const MemoryLease all(kDecodeMemory);
+  const MemoryLease all(MemoryFor::decoding, memory_limit(MemoryFor::decoding));
   Loader loader(source, options(true, 4));
   loader.start_epoch(0);
   EXPECT_FALSE(loader.wait([] { return true; }));

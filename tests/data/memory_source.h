@@ -36,7 +36,7 @@ class MemorySource final : public RecordSource {
   std::string name(std::int64_t index) const override { return "sample " + std::to_string(index); }
   const std::vector<std::string>& classes() const override { return classes_; }
   const char* kind() const override { return "memory"; }
-  std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>&) const override {
+  std::span<const std::uint8_t> read(std::int64_t index, FileBytes&) const override {
     ++reads;
     std::this_thread::sleep_for(read_time);
     return images_[static_cast<std::size_t>(index)];

@@ -57,8 +57,8 @@ void transformed(std::span<const std::uint8_t> bytes, bool train, int size, std:
 
 int main(int argc, char** argv) try {
   const std::vector<std::string> words(argv + 1, argv + argc);
-  std::vector<std::uint8_t> scratch;
-  const auto bytes = [&] { return read_whole(words.back(), 1 << 28, scratch); };
+  FileBytes memory;
+  const auto bytes = [&] { return read_whole(words.back(), 1 << 28, memory); };
   if (words.size() == 2 && words[0] == "whole") {
     whole(bytes());
   } else if (words.size() == 3 && words[0] == "eval") {

@@ -59,16 +59,16 @@ TEST(Synth, MakesABalancedImageFolder) {
   EXPECT_EQ(train->classes(), synth_class_names(3));
   std::map<int, int> counts;
   Decoder decoder;
-  std::vector<std::uint8_t> scratch;
+  FileBytes memory;
   std::set<std::string> distinct;
   for (std::int64_t i = 0; i < train->count(); ++i) {
     ++counts[train->label(i)];
-    const auto bytes = train->read(i, scratch);
+    const auto bytes = train->read(i, memory);
     EXPECT_EQ(decoder.open(bytes).width, 32);
     distinct.insert(std::string(bytes.begin(), bytes.end()));
   }
   for (std::int64_t i = 0; i < val->count(); ++i) {
-    const auto bytes = val->read(i, scratch);
+    const auto bytes = val->read(i, memory);
     distinct.insert(std::string(bytes.begin(), bytes.end()));
   }
   EXPECT_EQ(distinct.size(), 27u);  // no picture twice, and none in both splits

@@ -40,9 +40,9 @@ std::map<std::string, std::vector<std::uint8_t>> files(const fs::path& folder) {
 std::multiset<std::pair<std::string, std::string>> samples(const fs::path& path, Split split) {
   const auto source = open_source(path, split);
   std::multiset<std::pair<std::string, std::string>> all;
-  std::vector<std::uint8_t> scratch;
+  FileBytes memory;
   for (std::int64_t i = 0; i < source->count(); ++i) {
-    const auto bytes = source->read(i, scratch);
+    const auto bytes = source->read(i, memory);
     all.emplace(source->classes()[static_cast<std::size_t>(source->label(i))],
                 std::string(bytes.begin(), bytes.end()));
   }
@@ -181,15 +181,62 @@ TEST(Unpack, OneBadImageEndsNoWorkUnlessNoneMayBe) {
   EXPECT_THROW(bad_limit(1.5, 10), UsageError);
 }
 
-TEST(Unpack, TwoSamplesOfOneNameAreRefused) {
+// The first of the data set keeps the name, whatever the threads' timing and wherever work was interrupted.
+TEST(Unpack, ImagesOfOneNameGetNumbers) {
   const TemporaryFolder folder;
-  put(folder / "in/train/a/x/1.jpg", gradient_jpeg(16, 16));
-  put(folder / "in/train/a/y/1.jpg", gradient_jpeg(17, 17));
+  std::vector<std::uint8_t> first;
+  constexpr int kCopies = 40;
+  for (int i = 0; i < kCopies; ++i) {
+    // The first takes the longest, so that other threads come before it.
+    const std::vector<std::uint8_t> image = i == 0 ? gradient_jpeg(3000, 2000) : gradient_jpeg(16 + i, 16);
+    if (i == 0) first = image;
+    put(folder / fmt::format("in/train/a/{:02}/1.jpg", i), image);
+  }
+  put(folder / "in/train/a/x/1-2.jpg", gradient_jpeg(99, 16));
+  put(folder / "in/train/b/1.jpg", gradient_jpeg(98, 16));
   UnpackOptions options;
   options.source = folder / "in";
-  options.target = folder / "out";
-  EXPECT_NE(message_of<DataError>([&] { unpack_to_folders(options); }).find("two samples"),
-            std::string::npos);
+  options.target = folder / "whole";
+  const UnpackResult result = unpack_to_folders(options);
+  EXPECT_EQ(result.written, kCopies + 2);
+  ASSERT_EQ(result.renamed.size(), kCopies - 1u);
+  EXPECT_EQ(result.renamed[0].from, (folder / "in/train/a/01/1.jpg").string());
+  EXPECT_EQ(result.renamed[0].to, folder / "whole/train/a/1-3.jpg") << "1-2.jpg is another's name";
+  const auto whole = files(folder / "whole");
+  EXPECT_EQ(whole.at("train/a/1.jpg"), first);
+  EXPECT_EQ(samples(folder / "whole", Split::train), samples(folder / "in", Split::train));
+
+  options.threads = 8;
+  options.target = folder / "threads";
+  for (std::int64_t limit = 1; limit < kCopies + 2; limit += 4)
+    EXPECT_THROW(unpack_to_folders(options, [&](std::int64_t done, std::int64_t) { return done < limit; }),
+                 Stopped);
+  EXPECT_EQ(unpack_to_folders(options).renamed.size(), result.renamed.size());
+  EXPECT_EQ(files(folder / "threads"), whole);
+  const UnpackResult again = unpack_to_folders(options);
+  EXPECT_EQ(again.found + again.written, kCopies + 2);
+  EXPECT_EQ(files(folder / "threads"), whole);
+  options.threads = 1;
+  EXPECT_EQ(unpack_to_folders(options).found, kCopies + 2);
+}
+
+// Records name their files only when they are read.
+TEST(Unpack, RecordsOfOneNameGetNumbers) {
+  const TemporaryFolder folder;
+  put(folder / "in/train/a/x/1.png", encode_png(gradient(16, 16).rgb.data(), 16, 16));
+  put(folder / "in/train/a/y/1.png", encode_png(gradient(17, 17).rgb.data(), 17, 17));
+  put(folder / "in/train/b/1.jpg", gradient_jpeg(18, 18));
+  ConvertOptions convert;
+  convert.source = folder / "in";
+  convert.target = folder / "records";
+  convert_to_tfrecord(convert);
+  UnpackOptions options;
+  options.source = convert.target;
+  options.target = folder / "back";
+  const UnpackResult result = unpack_to_folders(options);
+  ASSERT_EQ(result.renamed.size(), 1u);
+  EXPECT_EQ(result.renamed[0].to, folder / "back/train/a/1-2.png");
+  EXPECT_EQ(samples(options.target, Split::train), samples(convert.target, Split::train));
 }
 
 void put_tiny_imagenet(const fs::path& in) {

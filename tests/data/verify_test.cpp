@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "base/temporary_folder.h"
 #include "data/pictures.h"
@@ -65,6 +66,26 @@ TEST(Verify, ThreadsDoNotChangeTheResult) {
   EXPECT_EQ(a.splits[0].per_class, b.splits[0].per_class);
   EXPECT_EQ(a.splits[0].bytes, b.splits[0].bytes);
   EXPECT_EQ(a.splits[0].pixels, b.splits[0].pixels);
+}
+
+// Six threads would need 1.2 GiB for these files at the same time; all together may use half a GiB.
+TEST(Verify, LargeFilesTakeTurns) {
+  const auto peak_mib = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss >> 10;
+  };
+  const TemporaryFolder folder;
+  for (int i = 0; i < 6; ++i) {
+    const fs::path path = folder / fmt::format("train/{}/{}.jpg", i % 2, i);
+    put(path, {});
+    fs::resize_file(path, 200 << 20);  // zeros, which take no room on the disk
+  }
+  VerifyOptions options;
+  options.threads = 6;
+  const auto before = peak_mib();
+  EXPECT_EQ(verify(folder.path(), options).bad(), 6);
+  EXPECT_LT(peak_mib() - before, 900);  // sanitizers keep what was freed for a while
 }
 
 TEST(Info, CountsAndMeasures) {

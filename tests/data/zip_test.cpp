@@ -1,7 +1,9 @@
 #include "data/sources/zip.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/error.h"
@@ -33,9 +35,9 @@ struct Zip {
 Files read_all(const RandomFile& file) {
   Files found;
   ZipReader reader;
-  Bytes scratch;
+  FileBytes memory;
   for (const ZipMember& member : list_zip(file)) {
-    const auto bytes = reader.read(file, member, 1 << 20, scratch);
+    const auto bytes = reader.read(file, member, 1 << 20, memory);
     found[member.name] = Bytes(bytes.begin(), bytes.end());
   }
   return found;
@@ -44,6 +46,38 @@ Files read_all(const RandomFile& file) {
 TEST(Zip, GivesEveryFile) {
   const Zip zip;
   EXPECT_EQ(read_all(RandomFile(zip.folder / "z.zip")), zip.files);
+}
+
+// Content is read in pieces of a MiB.
+TEST(Zip, LargeFilesComeInPieces) {
+  constexpr std::size_t kMib = 1 << 20;
+  Random random(1, 2);
+  Files files;
+  for (const std::size_t size : {kMib - 1, kMib, 3 * kMib + 7}) {
+    Bytes& content = files[fmt::format("noise {}", size)];
+    for (std::size_t i = 0; i < size; ++i) content.push_back(static_cast<std::uint8_t>(random.below(256)));
+    files[fmt::format("zeros {}", size)] = Bytes(size);
+  }
+  for (const ArchiveFormat format : {ArchiveFormat::zip, ArchiveFormat::stored_zip}) {
+    const TemporaryFolder folder;
+    write_archive(folder / "z.zip", format, files);
+    const RandomFile file(folder / "z.zip");
+    ZipReader reader;
+    FileBytes memory;
+    for (const ZipMember& member : list_zip(file))
+      EXPECT_TRUE(std::ranges::equal(reader.read(file, member, 8 << 20, memory), files.at(member.name)))
+          << member.name;
+    // Damage in a later piece.
+    Bytes damaged = bytes_of(folder / "z.zip");
+    for (const ZipMember& member : list_zip(file))
+      if (member.name.starts_with("noise 3")) damaged[member.header + 2 * kMib] ^= 1;
+    write_whole(folder / "damaged.zip", damaged);
+    const RandomFile other(folder / "damaged.zip");
+    for (const ZipMember& member : list_zip(other))
+      if (member.name.starts_with("noise 3")) {
+        EXPECT_THROW(reader.read(other, member, 8 << 20, memory), DataError);
+      }
+  }
 }
 
 TEST(Zip, EveryCutIsFound) {
@@ -75,12 +109,12 @@ TEST(Zip, AMemberThatGrowsPastItsSizeOrTheLimitIsRefused) {
   const Zip zip;
   const RandomFile file(zip.folder / "z.zip");
   ZipReader reader;
-  Bytes scratch;
+  FileBytes memory;
   for (ZipMember member : list_zip(file)) {
     if (member.name != "a/one.txt") continue;
-    EXPECT_THROW(reader.read(file, member, 4999, scratch), DataError);
+    EXPECT_THROW(reader.read(file, member, 4999, memory), DataError);
     member.size = 100;  // a directory that lies
-    EXPECT_THROW(reader.read(file, member, 1 << 20, scratch), DataError);
+    EXPECT_THROW(reader.read(file, member, 1 << 20, memory), DataError);
   }
 }
 

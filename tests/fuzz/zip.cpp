@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   const RandomFile file(memory.path());
   try {
     data::ZipReader reader;
-    std::vector<std::uint8_t> scratch;
+    redline::data::FileBytes content;
     std::uint64_t packed = 0;
     for (const data::ZipMember& member : data::list_zip(file)) {
       if (member.name.empty() || member.name.front() == '/' || member.name.starts_with("../"))
@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
       packed += member.packed;
       if (packed > size) __builtin_trap();
       try {
-        if (reader.read(file, member, 1 << 20, scratch).size() != member.size) __builtin_trap();
+        if (reader.read(file, member, 1 << 20, content).size() != member.size) __builtin_trap();
       } catch (const DataError&) {
       }
     }

@@ -1,6 +1,8 @@
 // Steps that are abandoned because somebody wants the run to end: the state is that of the step before, to
 // the bit, on every rank, and a run that goes on from there ends as an undisturbed one.
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -17,6 +19,7 @@
 namespace redline::train {
 namespace {
 
+constexpr std::chrono::hours kNoHurry{1};  // a step that was not told to end comes to its end
 constexpr int kSize = 16, kClasses = 6, kSteps = 3;
 
 using Weights = std::map<std::string, std::vector<float>>;
@@ -44,9 +47,9 @@ Config small(int ranks, bool sync_bn) {
 struct Bench {
   explicit Bench(std::optional<std::int64_t> stop_at = {},
                  const std::shared_ptr<comm::Communicator>& communicator = {}, bool sync_bn = false,
-                 int samples = 4 * kSteps)
+                 int samples = 4 * kSteps, std::chrono::milliseconds stop_grace = {})
       : config(small(communicator == nullptr ? 1 : communicator->size(), sync_bn)),
-        backend(make_backend(stop_at, communicator)),
+        backend(make_backend(stop_at, communicator, stop_grace)),
         train(samples, 2, kSize, kClasses, communicator == nullptr ? 1U : 1U + communicator->rank()),
         val(3, 2, kSize, kClasses, 9),
         plans(make_plans(config, *backend, graph::DType::f32, kClasses, 2)) {
@@ -54,17 +57,23 @@ struct Bench {
     trainer = std::make_unique<Trainer>(config, plans, *backend, train, &val, recorder, communicator);
   }
   std::unique_ptr<backend::Backend> make_backend(std::optional<std::int64_t> stop_at,
-                                                 const std::shared_ptr<comm::Communicator>& communicator) {
+                                                 const std::shared_ptr<comm::Communicator>& communicator,
+                                                 std::chrono::milliseconds stop_grace) {
     backend::DeviceOptions options;
     options.device = config.device.name;
     options.threads = 1;
     options.communicator = communicator;
-    options.stop_grace = std::chrono::milliseconds(0);
+    options.stop_grace = stop_grace;
     options.stop = [this, stop_at] {
       if (++asked == stop_at) stop = true;
       return stop.load();
     };
     return backend::make_backend(options);
+  }
+  // From this batch on the data does not come, and the run is stopped while it waits.
+  void hang_from(std::int64_t batch) {
+    train.hangs_from = batch;
+    train.on_hang = [this] { stop = true; };
   }
   // How often the device asks in a step: twice over all ops of forward and backward but the first.
   std::int64_t asks_in_step() const { return 2 * (std::int64_t{plans.train->update_begin} - 1); }
@@ -119,6 +128,34 @@ TEST(AbandonedStep, LeavesTheStateOfTheStepBeforeAndGoesOnToTheSameEnd) {
     rest.trainer->go_on(cut.trainer->progress());
     EXPECT_TRUE(rest.trainer->run(rest.stop));
     EXPECT_EQ(rest.weights(), whole.weights());
+  }
+}
+
+// The first step had batches 0 and 1. A profile has no part of a step that was left.
+TEST(AbandonedStep, IsLeftWhileItWaitsForData) {
+  Bench whole;
+  Weights after_one;
+  int batches = 0;
+  whole.train.on_next = [&] {
+    if (++batches == 3) after_one = whole.weights();
+  };
+  EXPECT_TRUE(whole.trainer->run(whole.stop));
+  for (const std::int64_t batch : {2, 3}) {
+    for (const bool profiled : {false, true}) {
+      Bench cut({}, {}, false, 4 * kSteps, kNoHurry);
+      cut.hang_from(batch);
+      profile::SessionOptions options;
+      options.start = 1;
+      profile::Session session(options, *cut.backend);
+      if (profiled) cut.trainer->profile(session);
+      EXPECT_FALSE(cut.trainer->run(cut.stop));
+      EXPECT_EQ(cut.trainer->progress().step, 1) << batch;
+      EXPECT_EQ(cut.records.steps.size(), 1U);
+      EXPECT_TRUE(cut.trainer->can_save());
+      EXPECT_EQ(cut.weights(), after_one) << batch;
+      if (!profiled) continue;
+      EXPECT_EQ(session.finish({}, {}, {}).timeline.steps.size(), 1U);
+    }
   }
 }
 
@@ -199,6 +236,55 @@ void check_no_step_on_any_rank(bool sync_bn) {
       });
       EXPECT_EQ(failures, std::vector<std::string>(2));
     }
+  }
+}
+
+// One rank or both wait for the first or the second batch of the second step when the run is stopped; the
+// other may not know yet.
+void check_waiting_ranks(bool sync_bn) {
+  std::vector<Weights> after_one(2);
+  const auto undisturbed = comm::run_ranks(2, [&](const comm::ConnectOptions& options) {
+    Bench bench({}, comm::connect(options), sync_bn);
+    int batches = 0;
+    bench.train.on_next = [&] {
+      if (++batches == 3) after_one[static_cast<std::size_t>(options.world.rank)] = bench.weights();
+    };
+    EXPECT_TRUE(bench.trainer->run(bench.stop));
+  });
+  ASSERT_EQ(undisturbed, std::vector<std::string>(2));
+  constexpr std::int64_t kNever = 1000;
+  for (const auto& hang : {std::array{2, 1000}, {1000, 3}, {3, 3}}) {
+    const auto failures = comm::run_ranks(2, [&](const comm::ConnectOptions& options) {
+      const auto rank = static_cast<std::size_t>(options.world.rank);
+      Bench bench({}, comm::connect(options), sync_bn, 4 * kSteps, kNoHurry);
+      if (hang[rank] < kNever) bench.hang_from(hang[rank]);
+      EXPECT_FALSE(bench.trainer->run(bench.stop));
+      EXPECT_EQ(bench.trainer->progress().step, 1) << hang[0] << " " << hang[1];
+      EXPECT_EQ(bench.records.steps.size(), 1U);
+      EXPECT_TRUE(bench.trainer->can_save());
+      EXPECT_EQ(bench.weights(), after_one[rank]) << hang[0] << " " << hang[1] << " rank " << rank;
+    });
+    EXPECT_EQ(failures, std::vector<std::string>(2));
+  }
+}
+
+TEST(AbandonedStep, IsLeftByAllRanksIfOneWaitsForData) { check_waiting_ranks(false); }
+
+TEST(AbandonedStep, IsLeftByAllRanksIfOneWaitsForDataAndNormsAreSynchronised) { check_waiting_ranks(true); }
+
+TEST(AbandonedStep, AnEvaluationIsLeftByAllRanksIfOneWaitsForData) {
+  for (const int waits : {0, 1}) {
+    const auto failures = comm::run_ranks(2, [&](const comm::ConnectOptions& options) {
+      Bench bench({}, comm::connect(options));
+      if (options.world.rank == waits) {
+        bench.val.hangs_from = 1;
+        bench.val.on_hang = [&] { bench.stop = true; };
+      }
+      EXPECT_FALSE(bench.trainer->run(bench.stop));
+      EXPECT_EQ(bench.trainer->progress().step, kSteps);
+      EXPECT_TRUE(bench.records.evaluations.empty());
+    });
+    EXPECT_EQ(failures, std::vector<std::string>(2));
   }
 }
 

@@ -101,7 +101,22 @@ bool HostExecutable::should_abandon(std::size_t op) {
     if (!asked_to_stop_) asked_to_stop_ = now;
     wanted = now - *asked_to_stop_ >= stop_grace_;
   }
+  wanted = wanted || refusing_;
   return collectives_ == nullptr ? wanted : collectives_->may_leave(wanted);
+}
+
+void HostExecutable::refuse() {
+  refusing_ = true;
+  try {
+    run(Section::step, nullptr);
+  } catch (const Abandoned&) {
+    refusing_ = false;
+    return;
+  } catch (...) {
+    refusing_ = false;
+    throw;
+  }
+  throw InternalError("a step could not be left");
 }
 
 // Abandons a step as if its gradients were not finite, so that every rank refuses it.

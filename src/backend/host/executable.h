@@ -40,6 +40,7 @@ class HostExecutable : public Executable {
   const plan::Plan& plan() const final { return *plan_; }
   void write_input(graph::TensorId id, const void* data, std::size_t bytes, Lease lease) final;
   void run(Section section, std::vector<OpTime>* times) override;
+  void refuse() final;
   void read(graph::TensorId id, std::span<float> values) const final;
   void write(graph::TensorId id, std::span<const float> values) final;
   void request_metrics() final;
@@ -68,6 +69,7 @@ class HostExecutable : public Executable {
   const std::function<bool()> stop_;
   const std::chrono::milliseconds stop_grace_;
   std::optional<Metrics::Time> asked_to_stop_;
+  bool refusing_ = false;
   std::unique_ptr<Collectives> collectives_;
 };
 

@@ -13,6 +13,8 @@ namespace {
 constexpr std::uint64_t kAugmentStream =
     0x61756d65;  // keeps these draws apart from those of the sample order
 
+using Closing = std::unique_ptr<Decoder, decltype([](Decoder* decoder) { decoder->close(); })>;
+
 }  // namespace
 
 void validate(const TransformOptions& o) {
@@ -98,7 +100,7 @@ void Transform::run(std::span<const std::uint8_t> bytes, Random random, std::uin
   StageSeconds& spent = seconds ? *seconds : ignored;
   Stopwatch watch;
   const ImageInfo info = decoder_.open(bytes);
-  const std::unique_ptr<Decoder, decltype([](Decoder* d) { d->close(); })> closes_at_the_end(&decoder_);
+  const Closing closes_at_the_end(&decoder_);
   const View view = choose_view(options_, info.width, info.height, random);
   const int size = options_.size;
   if (options_.train) {
@@ -131,6 +133,7 @@ void Transform::run(std::span<const std::uint8_t> bytes, Random random, std::uin
 
 std::optional<Transform::Screened> Transform::screen(std::span<const std::uint8_t> bytes, Random random) {
   const ImageInfo info = decoder_.open(bytes);
+  const Closing closes_at_the_end(&decoder_);
   if (!decoder_.plain_jpeg()) return {};
   return Screened{info.width, info.height, choose_view(options_, info.width, info.height, random)};
 }

@@ -259,6 +259,18 @@ bool BaselineJpeg::unstuff(std::span<const std::uint8_t> scan) {
   return true;
 }
 
+void BaselineJpeg::release() {
+  components_.clear();
+  pixels_ = {};
+  scan_ = std::vector<std::uint8_t>();  // assigning {} would keep the memory
+}
+
+std::size_t BaselineJpeg::kept_bytes() const {
+  std::size_t bytes = scan_.capacity();
+  for (const std::vector<std::uint8_t>& plane : pixels_) bytes += plane.capacity();
+  return bytes;
+}
+
 bool BaselineJpeg::decode(const Rect& region, int shrink, Planes& out, const Kernels& with) {
   check(!components_.empty(), "decode() without an open image");
   const int h = components_[0].h, v = components_[0].v;

@@ -29,7 +29,9 @@ class BaselineJpeg {
   // called again.
   bool decode(const Rect& region, int shrink, Planes& out, const Kernels& with = kernels());
 
-  void release() { pixels_ = {}; }  // the memory of a large image
+  // Frees the memory of a large image. What was opened must be opened again.
+  void release();
+  std::size_t kept_bytes() const;
 
  private:
   struct Component {

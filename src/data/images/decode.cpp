@@ -1,6 +1,7 @@
 #include "data/images/decode.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -37,8 +38,7 @@ ImageInfo Decoder::open(std::span<const std::uint8_t> bytes) {
   if (bytes.empty()) throw DataError("the file is empty");
   codec_ = nullptr;
   if (begins_jpeg(bytes)) {
-    is_baseline_ = baseline_->open(bytes, info_);
-    if (!is_baseline_) info_ = jpeg_->open(bytes);
+    open_jpeg(bytes);
   } else {
     const Codec* codec = find_codec(bytes);
     if (codec == nullptr) throw DataError("not an image: Redline reads {}", formats_text());
@@ -48,12 +48,34 @@ ImageInfo Decoder::open(std::span<const std::uint8_t> bytes) {
     info_ = codec->open(bytes);
     codec_ = codec;
   }
+  check_size();
+  bytes_ = bytes;
+  return info_;
+}
+
+void Decoder::open_jpeg(std::span<const std::uint8_t> bytes) {
+  // The baseline decoder copies the file, so a large one needs its memory now, with that of the pixels.
+  if (const auto size = std::ssize(bytes); size > kSmallImage) {
+    info_ = jpeg_->open(bytes);
+    check_size();
+    memory_ = MemoryLease(MemoryFor::decoding, size + std::int64_t{info_.width} * info_.height * 3,
+                          limits_.give_up);
+  }
+  is_baseline_ = baseline_->open(bytes, info_);
+  if (is_baseline_) return;
+  try {
+    info_ = jpeg_->open(bytes);
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+void Decoder::check_size() const {
   if (info_.width <= 0 || info_.height <= 0) throw DataError("an image without pixels");
   if (std::int64_t{info_.width} * info_.height > limits_.max_pixels)
     throw DataError("{} × {} pixels, more than the limit of {}", info_.width, info_.height,
                     limits_.max_pixels);
-  bytes_ = bytes;
-  return info_;
 }
 
 bool Decoder::plain_jpeg() const {
@@ -92,9 +114,12 @@ void Decoder::take_memory(const Rect& region, int shrink, bool pixels) {
     if (!is_baseline_ && jpeg_->keeps_coefficients()) needed += all * info_.channels * 2;
   }
   if (needed <= std::max(kSmallImage, memory_.bytes())) return;
+  if (!is_baseline_) baseline_->release();
   memory_ = {};  // never wait while holding some
-  memory_ = MemoryLease(needed, limits_.give_up);
+  memory_ = MemoryLease(MemoryFor::decoding, needed, limits_.give_up);
 }
+
+std::size_t Decoder::kept_bytes() const { return pixels_.capacity() + baseline_->kept_bytes(); }
 
 bool Decoder::decode_planes(const Rect& region, int shrink, Planes& out) {
   check_region(region, shrink);

@@ -71,13 +71,15 @@ class Decoder {
   // threads may be waiting for. open() does the same.
   void close();
 
-  // Bytes of pixels that are kept for the next image.
-  std::size_t kept_bytes() const { return pixels_.capacity(); }
+  // Bytes that are kept for the next image.
+  std::size_t kept_bytes() const;
 
   // The warning of a JPEG's decoder ("extraneous bytes before marker"); empty if none.
   const std::string& warning() const { return warning_; }
 
  private:
+  void open_jpeg(std::span<const std::uint8_t> bytes);
+  void check_size() const;
   void check_region(const Rect& region, int shrink) const;
   void take_memory(const Rect& region, int shrink, bool pixels);
   Pixels decode_whole();

@@ -1,6 +1,7 @@
 #include "data/images/decode_memory.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -19,24 +20,24 @@ struct Budget {
   std::set<std::int64_t> waiting;  // tickets
 };
 
-// One for the process: all decoders share the machine's memory.
-Budget& budget() {
-  static Budget instance;
-  return instance;
+// Of the process: all threads share the machine's memory.
+Budget& budget(MemoryFor use) {
+  static std::array<Budget, 2> instances;
+  return instances[static_cast<std::size_t>(use)];
 }
 
 }  // namespace
 
-MemoryLease::MemoryLease(std::int64_t bytes, const std::function<bool()>& give_up)
-    : bytes_(std::max<std::int64_t>(0, bytes)) {
+MemoryLease::MemoryLease(MemoryFor use, std::int64_t bytes, const std::function<bool()>& give_up)
+    : use_(use), bytes_(std::max<std::int64_t>(0, bytes)) {
   constexpr auto kAskEvery = std::chrono::milliseconds(50);
   if (bytes_ == 0) return;
-  Budget& b = budget();
+  Budget& b = budget(use_);
   std::unique_lock lock(b.mutex);
   const std::int64_t ticket = b.next_ticket++;
   b.waiting.insert(ticket);
   const auto is_next = [&] {
-    return *b.waiting.begin() == ticket && (b.used == 0 || b.used + bytes_ <= kDecodeMemory);
+    return *b.waiting.begin() == ticket && (b.used == 0 || b.used + bytes_ <= memory_limit(use_));
   };
   while (!b.freed.wait_for(lock, kAskEvery, is_next)) {
     if (!give_up || !give_up()) continue;
@@ -51,7 +52,7 @@ MemoryLease::MemoryLease(std::int64_t bytes, const std::function<bool()>& give_u
 
 MemoryLease::~MemoryLease() {
   if (bytes_ == 0) return;
-  Budget& b = budget();
+  Budget& b = budget(use_);
   const std::lock_guard lock(b.mutex);
   b.used -= bytes_;
   b.freed.notify_all();
@@ -59,6 +60,7 @@ MemoryLease::~MemoryLease() {
 
 MemoryLease& MemoryLease::operator=(MemoryLease&& other) noexcept {
   MemoryLease old(std::move(*this));
+  use_ = other.use_;
   bytes_ = std::exchange(other.bytes_, 0);
   return *this;
 }

@@ -151,7 +151,8 @@ std::optional<WholeShard> whole_shard(const fs::path& path, std::int64_t images)
     WholeShard shard;
     std::vector<std::uint8_t> scratch;
     for (const RecordFrame& frame : frames) {
-      ImageExample example = parse_example(read_record(file, frame, scratch));
+      FileBytes memory(scratch);
+      ImageExample example = parse_example(read_record(file, frame, memory.room(frame.size)));
       shard.records.push_back({frame, static_cast<std::int32_t>(example.label) - kFirstLabel});
       if (!complete) shard.files.push_back(std::move(example.filename));
     }
@@ -164,7 +165,7 @@ std::optional<WholeShard> whole_shard(const fs::path& path, std::int64_t images)
 // One thread's tools.
 struct Bench {
   std::unique_ptr<Decoder> decoder;
-  std::vector<std::uint8_t> scratch, record;
+  std::vector<std::uint8_t> scratch;
 };
 
 // Annotation files that were given, or that are next to ImageNet's tars; none otherwise.
@@ -180,8 +181,10 @@ std::unique_ptr<BoxTable> load_boxes(const ConvertOptions& o, const Progress& pr
 }
 
 struct Made {
-  bool anew = false;   // the image had to be encoded anew
-  bool boxed = false;  // it has boxes
+  bool anew = false;                  // the image had to be encoded anew
+  bool boxed = false;                 // it has boxes
+  std::unique_lock<std::mutex> turn;  // of a large record
+  std::vector<std::uint8_t> record;   // framed
 };
 
 // Converts formats that hardly any other reader supports: a CMYK JPEG becomes an RGB JPEG, and formats other
@@ -190,14 +193,25 @@ bool is_common(const ImageInfo& info) {
   return info.format == ImageFormat::jpeg ? info.channels != 4 : info.format == ImageFormat::png;
 }
 
-// Large images take turns, as in decoding: encoding needs as much memory again.
-std::mutex encoding_large;
+// PNG that was made of another format has the ending of its own.
+std::string as_png(const std::string& file_name) {
+  return fs::path(file_name).replace_extension("png").string();
+}
 
-std::vector<std::uint8_t> encode_anew(Decoder& decoder, ImageFormat format) {
+// Whether a record called `name` may be of this file.
+bool is_record_name(const std::string& name, const std::string& file_name) {
+  return name == file_name || name == as_png(file_name);
+}
+
+// Large images take turns until they are written: encoding and records need as much memory again. Who has
+// the turn waits for no other memory.
+std::mutex large_turn;
+
+std::vector<std::uint8_t> encode_anew(Decoder& decoder, ImageFormat format,
+                                      std::unique_lock<std::mutex>& turn) {
   const Pixels pixels = decoder.decode();
   const auto row = static_cast<std::size_t>(pixels.width) * 3,
              height = static_cast<std::size_t>(pixels.height);
-  std::unique_lock turn(encoding_large, std::defer_lock);
   if (row * height > static_cast<std::size_t>(kSmallImage)) turn.lock();
   const std::uint8_t* rgb = pixels.data;
   std::vector<std::uint8_t> packed;
@@ -215,17 +229,18 @@ std::vector<std::uint8_t> encode_anew(Decoder& decoder, ImageFormat format) {
   return encoded;
 }
 
-// Puts a sample's framed record into bench.record.
 Made make_record(const RecordSource& source, std::int64_t sample, const BoxTable* boxes, Bench& bench) {
-  DetailedSample found = source.read_detailed(sample, bench.scratch);
+  FileBytes memory(bench.scratch);
+  DetailedSample found = source.read_detailed(sample, memory);
   const ImageInfo info = bench.decoder->open(found.bytes);
   ImageExample example;
   example.encoded = found.bytes;
   std::vector<std::uint8_t> encoded;
+  std::unique_lock turn(large_turn, std::defer_lock);
   const bool anew = !is_common(info);
   const ImageFormat format = info.format == ImageFormat::jpeg ? info.format : ImageFormat::png;
   if (anew) {
-    encoded = encode_anew(*bench.decoder, format);
+    encoded = encode_anew(*bench.decoder, format, turn);
     example.encoded = encoded;
   } else {
     bench.decoder->examine();
@@ -240,15 +255,16 @@ Made make_record(const RecordSource& source, std::int64_t sample, const BoxTable
     if (auto annotated = boxes->find(example.filename, example.synset); !annotated.empty())
       example.boxes = std::move(annotated);
   }
-  if (format != info.format) example.filename = fs::path(example.filename).replace_extension("png").string();
+  if (format != info.format) example.filename = as_png(example.filename);
   example.format = format_name(format);
   example.channels = anew ? 3 : info.channels;
   example.colorspace = example.channels <= 2 ? "Grayscale" : "RGB";
   example.width = info.width;
   example.height = info.height;
-  bench.record.clear();
-  append_record(bench.record, serialize_example(example));
-  return {anew, !example.boxes.empty()};
+  if (!turn.owns_lock() && std::ssize(example.encoded) > kSmallImage) turn.lock();
+  Made made{anew, !example.boxes.empty(), std::move(turn), {}};
+  append_record(made.record, serialize_example(example));
+  return made;
 }
 
 class Converter {
@@ -288,9 +304,9 @@ class Converter {
         note_bad(number, {task.split->source->name(sample), error.what()});
       }
       if (good) {
-        frames.push_back({file.size(), bench.record.size()});
+        frames.push_back({file.size(), made.record.size()});
         records.push_back({frames.back(), task.split->source->label(sample)});
-        file.write(std::as_bytes(std::span(bench.record)));
+        file.write(std::as_bytes(std::span(made.record)));
       }
       const std::lock_guard lock(mutex_);
       result.written += good;
@@ -340,9 +356,13 @@ class Converter {
     for (std::int64_t i = task.begin(); i < task.end(); ++i) {
       const std::int64_t sample = task.split->order[static_cast<std::size_t>(i)];
       const RecordSource& source = *task.split->source;
+      const auto file_name = [&] {
+        FileBytes memory(bench.scratch);
+        return source.read_detailed(sample, memory).file_name;
+      };
       try {
         const bool here = next < shard.files.size() && shard.records[next].label == source.label(sample) &&
-                          shard.files[next] == source.read_detailed(sample, bench.scratch).file_name;
+                          is_record_name(shard.files[next], file_name());
         if (!here) {
           make_record(source, sample, boxes_, bench);
           return false;

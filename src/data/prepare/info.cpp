@@ -34,7 +34,8 @@ void look_at_images(const RecordSource& source, std::int64_t sample, SplitInfo& 
   for (std::int64_t k = 0; k < wanted; ++k) {
     const std::int64_t index = k * source.count() / wanted;
     try {
-      const std::span<const std::uint8_t> bytes = source.read(index, scratch);
+      FileBytes memory(scratch);
+      const std::span<const std::uint8_t> bytes = source.read(index, memory);
       const ImageInfo image = decoder.open(bytes);
       ++good;
       ++info.formats[describe(image)];
@@ -46,6 +47,7 @@ void look_at_images(const RecordSource& source, std::int64_t sample, SplitInfo& 
       info.max_width = std::max(info.max_width, image.width);
       info.min_height = std::min(info.min_height, image.height);
       info.max_height = std::max(info.max_height, image.height);
+      decoder.close();
     } catch (const Error& error) {
       if (info.unreadable++ == 0) info.first_unreadable = source.name(index) + ": " + error.what();
     }

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -99,70 +103,124 @@ void announce(const fs::path& target, const std::vector<SplitSource>& splits) {
 
 class Unpacker {
  public:
-  Unpacker(const UnpackOptions& options, std::int64_t images, std::size_t classes)
-      : options_(options), images_(images), words_(classes) {
-    max_bad_ = bad_limit(options.max_bad, images);
+  Unpacker(const UnpackOptions& options, const std::vector<SplitSource>& splits)
+      : options_(options), splits_(splits), words_(splits.front().source->classes().size()) {
+    for (const SplitSource& s : splits) images_ += s.source->count();
+    max_bad_ = bad_limit(options.max_bad, images_);
     benches_.resize(static_cast<std::size_t>(std::max(1, options.threads)));
     for (Bench& bench : benches_) bench.decoder = std::make_unique<Decoder>(options.limits);
   }
 
-  // item: the sample's number over all splits, by which the bad ones are put in order.
-  void run(const SplitSource& from, std::int64_t sample, std::int64_t item, int worker) {
+  UnpackResult run(const Progress& progress) {
+    std::int64_t shown = 0;
+    parallel_for(
+        images_, options_.threads, [&](std::int64_t item, int worker) { unpack(item, worker); },
+        [&](std::int64_t done, std::int64_t) {
+          shown = std::max(shown, done - clashing_);
+          return !progress || progress(shown, images_);
+        });
+    const std::vector<Named> rest = name_apart();
+    const std::int64_t before = images_ - std::ssize(rest);
+    parallel_for(
+        std::ssize(rest), options_.threads,
+        [&](std::int64_t i, int worker) {
+          const Named& one = rest[static_cast<std::size_t>(i)];
+          unpack(one.item, worker, &one.path);
+        },
+        [&](std::int64_t done, std::int64_t) { return !progress || progress(before + done, images_); });
+    return finish();
+  }
+
+  // The classes' words, by label.
+  const std::vector<std::string>& words() const { return words_; }
+
+ private:
+  // One thread's tools.
+  struct Bench {
+    std::unique_ptr<Decoder> decoder;
+    std::vector<std::uint8_t> scratch;
+  };
+  // Samples have numbers over all splits.
+  struct Named {
+    std::int64_t item;
+    fs::path path;
+  };
+
+  // Without a path, the file is called as in the source; it is left for later if another sample has that
+  // name.
+  void unpack(std::int64_t item, int worker, const fs::path* path = nullptr) {
     Bench& bench = benches_[static_cast<std::size_t>(worker)];
+    const auto [split, sample] = place_of(item);
+    const RecordSource& source = *split->source;
+    FileBytes memory(bench.scratch);
     DetailedSample found;
     try {
-      found = from.source->read_detailed(sample, bench.scratch);
+      found = source.read_detailed(sample, memory);
       const ImageInfo info = bench.decoder->open(found.bytes);
       bench.decoder->examine();
       if (!is_plain_name(found.file_name) || !is_image_name(found.file_name))
         found.file_name = fmt::format("{:08}.{}", sample, usual_ending(info.format));
     } catch (const Error& error) {
       if (error.code() != ExitCode::bad_data && error.code() != ExitCode::io) throw;
-      note_bad(item, {from.source->name(sample), error.what()});
+      note_bad(item, {source.name(sample), error.what()});
       return;
     }
-    const auto label = static_cast<std::size_t>(from.source->label(sample));
-    const std::string& name = from.source->classes()[label];
+    const auto label = static_cast<std::size_t>(source.label(sample));
     note_words(label, found.class_text);
-    put(options_.target / split_name(from.split) / name / found.file_name, found.bytes, bench);
+    const fs::path usual =
+        options_.target / split_name(split->split) / source.classes()[label] / found.file_name;
+    if (!path && !claim(usual.string(), item)) return;
+    const fs::path& to = path ? *path : usual;
+    const bool there = has_content(to, found.bytes);
+    if (!there) put(to, found.bytes);
+    if (!path || to != usual) found_ += there;  // else the sample that claimed the path was counted
   }
 
-  // The classes' words, by label.
-  const std::vector<std::string>& words() const { return words_; }
-
-  UnpackResult finish() {
-    std::sort(bad_.begin(), bad_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    UnpackResult result{written_, found_, {}, {}};
-    for (auto& [item, complaint] : bad_) result.bad.push_back(std::move(complaint));
-    return result;
+  std::pair<const SplitSource*, std::int64_t> place_of(std::int64_t item) const {
+    const std::int64_t first = splits_.front().source->count();
+    return item < first ? std::pair(&splits_.front(), item) : std::pair(&splits_.back(), item - first);
   }
 
- private:
-  // One thread's tools.
-  struct Bench {
-    std::unique_ptr<Decoder> decoder;
-    std::vector<std::uint8_t> scratch, old;
-  };
+  bool claim(const std::string& path, std::int64_t item) {
+    const std::lock_guard lock(mutex_);
+    if (owners_.try_emplace(path, item).second) return true;
+    clashes_[path].push_back(item);
+    ++clashing_;
+    return false;
+  }
 
-  void put(const fs::path& path, std::span<const std::uint8_t> bytes, Bench& bench) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!names_.insert(path.string()).second)
-        throw DataError("two samples would become {}; convert to TFRecord instead", path.string());
-    }
-    std::error_code error;
-    if (fs::file_size(path, error) == bytes.size() && !error) {
-      const std::span<const std::uint8_t> old =
-          read_whole(path, options_.limits_of_source.max_bytes, bench.old);
-      if (std::equal(old.begin(), old.end(), bytes.begin(), bytes.end())) {
-        ++found_;
-        return;
+  // The samples whose names clashed, with the paths they get: the same whatever the threads' timing, so that
+  // the work can be interrupted and repeated. A sample that was written to its path already is not among
+  // them.
+  std::vector<Named> name_apart() {
+    std::vector<Named> rest;
+    for (auto& [usual, items] : clashes_) {
+      const std::int64_t owner = owners_.at(usual);
+      items.push_back(owner);
+      std::ranges::sort(items);
+      if (items.front() != owner) rest.push_back({items.front(), usual});
+      int number = 2;
+      for (const std::int64_t item : std::span(items).subspan(1)) {
+        fs::path path;
+        do path = numbered(usual, number++);
+        while (!owners_.try_emplace(path.string(), item).second);
+        const auto [split, sample] = place_of(item);
+        renamed_.push_back({split->source->name(sample), path});
+        rest.push_back({item, std::move(path)});
       }
     }
+    return rest;
+  }
+
+  static fs::path numbered(const fs::path& path, int number) {
+    return path.parent_path() /
+           fmt::format("{}-{}{}", path.stem().string(), number, path.extension().string());
+  }
+
+  static void put(const fs::path& path, std::span<const std::uint8_t> bytes) {
     AtomicFile file(path, Sync::no);
     file.write(std::as_bytes(bytes));
     file.commit();
-    ++written_;
   }
 
   // Records of one class should agree; if they do not, the smallest text is used, whatever the threads'
@@ -183,13 +241,27 @@ class Unpacker {
     bad_.emplace_back(item, std::move(complaint));
   }
 
+  UnpackResult finish() {
+    std::sort(bad_.begin(), bad_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    UnpackResult result;
+    result.written = std::ssize(owners_) - found_;
+    result.found = found_;
+    result.renamed = std::move(renamed_);
+    for (auto& [item, complaint] : bad_) result.bad.push_back(std::move(complaint));
+    return result;
+  }
+
   const UnpackOptions& options_;
-  const std::int64_t images_;
+  const std::vector<SplitSource>& splits_;
+  std::int64_t images_ = 0;
   std::int64_t max_bad_ = 0;
   std::vector<Bench> benches_;
-  std::atomic<std::int64_t> written_ = 0, found_ = 0;
+  std::atomic<std::int64_t> found_ = 0;
   std::mutex mutex_;
-  std::unordered_set<std::string> names_;
+  std::unordered_map<std::string, std::int64_t> owners_;      // by path, the sample that is written there
+  std::map<std::string, std::vector<std::int64_t>> clashes_;  // by path, the others that would be
+  std::atomic<std::int64_t> clashing_ = 0;                    // all of them
+  std::vector<Renamed> renamed_;
   std::vector<std::string> words_;
   std::vector<std::pair<std::int64_t, Complaint>> bad_;
 };
@@ -205,21 +277,12 @@ UnpackResult unpack_to_folders(const UnpackOptions& options, const std::vector<S
   const std::unique_ptr<FolderLock> lock = claim_folder(options.target, kNote, note_text(options, splits));
   make_class_folders(options.target, splits);
   write_class_order(options.target, splits.front());
-  std::int64_t images = 0;
-  for (const SplitSource& s : splits) images += s.source->count();
-  Unpacker unpacker(options, images, classes.size());
-  const std::int64_t first = splits.front().source->count();
-  parallel_for(
-      images, options.threads,
-      [&](std::int64_t item, int worker) {
-        const SplitSource& from = item < first ? splits.front() : splits.back();
-        unpacker.run(from, item < first ? item : item - first, item, worker);
-      },
-      progress);
+  Unpacker unpacker(options, splits);
+  UnpackResult result = unpacker.run(progress);
   if (const std::string words = words_text(classes, unpacker.words()); !words.empty())
     write_file_atomically(options.target / kWordsFile, words, Sync::no);
   finish_folder(options.target);
-  return unpacker.finish();
+  return result;
 }
 
 UnpackResult unpack_to_folders(const UnpackOptions& options, const Progress& progress) {

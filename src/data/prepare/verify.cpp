@@ -27,7 +27,8 @@ struct Findings {
 
 void look_at(const RecordSource& source, std::int64_t index, Findings& found) {
   try {
-    const std::span<const std::uint8_t> bytes = source.read(index, found.scratch);
+    FileBytes memory(found.scratch);
+    const std::span<const std::uint8_t> bytes = source.read(index, memory);
     found.bytes += static_cast<std::int64_t>(bytes.size());
     const ImageInfo info = found.decoder->open(bytes);
     found.decoder->examine(true);

@@ -177,13 +177,12 @@ BoxTable BoxTable::load(const fs::path& path, const Progress& progress) {
     }
     if (error) throw IoError("cannot list {}: {}", path.string(), error.message());
     std::sort(found.begin(), found.end());
-    std::vector<std::uint8_t> scratch;
     for (const fs::path& file : found) {
       if (file.extension() != ".xml") {
         add_archive(file);
         continue;
       }
-      table.add(file.string(), text_of(read_whole(file, kMaxXml, scratch)));
+      table.add(file.string(), read_text(file, kMaxXml));
       report();
     }
   }

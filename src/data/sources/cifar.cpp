@@ -1,5 +1,6 @@
 #include "data/sources/cifar.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -58,9 +59,7 @@ std::vector<std::string> class_names(const Place& place) {
   std::vector<std::string> names;
   std::error_code ignored;
   if (const fs::path list = place.folder / place.layout->names; fs::exists(list, ignored)) {
-    std::vector<std::uint8_t> scratch;
-    const auto bytes = read_whole(list, 1 << 20, scratch);
-    std::string text(bytes.begin(), bytes.end());
+    std::string text = read_text(list, 1 << 20);
     while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();  // it ends with empty lines
     try {
       names = parse_class_list(text);
@@ -102,18 +101,20 @@ class Cifar final : public RecordSource {
   const std::vector<std::string>& classes() const override { return classes_; }
   const char* kind() const override { return classes_.size() == 100 ? "CIFAR-100" : "CIFAR-10"; }
 
-  std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
+  std::span<const std::uint8_t> read(std::int64_t index, FileBytes& memory) const override {
     std::uint8_t planes[kPixels], rgb[kPixels];
     files_[sample(index).file].read(sample(index).offset + labels_, planes);
     for (std::size_t i = 0; i < kSide * kSide; ++i)
       for (std::size_t c = 0; c < 3; ++c) rgb[i * 3 + c] = planes[c * kSide * kSide + i];
-    scratch = encode_png(rgb, kSide, kSide);
-    return scratch;
+    const std::vector<std::uint8_t> png = encode_png(rgb, kSide, kSide);
+    const std::span<std::uint8_t> bytes = memory.room(png.size());
+    std::ranges::copy(png, bytes.begin());
+    return bytes;
   }
 
-  DetailedSample read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
+  DetailedSample read_detailed(std::int64_t index, FileBytes& memory) const override {
     DetailedSample found;
-    found.bytes = read(index, scratch);
+    found.bytes = read(index, memory);
     found.file_name = fmt::format("{:05}.png", index);
     found.class_text = classes_[static_cast<std::size_t>(label(index))];
     return found;

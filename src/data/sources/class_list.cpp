@@ -40,9 +40,7 @@ std::optional<std::vector<std::string>> read_class_list(const std::filesystem::p
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return {};
   try {
-    std::vector<std::uint8_t> scratch;
-    const std::span<const std::uint8_t> bytes = read_whole(path, kMaxBytes, scratch);
-    return parse_class_list({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    return parse_class_list(read_text(path, kMaxBytes));
   } catch (const DataError& error) {
     throw DataError("{}: {}", path.string(), error.what());
   } catch (const IoError& error) {

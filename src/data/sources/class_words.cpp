@@ -45,9 +45,7 @@ std::vector<std::string> read_words(const std::filesystem::path& folder,
   const std::filesystem::path path = words_file(folder);
   if (path.empty()) return std::vector<std::string>(classes.size());
   try {
-    std::vector<std::uint8_t> scratch;
-    const std::span<const std::uint8_t> bytes = read_whole(path, kMaxWords, scratch);
-    return parse_words({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, classes);
+    return parse_words(read_text(path, kMaxWords), classes);
   } catch (const Error& error) {
     log_warning("classes have no words, since {} cannot be read: {}", path.string(), error.what());
     return std::vector<std::string>(classes.size());

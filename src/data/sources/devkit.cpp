@@ -140,10 +140,9 @@ void read_packed(const std::filesystem::path& path, std::vector<std::uint8_t>& m
 void read_unpacked(const std::filesystem::path& path, std::vector<std::uint8_t>& meta,
                    std::vector<std::uint8_t>& truth) {
   const auto read = [&](const char* name, std::size_t limit) {
-    std::vector<std::uint8_t> scratch;
     try {
-      const auto bytes = read_whole(path / "data" / name, static_cast<std::int64_t>(limit), scratch);
-      return std::vector<std::uint8_t>(bytes.begin(), bytes.end());
+      const std::string text = read_text(path / "data" / name, static_cast<std::int64_t>(limit));
+      return std::vector<std::uint8_t>(text.begin(), text.end());
     } catch (const Error& error) {
       throw DataError("{}: {}; it is not ImageNet's development kit, or it is incomplete",
                       (path / "data" / name).string(), error.what());

@@ -161,9 +161,13 @@ class WireWriter {
     for (; value >= 0x80; value >>= 7) out.push_back(static_cast<std::uint8_t>(value | 0x80));
     out.push_back(static_cast<std::uint8_t>(value));
   }
-  void bytes(unsigned field, Bytes value) {
+  // What comes before a field's content.
+  void begin(unsigned field, std::size_t size) {
     varint(field << 3 | kLengthDelimited);
-    varint(value.size());
+    varint(size);
+  }
+  void bytes(unsigned field, Bytes value) {
+    begin(field, value.size());
     out.insert(out.end(), value.begin(), value.end());
   }
   void text(unsigned field, std::string_view value) {
@@ -171,41 +175,43 @@ class WireWriter {
   }
 };
 
-// Adds one entry of the map: name, and a feature whose list of this kind is `list`.
-void add_feature(WireWriter& map, std::string_view name, unsigned kind, const WireWriter& list) {
-  WireWriter feature, entry;
-  feature.bytes(kind, list.out);
-  entry.text(1, name);
-  entry.bytes(2, feature.out);
-  map.bytes(1, entry.out);
+// Bytes that a field takes with this much content.
+std::size_t field_size(std::size_t content) {
+  std::size_t size = 2 + content;
+  for (std::size_t left = content; left >= 0x80; left >>= 7) ++size;
+  return size;
 }
 
-void add_bytes(WireWriter& map, std::string_view name, Bytes value) {
-  WireWriter list;
-  list.bytes(1, value);
-  add_feature(map, name, 1, list);
+// Adds one entry of the map: name, and a feature that is a list of this kind.
+void add_feature(WireWriter& map, std::string_view name, unsigned kind, Bytes content) {
+  const std::size_t list = field_size(content.size()), feature = field_size(list);
+  map.begin(1, field_size(name.size()) + field_size(feature));
+  map.text(1, name);
+  map.begin(2, feature);
+  map.begin(kind, list);
+  map.bytes(1, content);
 }
+
+void add_bytes(WireWriter& map, std::string_view name, Bytes value) { add_feature(map, name, 1, value); }
 
 void add_text(WireWriter& map, std::string_view name, std::string_view value) {
   add_bytes(map, name, {reinterpret_cast<const std::uint8_t*>(value.data()), value.size()});
 }
 
 void add_ints(WireWriter& map, std::string_view name, const std::vector<std::int64_t>& values) {
-  WireWriter packed, list;
+  WireWriter packed;
   for (const std::int64_t value : values) packed.varint(static_cast<std::uint64_t>(value));
-  list.bytes(1, packed.out);
-  add_feature(map, name, 3, list);
+  add_feature(map, name, 3, packed.out);
 }
 
 void add_floats(WireWriter& map, std::string_view name, const std::vector<BoundingBox>& boxes,
                 float BoundingBox::*corner) {
-  WireWriter packed, list;
+  WireWriter packed;
   for (const BoundingBox& box : boxes) {
     const auto word = std::bit_cast<std::uint32_t>(box.*corner);
     for (unsigned i = 0; i < 4; ++i) packed.out.push_back(static_cast<std::uint8_t>(word >> (8 * i)));
   }
-  list.bytes(1, packed.out);
-  add_feature(map, name, 2, list);
+  add_feature(map, name, 2, packed.out);
 }
 
 }  // namespace
@@ -254,7 +260,8 @@ ImageExample parse_example(Bytes message) {
 }
 
 std::vector<std::uint8_t> serialize_example(const ImageExample& e) {
-  WireWriter map;
+  WireWriter map, example;
+  map.out.reserve(e.encoded.size() + 1000);
   add_ints(map, "image/channels", {e.channels});
   add_ints(map, "image/class/label", {e.label});
   add_text(map, "image/class/synset", e.synset);
@@ -270,7 +277,7 @@ std::vector<std::uint8_t> serialize_example(const ImageExample& e) {
   add_floats(map, "image/object/bbox/ymax", e.boxes, &BoundingBox::ymax);
   add_floats(map, "image/object/bbox/ymin", e.boxes, &BoundingBox::ymin);
   add_ints(map, "image/width", {e.width});
-  WireWriter example;
+  example.out.reserve(field_size(map.out.size()));
   example.bytes(1, map.out);
   return std::move(example.out);
 }

@@ -92,13 +92,13 @@ std::int64_t FileList::encoded_bytes(std::int64_t index) const {
   return error ? 0 : static_cast<std::int64_t>(size);
 }
 
-std::span<const std::uint8_t> FileList::read(std::int64_t index, std::vector<std::uint8_t>& scratch) const {
-  return read_whole(path(index), options_.max_bytes, scratch);
+std::span<const std::uint8_t> FileList::read(std::int64_t index, FileBytes& memory) const {
+  return read_whole(path(index), options_.max_bytes, memory);
 }
 
-DetailedSample FileList::read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const {
+DetailedSample FileList::read_detailed(std::int64_t index, FileBytes& memory) const {
   std::call_once(words_read_, [this] { words_ = read_words(listing_.words, listing_.classes); });
-  DetailedSample sample = RecordSource::read_detailed(index, scratch);
+  DetailedSample sample = RecordSource::read_detailed(index, memory);
   sample.class_text = words_[static_cast<std::size_t>(label(index))];
   return sample;
 }

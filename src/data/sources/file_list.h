@@ -46,8 +46,8 @@ class FileList final : public RecordSource {
   std::vector<LeftOut> left_out() const override;
   std::int64_t encoded_bytes(std::int64_t index) const override;
   bool sizes_known() const override { return false; }
-  std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override;
-  DetailedSample read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const override;
+  std::span<const std::uint8_t> read(std::int64_t index, FileBytes& memory) const override;
+  DetailedSample read_detailed(std::int64_t index, FileBytes& memory) const override;
 
  private:
   std::filesystem::path path(std::int64_t index) const;

@@ -25,11 +25,11 @@ class Subset final : public RecordSource {
   std::vector<LeftOut> left_out() const override { return source_->left_out(); }
   std::int64_t encoded_bytes(std::int64_t index) const override { return source_->encoded_bytes(at(index)); }
   bool sizes_known() const override { return source_->sizes_known(); }
-  std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
-    return source_->read(at(index), scratch);
+  std::span<const std::uint8_t> read(std::int64_t index, FileBytes& memory) const override {
+    return source_->read(at(index), memory);
   }
-  DetailedSample read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
-    return source_->read_detailed(at(index), scratch);
+  DetailedSample read_detailed(std::int64_t index, FileBytes& memory) const override {
+    return source_->read_detailed(at(index), memory);
   }
 
  private:

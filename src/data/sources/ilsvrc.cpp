@@ -57,23 +57,18 @@ RecordIndex index_train(const RandomFile& file, const SourceOptions& options) {
   PassProgress progress("indexing train", file.size(), options.stop);
   const std::vector<std::pair<std::string, TarMember>> order(tars.begin(), tars.end());
   std::vector<std::vector<TarMember>> images(order.size());
-  parallel_for(
-      static_cast<std::int64_t>(order.size()), inspect_machine().cores_allowed, [&](std::int64_t item, int) {
-        const auto i = static_cast<std::size_t>(item);
-        const TarMember& tar = order[i].second;
-        const std::string what = (file.path() / tar.name).string();
-        for (TarMember& member : list_tar(file, what, tar.offset, tar.offset + tar.size, progress))
-          if (is_image_name(base_name(member.name))) images[i].push_back(std::move(member));
-        const auto by_name = [](const TarMember& a, const TarMember& b) {
-          return base_name(a.name) < base_name(b.name);
-        };
-        std::sort(images[i].begin(), images[i].end(), by_name);
-        if (images[i].empty()) throw DataError("{} holds no images", what);
-        const auto twin = std::adjacent_find(
-            images[i].begin(), images[i].end(),
-            [](const TarMember& a, const TarMember& b) { return base_name(a.name) == base_name(b.name); });
-        if (twin != images[i].end()) throw DataError("{} holds {} twice", what, twin->name);
-      });
+  parallel_for(static_cast<std::int64_t>(order.size()), inspect_machine().cores_allowed,
+               [&](std::int64_t item, int) {
+                 const auto i = static_cast<std::size_t>(item);
+                 const TarMember& tar = order[i].second;
+                 const std::string what = (file.path() / tar.name).string();
+                 for (TarMember& member : list_tar(file, what, tar.offset, tar.offset + tar.size, progress))
+                   if (is_image_name(base_name(member.name))) images[i].push_back(std::move(member));
+                 std::ranges::sort(images[i], {}, &TarMember::name);
+                 if (images[i].empty()) throw DataError("{} holds no images", what);
+                 const auto twin = std::ranges::adjacent_find(images[i], {}, &TarMember::name);
+                 if (twin != images[i].end()) throw DataError("{} holds {} twice", what, twin->name);
+               });
   RecordIndex index;
   index.classes = class_names(tars);
   for (std::size_t label = 0; label < images.size(); ++label)
@@ -180,13 +175,13 @@ class IlsvrcTar final : public RecordSource {
     return static_cast<std::int64_t>(entry(index).size);
   }
 
-  std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
-    return read_entry(file_, entry(index), options_.max_bytes, scratch);
+  std::span<const std::uint8_t> read(std::int64_t index, FileBytes& memory) const override {
+    return read_entry(file_, entry(index), options_.max_bytes, memory);
   }
 
-  DetailedSample read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
+  DetailedSample read_detailed(std::int64_t index, FileBytes& memory) const override {
     std::call_once(words_read_, [this] { words_ = words_of(devkit_, index_.classes); });
-    DetailedSample sample = RecordSource::read_detailed(index, scratch);
+    DetailedSample sample = RecordSource::read_detailed(index, memory);
     sample.class_text = words_[static_cast<std::size_t>(label(index))];
     return sample;
   }

@@ -22,9 +22,9 @@ class ImageList final : public RecordSource {
   const std::vector<std::string>& classes() const override { return files_.classes(); }
   const char* kind() const override { return "images"; }
   std::vector<LeftOut> left_out() const override { return files_.left_out(); }
-  std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
+  std::span<const std::uint8_t> read(std::int64_t index, FileBytes& memory) const override {
     if (!piped_.empty() && name(index) == kPiped) return piped_;
-    return files_.read(index, scratch);
+    return files_.read(index, memory);
   }
 
  private:

@@ -128,11 +128,10 @@ std::string_view RecordIndex::name(std::size_t entry) const {
 }
 
 std::span<const std::uint8_t> read_entry(const RandomFile& file, const RecordIndex::Entry& entry,
-                                         std::int64_t max_bytes, std::vector<std::uint8_t>& scratch) {
+                                         std::int64_t max_bytes, FileBytes& memory) {
   if (entry.size > static_cast<std::uint64_t>(max_bytes))
     throw DataError("{} bytes, more than the limit of {}", entry.size, max_bytes);
-  if (scratch.size() < entry.size) scratch.resize(entry.size);
-  const std::span<std::uint8_t> bytes(scratch.data(), entry.size);
+  const std::span<std::uint8_t> bytes = memory.room(entry.size);
   file.read(entry.offset, bytes);
   return bytes;
 }

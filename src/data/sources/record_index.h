@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/random_file.h"
+#include "data/file.h"
 
 namespace redline::data {
 
@@ -54,10 +55,10 @@ struct RecordIndex {
   bool operator==(const RecordIndex&) const = default;
 };
 
-// The bytes of an entry, in `scratch`; `file` is its container. Throws DataError for one of more than
+// The bytes of an entry, in `memory`; `file` is its container. Throws DataError for one of more than
 // `max_bytes`, and IoError.
 std::span<const std::uint8_t> read_entry(const RandomFile& file, const RecordIndex::Entry& entry,
-                                         std::int64_t max_bytes, std::vector<std::uint8_t>& scratch);
+                                         std::int64_t max_bytes, FileBytes& memory);
 
 // Reads a stored index. False if there is none, it is damaged or of another version, or the containers have
 // changed: then it must be built.

@@ -124,9 +124,9 @@ bool is_tfrecord(const fs::path& path) { return kind_of(path) == Kind::tfrecord_
 
 const char* split_name(Split split) { return split == Split::train ? "train" : "val"; }
 
-DetailedSample RecordSource::read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const {
+DetailedSample RecordSource::read_detailed(std::int64_t index, FileBytes& memory) const {
   DetailedSample sample;
-  sample.bytes = read(index, scratch);
+  sample.bytes = read(index, memory);
   sample.file_name = fs::path(name(index)).filename().string();
   return sample;
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "data/file.h"
 #include "data/sources/example.h"
 
 namespace redline::data {
@@ -61,13 +62,12 @@ class RecordSource {
   virtual std::int64_t encoded_bytes(std::int64_t) const { return -1; }
   virtual bool sizes_known() const { return true; }
 
-  // The encoded image. The bytes live in scratch or in the source, and are valid until scratch changes.
+  // The encoded image. The bytes live in memory or in the source, and are valid until memory is used again.
   // Throws DataError or IoError naming what is wrong, without the sample's name (the caller has it).
-  virtual std::span<const std::uint8_t> read(std::int64_t index,
-                                             std::vector<std::uint8_t>& scratch) const = 0;
+  virtual std::span<const std::uint8_t> read(std::int64_t index, FileBytes& memory) const = 0;
 
   // As read(), for converting a data set.
-  virtual DetailedSample read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const;
+  virtual DetailedSample read_detailed(std::int64_t index, FileBytes& memory) const;
 };
 
 struct SourceOptions {

@@ -47,11 +47,9 @@ TarContent images_of_class(const RandomFile& file, std::int32_t label, PassProgr
   std::vector<Found>& found = content.images;
   for (TarMember& member : list_tar(file, file.path().string(), 0, file.size(), progress))
     if (is_image(member, content)) found.push_back({std::move(member), label});
-  std::sort(found.begin(), found.end(),
-            [](const Found& a, const Found& b) { return a.member.name < b.member.name; });
-  const auto twin = std::adjacent_find(found.begin(), found.end(), [](const Found& a, const Found& b) {
-    return base_name(a.member.name) == base_name(b.member.name);
-  });
+  const auto name_of = [](const Found& one) -> const std::string& { return one.member.name; };
+  std::ranges::sort(found, {}, name_of);
+  const auto twin = std::ranges::adjacent_find(found, {}, name_of);
   if (twin != found.end()) throw DataError("{} holds {} twice", file.path().string(), twin->member.name);
   return content;
 }
@@ -77,10 +75,15 @@ TarContent web_images(const RandomFile& file, PassProgress& progress) {
   TarContent content;
   std::unordered_map<std::string, std::int32_t> labels;
   for (TarMember& member : list_tar(file, file.path().string(), 0, file.size(), progress)) {
-    if (member.name.ends_with(".cls"))
-      labels[key_of(member.name)] = read_label(file, member);
-    else if (is_image(member, content))
+    if (member.name.ends_with(".cls")) {
+      const std::int32_t label = read_label(file, member);
+      const auto [known, first] = labels.emplace(key_of(member.name), label);
+      if (!first && known->second != label)
+        throw DataError("{}: there are several {} with different classes; give each sample its own key",
+                        file.path().string(), member.name);
+    } else if (is_image(member, content)) {
       content.images.push_back({std::move(member), 0});
+    }
   }
   for (Found& one : content.images) {
     const auto label = labels.find(key_of(one.member.name));
@@ -171,9 +174,9 @@ class TarShards final : public RecordSource {
     return static_cast<std::int64_t>(entry(index).size);
   }
 
-  std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
+  std::span<const std::uint8_t> read(std::int64_t index, FileBytes& memory) const override {
     const RecordIndex::Entry& e = entry(index);
-    return read_entry(files_[e.container], e, options_.max_bytes, scratch);
+    return read_entry(files_[e.container], e, options_.max_bytes, memory);
   }
 
  private:

@@ -53,18 +53,24 @@ struct ShardContent {
 // Called with the number of bytes read since the last call.
 using ReadBytes = std::function<void(std::uint64_t)>;
 
+// The label of a record, and the titles of its class; kNoLabel if it cannot be used.
+std::int32_t note_label(std::span<const std::uint8_t> record, ShardContent& content) {
+  const ImageExample example = parse_example(record);
+  if (example.label < 0 || example.label > kMaxLabel) return kNoLabel;
+  const auto label = static_cast<std::int32_t>(example.label);
+  content.titles.try_emplace(label, ClassTitle{example.synset, example.text});
+  return label;
+}
+
 ShardContent read_shard(const RandomFile& file, std::uint32_t container, const ReadBytes& done) {
   ShardContent content;
-  content.damage = scan_records(file, kMaxRecord, [&](const RecordFrame& frame, auto data) {
+  content.damage = scan_records(file, kSmallImage, [&](const RecordFrame& frame, auto data) {
     RecordIndex::Entry entry{frame.offset, frame.size, container, kNoLabel};
     try {
-      if (data) {
-        const ImageExample example = parse_example(*data);
-        if (example.label >= 0 && example.label <= kMaxLabel) {
-          entry.label = static_cast<std::int32_t>(example.label);
-          content.titles.try_emplace(entry.label, ClassTitle{example.synset, example.text});
-        }
-      }
+      FileBytes memory;
+      if (!data && frame.size > kSmallImage && frame.size <= kMaxRecord)
+        data = read_record(file, frame, memory.room(frame.size));
+      if (data) entry.label = note_label(*data, content);
     } catch (const DataError&) {
       // Found again, and named, when the sample is read.
     }
@@ -86,9 +92,7 @@ std::optional<std::vector<std::string>> listed_classes(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::exists(folder / kTfdsLabels, ignored)) return {};
   try {
-    std::vector<std::uint8_t> scratch;
-    const auto bytes = read_whole(folder / kTfdsLabels, 32 << 20, scratch);
-    return parse_class_list({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    return parse_class_list(read_text(folder / kTfdsLabels, 32 << 20));
   } catch (const Error& error) {
     throw DataError("{}: {}", (folder / kTfdsLabels).string(), error.what());
   }
@@ -185,12 +189,12 @@ class TfRecordFolder final : public RecordSource {
     return static_cast<std::int64_t>(entry(index).size);
   }
 
-  std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
-    return example(index, scratch).encoded;
+  std::span<const std::uint8_t> read(std::int64_t index, FileBytes& memory) const override {
+    return example(index, memory).encoded;
   }
 
-  DetailedSample read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
-    ImageExample found = example(index, scratch);
+  DetailedSample read_detailed(std::int64_t index, FileBytes& memory) const override {
+    ImageExample found = example(index, memory);
     // Only a plain name: it comes from the record, and may become a file's.
     return {found.encoded, fs::path(found.filename).filename().string(), std::move(found.text),
             std::move(found.boxes)};
@@ -209,11 +213,12 @@ class TfRecordFolder final : public RecordSource {
     classes_ = train.classes;
   }
 
-  ImageExample example(std::int64_t index, std::vector<std::uint8_t>& scratch) const {
+  ImageExample example(std::int64_t index, FileBytes& memory) const {
     const RecordIndex::Entry& e = entry(index);
     if (e.size > static_cast<std::uint64_t>(options_.max_bytes))
       throw DataError("{} bytes, more than the limit of {}", e.size, options_.max_bytes);
-    ImageExample found = parse_example(read_record(files_[e.container], {e.offset, e.size}, scratch));
+    ImageExample found =
+        parse_example(read_record(files_[e.container], {e.offset, e.size}, memory.room(e.size)));
     if (found.label != e.label + index_.first_label)
       throw DataError("its label is {}; labels count from {}", found.label, index_.first_label);
     return found;

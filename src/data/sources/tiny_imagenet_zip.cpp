@@ -59,8 +59,8 @@ class TinyZip {
     const ZipMember* member = find(name);
     if (!member) return {};
     try {
-      std::vector<std::uint8_t> scratch;
-      const auto bytes = ZipReader().read(file_, *member, kMaxList, scratch);
+      FileBytes memory;
+      const auto bytes = ZipReader().read(file_, *member, kMaxList, memory);
       return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
     } catch (const DataError& error) {
       throw DataError("{}/{}: {}", file_.path().string(), name, error.what());
@@ -117,17 +117,17 @@ class ZippedSplit final : public RecordSource {
     return static_cast<std::int64_t>(sample(index).first->size);
   }
 
-  std::span<const std::uint8_t> read(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
+  std::span<const std::uint8_t> read(std::int64_t index, FileBytes& memory) const override {
     std::unique_ptr<ZipReader> reader = take_reader();
-    const auto bytes = reader->read(zip_->file(), *sample(index).first, options_.max_bytes, scratch);
+    const auto bytes = reader->read(zip_->file(), *sample(index).first, options_.max_bytes, memory);
     const std::lock_guard lock(mutex_);
     readers_.push_back(std::move(reader));
     return bytes;
   }
 
-  DetailedSample read_detailed(std::int64_t index, std::vector<std::uint8_t>& scratch) const override {
+  DetailedSample read_detailed(std::int64_t index, FileBytes& memory) const override {
     std::call_once(words_read_, [this] { words_ = parse_words(zip_->text(kWordsFile), classes_); });
-    DetailedSample found = RecordSource::read_detailed(index, scratch);
+    DetailedSample found = RecordSource::read_detailed(index, memory);
     found.class_text = words_[static_cast<std::size_t>(label(index))];
     return found;
   }

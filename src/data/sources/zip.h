@@ -9,6 +9,7 @@
 
 #include "base/random_file.h"
 #include "base/zip_directory.h"
+#include "data/file.h"
 
 namespace redline::data {
 
@@ -23,10 +24,10 @@ class ZipReader {
   ZipReader(const ZipReader&) = delete;
   ZipReader& operator=(const ZipReader&) = delete;
 
-  // The content of a member, in scratch. Throws DataError when it has more than max_bytes, or does not match
+  // The content of a member, in memory. Throws DataError when it has more than max_bytes, or does not match
   // the directory (size, CRC-32).
   std::span<const std::uint8_t> read(const RandomFile& file, const ZipMember& member, std::int64_t max_bytes,
-                                     std::vector<std::uint8_t>& scratch);
+                                     FileBytes& memory);
 
  private:
   struct State;  // zlib's

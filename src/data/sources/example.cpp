@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <map>
+#include <optional>
 #include <string_view>
 
 #include "base/error.h"
@@ -122,8 +123,9 @@ Feature read_feature(Bytes message) {
 }
 
 // Example { Features features = 1; }, Features { map<string, Feature> feature = 1; }
-std::map<std::string_view, Feature> read_features(Bytes message) {
-  std::map<std::string_view, Feature> features;
+// Calls visit(name, message of the feature) for each.
+template <typename Visit>
+void for_each_feature(Bytes message, Visit&& visit) {
   WireReader example(message);
   while (example.next()) {
     if (example.field() != 1) {
@@ -147,10 +149,9 @@ std::map<std::string_view, Feature> read_features(Bytes message) {
         else
           entry.skip();
       }
-      features[key] = read_feature(value);
+      visit(key, value);
     }
   }
-  return features;
 }
 
 class WireWriter {
@@ -216,8 +217,26 @@ void add_floats(WireWriter& map, std::string_view name, const std::vector<Boundi
 
 }  // namespace
 
+ExampleImage parse_image(Bytes message) {
+  // The second of each are TFDS's names.
+  std::optional<Bytes> encoded, image, class_label, label;
+  for_each_feature(message, [&](std::string_view name, Bytes value) {
+    if (name == "image/encoded") encoded = value;
+    if (name == "image") image = value;
+    if (name == "image/class/label") class_label = value;
+    if (name == "label") label = value;
+  });
+  const std::vector<Bytes> bytes = read_feature(encoded ? *encoded : image.value_or(Bytes{})).bytes;
+  if (bytes.empty()) throw DataError("tf.Example: no image/encoded");
+  const auto ints = read_feature(class_label ? *class_label : label.value_or(Bytes{})).ints;
+  if (ints.empty()) throw DataError("tf.Example: no image/class/label");
+  return {bytes[0], ints[0]};
+}
+
 ImageExample parse_example(Bytes message) {
-  const std::map<std::string_view, Feature> features = read_features(message);
+  std::map<std::string_view, Feature> features;
+  for_each_feature(message,
+                   [&](std::string_view name, Bytes value) { features[name] = read_feature(value); });
   const auto find = [&](std::string_view name) -> const Feature* {
     const auto found = features.find(name);
     return found == features.end() ? nullptr : &found->second;
@@ -230,15 +249,10 @@ ImageExample parse_example(Bytes message) {
     const Feature* feature = find(name);
     return feature && !feature->ints.empty() ? feature->ints[0] : std::int64_t{0};
   };
-  const Feature* encoded = find("image/encoded");
-  if (!encoded) encoded = find("image");
-  if (!encoded || encoded->bytes.empty()) throw DataError("tf.Example: no image/encoded");
-  const Feature* label = find("image/class/label");
-  if (!label) label = find("label");
-  if (!label || label->ints.empty()) throw DataError("tf.Example: no image/class/label");
+  const ExampleImage image = parse_image(message);
   ImageExample example;
-  example.encoded = encoded->bytes[0];
-  example.label = label->ints[0];
+  example.encoded = image.encoded;
+  example.label = image.label;
   example.synset = text("image/class/synset");
   example.text = text("image/class/text");
   example.filename = text(find("image/filename") ? "image/filename" : "file_name");

@@ -31,10 +31,17 @@ struct ImageExample {
   std::vector<BoundingBox> boxes;  // image/object/bbox/*; each with the image's label
 };
 
+// All that training needs of an example.
+struct ExampleImage {
+  std::span<const std::uint8_t> encoded;
+  std::int64_t label = 0;
+};
+
 // The fields of TFDS's records are also read (image, label from 0, file_name). Missing fields keep their
 // defaults; unknown fields are skipped. Throws DataError for bytes that are not a tf.Example, or one without
 // an image or label.
 ImageExample parse_example(std::span<const std::uint8_t> message);
+ExampleImage parse_image(std::span<const std::uint8_t> message);  // the others are not looked at
 
 // The same example gives the same bytes: features in alphabetical order.
 std::vector<std::uint8_t> serialize_example(const ImageExample& example);

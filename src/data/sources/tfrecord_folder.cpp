@@ -190,11 +190,11 @@ class TfRecordFolder final : public RecordSource {
   }
 
   std::span<const std::uint8_t> read(std::int64_t index, FileBytes& memory) const override {
-    return example(index, memory).encoded;
+    return checked(index, parse_image(record(index, memory))).encoded;
   }
 
   DetailedSample read_detailed(std::int64_t index, FileBytes& memory) const override {
-    ImageExample found = example(index, memory);
+    ImageExample found = checked(index, parse_example(record(index, memory)));
     // Only a plain name: it comes from the record, and may become a file's.
     return {found.encoded, fs::path(found.filename).filename().string(), std::move(found.text),
             std::move(found.boxes)};
@@ -213,15 +213,18 @@ class TfRecordFolder final : public RecordSource {
     classes_ = train.classes;
   }
 
-  ImageExample example(std::int64_t index, FileBytes& memory) const {
+  std::span<const std::uint8_t> record(std::int64_t index, FileBytes& memory) const {
     const RecordIndex::Entry& e = entry(index);
     if (e.size > static_cast<std::uint64_t>(options_.max_bytes))
       throw DataError("{} bytes, more than the limit of {}", e.size, options_.max_bytes);
-    ImageExample found =
-        parse_example(read_record(files_[e.container], {e.offset, e.size}, memory.room(e.size)));
-    if (found.label != e.label + index_.first_label)
-      throw DataError("its label is {}; labels count from {}", found.label, index_.first_label);
-    return found;
+    return read_record(files_[e.container], {e.offset, e.size}, memory.room(e.size));
+  }
+
+  template <typename Example>
+  Example checked(std::int64_t index, Example example) const {
+    if (example.label != entry(index).label + index_.first_label)
+      throw DataError("its label is {}; labels count from {}", example.label, index_.first_label);
+    return example;
   }
 
   const RecordIndex::Entry& entry(std::int64_t index) const {

@@ -24,13 +24,9 @@
 #include "cli/command.h"
 #include "cli/data.h"
 #include "cli/long_work.h"
-#include "data/prepare/convert.h"
 #include "data/prepare/info.h"
 #include "data/prepare/synth.h"
-#include "data/prepare/tiny_imagenet.h"
-#include "data/prepare/unpack.h"
 #include "data/prepare/verify.h"
-#include "data/sources/ilsvrc.h"
 
 namespace redline::cli {
 namespace {
@@ -46,22 +42,6 @@ void parse_size(const std::string& text, int& width, int& height) {
   } else {
     throw UsageError("--size {} is neither a side (64) nor width x height (500x375)", text);
   }
-}
-
-// 0 means one per core.
-int thread_count(int asked) {
-  if (asked < 0) throw UsageError("--threads {} is negative", asked);
-  return asked == 0 ? inspect_machine().cores_allowed : asked;
-}
-
-// Limits on image size, with the same names as in `redline train`.
-void add_limits(CLI::App& command, data::SourceOptions& source, data::DecodeLimits& decode) {
-  command.add_option("--max-image-pixels", decode.max_pixels, "Treat larger images as damaged")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--max-image-bytes", source.max_bytes, "Treat larger image files as damaged")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
 }
 
 struct SynthFlags {
@@ -158,19 +138,6 @@ nlohmann::ordered_json to_json(const data::DataInfo& info, const std::string& pa
   return json;
 }
 
-void print_unused(const char* prefix, const std::vector<data::LeftOut>& unused) {
-  if (unused.empty()) return;
-  fmt::print("{}", prefix);
-  constexpr std::size_t kShown = 8;
-  for (std::size_t i = 0; i < std::min(kShown, unused.size()); ++i) {
-    fmt::print("{} {}", i ? "," : "", printable(describe(unused[i])));
-    if (!unused[i].first.empty())
-      fmt::print(" ({}{})", printable(unused[i].first), unused[i].count > 1 ? ", …" : "");
-  }
-  if (unused.size() > kShown) fmt::print(" and {} more", unused.size() - kShown);
-  fmt::print("\n");
-}
-
 // "5,000", or "732 to 1,300".
 std::string range_text(std::int64_t least, std::int64_t most) {
   return least == most ? format_grouped(least) : format_grouped(least) + " to " + format_grouped(most);
@@ -189,9 +156,10 @@ void print_info(const data::DataInfo& info) {
     fmt::print("{} {}", i ? "," : " ", printable(info.classes[i]));
   fmt::print("{}\n", info.classes.size() > 6 ? ", …" : "");
   for (const data::SplitInfo& s : info.splits) {
-    fmt::print("{:<9} {} images, {}; {} a class", data::split_name(s.split), format_grouped(s.images), s.kind,
+    fmt::print("{:<9} {}, {}; {} a class", data::split_name(s.split), counted(s.images, "image"), s.kind,
                range_text(s.fewest, s.most));
-    if (s.without) fmt::print("; {} classes have none", s.without);
+    if (s.without)
+      fmt::print("; {} none", s.without == 1 ? "1 class has" : fmt::format("{} classes have", s.without));
     fmt::print("\n");
     if (s.looked_at > 0) fmt::print("          {} looked at", format_grouped(s.looked_at));
     if (s.looked_at > s.unreadable) {
@@ -267,22 +235,27 @@ nlohmann::ordered_json to_json(const data::Verification& result, const std::stri
   return json;
 }
 
-void print_verification(const data::Verification& result) {
+void print_complaints(const char* what, const std::vector<data::Complaint>& list, const char* all) {
   constexpr std::size_t kShown = 20;
+  for (std::size_t i = 0; i < std::min(kShown, list.size()); ++i)
+    fmt::print("       {}: {}: {}\n", what, printable(list[i].name), printable(list[i].reason));
+  if (list.size() > kShown) fmt::print("       … and {} more; {} gives all\n", list.size() - kShown, all);
+}
+
+void print_verification(const data::Verification& result) {
   for (const data::VerifiedSplit& s : result.splits) {
-    fmt::print("{:<6} {} images, {}; width {}, height {}; {} bad, {} with warnings\n",
-               data::split_name(s.split), format_grouped(s.images),
-               format_bytes(static_cast<std::uint64_t>(s.bytes)), range_text(s.min_width, s.max_width),
-               range_text(s.min_height, s.max_height), s.bad.size(), s.odd.size());
-    for (std::size_t i = 0; i < std::min(kShown, s.bad.size()); ++i)
-      fmt::print("       bad: {}: {}\n", printable(s.bad[i].name), printable(s.bad[i].reason));
-    if (s.bad.size() > kShown)
-      fmt::print("       … and {} more; --list or --json gives all\n", s.bad.size() - kShown);
+    fmt::print("{:<6} {}, {}; width {}, height {}; {} bad, {} with warnings\n", data::split_name(s.split),
+               counted(s.images, "image"), format_bytes(static_cast<std::uint64_t>(s.bytes)),
+               range_text(s.min_width, s.max_width), range_text(s.min_height, s.max_height), s.bad.size(),
+               s.odd.size());
+    print_complaints("bad", s.bad, "--list or --json");
+    print_complaints("warning", s.odd, "--json");
   }
 }
 
 // Before hours of work whose result could not be written.
-void require_folder_of(const std::string& file) {
+void require_writable(const std::string& file) {
+  if (std::filesystem::is_directory(file)) throw UsageError("--list {} is a folder; give a file", file);
   const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
   if (::access(folder.c_str(), W_OK) != 0)
     throw IoError("--list {}: cannot write to the folder {}: {}", file, folder.string(),
@@ -290,7 +263,8 @@ void require_folder_of(const std::string& file) {
 }
 
 int run_verify(VerifyFlags& flags) {
-  if (!flags.list.empty()) require_folder_of(flags.list);
+  check_limits(flags.options.source, flags.options.limits);
+  if (!flags.list.empty()) require_writable(flags.list);
   flags.options.threads = thread_count(flags.options.threads);
   data::Verification result;
   const int code = run_with_progress({"checking", "images", "nothing was changed", true},
@@ -332,164 +306,38 @@ void add_verify(CLI::App& group, Context& context) {
   on_run(command, context, [flags] { return run_verify(*flags); });
 }
 
-struct ConvertFlags {
-  std::string source, target, boxes;
-  std::string format = "auto";   // folders from records, records from anything else
-  data::ConvertOptions options;  // also used for unpacking to folders
-};
-
-data::UnpackOptions unpack_options(const ConvertFlags& flags) {
-  data::UnpackOptions options;
-  options.source = flags.source;
-  options.target = flags.target;
-  options.threads = thread_count(flags.options.threads);
-  options.max_bad = flags.options.max_bad;
-  options.limits_of_source = flags.options.limits_of_source;
-  options.limits = flags.options.limits;
-  return options;
-}
-
-void print_left_out(const std::vector<data::Complaint>& bad) {
-  for (const data::Complaint& one : bad)
-    fmt::print("skipped {}: {}\n", printable(one.name), printable(one.reason));
-}
-
-template <typename Work>
-int run_unpack(const ConvertFlags& flags, Work&& work) {
-  const Stopwatch watch;
-  data::UnpackResult result;
-  const int code = run_with_progress({"unpacking", "images", "the same command continues from here", true},
-                                     [&](const data::Progress& progress) {
-                                       data::UnpackOptions options = unpack_options(flags);
-                                       options.limits_of_source.stop = [&] { return !progress(0, 0); };
-                                       result = work(options, progress);
-                                     });
-  if (code != 0) return code;
-  print_left_out(result.bad);
-  fmt::print("{}: {} images, {} of them already complete, {} skipped as bad, in {}\n",
-             printable(flags.target), format_grouped(result.written + result.found),
-             format_grouped(result.found), result.bad.size(), format_duration(watch.seconds()));
-  if (!result.renamed.empty())
-    fmt::print("{} had the name of another in the class and got a number, the first: {} is {}\n",
-               counted(std::ssize(result.renamed), "image"), printable(result.renamed.front().from),
-               printable(result.renamed.front().to.string()));
-  print_unused("not converted:", result.unused);
-  return 0;
-}
-
-int run_convert(ConvertFlags& flags) {
-  if (flags.format == "auto") flags.format = data::is_tfrecord(flags.source) ? "folders" : "tfrecord";
-  if (flags.format != "tfrecord" && flags.format != "folders")
-    throw UsageError("--format {}: choose auto, folders or tfrecord", flags.format);
-  if (flags.format == "folders") {
-    if (!flags.boxes.empty()) throw UsageError("--boxes is for records: add --format tfrecord");
-    return run_unpack(flags, [](const data::UnpackOptions& options, const data::Progress& progress) {
-      return data::unpack_to_folders(options, progress);
-    });
-  }
-  flags.options.boxes = flags.boxes;
-  flags.options.source = flags.source;
-  flags.options.target = flags.target;
-  flags.options.threads = thread_count(flags.options.threads);
-  const Stopwatch watch;
-  data::ConvertResult result;
-  const int code = run_with_progress({"converting", "images", "the same command continues from here", true},
-                                     [&](const data::Progress& progress) {
-                                       flags.options.limits_of_source.stop = [&] { return !progress(0, 0); };
-                                       result = data::convert_to_tfrecord(flags.options, progress);
-                                     });
-  if (code != 0) return code;
-  print_left_out(result.bad);
-  fmt::print(
-      "{}: {} images, {} encoded anew, {} with boxes, {} skipped as bad, {} shards already complete, in {}\n",
-      printable(flags.target), format_grouped(result.written), format_grouped(result.reencoded),
-      format_grouped(result.boxed), result.bad.size(), result.shards_found, format_duration(watch.seconds()));
-  print_unused("not converted:", data::unused_in(flags.source));
-  return 0;
-}
-
-void add_work_options(CLI::App& command, data::ConvertOptions& o) {
-  command
-      .add_option(
-          "--max-bad", o.max_bad,
-          "Fraction of images that may be damaged and skipped; above 0, at least 10 images or 1 in 20 may")
-      ->capture_default_str();
-  add_limits(command, o.limits_of_source, o.limits);
-  command.add_option("--threads", o.threads, "Threads (0: all cores)")->capture_default_str();
-}
-
-void add_convert_options(CLI::App& command, ConvertFlags& flags) {
-  data::ConvertOptions& o = flags.options;
-  o.threads = 0;
-  command
-      .add_option("--format", flags.format,
-                  "What to write: tfrecord, folders, or auto: folders from TFRecord, else tfrecord")
-      ->capture_default_str();
-  command.add_option(
-      "--train-shards", o.train_shards,
-      "Files for the training images, with tfrecord (default: one per 100 images, at most 1024)");
-  command.add_option(
-      "--val-shards", o.val_shards,
-      "Files for the validation images, with tfrecord (default: one per 100 images, at most 128)");
-  command.add_option("--seed", o.seed, "Seed of the order of the images, with tfrecord")
-      ->capture_default_str();
-  command.add_option("--boxes", flags.boxes,
-                     "Folder or archive of annotation XML whose boxes go into the records, with tfrecord");
-  add_work_options(command, o);
-}
-
-void add_convert(CLI::App& group, Context& context) {
-  CLI::App& command = add_command(group, "convert",
-                                  "Convert a data set to TFRecord shards or class folders; repeat the "
-                                  "command to continue after an interruption",
-                                  {"redline data convert imagenet imagenet-tfrecord",
-                                   "redline data convert shapes records --train-shards 8 --val-shards 2",
-                                   "redline data convert records images"});
-  const auto flags = std::make_shared<ConvertFlags>();
-  command.add_option("source", flags->source, "The data set")->type_name("PATH")->required();
-  command
-      .add_option("target", flags->target,
-                  "Folder to write to: a new one, or that of the same command if it was interrupted")
-      ->required();
-  add_convert_options(command, *flags);
-  on_run(command, context, [flags] { return run_convert(*flags); });
-}
-
-void add_prepare(CLI::App& group, Context& context) {
-  CLI::App& prepare = add_group(group, "prepare", "Turn a downloaded data set into one to train with",
-                                {"redline data prepare imagenet --from downloads --to imagenet"});
-  const auto add = [&](const char* name, const char* what, std::vector<std::string> examples) {
-    auto flags = std::make_shared<ConvertFlags>();
-    CLI::App& command = add_command(prepare, name, what, std::move(examples));
-    command.add_option("--from", flags->source, "Where the downloaded files are")->required();
-    command
-        .add_option("--to", flags->target,
-                    "Folder to write to: a new one, or that of the same command if it was interrupted")
-        ->required();
-    return std::pair<CLI::App&, std::shared_ptr<ConvertFlags>>(command, flags);
-  };
-  {
-    auto [command, flags] =
-        add("imagenet", "ImageNet, from its two tars and its development kit",
-            {"redline data prepare imagenet --from downloads --to imagenet",
-             "redline data prepare imagenet --from downloads --to imagenet-tfrecord --format tfrecord"});
-    flags->format = "folders";
-    add_convert_options(command, *flags);
-    on_run(command, context, [flags = flags] {
-      if (!data::is_ilsvrc(flags->source))
-        throw UsageError("{} has neither {} nor {}", flags->source, data::kIlsvrcTrain, data::kIlsvrcVal);
-      return run_convert(*flags);
-    });
-  }
-  auto [command, flags] =
-      add("tiny-imagenet", "Tiny ImageNet, from its zip or folder",
-          {"redline data prepare tiny-imagenet --from tiny-imagenet-200.zip --to tiny-imagenet"});
-  flags->options.threads = 0;
-  add_work_options(command, flags->options);
-  on_run(command, context, [flags = flags] { return run_unpack(*flags, data::prepare_tiny_imagenet); });
-}
-
 }  // namespace
+
+int thread_count(int asked) {
+  if (asked < 0) throw UsageError("--threads {} is negative", asked);
+  return asked == 0 ? inspect_machine().cores_allowed : asked;
+}
+
+void add_limits(CLI::App& command, data::SourceOptions& source, data::DecodeLimits& decode) {
+  command.add_option("--max-image-pixels", decode.max_pixels, "Treat larger images as damaged")
+      ->capture_default_str();
+  command.add_option("--max-image-bytes", source.max_bytes, "Treat larger image files as damaged")
+      ->capture_default_str();
+}
+
+void check_limits(const data::SourceOptions& source, const data::DecodeLimits& decode) {
+  for (const auto& [flag, value] :
+       {std::pair("--max-image-pixels", decode.max_pixels), {"--max-image-bytes", source.max_bytes}})
+    if (value < 1) throw UsageError("{} {} must be at least 1", flag, value);
+}
+
+void print_unused(const char* prefix, const std::vector<data::LeftOut>& unused) {
+  if (unused.empty()) return;
+  fmt::print("{}", prefix);
+  constexpr std::size_t kShown = 8;
+  for (std::size_t i = 0; i < std::min(kShown, unused.size()); ++i) {
+    fmt::print("{} {}", i ? "," : "", printable(describe(unused[i])));
+    if (!unused[i].first.empty())
+      fmt::print(" ({}{})", printable(unused[i].first), unused[i].count > 1 ? ", …" : "");
+  }
+  if (unused.size() > kShown) fmt::print(" and {} more", unused.size() - kShown);
+  fmt::print("\n");
+}
 
 void add_data(CLI::App& app, Context& context) {
   CLI::App& group = add_group(app, "data", "Make, inspect, check and convert data sets",
@@ -498,8 +346,8 @@ void add_data(CLI::App& app, Context& context) {
   add_info(group, context);
   add_data_show(group, context);
   add_verify(group, context);
-  add_convert(group, context);
-  add_prepare(group, context);
+  add_data_convert(group, context);
+  add_data_prepare(group, context);
 }
 
 }  // namespace redline::cli

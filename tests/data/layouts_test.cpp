@@ -215,6 +215,13 @@ TEST(Layouts, CifarsOwnFiles) {
   fs::resize_file(folder / "cifar-10-batches-bin/test_batch.bin", 3000);
   EXPECT_TRUE(
       contains(message_of<DataError>([&] { open_source(folder.path(), Split::val); }), "whole number"));
+  // Whichever of the files is missing, the others do not pass for all of them.
+  for (const char* missing : {"data_batch_4.bin", "data_batch_1.bin"}) {
+    fs::remove(folder / "cifar-10-batches-bin" / missing);
+    EXPECT_TRUE(has_split(folder.path(), Split::train));
+    const std::string message = message_of<DataError>([&] { open_source(folder.path(), Split::train); });
+    EXPECT_TRUE(contains(message, std::string(missing) + " is missing")) << message;
+  }
 }
 
 void put_shard(const fs::path& path, int label) {

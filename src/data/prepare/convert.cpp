@@ -1,7 +1,6 @@
 #include "data/prepare/convert.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -13,13 +12,13 @@
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/printable.h"
 #include "base/random.h"
 #include "base/tfrecord.h"
 #include "data/bad_limit.h"
 #include "data/images/decode_memory.h"
 #include "data/images/encode.h"
 #include "data/parallel.h"
+#include "data/prepare/bad_images.h"
 #include "data/prepare/disk_space.h"
 #include "data/prepare/manifest.h"
 #include "data/sources/boxes.h"
@@ -61,6 +60,7 @@ struct ShardTask {
 };
 
 void validate(const ConvertOptions& o) {
+  bad_limit(o.max_bad, 0);
   for (const std::optional<int>& shards : {o.train_shards, o.val_shards})
     if (shards && (*shards < 1 || *shards > 99'999))
       throw UsageError("{} shards: the number must be from 1 to 99999", *shards);
@@ -271,8 +271,12 @@ class Converter {
  public:
   Converter(const ConvertOptions& options, std::int64_t images, const BoxTable* boxes, std::size_t shards,
             const Progress& progress)
-      : options_(options), images_(images), boxes_(boxes), progress_(progress), records_(shards) {
-    max_bad_ = bad_limit(options.max_bad, images);
+      : options_(options),
+        images_(images),
+        boxes_(boxes),
+        progress_(progress),
+        bad_(options.max_bad, images),
+        records_(shards) {
     benches_.resize(static_cast<std::size_t>(options.threads));
     for (Bench& bench : benches_) bench.decoder = std::make_unique<Decoder>(options.limits);
   }
@@ -301,7 +305,8 @@ class Converter {
       } catch (const Error& error) {
         if (error.code() != ExitCode::bad_data && error.code() != ExitCode::io) throw;
         good = false;
-        note_bad(number, {task.split->source->name(sample), error.what()});
+        bad_.note(static_cast<std::int64_t>(number), {task.split->source->name(sample), error.what()},
+                  error.code());
       }
       if (good) {
         frames.push_back({file.size(), made.record.size()});
@@ -337,9 +342,8 @@ class Converter {
     if (!index.entries.empty()) save_index(index_path(options_.target, split.split), index);
   }
 
-  // The bad ones by shard, whatever the threads' timing.
   ConvertResult finish() {
-    for (auto& [number, list] : bad_) result.bad.insert(result.bad.end(), list.begin(), list.end());
+    result.bad = bad_.list();  // by shard, whatever the threads' timing
     return std::move(result);
   }
 
@@ -351,7 +355,7 @@ class Converter {
   // has other images: then it must be rewritten.
   bool count_left_out(const ShardTask& task, std::size_t number, const WholeShard& shard, Bench& bench) {
     if (shard.files.size() != shard.records.size()) return true;
-    std::vector<Complaint> left_out;
+    std::vector<std::pair<Complaint, ExitCode>> left_out;
     std::size_t next = 0;
     for (std::int64_t i = task.begin(); i < task.end(); ++i) {
       const std::int64_t sample = task.split->order[static_cast<std::size_t>(i)];
@@ -370,22 +374,13 @@ class Converter {
         ++next;
       } catch (const Error& error) {
         if (error.code() != ExitCode::bad_data && error.code() != ExitCode::io) throw;
-        left_out.push_back({source.name(sample), error.what()});
+        left_out.push_back({{source.name(sample), error.what()}, error.code()});
       }
     }
     if (next != shard.files.size()) return false;
-    for (Complaint& complaint : left_out) note_bad(number, std::move(complaint));
+    for (auto& [complaint, code] : left_out)
+      bad_.note(static_cast<std::int64_t>(number), std::move(complaint), code);
     return true;
-  }
-
-  void note_bad(std::size_t number, Complaint complaint) {
-    const std::lock_guard lock(mutex_);
-    if (++bad_count_ > max_bad_)
-      throw DataError(
-          "{} of {} images are bad, more than the {} that --max-bad {} allows; the last was {}: {}. 'redline "
-          "data verify' lists them",
-          bad_count_, images_, max_bad_, options_.max_bad, printable(complaint.name), complaint.reason);
-    bad_[number].push_back(std::move(complaint));
   }
 
   void report(std::int64_t more) {
@@ -397,11 +392,10 @@ class Converter {
   const std::int64_t images_;
   const BoxTable* boxes_;  // may be null
   const Progress& progress_;
-  std::int64_t max_bad_ = 0;
   std::vector<Bench> benches_;
   std::mutex mutex_;
-  std::int64_t done_ = 0, bad_count_ = 0;
-  std::map<std::size_t, std::vector<Complaint>> bad_;
+  std::int64_t done_ = 0;
+  BadImages bad_;
   std::vector<std::vector<IndexedRecord>> records_;  // by task
 };
 
@@ -409,6 +403,7 @@ class Converter {
 
 ConvertResult convert_to_tfrecord(const ConvertOptions& given, const Progress& progress) {
   validate(given);
+  require_target(given.source, given.target);
   UnpackedShards unpacked(given.source, given.target, given.threads, progress);
   ConvertOptions options = given;
   if (!unpacked.path().empty()) options.source = unpacked.path();

@@ -1,5 +1,8 @@
 #include "data/prepare/manifest.h"
 
+#include <algorithm>
+#include <system_error>
+
 #include "base/atomic_file.h"
 #include "base/crc32c.h"
 #include "base/error.h"
@@ -12,6 +15,21 @@ void remove_partials(const fs::path& folder, const std::string& prefix) {
     const std::string name = entry.path().filename().string();
     std::error_code ignored;
     if (name.starts_with(prefix) && name.ends_with(".partial")) fs::remove(entry.path(), ignored);
+  }
+}
+
+void require_target(const fs::path& source, const fs::path& target) {
+  if (target.empty()) throw UsageError("the name of the folder to write to is empty");
+  const auto plain = [](const fs::path& path) {
+    std::error_code ignored;
+    const fs::path known = fs::weakly_canonical(path, ignored);
+    return known.empty() ? fs::absolute(path).lexically_normal() : known;
+  };
+  for (const fs::path& parent : class_parents(source)) {
+    const fs::path above = plain(parent), below = plain(target);
+    if (std::mismatch(above.begin(), above.end(), below.begin(), below.end()).first == above.end())
+      throw UsageError("{} is in {}, whose folders are classes; choose a folder elsewhere", target.string(),
+                       parent.string());
   }
 }
 

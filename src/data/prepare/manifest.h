@@ -11,6 +11,10 @@
 
 namespace redline::data {
 
+// Before anything is read: throws UsageError if target has no name, or is where it would be taken for a class
+// of source.
+void require_target(const std::filesystem::path& source, const std::filesystem::path& target);
+
 // Creates the folder if needed, and locks it for this process. The note is written to a new or empty folder;
 // an existing note must be the same. Partial files that a killed process left directly in the folder are
 // removed. Throws UsageError if the folder contains something else or another note, TryAgainError if another

@@ -16,11 +16,11 @@
 
 #include "base/atomic_file.h"
 #include "base/error.h"
-#include "base/printable.h"
 #include "data/bad_limit.h"
 #include "data/file.h"
 #include "data/images/codecs.h"
 #include "data/parallel.h"
+#include "data/prepare/bad_images.h"
 #include "data/prepare/disk_space.h"
 #include "data/prepare/manifest.h"
 #include "data/sources/class_list.h"
@@ -101,12 +101,20 @@ void announce(const fs::path& target, const std::vector<SplitSource>& splits) {
   announce_disk(target, sum);
 }
 
+std::int64_t images_of(const std::vector<SplitSource>& splits) {
+  std::int64_t images = 0;
+  for (const SplitSource& s : splits) images += s.source->count();
+  return images;
+}
+
 class Unpacker {
  public:
   Unpacker(const UnpackOptions& options, const std::vector<SplitSource>& splits)
-      : options_(options), splits_(splits), words_(splits.front().source->classes().size()) {
-    for (const SplitSource& s : splits) images_ += s.source->count();
-    max_bad_ = bad_limit(options.max_bad, images_);
+      : options_(options),
+        splits_(splits),
+        images_(images_of(splits)),
+        bad_(options.max_bad, images_),
+        words_(splits.front().source->classes().size()) {
     benches_.resize(static_cast<std::size_t>(std::max(1, options.threads)));
     for (Bench& bench : benches_) bench.decoder = std::make_unique<Decoder>(options.limits);
   }
@@ -162,7 +170,7 @@ class Unpacker {
         found.file_name = fmt::format("{:08}.{}", sample, usual_ending(info.format));
     } catch (const Error& error) {
       if (error.code() != ExitCode::bad_data && error.code() != ExitCode::io) throw;
-      note_bad(item, {source.name(sample), error.what()});
+      bad_.note(item, {source.name(sample), error.what()}, error.code());
       return;
     }
     const auto label = static_cast<std::size_t>(source.label(sample));
@@ -231,30 +239,19 @@ class Unpacker {
     if (words_[label].empty() || text < words_[label]) words_[label] = text;
   }
 
-  void note_bad(std::int64_t item, Complaint complaint) {
-    const std::lock_guard lock(mutex_);
-    if (static_cast<std::int64_t>(bad_.size()) >= max_bad_)
-      throw DataError(
-          "{} of {} images are bad, more than the {} that --max-bad {} allows; the last was {}: {}. 'redline "
-          "data verify' lists them",
-          bad_.size() + 1, images_, max_bad_, options_.max_bad, printable(complaint.name), complaint.reason);
-    bad_.emplace_back(item, std::move(complaint));
-  }
-
   UnpackResult finish() {
-    std::sort(bad_.begin(), bad_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     UnpackResult result;
     result.written = std::ssize(owners_) - found_;
     result.found = found_;
     result.renamed = std::move(renamed_);
-    for (auto& [item, complaint] : bad_) result.bad.push_back(std::move(complaint));
+    result.bad = bad_.list();
     return result;
   }
 
   const UnpackOptions& options_;
   const std::vector<SplitSource>& splits_;
-  std::int64_t images_ = 0;
-  std::int64_t max_bad_ = 0;
+  const std::int64_t images_;
+  BadImages bad_;
   std::vector<Bench> benches_;
   std::atomic<std::int64_t> found_ = 0;
   std::mutex mutex_;
@@ -263,7 +260,6 @@ class Unpacker {
   std::atomic<std::int64_t> clashing_ = 0;                    // all of them
   std::vector<Renamed> renamed_;
   std::vector<std::string> words_;
-  std::vector<std::pair<std::int64_t, Complaint>> bad_;
 };
 
 }  // namespace
@@ -286,6 +282,8 @@ UnpackResult unpack_to_folders(const UnpackOptions& options, const std::vector<S
 }
 
 UnpackResult unpack_to_folders(const UnpackOptions& options, const Progress& progress) {
+  bad_limit(options.max_bad, 0);
+  require_target(options.source, options.target);
   UnpackResult result = unpack_to_folders(options, open_splits(options), progress);
   result.unused = unused_in(options.source);
   return result;

@@ -46,12 +46,18 @@ const std::vector<std::string>& files_of(const Layout& layout, Split split) {
   return split == Split::train ? layout.train : layout.test;
 }
 
+bool has_any(const Place& place, Split split) {
+  return std::ranges::any_of(files_of(*place.layout, split), [&](const std::string& name) {
+    std::error_code ignored;
+    return fs::is_regular_file(place.folder / name, ignored);
+  });
+}
+
 Place find(const fs::path& path) {
-  std::error_code ignored;
   for (const Layout& layout : layouts())
     for (const fs::path& folder : {path, path / layout.folder})
       for (const Split split : {Split::train, Split::val})
-        if (fs::is_regular_file(folder / files_of(layout, split).front(), ignored)) return {folder, &layout};
+        if (has_any({folder, &layout}, split)) return {folder, &layout};
   return {};
 }
 
@@ -76,6 +82,8 @@ class Cifar final : public RecordSource {
  public:
   Cifar(const Place& place, Split split) : classes_(class_names(place)), labels_(place.layout->labels) {
     for (const std::string& name : files_of(*place.layout, split)) {
+      if (!fs::exists(place.folder / name))
+        throw DataError("{} is missing; fetch the archive again", (place.folder / name).string());
       const RandomFile& file = files_.emplace_back(place.folder / name);
       const std::uint64_t record = labels_ + kPixels;
       if (file.size() == 0 || file.size() % record != 0)
@@ -140,8 +148,7 @@ bool is_cifar(const fs::path& path) { return find(path).layout != nullptr; }
 
 bool cifar_has_split(const fs::path& path, Split split) {
   const Place place = find(path);
-  std::error_code ignored;
-  return place.layout && fs::exists(place.folder / files_of(*place.layout, split).front(), ignored);
+  return place.layout && has_any(place, split);
 }
 
 std::unique_ptr<RecordSource> open_cifar(const fs::path& path, Split split, const SourceOptions&) {

@@ -20,6 +20,8 @@ bool is_plain_name(std::string_view name) {
 }
 
 std::vector<std::string> parse_class_list(std::string_view text) {
+  if (constexpr std::string_view kMark = "\xef\xbb\xbf"; text.starts_with(kMark))  // of Windows' editors
+    text.remove_prefix(kMark.size());
   std::vector<std::string> classes;
   std::set<std::string_view> seen;
   int number = 0;

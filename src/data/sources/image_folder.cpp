@@ -176,6 +176,10 @@ std::unique_ptr<RecordSource> open_image_folder(const fs::path& path, Split spli
   listing.classes = order  ? *order
                     : tars ? classes_of_tars(train)
                            : class_folders(train.empty() ? listing.root : train);
+  if (const std::vector<std::string>& only = listing.classes;
+      !order && only.size() == 1 && !train.empty() && is_class_folders(train / only[0]))
+    throw DataError("{} has only the folder {}, in which are class folders; give {} as the data set",
+                    train.string(), only[0], train.string());
   if (split == Split::train && tars) return open_class_tars(train, std::move(listing.classes), options);
   const bool by_list =
       split == Split::val && (fs::exists(listing.root / kValAnnotations) || has_flat_images(listing.root));

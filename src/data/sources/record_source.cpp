@@ -23,6 +23,7 @@ namespace {
 
 // Throws UsageError unless something readable is there.
 void require_path(const fs::path& path) {
+  if (path.empty()) throw UsageError("the path of the data set is empty");
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found)
@@ -93,6 +94,15 @@ std::string missing_in(const fs::path& folder) {
   return {};
 }
 
+// The data set that lies around a file or folder; else empty. Folders beside each other are no sign of one.
+fs::path data_set_around(const fs::path& path) {
+  fs::path plain = path.lexically_normal();
+  if (!plain.has_filename()) plain = plain.parent_path();
+  const fs::path around = plain.has_parent_path() ? plain.parent_path() : fs::path(".");
+  const std::optional<Kind> kind = find_kind(around);
+  return kind && kind != Kind::class_folders ? around : fs::path();
+}
+
 constexpr const char* kUnfinished =
     "is incomplete: the command that writes it is still at work, or was interrupted; repeat that command";
 
@@ -105,6 +115,8 @@ bool is_unfinished(const fs::path& path) {
 Kind kind_of(const fs::path& path) {
   require_path(path);
   if (const std::optional<Kind> kind = find_kind(path)) return *kind;
+  if (const fs::path around = data_set_around(path); !around.empty())
+    throw UsageError("{} is not a data set but part of one: give {}", path.string(), around.string());
   if (!fs::is_directory(path))
     throw UsageError("{} is not a data set; {}give a folder with train/<class>/<image>.jpg", path.string(),
                      is_archive_name(path.filename().string()) ? "unpack it, and " : "");
@@ -229,6 +241,16 @@ bool has_split(const fs::path& path, Split split) {
       return true;
   }
   throw InternalError("a kind of data set without a reader");
+}
+
+std::vector<fs::path> class_parents(const fs::path& path) {
+  const Kind kind = kind_of(path);
+  if (kind == Kind::class_folders) return {path};
+  std::vector<fs::path> parents;
+  if (kind == Kind::image_folder)
+    for (const Split split : {Split::train, Split::val})
+      if (fs::path folder = split_folder(path, split); !folder.empty()) parents.push_back(std::move(folder));
+  return parents;
 }
 
 std::vector<LeftOut> unused_in(const fs::path& path) {

@@ -103,6 +103,8 @@ bool has_split(const std::filesystem::path& path, Split split);
 // What lies next to its splits and is not used, but might be meant to be: "test/", images, archives, shards
 // of other splits.
 std::vector<LeftOut> unused_in(const std::filesystem::path& path);
+// The folders whose subfolders are classes; empty for data of another kind.
+std::vector<std::filesystem::path> class_parents(const std::filesystem::path& path);
 // Whether it is one of TFRecord shards.
 bool is_tfrecord(const std::filesystem::path& path);
 

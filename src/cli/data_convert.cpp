@@ -42,9 +42,10 @@ data::UnpackOptions unpack_options(const ConvertFlags& flags) {
   return options;
 }
 
-void print_left_out(const std::vector<data::Complaint>& bad) {
+void print_left_out(const std::vector<data::Complaint>& bad, const std::vector<std::string>& damage) {
   for (const data::Complaint& one : bad)
     fmt::print("skipped {}: {}\n", printable(one.name), printable(one.reason));
+  for (const std::string& part : damage) fmt::print("damaged: {}\n", printable(part));
 }
 
 template <typename Work>
@@ -59,7 +60,7 @@ int run_unpack(const ConvertFlags& flags, Work&& work) {
                                        result = work(options, progress);
                                      });
   if (code != 0) return code;
-  print_left_out(result.bad);
+  print_left_out(result.bad, result.damage);
   fmt::print("{}: {} images, {} of them already complete, {} skipped as bad, in {}\n",
              printable(flags.target), format_grouped(result.written + result.found),
              format_grouped(result.found), result.bad.size(), format_duration(watch.seconds()));
@@ -94,7 +95,7 @@ int run_convert(ConvertFlags& flags) {
                                        result = data::convert_to_tfrecord(flags.options, progress);
                                      });
   if (code != 0) return code;
-  print_left_out(result.bad);
+  print_left_out(result.bad, result.damage);
   fmt::print(
       "{}: {} images, {} encoded anew, {} with boxes, {} skipped as bad, {} shards already complete, in {}\n",
       printable(flags.target), format_grouped(result.written), format_grouped(result.reencoded),

@@ -256,6 +256,17 @@ TEST(Layouts, ShardsByTheNamesThatPeopleGive) {
   EXPECT_EQ(split_in_name("x_test.tfrecord"), NamedSplit::other);
 }
 
+TEST(Layouts, ShardsThatDoNotSayTheirSplit) {
+  for (const auto& [name, remedy] :
+       {std::pair{"cats.tfrecord", "a split; rename it to train-cats.tfrecord"},
+        {"00000.tar", "a split; unpack it, or if it is WebDataset's rename it to train-00000.tar"}}) {
+    const TemporaryFolder folder;
+    put_shard(folder / name, 1);
+    const std::string message = message_of<UsageError>([&] { open_source(folder.path(), Split::train); });
+    EXPECT_TRUE(contains(message, remedy)) << message;
+  }
+}
+
 TEST(Layouts, TwoSetsInOneFolderAreRefused) {
   const TemporaryFolder folder;
   put_shard(folder / "a-train-00000-of-00001", 1);

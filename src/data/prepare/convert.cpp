@@ -426,9 +426,12 @@ ConvertResult convert_to_tfrecord(const ConvertOptions& given, const Progress& p
     converter.run(tasks[number], number, worker);
   });
   for (const SplitWork& split : splits) converter.write_index(split, tasks);
+  ConvertResult result = converter.finish();
+  for (const SplitWork& split : splits)
+    for (std::string& part : split.source->damage()) result.damage.push_back(std::move(part));
   unpacked.remove();
   finish_folder(options.target);
-  return converter.finish();
+  return result;
 }
 
 }  // namespace redline::data

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "data/images/decode.h"
@@ -27,11 +28,12 @@ struct ConvertOptions {
 };
 
 struct ConvertResult {
-  std::int64_t written = 0;    // images, in shards written now or found whole
-  std::int64_t reencoded = 0;  // of those written now: CMYK images, stored as RGB JPEG of quality 95
-  int shards_found = 0;        // whole already
-  std::int64_t boxed = 0;      // of those written now: with boxes
-  std::vector<Complaint> bad;  // left out, in the order of shards; of those written now
+  std::int64_t written = 0;         // images, in shards written now or found whole
+  std::int64_t reencoded = 0;       // of those written now: CMYK images, stored as RGB JPEG of quality 95
+  int shards_found = 0;             // whole already
+  std::int64_t boxed = 0;           // of those written now: with boxes
+  std::vector<Complaint> bad;       // left out, in the order of shards; of those written now
+  std::vector<std::string> damage;  // of the source (RecordSource::damage)
 };
 
 // Writes target/train-NNNNN-of-MMMMM and validation-…, a `.idx` beside each with the place of every record,

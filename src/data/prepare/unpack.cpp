@@ -245,6 +245,8 @@ class Unpacker {
     result.found = found_;
     result.renamed = std::move(renamed_);
     result.bad = bad_.list();
+    for (const SplitSource& s : splits_)
+      for (std::string& part : s.source->damage()) result.damage.push_back(std::move(part));
     return result;
   }
 

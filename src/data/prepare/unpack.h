@@ -31,11 +31,12 @@ struct Renamed {
 };
 
 struct UnpackResult {
-  std::int64_t written = 0;      // images written now
-  std::int64_t found = 0;        // images that were there already, to the byte
-  std::vector<Complaint> bad;    // left out, in the order of the data set
-  std::vector<Renamed> renamed;  // in the order of their files
-  std::vector<LeftOut> unused;   // what lies beside the splits
+  std::int64_t written = 0;         // images written now
+  std::int64_t found = 0;           // images that were there already, to the byte
+  std::vector<Complaint> bad;       // left out, in the order of the data set
+  std::vector<Renamed> renamed;     // in the order of their files
+  std::vector<std::string> damage;  // of the source (RecordSource::damage)
+  std::vector<LeftOut> unused;      // what lies beside the splits
 };
 
 struct SplitSource {

@@ -88,6 +88,13 @@ std::string missing_in(const fs::path& folder) {
   if (const auto images = images_in(entries); images > 0 && folders == 0)
     return fmt::format("{} in it, but no class folders; put those of each class into a folder of their own",
                        counted(images, "image"));
+  const auto shard = std::ranges::find_if(entries, [](const FolderEntry& e) {
+    return !e.folder && (e.name.ends_with(".tar") || e.name.find(".tfrecord") != e.name.npos);
+  });
+  if (shard != entries.end() && folders == 0)
+    return fmt::format("the name of {} does not say a split; {}rename it to train-{}", shard->name,
+                       shard->name.ends_with(".tar") ? "unpack it, or if it is WebDataset's " : "",
+                       shard->name);
   const auto only = std::ranges::find_if(entries, &FolderEntry::folder);
   if (folders == 1 && images_in(list_folder(folder / only->name)) > 0)
     return fmt::format("only {} in it has images; a classifier needs two classes, a folder each", only->name);

@@ -164,8 +164,8 @@ class TfRecordFolder final : public RecordSource {
       follow(index_of(folder, Split::train, train, open_shards(folder, train), options));
     if (auto listed = listed_classes(folder)) {
       if (listed->size() < classes_.size())
-        throw DataError("{} lists {} classes, but its records have labels for {}", folder.string(),
-                        listed->size(), classes_.size());
+        throw DataError("the list of classes in {} has {} of the {} that its records have labels for",
+                        folder.string(), listed->size(), classes_.size());
       classes_ = std::move(*listed);
     }
     for (const RecordIndex::Entry& entry : index_.entries)
@@ -173,6 +173,8 @@ class TfRecordFolder final : public RecordSource {
         throw DataError("{} has the label {}, but its train shards have {} classes", folder.string(),
                         entry.label + index_.first_label, classes_.size());
     for (const std::string& damage : index_.damage) log_warning("{}", damage);
+    for (const RandomFile& file : files_)
+      if (file.size() == 0) log_warning("{} is empty", file.path().string());
   }
 
   std::int64_t count() const override { return static_cast<std::int64_t>(index_.entries.size()); }

@@ -208,8 +208,10 @@ StepComparison compare_in_step(const std::vector<Alternatives>& all, Choices& ch
       present = next;
       changed = true;
     }
-    if (!go_on()) break;
-    choices.put(all[i].key, all[i].names[found.choice[i]]);
+    const bool ended = !go_on();
+    // What was taken is remembered even if not all of its rivals were compared.
+    if (!ended || found.choice[i] > 0) choices.put(all[i].key, all[i].names[found.choice[i]]);
+    if (ended) break;
     if (rules.progress) rules.progress(++compared, static_cast<std::int64_t>(all.size()));
   }
   Pairs pairs;

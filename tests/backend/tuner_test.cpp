@@ -299,6 +299,17 @@ TEST(TunerInStep, ComparesWhatMattersMostWithinItsTime) {
   EXPECT_FALSE(steps.choices.find("small"));
 }
 
+// Or the run would not have the speed that the comparison found.
+TEST(TunerInStep, RemembersWhatItTookBeforeTheTimeWasUp) {
+  FakeSteps steps;
+  steps.noise = 1e-4;
+  steps.ask("a", {0.1, 0, 0.1});
+  const StepComparison found = steps.compare(20);
+  EXPECT_EQ(found.choice, Answers{1});
+  ASSERT_TRUE(found.change && found.change->beyond_noise());
+  EXPECT_EQ(steps.choices.find("a"), "engine 1");
+}
+
 TEST(TunerInStep, LeavesStepsAloneThatAreTooLong) {
   FakeSteps steps;
   steps.ask("a", {0.1, 0});

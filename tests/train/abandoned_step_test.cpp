@@ -105,14 +105,20 @@ std::vector<std::int64_t> moments(const Bench& bench) {
   return {1, step / 4, step / 2 + 1, step * 15 / 16, step};
 }
 
-TEST(AbandonedStep, LeavesTheStateOfTheStepBeforeAndGoesOnToTheSameEnd) {
-  Bench whole;
+// Runs to the end. Returns the weights after the first step, which had batches 0 and 1.
+Weights run_whole(Bench& whole) {
   Weights after_one;
   int batches = 0;
   whole.train.on_next = [&] {
     if (++batches == 3) after_one = whole.weights();
   };
   EXPECT_TRUE(whole.trainer->run(whole.stop));
+  return after_one;
+}
+
+TEST(AbandonedStep, LeavesTheStateOfTheStepBeforeAndGoesOnToTheSameEnd) {
+  Bench whole;
+  const Weights after_one = run_whole(whole);
   EXPECT_NE(after_one, whole.weights());
   for (const std::int64_t moment : moments(whole)) {
     Bench cut(whole.asks_in_step() + moment);
@@ -131,15 +137,10 @@ TEST(AbandonedStep, LeavesTheStateOfTheStepBeforeAndGoesOnToTheSameEnd) {
   }
 }
 
-// The first step had batches 0 and 1. A profile has no part of a step that was left.
+// A profile has no part of a step that was left.
 TEST(AbandonedStep, IsLeftWhileItWaitsForData) {
   Bench whole;
-  Weights after_one;
-  int batches = 0;
-  whole.train.on_next = [&] {
-    if (++batches == 3) after_one = whole.weights();
-  };
-  EXPECT_TRUE(whole.trainer->run(whole.stop));
+  const Weights after_one = run_whole(whole);
   for (const std::int64_t batch : {2, 3}) {
     for (const bool profiled : {false, true}) {
       Bench cut({}, {}, false, 4 * kSteps, kNoHurry);
